@@ -1,7 +1,7 @@
 """The task assignor: whole partition groups, sticky and balanced, with standby and warm-up replicas.
 
-The group's leader runs it over the partition groups of its plan.  Members send their process id, their
-tasks and the positions of their state in their subscriptions.
+The group leader runs the assignor over the partition groups of its plan.  Members send their process id,
+their tasks and the positions of their state in their subscriptions.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -37,7 +37,7 @@ class AssignedMember(Protocol):
         ...
 
     def changelog_ends(self, layout: PartitionLayout, tasks: Collection[TaskId]) -> Mapping[TaskId, int]:
-        """Return the sum of the end offsets of each task's changelogs."""
+        """Return, for each task, the sum of its changelog end offsets."""
         ...
 
 
@@ -52,9 +52,9 @@ class StreamsAssignor:
     protocols: Sequence[RebalanceProtocol] = field(default=(RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER))
     #: The last assignment from the leader.
     directive: Directive | None = None
-    #: As a leader: the layout being assigned.
+    #: The layout being assigned; only set on the leader.
     sharing: PartitionLayout | None = None
-    #: As a leader: whether the last assignment has warm-up replicas that are not caught up.
+    #: On the leader: whether the last assignment has warm-up replicas that have not caught up.
     awaits_warmups: bool = False
 
     def subscription_user_data(self) -> bytes | None:
@@ -62,12 +62,12 @@ class StreamsAssignor:
         return self.member.facts().encode()
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
-        """Assign whole partition groups; one that moves is withheld until its owner has revoked it (KIP-429)."""
+        """Assign whole partition groups; a group that moves is withheld until its owner has revoked it (KIP-429)."""
         blueprint = self.blueprint(partitions_per_topic)
         groups, self.sharing = blueprint.groups, blueprint.layout
         order = in_order(members)
         facts = {member: MemberFacts.decode(members[member].user_data) for member in order}
-        # No member has state that may lag: the changelogs' end offsets are not needed.
+        # No member has state that may lag, so changelog end offsets are not needed.
         has_copies = any(facts[member].positions for member in order)
         moves = has_copies or len({facts[member].process_id for member in order}) > 1
         ends = self.member.changelog_ends(blueprint.layout, blueprint.stateful) if moves else {}
@@ -83,7 +83,7 @@ class StreamsAssignor:
             # A partition group moves as a whole: if one of its partitions is withheld, all are.
             free = set(given[member])
             whole = [task for task in mine.active if free.issuperset(groups[task])]
-            # Tasks of the next generation are kept as standbys until then, so that their state stays current.
+            # Withheld tasks are kept as standbys until they are revoked, so that their state stays current.
             coming = [task for task in mine.active if task not in whole and task in blueprint.stateful]
             standby = (*mine.standby, *coming)
             directives[member] = Directive(
@@ -107,16 +107,16 @@ def _place(facts: MemberFacts, given: Directive) -> AssignedTasks:
 
 
 def _owned(groups: Groups, members: Members, order: Sequence[str]) -> dict[TaskId, str]:
-    """Return the members that own whole partition groups; the claim of the latest generation counts.
+    """Return the members that own whole partition groups; the claim with the latest generation wins.
 
-    A task need not be open yet: otherwise a member that has to rejoin before it has opened its tasks
-    would lose them, and the group would never settle.
+    A task counts as owned before it is open: otherwise a member that has to rejoin before it has opened
+    its tasks would lose them, and the group would never settle.
     """
     by_generation = sorted(order, key=lambda member: members[member].generation)
     return {task: member for member in by_generation for task in tasks_of(groups, members[member].owned)}
 
 
 def tasks_of(groups: Groups, partitions: Iterable[TopicPartition]) -> list[TaskId]:
-    """Return the tasks whose whole partition group is among the partitions."""
+    """Return the tasks whose whole partition group is in ``partitions``."""
     owned = set(partitions)
     return sorted(task for task, group in groups.items() if owned.issuperset(group))

@@ -1,9 +1,9 @@
-"""Bounded runs: ends of inputs, of tasks and of the run.
+"""Bounded runs: when inputs, tasks and the whole run end.
 
-``BoundedProgress`` is shared by the threads of the run.  A source topic ends when its reader reports the end,
-and so does the lane of its records if tasks write to it too; any other lane ends with the task that writes
-it.  The lanes within a cycle of sub-topologies end together, when all of them are empty: such a cycle is
-one stage, on one thread.
+``BoundedProgress`` is shared by the threads of the run.  A source topic ends when its reader reports the end.
+If tasks also write to that topic, the lane for its external records ends at the same time.  Any other lane ends
+with the task that writes it.  The lanes within a cycle of sub-topologies end together, when all of them are
+empty: such a cycle is one stage, on one thread.
 """
 
 import threading
@@ -22,7 +22,7 @@ from streams.runtime.task import Task, TaskInput
 
 @define(eq=False)
 class BoundedProgress:
-    """Ends of inputs and tasks.  ``end_offset`` returns the log end offset of a partition."""
+    """The ended inputs and tasks of a run.  ``end_offset`` returns the log end offset of a partition."""
 
     plan: ApplicationPlan
     end_offset: Callable[[TopicPartition], int]
@@ -43,11 +43,11 @@ class BoundedProgress:
             self._ended_topics.add(topic)
 
     def cycle_of(self, task_id: TaskId) -> tuple[int, ...] | None:
-        """Return the sub-topologies of a task's cycle, None without a cycle."""
+        """Return the sub-topologies in the cycle of a task, or None if it is in no cycle."""
         return self._cycles.get(task_id.sub_topology)
 
     def members(self, cycle: tuple[int, ...]) -> int:
-        """Return the number of tasks of a cycle."""
+        """Return the number of tasks in a cycle."""
         return sum(task_id.sub_topology in cycle for task_id in self.plan.groups)
 
     def is_loop(self, task_id: TaskId, item: TaskInput) -> bool:
@@ -56,7 +56,7 @@ class BoundedProgress:
         return producer is not None and producer.sub_topology in self._cycles.get(task_id.sub_topology, ())
 
     def is_ended(self, topic: str, partition: TopicPartition) -> bool:
-        """Return whether an input has ended: its end offset is final."""
+        """Return whether an input has ended, so that its end offset is final."""
         with self._lock:
             producer = self.plan.producer_of(topic, partition)
             return topic in self._ended_topics if producer is None else producer in self._ended_tasks
@@ -97,7 +97,7 @@ class BoundedSchedule:
         return result
 
     def note_end(self, task: Task, partition: TopicPartition) -> bool:
-        """Set the final end offset of a task's input, or the current one of an input that its own stage writes."""
+        """Set the final end offset of a task input, or the current end offset if the stage itself writes the input."""
         progress = self.progress
         is_ended = progress.is_ended(task.inputs[partition].topic, partition)
         if not is_ended and not task.queues[partition].is_loop:

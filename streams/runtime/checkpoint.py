@@ -1,10 +1,11 @@
-"""Checkpoints: a task's stream times, due times of punctuations, and changelog formats.
+"""Checkpoints: the stream times, punctuation due times and changelog formats of a task.
 
 A checkpoint is committed as offset metadata, in the same commit as the positions.  The metadata has a
-format version; any other text is another client's.  Pure.
+format version; metadata in any other form was written by another client.  Pure.
 
 Kafka Streams loses schedules at a restart: a stream-time punctuation fires again with the first
-record.  Here it keeps its due time, so that an interrupted run has the results of a single run.
+record.  Here a punctuation keeps its due time, so that an interrupted run has the same results as a
+single run.
 """
 
 import json
@@ -20,12 +21,12 @@ from streams.topology import PunctuationType
 
 #: Format version of the offset metadata.
 _VERSION = 1
-#: Maximum length to which changelog formats are added: brokers accept 4096 bytes (``offset.metadata.max.bytes``).
+#: Maximum metadata length with changelog formats; brokers accept 4096 bytes (``offset.metadata.max.bytes``).
 _MAX_NOTE_BYTES = 3_000
 
 
 class TimerPlace(NamedTuple):
-    """The identity of a timer: its node, and its index among the timers that the node schedules in ``init``."""
+    """The identity of a punctuation: its node, and its index among those that the node schedules in ``init``."""
 
     node: str
     number: int
@@ -33,7 +34,7 @@ class TimerPlace(NamedTuple):
 
 @frozen
 class CarriedTimer:
-    """The saved state of a timer; ``due_ms`` is None if it was cancelled."""
+    """The saved state of a punctuation; ``due_ms`` is None if it was cancelled."""
 
     kind: PunctuationType
     interval_ms: int
@@ -42,25 +43,26 @@ class CarriedTimer:
 
 @define(eq=True)
 class Checkpoint:
-    """The times of a task at a commit, in epoch milliseconds; -1 before the first record."""
+    """The times of a task at a commit, in epoch milliseconds, or -1 before the first record."""
 
     stream_time_ms: int = NO_TIMESTAMP
     partition_times: dict[TopicPartition, int] = field(factory=dict)
-    #: Number of the task's partition group; a rebalance checks that its partitions stay in it.
+    #: Number of the task's partition group; a rebalance checks that the partitions stay in the group.
     group: int | None = None
-    #: Node name, or node name and "/" and the operator's own name -> its stream time.
+    #: Stream time by node name, or by node name and operator name, separated by "/".
     operator_times: dict[str, int] = field(factory=dict)
-    #: Timers scheduled in ``init``, in the order in which they fire; cancelled ones last.
+    #: Punctuations scheduled in ``init``, in the order in which they fire; cancelled ones last.
     timers: dict[TimerPlace, CarriedTimer] = field(factory=dict)
-    #: Format of each store's changelog.  Not in manifests, since a snapshot records it itself.
+    #: Changelog format by store.  Manifests leave the formats out, since a snapshot records them itself.
     contents: dict[str, Content] = field(factory=dict)
-    #: End offset of a store's changelog at the commit, if known.
+    #: Changelog end offset at the commit by store, where known.
     changelog_ends: dict[str, int] = field(factory=dict)
 
     def notes(self, partitions: list[TopicPartition]) -> dict[TopicPartition, str]:
-        """Return the offset metadata of each partition; that of the first one also has the task's times and timers.
+        """Return the offset metadata of each partition.
 
-        Changelog formats are added to all of them, within the size limit.
+        The metadata of the first partition also has the times and punctuations of the task.  Changelog
+        formats are distributed over all partitions, within the size limit.
         """
         result = {}
         ends = self.changelog_ends
@@ -78,10 +80,10 @@ class Checkpoint:
 
     @classmethod
     def from_notes(cls, notes: Mapping[TopicPartition, str]) -> "Checkpoint":
-        """Return the checkpoint from the offset metadata of a task's partitions; that of other clients counts as empty.
+        """Return the checkpoint from the offset metadata of a task's partitions; foreign metadata counts as empty.
 
-        If the partitions belonged to several tasks, the latest time counts, and a timer that any of
-        them had.
+        If the partitions belonged to several tasks, the latest time counts, and the punctuations of all
+        these tasks are kept.
 
         Raises:
             ForeignFormatError: the metadata has another format version.
@@ -108,7 +110,7 @@ class Checkpoint:
         return checkpoint
 
     def to_json(self) -> dict[str, Any]:
-        """Return times and timers as JSON values, for manifests."""
+        """Return times and punctuations as JSON values, for manifests."""
         return {
             "stream_time_ms": self.stream_time_ms,
             "partition_times": [[*partition, time] for partition, time in self.partition_times.items()],
@@ -130,12 +132,12 @@ class Checkpoint:
 
 
 def is_of_others(note: str) -> bool:
-    """Return whether another client or a tool has set a committed offset, by its metadata."""
+    """Return whether the metadata of a committed offset shows that another client or a tool has set it."""
     return bool(note) and not _read(note)
 
 
 def group_of_note(note: str) -> int | None:
-    """Return the number of the partition group that committed an offset, None if the metadata lacks it.
+    """Return the number of the partition group that committed an offset, or None if the metadata has no number.
 
     Raises:
         ForeignFormatError: the metadata has another format version.
@@ -158,7 +160,7 @@ def _timers(rows: Iterable[list[Any]]) -> Iterable[tuple[TimerPlace, CarriedTime
 
 
 def _with_contents(note: dict[str, object], contents: dict[str, list[Any]]) -> str:
-    """Return metadata with the changelog formats that fit, which are removed from the argument."""
+    """Return metadata with the changelog formats that fit; these formats are removed from the argument."""
     text = _json(note)
     room = _MAX_NOTE_BYTES - len(text) - len(',"c":{}')
     taken: dict[str, list[Any]] = {}
@@ -178,7 +180,7 @@ def _read(note: str, partition: TopicPartition | None = None) -> dict[str, Any]:
     try:
         read = json.loads(note) if note else {}
     except ValueError:
-        return {}  # Kafka Streams' metadata is base64.
+        return {}  # Kafka Streams encodes its metadata in base64.
     if not isinstance(read, dict) or "p" not in read:
         return {}
     if read.get("v") != _VERSION:

@@ -1,8 +1,9 @@
 """Tuning of the cyclic garbage collector while an application runs.
 
-Blocks and stores are many live objects without reference cycles: with Python's defaults their repeated
-traversal costs up to half of the throughput.  Objects that exist at the start are frozen, and collections
-are less frequent.  The settings are per process: all instances share them, and the last one restores them.
+Blocks and stores consist of many live objects without reference cycles.  With Python's default settings,
+traversing them repeatedly costs up to half of the throughput.  Objects that exist at the start are frozen, and
+collections are less frequent.  The settings are per process: all instances share them, and the last instance
+to end restores them.
 """
 
 import gc

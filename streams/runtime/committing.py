@@ -1,8 +1,8 @@
-"""Outputs and commits of a thread's tasks, in the order that loses no records.
+"""Outputs and commits of the tasks on a thread, in an order that loses no records.
 
-At least once: outputs and changelogs are flushed, then offsets committed, then stores written.
-Exactly once: the first three are one transaction of the thread's producer (KIP-447), which
-contains all of the thread's tasks.  Imports clients.
+With at-least-once, outputs and changelogs are flushed, then offsets are committed, then stores are written.
+With exactly-once, outputs, changelogs and offsets are one transaction of the thread's producer (KIP-447), which
+contains all tasks of the thread.  Imports clients.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,8 +25,8 @@ from streams.runtime.task import Task
 class Committer:
     """Sends and commits for one thread.
 
-    ``plan`` is the current plan.  ``new_producer`` creates a producer; with exactly-once a new one
-    fences its predecessor and ends its open transaction.
+    ``plan`` is the current plan.  ``new_producer`` creates a producer; with exactly-once a new producer
+    fences its predecessor and ends the predecessor's open transaction.
     """
 
     _consumer: Consumer
@@ -35,13 +35,13 @@ class Committer:
     _metrics: Metrics
     is_exactly_once: bool
     _refusals: Refusals
-    #: Deletes consumed records of repartition topics after commits; None keeps them.
+    #: Deletes consumed records of repartition topics after commits; with None these records are kept.
     _purger: Purger | None = None
     producer: Producer = field(init=False)
     #: Whether the open transaction of an earlier producer has been ended.
     _is_initialized: bool = False
     _has_begun: bool = False
-    #: Changelog blocks sent since a task's last commit, by store: delivery and size of the last one.
+    #: The last changelog block sent since the last commit, by task and store: its delivery and size.
     _changes: dict[TaskId, dict[str, tuple[Delivery, int]]] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
@@ -58,7 +58,8 @@ class Committer:
     def send(self, task: Task, *, has_more: bool = False) -> set[TopicPartition]:
         """Send a task's outputs; return the partitions of the records.
 
-        With ``has_more`` outputs of other tasks and then a ``poll`` follow, so that they share requests.
+        With ``has_more``, the caller sends outputs of other tasks next and then calls ``poll``, so that all
+        these outputs share requests.
         """
         outputs = task.take_outputs()
         if outputs:
@@ -76,14 +77,14 @@ class Committer:
     def commit(self, tasks: Sequence[Task]) -> None:
         """Commit tasks; with exactly-once these must be all tasks with outputs since the last commit.
 
-        Cache flush (may forward) -> outputs and changelog sent -> producer flush -> offsets ->
-        one engine batch per store, which also holds the changelog position.  With offsets
-        before the changelog, a failure would lose state; in this order it only repeats records, which
-        at-least-once allows and a transaction excludes.
+        The order is: flush the caches (which may forward), send outputs and changelogs, flush the producer,
+        commit offsets, and write one engine batch per store, which also holds the changelog position.  If offsets
+        were committed before changelogs, a failure would lose state.  In this order a failure only repeats
+        records, which at-least-once allows and a transaction rules out.
 
         Raises:
-            RebalanceInProgressError: at-least-once only; nothing is lost, the next attempt continues.
-            MemberFencedError, TransactionError: other members may own the tasks already; close them.
+            RebalanceInProgressError: the group rebalances; at-least-once only.  Nothing is lost; retry later.
+            MemberFencedError, TransactionError: other members may own the tasks already, which must be closed.
         """
         if not tasks:
             return
@@ -119,15 +120,15 @@ class Committer:
         self._changes.pop(task_id, None)
 
     def abort(self) -> None:
-        """Abort the transaction, if any, with all records since the last commit."""
+        """Abort the open transaction, if any, including all records since the last commit."""
         if self._has_begun:
             self._has_begun = False
             self.producer.abort_transaction()
 
     def renew(self) -> None:
-        """Replace the producer: it was fenced, or the state of its transaction is unknown."""
+        """Replace a producer that was fenced or whose transaction state is unknown."""
         for _ in self._refusals.asked():
-            pass  # Refused records to be retried will be processed again.
+            pass  # Rejected records that are to be retried will be processed again.
         old, self.producer = self.producer, self._new_producer()
         self._is_initialized = self._has_begun = False
         old.abandon()
@@ -154,7 +155,7 @@ class Committer:
     # --- inside ---------------------------------------------------------------------------
 
     def _ask_about_refusals(self) -> None:
-        """Call production handlers for refused records, and wait until their dead letters are acknowledged."""
+        """Call production handlers for rejected records, and wait until their dead letters are acknowledged."""
         has_letters = False
         for task in self._refusals.asked():
             has_letters = bool(self.send(task)) or has_letters
@@ -182,7 +183,7 @@ class Committer:
             self._purger.note({partition: found for partition, found in offsets.items() if partition.topic in own})
 
     def _source_positions(self, task: Task) -> dict[str, int]:
-        """Return the positions of stores whose changelog is a source topic: the input's positions."""
+        """Return the positions of stores whose changelog is a source topic, which are the input positions."""
         by_topic = {item.topic: partition for partition, item in task.inputs.items()}
         positions = task.positions()
         return {
@@ -202,7 +203,7 @@ class Committer:
         return offsets
 
     def _changelog_ends(self, task: Task) -> dict[str, int]:
-        """Return the end offsets of a task's changelogs at this commit, by which later losses are detected."""
+        """Return the changelog end offsets of a task at this commit, which later serve to detect lost records."""
         sources = self.plan.topology.source_changelogs
         ends = {
             name: changelog_position(store)
@@ -210,7 +211,7 @@ class Committer:
             if store.spec.has_changelog and name not in sources
         }
         for name, (delivery, size) in self._changes[task.task_id].items():
-            # The commit itself raises failed deliveries; without acknowledgements the offset is unknown.
+            # The commit itself raises on failed deliveries; without an acknowledgement the offset is unknown.
             if delivery.exception() is None and delivery.base_offset() >= 0:
                 ends[name] = delivery.base_offset() + size
         return ends

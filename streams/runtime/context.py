@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from streams.runtime.punctuation import Timer
     from streams.runtime.task import Task
 
-#: Emits a table's change: key, new, old, timestamp_ms, headers, is_latest.
+#: Emits a change of a table: key, new, old, timestamp_ms, headers, is_latest.
 TableForward = Callable[[Any, Any, Any, int, Headers | None, bool], None]
 
 
 def _slots(store: Any, window_of: Callable[[int], Window] | None) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """Return the functions from a table's keys to hashable keys of the cache, and back.
+    """Return the functions that convert table keys to hashable cache keys, and back.
 
-    Keys of windowed stores are windowed, or (key, start) if ``window_of`` returns the window of a start; the
-    serde of the store is that of the inner key.
+    The keys of windowed stores are windowed keys, or (key, start) if ``window_of`` returns the window for a start
+    time.  The key serde of such a store is the serde of the inner key.
     """
     slot_of, key_of = store.slot_of, store.key_of
     if not store.spec.kind.family.has_windowed_keys:
@@ -88,7 +88,7 @@ class TaskNodeContext:
         return task.stores[name].view
 
     def table_forward(self, store: str | None, *, send_old: bool = True) -> TableForward:
-        """Return the function that emits a table's changes, through the record cache if there is one."""
+        """Return the function that emits the changes of a table, through the record cache if there is one."""
         forward = self.forward
         task = self._task
         if task.cache is None or not self.caches(store):
@@ -106,11 +106,11 @@ class TaskNodeContext:
     def table_section(
         self, store: str, *, send_old: bool = True, window_of: Callable[[int], Window] | None = None
     ) -> Section:
-        """Return the section of the record cache for a store's changes."""
+        """Return the record cache section for the changes of a store."""
         forward, task = self.forward, self._task
         cache = task.cache
         assert cache is not None
-        # One per store: the operators of a cogroup share theirs, and a key's last update is that of any of them.
+        # One section per store: the operators of a cogroup share it, and any of them may make the last update of a key.
         section = self._section = f"{task.task_id}/{store}"
         slot_of, to_key = _slots(task.stores[store], window_of)
 
@@ -156,14 +156,14 @@ class TaskNodeContext:
         callback: Callable[[int], None],
         start_ms: int | None = None,
     ) -> "Timer":
-        """Call ``callback(now_ms)`` every interval of the given clock.
+        """Schedule ``callback(now_ms)`` at every interval of the given clock.
 
         Raises:
             WallClockError: the clock is the wall clock, and the driver has none.
         """
         task = self._task
         now_ms = task.stream_time_ms() if kind is PunctuationType.STREAM_TIME else self.wall_clock_ms()
-        task.stop.append(True)  # The new timer may be due before the run ends.
+        task.stop.append(True)  # The new punctuation may be due before the run ends.
         return task.punctuations.schedule(self.node, interval_ms, kind, callback, start_ms, now_ms)
 
     def commit(self) -> None:
@@ -176,7 +176,7 @@ class TaskNodeContext:
         self._task.metrics.drop(reason, count, task=self.task_id, node=self.node)
 
     def task_stream_time_ms(self) -> int:
-        """Return the highest timestamp that the task has taken, including the current record."""
+        """Return the highest timestamp that the task has seen, including that of the current record."""
         return self._task.stream_time_ms()
 
     def wall_clock_ms(self) -> int:
@@ -191,15 +191,15 @@ class TaskNodeContext:
         return now_ms
 
     def record_metadata(self) -> RecordMetadata | None:
-        """Return topic, partition and offset of the current record; None within a punctuation."""
+        """Return topic, partition and offset of the current record, or None within a punctuation."""
         return self._task.record_metadata()
 
     def on_init(self, callback: Callable[[], None]) -> None:
-        """Register a callback for when all nodes are bound, in the order of the graph."""
+        """Register a callback that runs, in graph order, when all nodes are bound."""
         self._initializers.append(callback)
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Register a callback for when the task closes."""
+        """Register a callback that runs when the task closes."""
         self._task.on_close(callback)
 
     def caches(self, store: str | None) -> bool:

@@ -1,4 +1,4 @@
-"""The environment of an instance, and the objects that its threads share.  Values; imports clients."""
+"""The environment of an instance, and the objects that its threads share.  Only values; imports clients."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,10 +18,10 @@ from streams.runtime.schedule import LiveSchedule, Schedule
 
 @frozen(eq=False)
 class Environment:
-    """The environment of an instance: cluster, clock, threads, and the home of its stores.
+    """The environment of an instance: cluster, clock, threads, and store home.
 
-    With ``creates_topics`` missing source and sink topics are created with their declared partition counts; on an
-    external cluster they are not.  With ``tunes_collector`` the garbage collector is tuned while the instance runs.
+    With ``creates_topics``, missing source and sink topics are created with their declared partition counts; on an
+    external cluster they are not.  With ``tunes_collector``, the garbage collector is tuned while the instance runs.
     """
 
     cluster: Cluster
@@ -45,5 +45,5 @@ class SharedParts:
 
     @property
     def schedule(self) -> Schedule:
-        """Return the schedule by which the threads process their tasks."""
+        """Return the schedule for the tasks of the threads."""
         return LiveSchedule() if self.bounded is None else BoundedSchedule(self.bounded)

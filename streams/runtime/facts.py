@@ -1,6 +1,6 @@
-"""User data of subscriptions and assignments, exchanged between members and the group's leader.
+"""User data of subscriptions and assignments, exchanged between the members and the leader of a group.
 
-The bytes travel as user data of subscriptions and assignments, beside Kafka's own fields.  Pure.
+The user data travels beside Kafka's own fields.  Pure.
 """
 
 import json
@@ -17,9 +17,9 @@ _VERSION = 2
 
 @frozen
 class MemberFacts:
-    """The state of a member: its process, its tasks, and the positions of its process's stores.
+    """The state of a member: its process, its tasks, and the store positions of its process.
 
-    ``positions`` is the sum of the changelog positions of each task with local state
+    ``positions`` has, for each task with local state, the sum of its changelog positions
     (KIP-441's task offset sums); active tasks are at the end by definition.
     """
 
@@ -30,11 +30,11 @@ class MemberFacts:
     #: Whether the member requests the shutdown of all instances of the application.
     wants_shutdown: bool = False
     client_id: str = ""
-    #: host:port of the setting ``application_server``; "" = none.
+    #: The host:port of the setting ``application_server``, or "" if there is none.
     application_server: str = ""
 
     def encode(self) -> bytes:
-        """Return the bytes for the subscription."""
+        """Return the user data of the subscription."""
         return _dump(
             {
                 "process": self.process_id,
@@ -49,10 +49,10 @@ class MemberFacts:
 
     @classmethod
     def decode(cls, data: bytes | None) -> "MemberFacts":
-        """Read the bytes of a subscription.
+        """Decode the user data of a subscription.
 
         Raises:
-            TopologyError: another kind of client is in the group, or another version of this one.
+            TopologyError: a member of the group is another kind of client, or another version of ``streams``.
         """
         read = _load(data)
         try:
@@ -71,7 +71,7 @@ class MemberFacts:
 
 @frozen
 class AssignedTasks:
-    """What one member of the group has been given: who it is, its tasks, and those of which it keeps copies."""
+    """The assignment of one member: its identity, its active tasks, and its standby replicas."""
 
     client_id: str
     process_id: str
@@ -82,26 +82,26 @@ class AssignedTasks:
 
 @frozen
 class PartitionLayout:
-    """What the partition groups of an application follow from.
+    """The input from which the partition groups of an application are derived.
 
-    ``partitions`` are the counts of its source topics, ``groups`` the number of partition groups
-    of those sub-topologies whose state exists already and is divided in so many.
+    ``partitions`` has the partition counts of the source topics.  ``groups`` has the number of partition
+    groups of each sub-topology that has existing state, which is divided into that many groups.
     """
 
     partitions: Mapping[str, int]
     groups: Mapping[int, int] = field(factory=dict)
 
     def key(self) -> tuple[Any, ...]:
-        """Return what tells layouts apart."""
+        """Return a hashable key that identifies the layout."""
         return tuple(sorted(self.partitions.items())), tuple(sorted(self.groups.items()))
 
 
 @frozen
 class Directive:
-    """What the leader tells a member beside its partitions.
+    """The leader's instructions to a member, in addition to its partitions.
 
-    ``standby`` are tasks whose state it follows, ``warmup`` those among them that it is to take
-    over when it has caught up.
+    ``standby`` are the tasks for which the member keeps standby replicas.  ``warmup`` are the tasks that the
+    member is to take over when its replica has caught up.
     """
 
     layout: PartitionLayout
@@ -109,13 +109,13 @@ class Directive:
     standby: tuple[TaskId, ...] = ()
     warmup: tuple[TaskId, ...] = ()
     is_shutdown: bool = False
-    #: Whether no task waits for revocation by its old owner, so that no further rebalance is needed.
+    #: Whether no task waits for its old owner to revoke it, so that no further rebalance is needed.
     is_final: bool = True
-    #: What all members have, so that each can say where a key lies (KIP-535).
+    #: The assignments of all members, so that each member can locate any key (KIP-535).
     places: tuple[AssignedTasks, ...] = ()
 
     def encode(self) -> bytes:
-        """Return the bytes for the assignment."""
+        """Return the user data of the assignment."""
         return _dump(
             {
                 "partitions": dict(self.layout.partitions),
@@ -134,7 +134,7 @@ class Directive:
 
     @classmethod
     def decode(cls, data: bytes | None) -> "Directive":
-        """Read the bytes of an assignment.
+        """Decode the user data of an assignment.
 
         Raises:
             TopologyError: the leader is another kind of client.

@@ -1,9 +1,9 @@
-"""Filling of topics that several tasks write, from their lanes, at the end of a bounded run.
+"""Filling of topics that several tasks write, from the lanes of these topics, at the end of a bounded run.
 
-Records of a further run are appended after existing ones, whose offsets never change.  Each run's
-records are merged by the rule of ``lanes``, the order in which the tasks of that run have read them.
+The records of a further run are appended after the existing records, whose offsets never change.  The records
+of each run are merged by the rule of ``lanes``, which is the order in which the tasks of that run have read them.
 
-Before a merge, its lanes and the topic's end offset are stored as committed offsets of a separate group.
+Before a merge, the lanes and the end offset of the topic are stored as committed offsets of a separate group.
 After a crash the next run continues from them, since the same lanes always merge in the same order.  Imports clients.
 """
 
@@ -26,7 +26,7 @@ _VERSION = 1
 
 
 class Logs(Protocol):
-    """The logs of a bounded run's broker."""
+    """The broker logs of a bounded run."""
 
     def topics(self) -> dict[str, int]:
         """Return the number of partitions per topic."""
@@ -39,7 +39,7 @@ class Logs(Protocol):
     def read(
         self, partition: TopicPartition, offset: int, max_records: int = ..., *, committed_only: bool = ...
     ) -> list[Block]:
-        """Return records from an offset on; [] at the end."""
+        """Return the records from an offset on, or [] at the end of the log."""
         ...
 
     def append(self, partition: TopicPartition, block: Block) -> int:
@@ -47,13 +47,13 @@ class Logs(Protocol):
         ...
 
     def delete_records(self, partition: TopicPartition, offset: int) -> int:
-        """Delete the records below an offset; return the lowest offset left."""
+        """Delete the records below an offset; return the lowest remaining offset."""
         ...
 
 
 @define(eq=False)
 class LaneFilling:
-    """Fills the topics of one application from their lanes."""
+    """Fills the topics of one application from the lanes."""
 
     plan: ApplicationPlan
     logs: Logs
@@ -86,7 +86,7 @@ class LaneFilling:
                 )
 
     def fill(self) -> None:
-        """Append to each topic the new records of its lanes since the last merge."""
+        """Append to each topic the records that its lanes have received since the last merge."""
         before = self.admin.committed_offsets(self._group)
         notes: dict[TopicPartition, OffsetAndMetadata] = {}
         for topic in self.plan.lanes:
@@ -100,7 +100,7 @@ class LaneFilling:
             self._hand_over()
 
     def _know_chosen_topics(self) -> None:
-        """Add the dynamically chosen topics of earlier runs to the plan: the last run may have been killed."""
+        """Add the dynamically chosen topics of earlier runs to the plan, since the last run may have been killed."""
         existing = self.logs.topics()
 
         def check(plan: InternalTopicPlan) -> None:
@@ -118,7 +118,7 @@ class LaneFilling:
     def _note_of(
         self, target: TopicPartition, before: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the offsets to commit before lanes are merged into a partition, {} without new records."""
+        """Return the offsets to commit before lanes are merged into a partition, or {} without new records."""
         spans = {
             lane: (before[lane].offset if lane in before else 0, self.logs.end_offset(lane))
             for lane in self.plan.stored_in(target)
@@ -132,7 +132,7 @@ class LaneFilling:
         }
 
     def _finish(self) -> None:
-        """Execute a stored merge, and commit its completion."""
+        """Execute a stored merge, and record its completion in a commit."""
         spans: dict[tuple[TopicPartition, int], dict[TopicPartition, tuple[int, int]]] = {}
         for lane, found in sorted(self.admin.committed_offsets(self._group).items()):
             if found.metadata:
@@ -169,7 +169,7 @@ class LaneFilling:
         for block in merge_lanes([self._read(lane, *span) for lane, span in lanes.items() if span[0] < span[1]]):
             if done < len(block):
                 fresh = block.slice(done) if done else block
-                # Sequence numbers are the lane's.
+                # The sequence numbers belong to the lane.
                 self.logs.append(target, evolve(fresh, producer=None))
             done = max(0, done - len(block))
 
@@ -186,7 +186,7 @@ class LaneFilling:
         return (TopicPartition(topic, number) for topic in sorted(self.plan.fed) for number in range(counts[topic]))
 
     def _hand_over(self) -> None:
-        """Commit the ends of through topics for the application's group, for a live run that may follow."""
+        """Commit the end offsets of through topics for the application group, for a live run that may follow."""
         group = self.plan.config.application_id
         committed = self.admin.committed_offsets(group)
         offsets = {}

@@ -1,7 +1,7 @@
-"""Compatibility checks of existing stores with the current topology.
+"""Checks that existing stores are compatible with the current topology.
 
-A store folder records its own layout.  A changelog has Kafka Streams' format, which does not identify the
-types; these are in the offset metadata of the same commits.  Imports state.
+A store folder records its own layout.  A changelog has the format of Kafka Streams, which does not identify the
+types; the types are in the offset metadata of the same commits.  Imports state.
 """
 
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ from streams.state import Content, Store, advice
 
 
 def misfit(task_id: TaskId, store: Store) -> str | None:
-    """Return why a store that was just opened must be restored from its changelog, None if it fits.
+    """Return why a newly opened store must be restored from its changelog, or None if the store is usable.
 
     Raises:
-        StoreError: its content does not fit the topology, or no changelog has it.
+        StoreError: the content does not fit the topology, or cannot be restored from a changelog.
     """
     noted, wanted = store.noted, store.note()
     where = f"store {store.spec.name!r} of task {task_id}"
@@ -52,7 +52,7 @@ def check_changelogs(
 ) -> dict[str, str]:
     """Return the stores whose changelogs do not fit this topology, each with advice.
 
-    ``noted`` has the formats from the task's last commit.
+    ``noted`` has the changelog formats from the last commit of the task.
     """
     found = {}
     for name, partition in changelogs.items():

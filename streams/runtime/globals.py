@@ -1,7 +1,7 @@
-"""Global stores: filled from all partitions of a topic on every instance, read by all its tasks.
+"""Global stores, which every instance fills from all partitions of a topic and all its tasks can read.
 
-One thread per instance writes them; tasks on other threads read.  A lock around every method of
-the store keeps updates atomic for readers.  Imports clients.
+One thread per instance writes the global stores; tasks on other threads read them.  A lock around every method of
+a store keeps updates atomic for readers.  Imports clients.
 """
 
 import threading
@@ -18,7 +18,7 @@ from streams.runtime.task import Task, TaskState
 
 
 class LockedStore:
-    """A store whose methods run one at a time; iterators are read to the end within the lock."""
+    """A store whose methods run one at a time; iterators are exhausted while the lock is held."""
 
     def __init__(self, store: Any, lock: threading.RLock) -> None:
         self._store = store
@@ -55,7 +55,7 @@ class GlobalStores:
     _is_closing: bool = False
 
     def open(self, open_store: Callable[[Any], Any]) -> Mapping[str, Any]:
-        """Open the stores, fill them from their topics, and return them by name for the tasks."""
+        """Open the stores, fill them from their topics, and return them by name."""
         stores = {name: open_store(item.spec) for name, item in self._plan.topology.global_stores.items()}
         views = {name: LockedStore(store, self._lock) for name, store in stores.items()}
         for name, store in stores.items():
@@ -91,7 +91,7 @@ class GlobalStores:
         except ThreadKilled:
             raise
         except BaseException as error:
-            # This thread has no caller.
+            # This thread has no caller to which an exception could be raised.
             self._on_failure(error)
 
     def _update(self, timeout_ms: int) -> None:

@@ -1,6 +1,6 @@
-"""Handling of records that fail in a task: calls of handlers, metrics and dead letters.
+"""Handling of records that fail in a task: handler calls, metrics and dead letters.
 
-Used by source readers, sinks and the task, only on the failing path.  Imports core and
+Source readers, sinks and tasks use this module only when a record fails.  Imports core and
 the outbox.  KIP-161, KIP-210, KIP-1033, KIP-1034.
 """
 
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 Setting = Literal["deserialization_handler", "processing_handler", "production_handler"]
 
-#: What a record could not be, in the reason under which it is counted.
+#: The text for each handler in the reason under which a dropped record is counted.
 _FAILED: Final[dict[Setting, str]] = {
     "deserialization_handler": "cannot be read",
     "processing_handler": "cannot be processed",
@@ -31,7 +31,7 @@ _FAILED: Final[dict[Setting, str]] = {
 
 @frozen
 class HandlerSettings:
-    """The three exception handlers of an application, and its dead letter topic."""
+    """The three exception handlers of an application, and its dead letter queue topic."""
 
     deserialization_handler: Any = "fail"
     processing_handler: Any = "fail"
@@ -40,7 +40,7 @@ class HandlerSettings:
 
     @classmethod
     def of(cls, config: StreamsConfig) -> "HandlerSettings":
-        """Return the handlers of an application's settings."""
+        """Return the handlers from the settings of an application."""
         return cls(
             config.deserialization_handler,
             config.processing_handler,
@@ -59,13 +59,13 @@ class HandlerSettings:
 
     @property
     def has_functions(self) -> bool:
-        """Whether a handler is a user function, whose dead letters may go to any topic."""
+        """Whether any handler is a user function, whose dead letters may go to any topic."""
         return any(not isinstance(getattr(self, setting), str) for setting in _FAILED)
 
 
 @define(eq=False)
 class Handlers:
-    """The handlers of one task; ``outbox`` None: a global store's, which writes nothing."""
+    """The handlers of one task.  ``outbox`` is None for a global store, which writes nothing."""
 
     settings: HandlerSettings
     metrics: Metrics
@@ -163,7 +163,7 @@ class Handlers:
 
 
 def _row_of(context: ErrorHandlerContext) -> str:
-    """Return where in a file a row was that makes no record, and why; empty for any other record."""
+    """Return the place of an unreadable row in its file, and the reason; empty for any other record."""
     found = next((value for name, value in context.headers if name == ROW_HEADER), None)
     return f"{found.decode(errors='replace')}: " if found else ""
 

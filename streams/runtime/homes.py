@@ -1,6 +1,6 @@
-"""Homes of an instance's stores: a state directory, or memory.
+"""Store homes of an instance: a state directory, or memory.
 
-A home opens the stores of tasks and records which tasks have local state and which thread has it
+A home opens the stores of tasks, and records which tasks have local state and which thread has that state
 open.  The simulation has its own home.  Imports state.
 """
 
@@ -21,7 +21,7 @@ class StateHome(Protocol):
 
     @property
     def process_id(self) -> str:
-        """The process id of the local state in the group; it persists with the state."""
+        """The process id that identifies the local state in the group, and persists with that state."""
         ...
 
     def lock(self) -> None:
@@ -37,7 +37,7 @@ class StateHome(Protocol):
         ...
 
     def positions(self) -> Mapping[TaskId, int]:
-        """Return the tasks with closed local state, with the approximate sum of its changelog positions."""
+        """Return the tasks with closed local state, each with the approximate sum of its changelog positions."""
         ...
 
     def stores(self) -> Mapping[TaskId, list[str]]:
@@ -49,12 +49,12 @@ class StateHome(Protocol):
 
         Raises:
             StateLockedError: another thread has not closed them yet.
-            StoreError: one cannot be opened; those opened before it are closed again.
+            StoreError: a store cannot be opened; the stores opened before it are closed again.
         """
         ...
 
     def release_task(self, task_id: TaskId, owner: object, position: int) -> None:
-        """Release a task's closed stores, with the sum of their changelog positions."""
+        """Release the closed stores of a task; ``position`` is the sum of their changelog positions."""
         ...
 
     def renew_store(self, task_id: TaskId, spec: StoreSpec) -> Any:
@@ -65,7 +65,7 @@ class StateHome(Protocol):
         """Delete all local state.
 
         Raises:
-            StateLockedError: it is in use.
+            StateLockedError: the local state is in use.
         """
         ...
 
@@ -84,7 +84,7 @@ def _open_all(specs: Iterable[StoreSpec], open_one: Any) -> dict[str, Any]:
 
 @define(eq=False)
 class MemoryHome:
-    """Stores in memory: gone when they are closed."""
+    """Stores in memory, whose content is lost when they are closed."""
 
     process_id: str = field(factory=lambda: uuid4().hex)
     memory: MemoryBudget = field(factory=MemoryBudget)
@@ -123,7 +123,7 @@ class MemoryHome:
 
 @define(eq=False)
 class DirectoryHome:
-    """Stores in a state directory; those that are not persistent in memory."""
+    """Stores in a state directory; stores that are not persistent are in memory."""
 
     directory: StateDirectory
     engine: EngineName
@@ -143,7 +143,7 @@ class DirectoryHome:
         self.directory.unlock()
 
     def positions(self) -> Mapping[TaskId, int]:
-        """Return the tasks with a folder that is not open; position 0 if a crash prevented its recording."""
+        """Return the tasks with a closed folder; the position is 0 if a crash prevented recording it."""
         directory = self.directory
         return {
             task_id: directory.noted_position(task_id)
@@ -190,7 +190,7 @@ class DirectoryHome:
 
 
 def home_of(state_dir: Path | None, config: StreamsConfig) -> StateHome:
-    """Return the home of an application's stores: below ``state_dir``, or memory without one."""
+    """Return the store home of an application: below ``state_dir``, or in memory without one."""
     memory = MemoryBudget(config.state_memory_max_bytes, config.cache_max_bytes)
     if state_dir is None:
         return MemoryHome(memory=memory)

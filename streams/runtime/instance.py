@@ -1,7 +1,7 @@
-"""An instance of an application: its threads, its local stores, its state.
+"""An instance of an application, with its threads, local stores and state.
 
-Several instances and threads of the same application id share the partitions through the
-group.  Imports clients and state.
+Instances and threads with the same application id share the partitions through the consumer group.
+Imports clients and state.
 """
 
 import logging
@@ -41,9 +41,9 @@ log = logging.getLogger(__name__)
 
 @define(eq=False)
 class Instance:
-    """Threads that run an application's tasks over one cluster.
+    """Threads that run the tasks of an application on one cluster.
 
-    ``bounds`` returns the progress of a bounded run from the plan; without it the run is live.
+    ``bounds`` returns the progress of a bounded run for a plan; without ``bounds`` the run is live.
     """
 
     topology: Topology
@@ -55,7 +55,7 @@ class Instance:
     metrics: Metrics = field(init=False, factory=Metrics)
     failure: BaseException | None = field(init=False, default=None)
     bounded: BoundedProgress | None = field(init=False, default=None)
-    #: Set when no thread is left, or the failure of one ends all.
+    #: Set when no thread is left, or when the failure of one thread ends all threads.
     ended: Signal = field(init=False)
     life: Life = field(init=False)
     pool: ThreadPool = field(init=False)
@@ -87,9 +87,9 @@ class Instance:
         """Check and create topics, fill global stores, and start the threads.
 
         Raises:
-            TopologyError: source topics are missing, not co-partitioned, or internal ones do not fit.
+            TopologyError: source topics are missing or not co-partitioned, or internal topics do not fit.
             StateLockedError: another process uses the state directory.
-            ClientClosedError: the instance was started before.
+            ClientClosedError: the instance has been started before.
         """
         if self.state is not State.CREATED:
             raise ClientClosedError(
@@ -108,7 +108,7 @@ class Instance:
             if self.environment.tunes_collector:
                 collector.tune()
                 self._is_tuned = True
-            # The instance is not ready before all threads are started.
+            # The instance is not ready until all threads have started.
             with self.life.lock:
                 if self.life.move(State.REBALANCING):
                     for _ in range(self.config.num_stream_threads):
@@ -120,9 +120,9 @@ class Instance:
             raise
 
     def close(self, timeout_ms: int | None = None) -> bool:
-        """Stop the threads, commit and close; return whether they ended in time.
+        """Stop the threads, commit and close; return whether the threads ended in time.
 
-        The state is NOT_RUNNING then, and ERROR after a failure.
+        Afterwards the state is NOT_RUNNING, or ERROR after a failure.
         """
         if self.state is State.CREATED:
             self._move(State.NOT_RUNNING)
@@ -156,7 +156,7 @@ class Instance:
 
     @property
     def client_name(self) -> str:
-        """The name of the instance, the prefix of its client ids."""
+        """The name of the instance, which is the prefix of its client IDs."""
         return self._clients.name("")[:-1]
 
     @property
@@ -165,7 +165,7 @@ class Instance:
         return self._views
 
     def plan_of(self, layout: PartitionLayout) -> ApplicationPlan:
-        """Return the plan of a layout from the leader."""
+        """Return the plan for a layout that the leader has sent."""
         return self._plans.of(layout)
 
     @property
@@ -186,9 +186,9 @@ class Instance:
         return added
 
     def remove_thread(self, timeout_ms: int | None = None) -> str | None:
-        """Stop the youngest thread, whose tasks move to the others; return its name.
+        """Stop the youngest thread, whose tasks move to the other threads, and return its name.
 
-        None if there is no thread left, or it has not ended in time.
+        The result is None if no thread is left, or if the thread has not ended in time.
 
         Raises:
             ClientClosedError: the instance does not run.
@@ -235,12 +235,12 @@ class Instance:
         return factory.make(number)
 
     def _on_new_topic(self, topic: str, count: int) -> None:
-        """Create the lanes of a topic that a task of a bounded run has chosen for a record."""
+        """Create the lanes for a topic that a task of a bounded run has chosen for a record."""
         if self.bounded is None:
             return
         plan = self.bounded.plan
         with self.life.lock:
-            # Another thread may have been faster; no task writes before the lanes exist.
+            # Another thread may have created the lanes already; no task writes before they exist.
             if plan.partition_count(topic) is None:
                 plan.add_topic(topic, count, self._provide)
 
@@ -267,7 +267,7 @@ class Instance:
         except ThreadKilled:
             raise
         except BaseException as error:
-            # This thread has no caller: an exception that passes here would be lost.
+            # This thread has no caller: an exception raised here would be lost.
             self._on_failure(member, error)
         finally:
             is_last = self.pool.end(member)
@@ -277,7 +277,7 @@ class Instance:
                 self.ended.set()
 
     def _on_failure(self, member: PooledThread, error: BaseException) -> None:
-        """Call the user's handler for a failed thread; without one the instance ends."""
+        """Call the user's handler for a failed thread; without a handler the instance ends."""
         response = ExceptionResponse.SHUTDOWN_CLIENT
         if self.listeners.on_exception is not None and self.bounded is None:
             try:
@@ -291,7 +291,7 @@ class Instance:
                 error = second
         is_running = self.life.is_up
         if member.stream_thread.stopping.is_set() and is_running and self.bounded is None:
-            # The thread was stopping anyway; its tasks move to the others.
+            # The thread was stopping anyway; its tasks move to the other threads.
             log.warning("%s: ends with a failure: %s", member.stream_thread.name, error, exc_info=error)
             return
         if response is ExceptionResponse.REPLACE_THREAD and is_running:
@@ -309,7 +309,7 @@ class Instance:
         self._fail(error)
 
     def _on_shutdown(self) -> None:
-        """Shut down, as another instance has requested for the whole application."""
+        """Shut down because another instance has requested it for the whole application."""
         if self.life.is_up:
             log.warning("application %r ends: another instance has asked for it", self.config.application_id)
             self._move(State.PENDING_SHUTDOWN)
@@ -334,14 +334,14 @@ class Instance:
             self.bounded.done.set()
 
     def _settle(self) -> None:
-        """Set the state: RUNNING if every thread has all its tasks open, otherwise REBALANCING."""
+        """Set the state to RUNNING if every thread has all its tasks open, otherwise to REBALANCING."""
         with self.life.lock:
             if self.life.is_up:
                 self.life.move(State.RUNNING if self.pool.is_ready else State.REBALANCING)
         self.life.tell()
 
     def _end_threads(self, timeout_ms: int | None) -> bool:
-        """Stop all threads and wait for their end; return whether they ended in time."""
+        """Stop all threads and wait for them to end; return whether they ended in time."""
         self.pool.stop_all()
         return self.pool.join(timeout_ms)
 
@@ -370,7 +370,7 @@ class Instance:
 
 
 def _told(error: BaseException) -> str:
-    """Return an error as one log line, with the line of the user's code that raised it."""
+    """Return an error as one log line, with the line of user code that raised it."""
     # An error without text is shown by its type.
     text = str(error) if isinstance(error, StreamsError) else f"{type(error).__name__}: {error}"
     lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]

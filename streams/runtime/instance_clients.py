@@ -17,7 +17,7 @@ from streams.runtime.purge import Purger
 
 @define(eq=False)
 class InstanceClients:
-    """Makes the clients of one instance; ``home`` has the process id of their client ids."""
+    """Makes the clients of one instance; the process id of ``home`` is part of their client IDs."""
 
     _cluster: Cluster
     _config: StreamsConfig
@@ -25,7 +25,7 @@ class InstanceClients:
     _home: StateHome
 
     def reader(self, client_id: str) -> Consumer:
-        """Return a consumer of changelogs or global topics, from their beginning."""
+        """Return a consumer that reads changelogs or global topics from the beginning."""
         return Consumer(
             self._cluster,
             settings=self._consumer_settings,
@@ -35,7 +35,7 @@ class InstanceClients:
         )
 
     def consumer(self, name: str, number: int, assignor: StreamsAssignor) -> Consumer:
-        """Return the consumer of a stream thread, a member of the application's group."""
+        """Return the consumer of a stream thread, which is a member of the application's group."""
         instance_id = self._config.consumer.group_instance_id
         return Consumer(
             self._cluster,
@@ -49,7 +49,7 @@ class InstanceClients:
         )
 
     def producer(self, name: str, number: int | None) -> Producer:
-        """Return a producer; with exactly-once it has transactions, as the thread of that number, unless it is None."""
+        """Return a producer; with exactly-once it is transactional, unless ``number``, the thread number, is None."""
         config = self._config
         is_transactional = config.is_exactly_once and number is not None
         transactional_id = f"{config.application_id}-{self._home.process_id}-{number}"
@@ -73,5 +73,5 @@ class InstanceClients:
         return settings.replace(isolation_level="read_committed") if self._config.is_exactly_once else settings
 
     def name(self, role: str) -> str:
-        """Return the client id of a role in this process."""
+        """Return the client ID for a role in this process."""
         return f"{self._config.client_id or self._config.application_id}-{self._home.process_id[:8]}-{role}"

@@ -1,7 +1,7 @@
-"""Merging of lanes: one order for a partition that several tasks write, each into its own lane.
+"""Merging of lanes: a single order for a partition that several tasks write, each into its own lane.
 
-Lanes are merged by the rule of ``order``, so the result depends only on their records, not on the speed
-of tasks.  Pure; imports core only.
+Lanes are merged by the rule of ``order``, so the result depends only on the records in the lanes, not on the
+speed of tasks.  Pure; imports core only.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,11 +14,11 @@ from streams.runtime.order import Span, certain, merge
 
 
 def merge_lanes(lanes: Sequence[Iterator[Block]]) -> Iterator[Block]:
-    """Yield the records of all lanes in their one order, in blocks.
+    """Yield the records of all lanes in merged order, as blocks.
 
-    Ties are decided by the order of the lanes.  A single lane passes through as it is; otherwise
-    offsets count from 0 without gaps, and blocks name no producer.  One block of each lane is held;
-    the next one is read when its last record has been yielded.
+    Ties are decided by the order of the lanes.  A single lane is passed through unchanged; otherwise
+    offsets count from 0 without gaps, and blocks name no producer.  One block of each lane is held in memory;
+    the next block is read when the last record of the current block has been yielded.
     """
     if len(lanes) == 1:
         yield from lanes[0]
@@ -35,18 +35,18 @@ def merge_lanes(lanes: Sequence[Iterator[Block]]) -> Iterator[Block]:
 
 @define(eq=False)
 class _Head:
-    """The block at the head of a lane, from the row that is next."""
+    """The block at the head of a lane, starting at the next row."""
 
     index: int
     lane: Iterator[Block]
     width: int
     block: Block | None = None
     start: int = 0
-    #: Places of the remaining rows, in the order of all lanes.
+    #: Places of the remaining rows in the order of all lanes.
     places: list[int] = field(factory=list)
 
     def is_filled(self) -> bool:
-        """Read the next block if this one is done; return whether the lane has one."""
+        """Read the next block if the current block is exhausted; return whether the lane has a block."""
         while not self.places:
             self.block, self.start = next(self.lane, None), 0
             if self.block is None:
@@ -56,18 +56,18 @@ class _Head:
 
     @property
     def span(self) -> "Span[_Head, Block]":
-        """The rows that are left."""
+        """The remaining rows."""
         assert self.block is not None
         return Span(self, self.block, self.start, self.places)
 
     def advance(self, count: int) -> None:
-        """Step over rows that were yielded."""
+        """Skip rows that were yielded."""
         self.start += count
         del self.places[:count]
 
 
 def _block(spans: "Sequence[Span[_Head, Block]]", offsets: range) -> Block:
-    """Return the records of all spans in their order."""
+    """Return the records of all spans in merged order."""
     if len(spans) == 1:
         span = spans[0]
         block = span.columns.slice(span.start, span.stop) if len(offsets) < len(span.columns) else span.columns

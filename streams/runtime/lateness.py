@@ -1,7 +1,7 @@
 """Late records in a run over history: their number and nodes, and how far history is out of order.
 
-In a live run late records are expected.  In files they mostly show how these were written: if a job writes a day
-in no order of time, nearly all of its records are late.  A run over history reports the dropped share and its cause.
+In a live run late records are expected.  In files they mostly reflect how the files were written: if a job writes
+the records of a day unsorted, nearly all of them are late.  A run over history reports the dropped share and its cause.
 Pure; imports core and topology.
 """
 
@@ -19,16 +19,16 @@ from streams.topology import Topology, sub_topologies
 
 #: Reason for a record that a store drops as expired.
 TOO_OLD = "older than the store keeps"
-#: Reasons for late records: of windowed operators, stores and tables.
+#: Reasons for late records in windowed operators, stores and tables.
 LATE_REASONS = ("expired window", TOO_OLD, "late record of a versioned table")
-#: Counter of an input topic: the largest disorder of its partitions in milliseconds.
+#: Counter of an input topic: the largest disorder among its partitions, in milliseconds.
 DISORDER = "disorder-ms"
-#: Counter of a task: the number of records it has read.
+#: Counter of a task: the number of records that the task has read.
 READ = "process-total"
 #: Default share of records that may be dropped as late.
 USUAL_LIMIT = "1%"
 
-#: A counter: its name, the node (or topic) that it is of, the sub-topology if it is of a task, and its value.
+#: A counter: its name, its node or topic, its sub-topology if it belongs to a task, and its value.
 Count: TypeAlias = tuple[str, str, int | None, int]
 
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"), (1, "ms"))
@@ -36,18 +36,18 @@ _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"), (1,
 
 @define(eq=False)
 class Disorder:
-    """The disorder of a partition: the largest time by which a record is older than one before it."""
+    """The disorder of a partition: the maximum time by which a record is older than an earlier record."""
 
     counter: Counter
     _highest_ms: int = NO_TIMESTAMP
 
     def observe(self, times: Sequence[int]) -> None:
-        """Add the times of the next records."""
+        """Add the timestamps of the next records."""
         if not times:
             return
-        ordered = sorted(times)  # Of times in order that is quicker than to look for the least.
+        ordered = sorted(times)  # If the times are in order, this is faster than finding the minimum.
         lowest, highest = ordered[0], ordered[-1]
-        # No record is looked at where none can change the answer: the span is known, or all are in order.
+        # Records are skipped if they cannot change the result: the span is known, or all are in order.
         if max(highest, self._highest_ms) - lowest > self.counter.value and (
             lowest < self._highest_ms or ordered != times
         ):
@@ -61,20 +61,20 @@ class Disorder:
 class Late:
     """Records that were dropped at one node because they were late.
 
-    ``read`` is the number of records that its tasks have read.  As in Kafka Streams a record counts for each window
-    for which it is late, so that ``count`` may exceed ``read``.
+    ``read`` is the number of records that the tasks of the node have read.  As in Kafka Streams, a record counts
+    once for each window for which it is late, so ``count`` may exceed ``read``.
     """
 
     node: str
     count: int
     read: int
-    #: The input topic that is out of order most, and by how many milliseconds; "" and 0 if none is.
+    #: The input topic with the largest disorder, and that disorder in milliseconds; "" and 0 without disorder.
     topic: str = ""
     disorder_ms: int = 0
 
     @property
     def share(self) -> float:
-        """The share of the read records."""
+        """The dropped records as a share of the records read."""
         return self.count / self.read if self.read else 1.0
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ class Late:
 
 @frozen
 class DropLimit:
-    """The number of records that may be dropped as late at one node: a share of what is read there, or a count."""
+    """The limit on records dropped as late at one node: a share of the records read there, or a count."""
 
     text: str
     share: float | None = None
@@ -99,10 +99,10 @@ class DropLimit:
 
     @classmethod
     def of(cls, given: str | int) -> "DropLimit":
-        """Return the limit of a text such as ``1%`` or ``1000``.
+        """Parse a limit such as ``1%`` or ``1000``.
 
         Raises:
-            ConfigError: it is neither.
+            ConfigError: ``given`` is neither a share nor a number of records.
         """
         text = str(given).strip()
         try:
@@ -117,17 +117,17 @@ class DropLimit:
         return limit
 
     def exceeded(self, late: Iterable[Late]) -> list[Late]:
-        """Return what is above the limit."""
+        """Return the late records of the nodes that exceed the limit."""
         return [one for one in late if (one.share > self.share if self.share is not None else one.count > self.count)]
 
 
 def merged(name: str, one: int, other: int) -> int:
-    """Return the value of two counters of a name as one."""
+    """Return the combined value of two counters with the same name."""
     return max(one, other) if name == DISORDER else one + other
 
 
 def late_of(topology: Topology, counts: Iterable[Count]) -> list[Late]:
-    """Return the late records by node from the counters of tasks, the largest number first."""
+    """Return the late records by node from the task counters, with the largest number first."""
     place_of = {name: sub.id for sub in sub_topologies(topology) for name in (*sub.nodes, *sub.stores)}
     late: dict[str, int] = {}
     read: dict[int | None, int] = {}
@@ -146,7 +146,7 @@ def late_of(topology: Topology, counts: Iterable[Count]) -> list[Late]:
 
 
 def late_in(topology: Topology, metrics: Metrics) -> list[Late]:
-    """Return the late records of an instance's tasks."""
+    """Return the late records of all tasks of an instance."""
     counts = metrics.snapshot().items()
     return late_of(
         topology, ((key.name, key.node or "", key.task and key.task.sub_topology, count) for key, count in counts)
@@ -154,7 +154,7 @@ def late_in(topology: Topology, metrics: Metrics) -> list[Late]:
 
 
 def span_text(span_ms: int) -> str:
-    """Return a duration in its two largest units.
+    """Format a duration in milliseconds with its two largest units.
 
     >>> span_text(350), span_text(86_399_000), span_text(3_600_000)
     ('350 ms', '23 h 59 min', '1 h')

@@ -1,8 +1,8 @@
 """Layouts: the partition groups of an application, and the check that state stays with its keys.
 
-Partition counts may grow while an application runs.  Tasks without state grow with them; state
-that exists is divided in as many groups as its changelog has partitions, and a new partition joins
-the group that has its keys already.  Imports topology.
+Partition counts may grow while an application runs.  The number of stateless tasks grows with them.  Existing
+state stays divided into as many groups as its changelog has partitions, and a new partition joins the group
+that already has its keys.  Imports topology.
 """
 
 import logging
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @define(eq=False)
 class Plans:
-    """The plans of one application, by layout: members make the same plan from the same layout."""
+    """The plans of one application by layout; all members make the same plan from the same layout."""
 
     _topology: Topology
     _config: StreamsConfig
@@ -57,7 +57,7 @@ class Plans:
         counts = {topic: others[topic] for topic in named if topic in others}
         groups: dict[int, int] = {}
         if not self._has_lanes:
-            # Repartition topics keep the partitions that they have.
+            # Repartition topics keep their partition counts.
             counts |= {
                 name: known[f"{prefix}{name}"] for name in self._topology.internal_topics if f"{prefix}{name}" in known
             }
@@ -74,7 +74,7 @@ class Plans:
         return PartitionLayout(counts, groups)
 
     def of(self, layout: PartitionLayout) -> ApplicationPlan:
-        """Return the plan of a layout.
+        """Return the plan for a layout.
 
         Raises:
             TopologyError: a source topic is missing, inputs are not co-partitioned, or new

@@ -1,6 +1,6 @@
 """The states of an instance: transitions between them, and calls of the state listener.
 
-Between the instance, which changes the state, and the user's listener.  No clock, no I/O.
+The module sits between the instance, which changes the state, and the user's listener.  No clock, no I/O.
 """
 
 import logging
@@ -18,10 +18,10 @@ log = logging.getLogger(__name__)
 
 
 class State(Enum):
-    """The state of an instance, with Kafka Streams' names.
+    """The state of an instance, named as in Kafka Streams.
 
-    RUNNING means that all assigned tasks are open and restored.  A failure ends in ERROR, which is
-    final: closing such an instance only releases its resources.
+    RUNNING means that all assigned tasks are open and restored.  A failure leads to ERROR, which is
+    final: closing a failed instance only releases its resources.
     """
 
     CREATED = "created"
@@ -29,7 +29,7 @@ class State(Enum):
     RUNNING = "running"
     PENDING_SHUTDOWN = "pending_shutdown"
     NOT_RUNNING = "not_running"
-    #: A thread has failed; the others are ending.
+    #: A thread has failed; the other threads are ending.
     PENDING_ERROR = "pending_error"
     ERROR = "error"
 
@@ -44,7 +44,7 @@ _NEXT: Mapping[State, frozenset[State]] = {
     State.ERROR: frozenset(),
 }
 
-#: Called with the new state and the old one.
+#: Called with the new state and the old state.
 StateListener = Callable[[State, State], None]
 
 
@@ -52,7 +52,7 @@ StateListener = Callable[[State, State], None]
 class Life:
     """The current state of one instance.
 
-    ``move`` is called with ``lock`` held, ``tell`` without: a listener may call any method of the instance.
+    ``move`` is called with ``lock`` held, and ``tell`` without it: a listener may call any instance method.
     """
 
     application_id: str
@@ -68,7 +68,7 @@ class Life:
         return self.state in (State.REBALANCING, State.RUNNING)
 
     def move(self, state: State) -> bool:
-        """Change to a state if that transition is valid; return whether it was."""
+        """Change to a state if the transition is valid; return whether it is."""
         with self.lock:
             if state not in _NEXT[self.state]:
                 return False
@@ -78,7 +78,7 @@ class Life:
         return True
 
     def tell(self) -> None:
-        """Call the listener for all transitions, one at a time and in order, whichever threads made them."""
+        """Call the listener for all transitions, one at a time and in order, whichever thread made them."""
         while True:
             with self.lock:
                 if self._is_telling or not self._pending:
@@ -91,7 +91,7 @@ class Life:
             except INTERRUPTIONS:
                 raise
             except BaseException:
-                # An error of the listener must not stop the threads.
+                # An error in the listener must not stop the threads.
                 log.exception("application %r: the state listener failed at %s", self.application_id, state.name)
             finally:
                 self._is_telling = False

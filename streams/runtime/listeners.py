@@ -22,16 +22,16 @@ class ExceptionResponse(Enum):
     SHUTDOWN_APPLICATION = "shutdown_application"
 
 
-#: Called with the error that ended a thread; returns the response.
+#: A function that is called with the error that ended a thread, and returns the response.
 ExceptionHandler = Callable[[BaseException], ExceptionResponse]
 
 
 @frozen
 class InstanceListeners:
-    """The user's functions that an instance calls.
+    """The user functions that an instance calls.
 
     Raises:
-        ConfigError: one is async or a generator.
+        ConfigError: a function is async or a generator.
     """
 
     on_state: StateListener | None = None

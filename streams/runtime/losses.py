@@ -1,10 +1,10 @@
 """Detection of lost records in changelogs and repartition topics, when a task opens.
 
-A log's end offset never decreases: deletion and compaction remove earlier records.  So a changelog that
-ends before the position of the last commit or of a store on disk has lost records, and so has a
-repartition topic that ends before the committed offset.  That is an error, since the remaining records
-would give wrong results.  A store that is ahead of its changelog may be the only copy; it is dropped only
-without committed offsets, when the application starts from the beginning.
+The end offset of a log never decreases, since deletion and compaction only remove earlier records.  So a changelog
+that ends before the position of the last commit or of a store on disk has lost records, and so has a repartition
+topic that ends before the committed offset.  This is an error, since the remaining records would lead to wrong
+results.  A store that is ahead of its changelog may be the only copy; it is dropped only if there are no committed
+offsets, when the application starts from the beginning.
 Imports clients and state.
 """
 
@@ -40,18 +40,18 @@ class Loss:
     store: str
     partition: TopicPartition
     end: int
-    #: None if the last commit has not recorded it.
+    #: None if the last commit did not record the end offset.
     committed: int | None
     #: 0 without a persistent store.
     kept: int
 
     @property
     def is_in_store(self) -> bool:
-        """Whether the store has all committed records, as far as known."""
+        """Whether the store is known to have all committed records."""
         return self.kept > 0 and self.kept >= (self.committed or 0)
 
     def error(self, advice: str = "") -> LostRecordsError:
-        """Return the error with the loss and advice."""
+        """Return the error, which describes the loss and gives advice."""
         expected = max(self.committed or 0, self.kept)
         whose = "the last commit had written it" if (self.committed or 0) >= self.kept else "the store on disk has it"
         if self.is_in_store:
@@ -97,7 +97,7 @@ def lost_changelogs(
 
 @frozen
 class LossGuard:
-    """The response of one thread to lost records, by the setting ``lost_records``.
+    """The response of one thread to lost records, according to the setting ``lost_records``.
 
     ``new_producer`` creates a producer without transactions, to rebuild a changelog.
     """
@@ -108,10 +108,10 @@ class LossGuard:
     new_producer: Callable[[], Producer]
 
     def keeps_store(self, loss: Loss, store: Store, *, has_offsets: bool, is_copy: bool = False) -> bool:
-        """Handle one loss; return whether the store is kept, otherwise it must be dropped.
+        """Handle one loss; return whether the store is kept.  A store that is not kept must be dropped.
 
-        ``has_offsets``: the task continues from committed offsets.  ``is_copy``: a standby, whose active task
-        handles the changelog.
+        With ``has_offsets``, the task continues from committed offsets.  With ``is_copy``, the store is a standby
+        replica, and the active task handles the changelog.
 
         Raises:
             LostRecordsError: the setting does not accept losses.
@@ -147,9 +147,9 @@ class LossGuard:
         )
 
     def _rebuild(self, partition: TopicPartition, store: Store) -> int:
-        """Append the whole content of a store to its changelog, and tombstones for all other keys in it.
+        """Append the whole content of a store to its changelog, with tombstones for all other changelog keys.
 
-        It can be interrupted and repeated: it takes effect only with the next commit.
+        The rebuild can be interrupted and repeated, since it takes effect only with the next commit.
         """
         others, count = self.restorer.live_keys(partition), 0
         with self.new_producer() as producer:
@@ -159,7 +159,7 @@ class LossGuard:
                 count += len(block)
                 for key in block.keys:
                     others.pop(key or b"", None)
-            # Records of a versioned store are versions; one of them does not end the others.
+            # The records of a versioned store are versions; a tombstone does not delete the other versions.
             if others and not store.spec.kind.has_versions:
                 keys = list(others)
                 deleted = Block(keys, [None] * len(keys), list(others.values()), None, range(len(keys)))
@@ -173,7 +173,7 @@ class LossGuard:
     def position(
         self, task_id: TaskId, partition: TopicPartition, committed: OffsetAndMetadata, start: int, end: int
     ) -> int:
-        """Return the position from which to continue in a repartition topic.
+        """Return the position at which to continue in a repartition topic.
 
         Raises:
             LostRecordsError: the log ends before the committed offset, and the setting does not accept losses.
@@ -198,7 +198,7 @@ def check_inputs(
 ) -> None:
     """Check that repartition topics reach the committed offsets of all tasks, before any task writes.
 
-    A write could move the end beyond the committed offset again.
+    A write could move the end offset beyond the committed offset again and hide the loss.
 
     Raises:
         LostRecordsError: a topic ends before a committed offset.

@@ -1,10 +1,9 @@
-"""The order of processing: of several inputs the one with the lowest head timestamp is always next.
+"""The order of processing: the input with the lowest head timestamp is always next.
 
-The one rule for the inputs of a task (``queues``), the lanes of a partition (``lanes``) and the tasks of a
-stage (``stage``); ties go to the first of them.  Each input keeps its own order: a record
-with a lower timestamp than the one before it waits for that one.  So taking the lowest head, again and
-again, is a sort by the running maximum of each input's timestamps (``core.loops.head_places``).  Pure;
-imports core only.
+The rule applies to the inputs of a task (``queues``), the lanes of a partition (``lanes``) and the tasks of a
+stage (``stage``); ties go to the first.  Each input keeps its own order: a record with a lower timestamp than its
+predecessor waits for that predecessor.  So repeatedly taking the lowest head is equivalent to a sort by the running
+maximum of the timestamps of each input (``core.loops.head_places``).  Pure; imports core only.
 """
 
 from bisect import bisect_right
@@ -24,12 +23,12 @@ class RecordColumns(Protocol):
 
     @property
     def keys(self) -> Sequence[Any]:
-        """Keys, of whatever type."""
+        """Keys of any type."""
         ...
 
     @property
     def values(self) -> Sequence[Any]:
-        """Values, of whatever type."""
+        """Values of any type."""
         ...
 
     @property
@@ -39,7 +38,7 @@ class RecordColumns(Protocol):
 
     @property
     def headers(self) -> Sequence[Headers] | None:
-        """Headers, None if no record has any."""
+        """Headers, or None if no record has headers."""
         ...
 
 
@@ -48,29 +47,29 @@ C = TypeVar("C", bound=RecordColumns)
 
 @define(eq=False)
 class Span(Generic[T, C]):
-    """The next records of one input: those rows of ``columns``, from ``start``, that have a place."""
+    """The next records of one input: the rows of ``columns`` from ``start`` that have a place in ``places``."""
 
     input: T
     columns: C
     start: int
     #: ``head_places`` of the rows.
     places: list[int]
-    #: Whether further records of this input may follow, so that none of a later place is certain.
+    #: Whether further records of this input may follow, so that records with a later place are uncertain.
     is_open: bool = True
 
     @property
     def stop(self) -> int:
-        """Row after the last one."""
+        """The row after the last row of the span."""
         return self.start + len(self.places)
 
 
 def lowest_head(items: Iterable[T], head_ms: Callable[[T], int]) -> T | None:
-    """Return the item with the lowest head timestamp, the first of several; None if there are no items."""
+    """Return the first item with the lowest head timestamp, or None if there are no items."""
     return min(items, key=head_ms, default=None)
 
 
 def certain(spans: "list[Span[T, C]]") -> "list[Span[T, C]]":
-    """Cut the spans to where their order is certain, before any record that may still follow; leave out empty ones."""
+    """Cut the spans to the records whose order is certain whatever may still follow; leave out empty spans."""
     bounds = [span.places[-1] for span in spans if span.is_open]
     if not bounds:
         return spans
@@ -82,7 +81,7 @@ def certain(spans: "list[Span[T, C]]") -> "list[Span[T, C]]":
 
 
 class Merged(NamedTuple):
-    """Records of several spans in their order; ``pick`` arranges a further column, given span after span."""
+    """Records of several spans in merged order; ``pick`` arranges another column, which is given span by span."""
 
     keys: Sequence[Any]
     values: Sequence[Any]
@@ -92,7 +91,7 @@ class Merged(NamedTuple):
 
 
 def merge(spans: "Sequence[Span[T, C]]") -> Merged:
-    """Merge the records of two spans or more."""
+    """Merge the records of two or more spans."""
     keys: list[Any] = []
     values: list[Any] = []
     timestamps: list[int] = []

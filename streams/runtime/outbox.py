@@ -1,8 +1,7 @@
-"""The outputs of a task: columns of its sinks, which are split into blocks by partition.
+"""The outputs of a task: sink columns, which are split into blocks by partition.
 
-Sinks append to columns inside the program; after a run the columns are partitioned and returned
-to the driver as blocks.  Order within a topic is the order of the sinks' appends.  Imports core
-and topology.
+The program's sinks append to columns; after a run the columns are partitioned and returned to the driver as
+blocks.  Records of a topic keep the order in which the sinks appended them.  Imports core and topology.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,8 +24,7 @@ from streams.topology import Process, SinkNode
 class TopicColumns:
     """Pending output records of one topic.
 
-    ``partitions`` is filled only by sinks that choose the partition themselves, as index of the
-    record -> partition.
+    ``partitions`` maps record indices to partitions; only sinks that choose the partition themselves fill it.
     """
 
     topic: str
@@ -39,16 +37,16 @@ class TopicColumns:
     partitions: dict[int, int] = field(factory=dict)
 
 
-#: Makes the columns of a topic: name, serdes of key and value.
+#: A function that makes the columns of a topic from its name, key serde and value serde.
 NewColumns: TypeAlias = Callable[[str, Serde[Any], Serde[Any]], TopicColumns]
 
 
 class Outbox:
     """Output columns of one task, one set per topic.
 
-    ``partitions_of`` gives the partition count of a topic by its name in the topology, ``physical``
-    where a partition of it is stored on the broker; ``home`` is the task's partition number, for
-    records without key.
+    ``partitions_of`` returns the partition count of a topic by its name in the topology.  ``physical`` returns the
+    broker partition that stores a partition of the topology.  ``home`` is the partition number of the task, which
+    is used for records without a key.
     """
 
     def __init__(
@@ -68,7 +66,7 @@ class Outbox:
         self.sent = 0
 
     def columns(self, sink: SinkNode, topic: str | None = None) -> TopicColumns:
-        """Return the columns of a sink's topic, shared by all sinks that write to it."""
+        """Return the columns of the sink topic, shared by all sinks that write to this topic."""
         name = topic or sink.topic
         assert name is not None
         return self._columns_of(name, sink.key_serde, sink.value_serde)
@@ -88,7 +86,7 @@ class Outbox:
         headers: Headers,
         partition: int | None = None,
     ) -> None:
-        """Append a record as bytes, to a topic that no sink needs to write."""
+        """Append a serialized record to any topic, even if no sink writes to the topic."""
         columns = self._columns_of(topic, BYTES, BYTES)
         index = len(columns.timestamps)
         columns.headers[index] = headers
@@ -110,9 +108,9 @@ class Outbox:
         record_context: Callable[[int, Headers | None], RecordContext],
         skips: Callable[[ProducerRecord[Any, Any], Exception, FailureOrigin], bool] | None,
     ) -> Process:
-        """Return the process function of a sink that chooses topic or partition, or may drop unwritable records.
+        """Return the process function for a sink that chooses topic or partition, or may drop unwritable records.
 
-        ``skips`` decides about records that cannot be serialized; None raises the error.
+        ``skips`` decides whether a record that cannot be serialized is dropped; with None the error is raised.
         """
         serialize_key, serialize_value = sink.key_serde.serialize, sink.value_serde.serialize
 
@@ -187,7 +185,7 @@ class Outbox:
         chosen = self._partitions(columns, count)
         keys, values, timestamps = columns.keys, columns.values, columns.timestamps
         if chosen.count(chosen[0]) == len(chosen):
-            # The usual case where keys are not changed.
+            # The usual case, in which keys are not changed.
             return [
                 (
                     physical(columns.topic, chosen[0]),
@@ -196,7 +194,7 @@ class Outbox:
             ]
         blocks = []
         for partition, indexes in rows_by_number(chosen).items():
-            # One more index, so that a single record gives a tuple too.
+            # One more index, so that the result is a tuple for a single record too.
             pick = itemgetter(*indexes, 0)
             block = Block(
                 pick(keys)[:-1],
@@ -218,7 +216,7 @@ class Outbox:
         try:
             chosen = partitions_for(keys, count)  # type: ignore[arg-type]
         except TypeError:
-            # There is a record without a key.
+            # At least one record has no key.
             chosen = [home if key is None else partitions_for([key], count)[0] for key in keys]
         for index, partition in columns.partitions.items():
             if partition >= 0:
@@ -226,7 +224,7 @@ class Outbox:
         return chosen
 
     def _headers(self, columns: TopicColumns) -> list[Headers] | None:
-        """Return the headers' column, with the types of keys and values on internal topics."""
+        """Return the headers column; on internal topics the headers include the types of keys and values."""
         types: Headers = ()
         if self._is_internal(columns.topic):
             pins = ((KEY_TYPE_HEADER, columns.key_serde), (VALUE_TYPE_HEADER, columns.value_serde))

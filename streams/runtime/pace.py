@@ -1,7 +1,7 @@
 """Poll timeouts of a thread, and idle iterations in which tasks need no check.
 
-An iteration of the loop checks every task: for a thousand tasks that costs more than the work itself.  After
-an iteration without work the tasks are not checked until records arrive or work is due.
+An iteration of the loop checks every task.  With a thousand tasks these checks cost more than the work itself, so
+after an iteration without work the tasks are not checked until records arrive or work is due.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from streams.runtime.task import Task
 
 #: Poll timeout for inputs that may end without a record.
 _END_POLL_MS = 5
-#: Poll timeout for records that the log is known to have.
+#: Poll timeout if the log is known to have records.
 _FETCH_POLL_MS = 5
 _FOR_EVER_MS = 1 << 62
 
@@ -31,9 +31,9 @@ class Pace:
     _tasks: Mapping[TaskId, Task]
     _restorer: Restorer
     _stages: Callable[[], Sequence[ThreadStage]]
-    #: Whether inputs end, which no record indicates.
+    #: Whether inputs may end; no record indicates that an input has ended.
     _is_finite: bool
-    #: Wall-clock time before which nothing is due; None: the tasks must be checked.
+    #: Wall-clock time before which nothing is due, or None if the tasks must be checked.
     _rest_until_ms: int | None = None
 
     def timeout_ms(self, next_commit_ms: int, *, is_paused: bool) -> int:
@@ -52,7 +52,7 @@ class Pace:
         return self._rest_until_ms is not None and self._clock.now_ms() < self._rest_until_ms
 
     def wake(self) -> None:
-        """Check the tasks in the next iteration."""
+        """Have the tasks checked in the next iteration."""
         self._rest_until_ms = None
 
     def rest(self, next_commit_ms: int) -> None:
@@ -66,10 +66,10 @@ class Pace:
         return any(task.queues.size for task in self._tasks.values())
 
     def _until_due_ms(self, next_commit_ms: int) -> int:
-        """Return the time until work is due without new records, in milliseconds."""
+        """Return the time in milliseconds until work is due even without new records."""
         now, tasks = self._clock.now_ms(), self._tasks.values()
         waits = [at_ms - now for task in tasks if (at_ms := task.next_deadline_ms()) is not None]
-        # Without pending changes the commit interval does not matter.
+        # The commit interval does not matter without pending changes.
         if any(task.is_dirty for task in tasks):
             waits.append(next_commit_ms - self._clock.monotonic_ms())
         return max(0, min(waits, default=_FOR_EVER_MS))

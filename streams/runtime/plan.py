@@ -1,7 +1,7 @@
 """The plan of an application: its tasks, their inputs and outputs, and how they are opened.
 
-Made once per instance from the topology, the settings and the partition counts of its topics;
-the drivers open tasks from it.  Imports core, topology, state.
+The plan is made once per instance from the topology, the settings and the partition counts of its topics;
+the drivers use the plan to open tasks.  Imports core, topology, state.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -45,7 +45,7 @@ _LANES = ".lanes"
 
 @frozen
 class InternalTopicPlan:
-    """An internal topic as it must exist on the broker."""
+    """The required properties of an internal topic on the broker."""
 
     name: str
     partitions: int
@@ -57,7 +57,7 @@ class Existing:
     """Existing state of an application.
 
     ``groups`` has the number of partition groups of each stateful sub-topology; ``later`` is the partition count of
-    topics that patterns may match later, None if unknown.
+    topics that patterns may match later, or None if unknown.
     """
 
     groups: Mapping[int, int] = field(factory=dict)
@@ -68,10 +68,10 @@ class Existing:
 class ApplicationPlan:
     """The tasks of an application and how to open them.
 
-    With ``has_lanes`` (bounded runs) a topic is kept as one lane per producing task, so that its
-    order does not depend on the speed of the tasks: repartition topics, topics of others that tasks
-    both write and read (*through*), and those that several tasks write.  A through topic has an
-    additional first lane for external records.  Topics of global stores have no lanes.
+    With ``has_lanes`` (bounded runs), some topics are stored as one lane per producing task, so that the record order
+    does not depend on the speed of the tasks.  These are repartition topics, user topics that tasks both write and
+    read (*through* topics), and topics that several tasks write.  A through topic has an additional first lane for
+    external records.  Topics of global stores have no lanes.
     """
 
     topology: Topology
@@ -81,9 +81,9 @@ class ApplicationPlan:
     subs: list[SubTopology]
     groups: dict[TaskId, tuple[TopicPartition, ...]]
     has_lanes: bool = False
-    #: Topic kept in lanes -> its producing tasks in order; filled with ``has_lanes``.
+    #: Producing tasks, in order, by topic that is stored as lanes; empty without ``has_lanes``.
     lanes: dict[str, list[TaskId]] = field(factory=dict)
-    #: Through topics: their first lane is for external records.
+    #: Through topics, whose first lane is for external records.
     fed: set[str] = field(factory=set)
     _compiled: dict[tuple[int, bool], CompiledSubTopology] = field(factory=dict)
     _read: dict[TaskId, tuple[TopicPartition, ...]] = field(factory=dict)
@@ -101,13 +101,13 @@ class ApplicationPlan:
         grouper: PartitionGrouper | None = None,
         existing: Existing | None = None,
     ) -> "ApplicationPlan":
-        """Plan an application over topics with the given partition counts.
+        """Plan an application for topics with the given partition counts.
 
-        ``is_single_task`` runs all sub-topologies as one, where every topic has one partition.
+        With ``is_single_task``, all sub-topologies run as one task, and every topic has one partition.
 
         Raises:
-            TopologyError: a source topic is missing, inputs are not co-partitioned, or state that
-                exists does not allow the groups.
+            TopologyError: a source topic is missing, inputs are not co-partitioned, or existing state
+                does not allow the partition groups.
         """
         validate(topology)
         subs = sub_topologies(topology, external)
@@ -117,7 +117,7 @@ class ApplicationPlan:
             subs = _merged(subs)
         groups = (grouper or SamePartitionGrouper()).groups(subs, partitions)
         if is_single_task and not groups:
-            # Only pattern sources, whose topics may come later.
+            # There are only pattern sources, whose topics may be created later.
             groups = {TaskId(sub.id, 0): () for sub in subs if not sub.is_global}
         for sub_id, count in existing.groups.items():
             groups = _kept_together(groups, sub_id, count, partitions, grouper is None)
@@ -137,11 +137,11 @@ class ApplicationPlan:
                     self.fed.add(topic)
         kept = {store: topic for store, topic in self.topology.source_changelogs.items() if topic not in self.lanes}
         if len(kept) < len(self.topology.source_changelogs):
-            # Several lanes cannot serve as a changelog: such a table has its own.
+            # Several lanes cannot serve as a changelog, so such a table has its own changelog.
             self.topology = evolve(self.topology, source_changelogs=kept)
 
     def _lanes_of(self, topic: str) -> list[TaskId] | None:
-        """Return the tasks with a lane of a topic, None if the topic has no lanes."""
+        """Return the tasks that have a lane in a topic, or None if the topic has no lanes."""
         producers = self.writers(topic)
         if self.is_internal(topic) or (producers and topic in self._read_topics):
             return producers
@@ -149,7 +149,7 @@ class ApplicationPlan:
         return producers if len(producers) > 1 and not is_global else None
 
     def _written_by(self, sub: SubTopology) -> tuple[str, ...]:
-        """Return the topics that a sub-topology names as its outputs, dead letters among them."""
+        """Return the topics that a sub-topology names as outputs, including the dead letter queue topic."""
         letters = self.config.errors_dead_letter_queue_topic_name
         return (*sub.sink_topics, letters) if letters and not sub.is_global else sub.sink_topics
 
@@ -160,8 +160,8 @@ class ApplicationPlan:
     def writers(self, topic: str) -> list[TaskId]:
         """Return the tasks that may write a topic, in order.
 
-        Tasks write to the topics of their sinks and to that of dead letters, and where a sink chooses
-        the topic record by record, to any that no task reads.
+        Tasks write to their sink topics and to the dead letter queue topic.  If a sink chooses the topic for each
+        record, its tasks may also write to any topic that no task reads.
         """
         subs = {sub.id for sub in self.subs if topic in self._written_by(sub)}
         if topic not in self._read_topics and not self.is_internal(topic):
@@ -174,7 +174,7 @@ class ApplicationPlan:
         return HandlerSettings.of(self.config)
 
     def _chooses_topics(self, sub: SubTopology) -> bool:
-        """Return whether a sub-topology chooses topics per record; dead letters of user handlers count."""
+        """Return whether a sub-topology chooses topics per record, as sinks and user handlers with dead letters may."""
         if not sub.is_global and self.handlers.has_functions:
             return True
         nodes = (self.topology.nodes.get(name) for name in sub.nodes)
@@ -190,7 +190,7 @@ class ApplicationPlan:
         return [task_id for task_id in sorted(self.groups) if task_id.sub_topology in subs]
 
     def changelogs(self, task_id: TaskId, stores: Iterable[str]) -> dict[str, TopicPartition]:
-        """Return the changelog partition of each of a task's stores that has one."""
+        """Return the changelog partitions of a task by store."""
         return {
             name: TopicPartition(self.changelog(name), task_id.partition)
             for name in stores
@@ -198,11 +198,11 @@ class ApplicationPlan:
         }
 
     def stages(self) -> list[tuple[int, ...]]:
-        """Return sub-topologies in order of data flow; a cycle is one stage."""
+        """Return the sub-topologies in the order of the data flow, as stages; a cycle is one stage."""
         return stages(evolve(sub, sink_topics=self._written_by(sub)) for sub in self.subs)
 
     def cycles(self) -> dict[int, tuple[int, ...]]:
-        """Return for each sub-topology within a cycle of data flow all those of the cycle."""
+        """Return, for each sub-topology in a data flow cycle, all sub-topologies of that cycle."""
         result: dict[int, tuple[int, ...]] = {}
         for stage in self.stages():
             first = next(sub for sub in self.subs if sub.id == stage[0] and not sub.is_global)
@@ -212,10 +212,10 @@ class ApplicationPlan:
         return result
 
     def bundles(self) -> dict[TaskId, tuple[TopicPartition, ...]]:
-        """Return the units of assignment: each task's partitions, in a bounded run each cycle's.
+        """Return the units of assignment: the partitions of each task, or in a bounded run of each cycle.
 
-        A cycle is one stage there, run by one thread over all its partitions, so that its order
-        does not depend on the speed of its tasks.
+        In a bounded run a cycle is one stage, which one thread runs over all its partitions, so that the
+        record order does not depend on the speed of the tasks.
         """
         cycles = self.cycles() if self.has_lanes else {}
         result: dict[TaskId, tuple[TopicPartition, ...]] = {}
@@ -232,14 +232,14 @@ class ApplicationPlan:
         return topic in self.topology.internal_topics
 
     def physical_topic(self, topic: str) -> str:
-        """Return a topic's name on the broker; if it has lanes, theirs."""
+        """Return the broker name of a topic, or of its lanes if the topic has lanes."""
         return self._lanes_name(topic) if topic in self.lanes else self._prefixed(topic)
 
     def _lanes_name(self, topic: str) -> str:
         return f"{self.config.application_id}-{topic}{_LANES}"
 
     def topic_of_lanes(self, name: str) -> str | None:
-        """Return the external topic whose lanes have this name on the broker, None if there is none."""
+        """Return the external topic whose lanes have this broker name, or None if there is no such topic."""
         prefix = f"{self.config.application_id}-"
         if not (name.startswith(prefix) and name.endswith(_LANES)):
             return None
@@ -250,21 +250,21 @@ class ApplicationPlan:
         return f"{self.config.application_id}-{topic}" if self.is_internal(topic) else topic
 
     def changelog(self, store: str) -> str:
-        """Return the name of a store's changelog on the broker."""
+        """Return the broker name of a store's changelog."""
         source = self.topology.source_changelogs.get(store)
         return source if source is not None else f"{self.config.application_id}-{store}-changelog"
 
     def repartition_topics(self) -> set[str]:
-        """Return the names of the repartition topics on the broker, except those of lanes."""
+        """Return the broker names of the repartition topics that are not stored as lanes."""
         return set() if self.has_lanes else {self.physical_topic(topic) for topic in self.topology.internal_topics}
 
     def regroups(self, sub_topology: int) -> bool:
-        """Whether tasks of a sub-topology write a repartition topic, in which their outputs meet."""
+        """Whether tasks of a sub-topology write to a repartition topic, in which their outputs are merged."""
         sub = next(sub for sub in self.subs if sub.id == sub_topology)
         return any(self.is_internal(topic) for topic in sub.sink_topics)
 
     def partition_count(self, topic: str) -> int | None:
-        """Return the partition count of a topic of the topology, None if unknown."""
+        """Return the partition count of a topic of the topology, or None if unknown."""
         return self.partitions.get(topic)
 
     def internal_topics(self) -> list[InternalTopicPlan]:
@@ -287,11 +287,11 @@ class ApplicationPlan:
     # --- inputs -------------------------------------------------------------------------
 
     def is_own(self, item: TaskInput) -> bool:
-        """Return whether only the application's tasks write a partition: of a repartition topic, or a task's lane."""
+        """Return whether only tasks of the application write an input: a repartition topic, or the lane of a task."""
         return self.is_internal(item.topic) or self.producer_of(item.topic, item.partition) is not None
 
     def inputs(self, task_id: TaskId) -> list[TaskInput]:
-        """Return the inputs of a task, in the order that decides ties."""
+        """Return the inputs of a task in the order that decides ties."""
         sources = self._sources(task_id.sub_topology)
         result = []
         for logical in self.groups[task_id]:
@@ -304,22 +304,22 @@ class ApplicationPlan:
         return result
 
     def stored_in(self, logical: TopicPartition) -> list[TopicPartition]:
-        """Return the broker's partitions for a partition of the topology: its lanes in order, or itself."""
+        """Return the broker partitions that store a partition of the topology: its lanes in order, or itself."""
         topic, number = logical
         name = self.physical_topic(topic)
         width = self.lane_count(topic)
         return [TopicPartition(name, number * width + lane) for lane in range(width)]
 
     def lane_count(self, topic: str) -> int:
-        """Return the number of lanes of each partition of a topic, 1 without lanes."""
+        """Return the number of lanes per partition of a topic, or 1 without lanes."""
         return len(self.lanes[topic]) + (topic in self.fed) if topic in self.lanes else 1
 
     def feed(self, logical: TopicPartition) -> TopicPartition:
-        """Return the broker's partition for external records of a partition."""
+        """Return the broker partition for the external records of a partition."""
         return self.stored_in(logical)[0] if logical.topic in self.fed else logical
 
     def partition_groups(self) -> dict[TaskId, tuple[TopicPartition, ...]]:
-        """Return the partitions that each task reads, with their names on the broker."""
+        """Return the broker partitions that each task reads."""
         if not self._read:
             self._read = {
                 task_id: tuple(item.partition for item in self.inputs(task_id)) for task_id in sorted(self.groups)
@@ -327,7 +327,7 @@ class ApplicationPlan:
         return self._read
 
     def producer_of(self, topic: str, partition: TopicPartition) -> TaskId | None:
-        """Return the only task that writes a lane; None for other partitions and lanes of external records."""
+        """Return the only task that writes a lane, or None for other partitions and lanes for external records."""
         producers = self.lanes.get(topic)
         if not producers:
             return None
@@ -335,10 +335,10 @@ class ApplicationPlan:
         return producers[lane] if lane >= 0 else None
 
     def physical(self, task_id: TaskId) -> Callable[[str, int], TopicPartition]:
-        """Return the function from a topic's partition to the partition on the broker that a task writes.
+        """Return the function that maps a topic partition to the broker partition that a task writes.
 
-        With lanes it rejects topics that tasks read and for which the task has no sink, since their end
-        would be unknown.
+        With lanes, the function rejects topics that tasks read and for which this task has no sink, since the
+        end of such an input would be unknown.
         """
         refused = {topic for topic in self._read_topics if self.has_lanes and task_id not in self.writers(topic)}
 
@@ -361,7 +361,7 @@ class ApplicationPlan:
     def add_topic(self, topic: str, partitions: int, provide: Callable[[InternalTopicPlan], None]) -> None:
         """Add a topic that was chosen for a record, before it is written.
 
-        ``provide`` creates its lanes if several tasks may write it.
+        ``provide`` creates the lanes of the topic if several tasks may write to it.
         """
         producers = self._lanes_of(topic) if self.has_lanes else None
         if producers is not None:
@@ -383,7 +383,7 @@ class ApplicationPlan:
     # --- opening ------------------------------------------------------------------------
 
     def stores_of(self, task_id: TaskId) -> list[StoreSpec]:
-        """Return the specs of a task's stores."""
+        """Return the store specs of a task."""
         sub = next(sub for sub in self.subs if sub.id == task_id.sub_topology)
         return [self.topology.stores[name] for name in sub.stores]
 
@@ -399,9 +399,9 @@ class ApplicationPlan:
         timer_heap: TimerHeap | None = None,
         new_columns: NewColumns = TopicColumns,
     ) -> Task:
-        """Return a task over opened stores; the driver sets its positions.
+        """Return a task with opened stores; the driver sets the positions.
 
-        With ``is_bounded`` inputs end, and the task waits for an empty input until its end.
+        With ``is_bounded``, inputs end, and the task waits for an empty input until that input ends.
         """
         config = self.config
         inputs = self.inputs(task_id)
@@ -471,7 +471,7 @@ class ApplicationPlan:
         return task
 
     def add_tasks(self, source: str, count: int) -> list[TaskId]:
-        """Return the tasks of a source for a topic of ``count`` partitions; missing ones are added to the plan."""
+        """Return the tasks of a source for a topic with ``count`` partitions; missing tasks are added to the plan."""
         sub = next(sub for sub in self.subs if source in sub.nodes)
         task_ids = [TaskId(sub.id, number) for number in range(count)]
         for task_id in task_ids:
@@ -479,7 +479,7 @@ class ApplicationPlan:
         return task_ids
 
     def add_input(self, task: Task, node: SourceNode, topic: str) -> None:
-        """Add an input to a task: its partition of a topic that a pattern source has just matched."""
+        """Add its partition of a topic that a pattern source has newly matched to the inputs of a task."""
         self._attach(task, node, topic, TopicPartition(topic, task.task_id.partition))
 
     def _attach(self, task: Task, node: SourceNode, topic: str, partition: TopicPartition) -> None:
@@ -523,7 +523,7 @@ class ApplicationPlan:
         )
 
     def extractor(self, node: SourceNode, topic: str) -> Extractor:
-        """Return the timestamp extractor of a source; internal topics use the record's time."""
+        """Return the timestamp extractor of a source; internal topics use the record timestamp."""
         policy: Any = node.extractor
         if policy is None:
             policy = "fail_on_invalid" if self.is_internal(topic) else self.config.default_timestamp_extractor
@@ -531,7 +531,7 @@ class ApplicationPlan:
 
 
 def _merged(subs: Sequence[SubTopology]) -> list[SubTopology]:
-    """Return all sub-topologies with tasks as one, global ones as they are."""
+    """Merge all sub-topologies that have tasks into one; global sub-topologies are unchanged."""
     local = [sub for sub in subs if not sub.is_global]
     if not local:
         return list(subs)
@@ -558,8 +558,8 @@ def _kept_together(
 ) -> dict[TaskId, tuple[TopicPartition, ...]]:
     """Add new partitions to the partition groups that have the state of their keys.
 
-    Where a topic grows to a multiple of its partitions, the keys of a new partition come from the
-    one with the same number modulo the old count: Kafka's partitioner uses the hash modulo the count.
+    If a topic grows to a multiple of its partition count, the keys of a new partition come from the old partition
+    with the same number modulo the old count, since Kafka's partitioner uses the hash modulo the count.
     """
     beyond = [task for task in sorted(groups) if task.sub_topology == sub_id and task.partition >= count]
     if not beyond:
@@ -581,7 +581,7 @@ def _kept_together(
 
 
 def _check_groups(groups: Mapping[TaskId, Sequence[TopicPartition]]) -> None:
-    """Reject a grouper's result that splits or shares a partition within a sub-topology."""
+    """Reject a grouper result in which partitions are split or shared within a sub-topology."""
     owner: dict[tuple[int, TopicPartition], TaskId] = {}
     for task_id, partitions in groups.items():
         for partition in partitions:

@@ -1,4 +1,4 @@
-"""Generated programs of a topology, without running it, for ``streams describe --format program``."""
+"""Generated programs of a topology that does not run, for ``streams describe --format program``."""
 
 from collections.abc import Iterator
 
@@ -12,9 +12,9 @@ from streams.topology import Topology, sub_topologies
 
 
 def programs(topology: Topology, config: StreamsConfig) -> Iterator[str]:
-    """Yield the generated Python source of each sub-topology, as its tasks run it with these settings.
+    """Yield the generated Python source of each sub-topology, as its tasks would run it with this configuration.
 
-    Processors are created, but their ``init`` is not called; stores are empty and in memory.
+    Processors are created, but their ``init`` is not called.  Stores are empty and in memory.
     """
     topics = {topic for sub in sub_topologies(topology) for topic in (*sub.source_topics, *sub.sink_topics)}
     counts = dict.fromkeys(sorted(topics - set(topology.internal_topics)), 1)

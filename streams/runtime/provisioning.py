@@ -1,7 +1,7 @@
-"""Topics of an application: missing ones are created, existing ones checked.
+"""Topics of an application: missing topics are created, and existing topics are checked.
 
-Run at the start, and by the group's leader when partition counts have changed.  On a cluster requests are
-retried on temporary errors.  Imports clients.
+Provisioning runs at the start, and on the group leader when partition counts have changed.  On a cluster,
+requests are retried on temporary errors.  Imports clients.
 """
 
 import logging
@@ -33,7 +33,7 @@ _FOR_EVER = -1
 class Provisioner:
     """Creates and checks the topics of one application.
 
-    With ``creates_topics`` missing source and sink topics are created with their declared partition
+    With ``creates_topics``, missing source and sink topics are created with their declared partition
     counts; on an external cluster they are not.
     """
 
@@ -58,11 +58,11 @@ class Provisioner:
             return known
 
     def provide(self, plans: Sequence[InternalTopicPlan], known: Mapping[str, int]) -> None:
-        """Create the internal topics that are missing, and check the others.
+        """Create the missing internal topics, and check the existing ones.
 
         Raises:
-            TopologyError: one exists with another partition count, or with settings that would lose records.
-            BrokerError: one cannot be created.
+            TopologyError: a topic has another partition count, or settings that would lose records.
+            BrokerError: a topic cannot be created.
         """
         missing = []
         for plan in plans:
@@ -86,7 +86,7 @@ class Provisioner:
             return admin.committed_offsets(self._config.application_id)
 
     def groups(self) -> list[str]:
-        """Return the ids of all groups of the cluster."""
+        """Return the IDs of all groups of the cluster."""
         with self._admin() as admin:
             return [group.group_id for group in admin.list_groups()]
 
@@ -96,7 +96,7 @@ class Provisioner:
             return bool(admin.describe_group(self._config.application_id).members)
 
     def ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return log end offsets, including open transactions."""
+        """Return log end offsets, including records of open transactions."""
         with self._admin() as admin:
             return admin.list_offsets(dict.fromkeys(partitions, LATEST))
 
@@ -114,13 +114,13 @@ class Provisioner:
         return {topic.name: len(topic.leaders) for topic in found if not topic.is_internal}
 
     def _made_lately(self, admin: Admin, known: Mapping[str, int]) -> dict[str, int]:
-        """Return the partition counts of sources that were unknown to the broker or had no leaders."""
+        """Return the partition counts of source topics that were unknown to the broker or had no leaders."""
         sources = dict.fromkeys(topic for sub in sub_topologies(self._topology) for topic in sub.source_topics)
         missing = [name for name in sources if name not in known and name not in self._topology.internal_topics]
         if not missing:
             return {}
         try:
-            # Retried for some seconds: metadata of a new topic takes time to reach all brokers.
+            # Retried for some seconds, since metadata of a new topic takes time to reach all brokers.
             return {name: len(topic.leaders) for name, topic in admin.describe_topics(missing).items()}
         except UnknownTopicError:
             # The caller reports the topics it needs.
@@ -143,7 +143,7 @@ class Provisioner:
 
     def _create(self, admin: Admin, specs: Sequence[TopicSpec]) -> None:
         try:
-            # Another instance that starts at the same time may have been faster.
+            # Another instance that starts at the same time may have created the topic first.
             admin.create_topics(specs, exist_ok=True)
         except BrokerError as error:
             names = ", ".join(repr(spec.name) for spec in specs)
@@ -155,7 +155,7 @@ class Provisioner:
         """Reject existing internal topics whose settings would lose records.
 
         Raises:
-            TopologyError: there is such a topic.
+            TopologyError: a topic has such settings.
         """
         if not plans:
             return
@@ -178,8 +178,8 @@ class Provisioner:
                         f"that is restored from it would lack entries; set {setting}={needs} on it "
                         f"(`streams topics alter {plan.name} {setting}={needs}`, or kafka-configs --alter)"
                     )
-                # It is the application's own broker, and the topology keeps windows for longer than before: only
-                # what is older is missing.
+                # The broker belongs to the application, and the topology keeps windows for longer than before: only
+                # older entries are missing.
                 log.warning(
                     "internal topic %r has %s=%s, but the topology needs %s: a store that is restored from it may "
                     "lack entries; set %s=%s on it",
@@ -203,7 +203,7 @@ def _check_count(plan: InternalTopicPlan, count: int) -> None:
 
 
 def misfit(wanted: Mapping[str, str], found: Mapping[str, str]) -> str | None:
-    """Return why an existing topic would lose needed records, None if it would not."""
+    """Return the reason why an existing topic would lose needed records, or None if it would not."""
     if _POLICY not in found:
         return None
     needs, has = _policies(wanted), _policies(found)
@@ -217,7 +217,7 @@ def misfit(wanted: Mapping[str, str], found: Mapping[str, str]) -> str | None:
 
 
 def shortfalls(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[tuple[str, int, int]]:
-    """Return the settings by which an existing topic keeps records for less time than needed: name, has, needs."""
+    """Return the settings that make a topic keep records for less time than needed, as (name, has, needs)."""
     short = []
     kept_ms, needed_ms = _time(found, "retention.ms"), _time(wanted, "retention.ms")
     if _policies(found) == {"compact", "delete"} and kept_ms != _FOR_EVER and (needed_ms < 0 or kept_ms < needed_ms):

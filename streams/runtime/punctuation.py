@@ -1,11 +1,11 @@
-"""Timers of a task: due times of punctuations in stream time and wall-clock time.
+"""Punctuations of a task, with due times in stream time and wall-clock time.
 
-Pure; the task asks with its two clocks.  As in Kafka Streams a punctuation gets the current
-time, not the scheduled one, and a jump over many intervals fires once.  KIP-138, KIP-1146.
+Pure; the task passes the time of both clocks.  As in Kafka Streams, a punctuation gets the current
+time, not the scheduled time, and a jump over many intervals fires it once.  KIP-138, KIP-1146.
 
-Timers that processors schedule in ``init`` are found again when the task is reopened, by node and
-number, and keep their due times.  One scheduled later is a closure made by a record or a punctuation
-and cannot be made again; ``uncarried`` names the nodes that have such timers.
+Punctuations that processors schedule in ``init`` are identified by node and number when the task is reopened,
+and keep their due times.  A punctuation scheduled later is a closure made by a record or a punctuation and
+cannot be recreated; ``uncarried`` returns the nodes that have such punctuations.
 """
 
 import heapq
@@ -29,26 +29,26 @@ class Timer:
     callback: Callable[[int], None]
     due_ms: int
     is_cancelled: bool = False
-    #: Among timers due at the same time the lowest fires first.
+    #: Among punctuations due at the same time the one with the lowest sequence number fires first.
     sequence: int = 0
 
     def cancel(self) -> None:
-        """Cancel the timer; idempotent."""
+        """Cancel the punctuation; idempotent."""
         self.is_cancelled = True
 
     def move_past(self, now_ms: int) -> None:
-        """Set the next due time: one interval later, or the first multiple of it after ``now_ms``."""
+        """Advance the due time by whole intervals, at least one, until it is after ``now_ms``."""
         missed = max(0, (now_ms - self.due_ms) // self.interval_ms)
         self.due_ms += (missed + 1) * self.interval_ms
 
 
-#: When a timer is due, its place among those due at the same time, and the timer.
+#: The due time of a punctuation, its place among punctuations due at the same time, and the punctuation.
 TimerRow: TypeAlias = tuple[int, int, Timer]
 
 
 @frozen
 class TimerHeap:
-    """An order of timers as a heap, whose first row is always due next."""
+    """The operations of a heap of punctuations, whose first row is always due next."""
 
     push: Callable[[list[TimerRow], TimerRow], None] = heapq.heappush
     pop: Callable[[list[TimerRow]], TimerRow] = heapq.heappop
@@ -56,12 +56,12 @@ class TimerHeap:
 
 @define(eq=False)
 class Punctuations:
-    """All timers of a task, by clock.  Those due at the same time fire in the order of scheduling."""
+    """All punctuations of a task by clock.  Punctuations due at the same time fire in the order of scheduling."""
 
     _heap: TimerHeap = TimerHeap()
     _heaps: dict[PunctuationType, list[TimerRow]] = field(factory=lambda: {kind: [] for kind in PunctuationType})
     _sequence: "count[int]" = field(factory=count)
-    #: Timers that can be carried: those scheduled before ``resume``.
+    #: Punctuations that can be carried, which are the ones scheduled before ``resume``.
     _carried: dict[TimerPlace, Timer] = field(factory=dict)
     _is_resumed: bool = False
 
@@ -74,13 +74,13 @@ class Punctuations:
         start_ms: int | None,
         now_ms: int,
     ) -> Timer:
-        """Add a timer; ``now_ms`` is that of its clock."""
+        """Add a punctuation; ``now_ms`` is the current time of its clock."""
         if start_ms is not None:
             timer = Timer(node, kind, interval_ms, callback, start_ms)
             if start_ms < now_ms:
                 timer.move_past(now_ms)
         elif kind is PunctuationType.STREAM_TIME:
-            # Aligned to the epoch: due as soon as there is data.
+            # Aligned to the epoch, and due as soon as there is data.
             timer = Timer(node, kind, interval_ms, callback, 0)
         else:
             timer = Timer(node, kind, interval_ms, callback, now_ms + interval_ms)
@@ -93,10 +93,10 @@ class Punctuations:
     def resume(
         self, timers: Mapping[TimerPlace, CarriedTimer], *, with_wall_clock: bool = False, with_cancelled: bool = False
     ) -> None:
-        """End the initialization: timers found in ``timers`` keep their due times; later ones are not carried.
+        """End the initialization and restore the due times in ``timers``; punctuations added later are not carried.
 
-        A timer whose kind or interval has changed starts afresh.  So do wall-clock timers and
-        cancelled ones, as all do in Kafka Streams, unless the options say otherwise.
+        A punctuation whose kind or interval has changed starts afresh.  So do wall-clock and cancelled
+        punctuations, unless the options prevent it.  In Kafka Streams all punctuations start afresh.
         """
         self._is_resumed = True
         for place, before in timers.items():
@@ -114,7 +114,7 @@ class Punctuations:
                 self._add(timer)
 
     def carried(self) -> dict[TimerPlace, CarriedTimer]:
-        """Return the timers for the checkpoint, in the order in which they fire; cancelled ones last."""
+        """Return the punctuations for the checkpoint in the order in which they fire; cancelled ones are last."""
         rows = sorted(
             self._carried.items(), key=lambda row: (row[1].is_cancelled, row[1].due_ms, row[1].sequence, row[0])
         )
@@ -124,7 +124,7 @@ class Punctuations:
         }
 
     def uncarried(self) -> list[str]:
-        """Return the nodes that have timers which ``carried`` leaves out."""
+        """Return the nodes that have punctuations which ``carried`` leaves out."""
         carried = set(map(id, self._carried.values()))
         return sorted({timer.node for timer in self._live() if id(timer) not in carried})
 
@@ -133,14 +133,14 @@ class Punctuations:
             yield from (timer for _, _, timer in heap if not timer.is_cancelled)
 
     def next_due_ms(self, kind: PunctuationType) -> int | None:
-        """Return the time at which the next timer of a clock is due; None if there is none."""
+        """Return the time at which the next punctuation of a clock is due, or None if there is none."""
         heap = self._heaps[kind]
         while heap and heap[0][2].is_cancelled:
             self._pop(kind)
         return heap[0][0] if heap else None
 
     def fire(self, kind: PunctuationType, now_ms: int, run: Callable[[Timer, int], None]) -> int:
-        """Run the timers that are due at ``now_ms`` of a clock, in order of due time; return their number."""
+        """Run the punctuations of a clock that are due at ``now_ms``, in order of due time; return their number."""
         fired = 0
         while (due := self.next_due_ms(kind)) is not None and due <= now_ms:
             timer = self._pop(kind)

@@ -1,6 +1,6 @@
-"""Deletion of consumed records of repartition topics, which have no other readers.
+"""Deletion of consumed records from repartition topics, which have no other readers.
 
-Requests are sent without waiting; a failed or lost one is repeated at the next interval.  Imports clients.
+Requests are sent without waiting; a failed or lost request is repeated at the next interval.  Imports clients.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from streams.protocol.messages import (
 
 @define(eq=False)
 class Purger:
-    """Deletes at intervals the records that one thread has consumed and committed.
+    """Periodically deletes the records that one thread has consumed and committed.
 
     ``interval_ms`` is the setting ``repartition_purge_interval_ms``.  Requests go to the leader of each
     partition; an unknown leader is looked up first.
@@ -81,7 +81,7 @@ class Purger:
         for partition, offset in asked.items():
             found = response.partitions.get(partition) if isinstance(response, DeleteRecordsResponse) else None
             if found is None or found[0] is not ErrorCode.NONE:
-                # The leader has changed: retried at the next interval.
+                # The leader has changed; the request is retried at the next interval.
                 self._metadata.topics.pop(partition.topic, None)
             elif self._consumed.get(partition) == offset:
                 del self._consumed[partition]

@@ -1,8 +1,8 @@
-"""Interactive queries of stores, and the location of keys within the group (KIP-67, KIP-535).
+"""Interactive queries of stores, and the location of keys in the group (KIP-67, KIP-535).
 
-A query returns the content of the store, None if the key does not exist, or raises an error if the store is not
-on this instance or not ready.  It runs on the threads that own the store, between two iterations of their
-loops.  Imports state.
+A query returns content of the store, or None if the key does not exist.  It raises an error if the store is not
+on this instance or is not ready.  A query runs on the threads that own the store, between two iterations of
+their loops.  Imports state.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,19 +30,19 @@ from streams.runtime.thread import StreamThread
 from streams.state import MAX_TIME, Family, StoreSpec
 from streams.topology import SinkNode
 
-#: Chooses the partition of a key: topic, key, value (None in a query) and partition count -> partition.
+#: A function that maps topic, key, value (None in a query) and partition count to the partition of the key.
 KeyPartitioner = Callable[[str, Any, Any, int], int | None]
 
-#: The result of a task whose stores are not restored yet.
+#: The result for a task whose stores are not restored yet.
 _RESTORING = object()
 
 
 @frozen
 class StreamsMetadata:
-    """A member of the application's group, as published by the leader.
+    """A member of the application's group, as published by the group leader.
 
-    ``client_id`` is the name of the stream thread, ``process_id`` that of its instance, and
-    ``application_server`` the host:port of the setting, "" if it has none.
+    ``client_id`` is the name of the stream thread, ``process_id`` identifies its instance, and
+    ``application_server`` is the host:port of the setting, or "" if it is not set.
     """
 
     client_id: str
@@ -53,10 +53,10 @@ class StreamsMetadata:
 
 @frozen
 class KeyQueryMetadata:
-    """The location of a key: its partition, the active member, and those with standby replicas (KIP-535).
+    """The location of a key: its partition, the active member, and the members with standby replicas (KIP-535).
 
-    ``active`` is None while the partition is unassigned.  A global store is on every instance: partition -1, active
-    on this one.
+    ``active`` is None while the partition is unassigned.  A global store is on every instance: its partition is -1,
+    and this instance is active.
     """
 
     store: str
@@ -67,14 +67,14 @@ class KeyQueryMetadata:
 
 @frozen(repr=False)
 class StoreView:
-    """Read access to the partitions of a store that this instance has.
+    """Read access to the store partitions on this instance.
 
-    Every method raises:
+    Every method may raise:
 
-    - StreamsNotStartedError, StateStoreNotAvailableError: the application does not run (yet, any more).
-    - StreamsRebalancingError: tasks are moving or being restored; retry.
-    - StateStoreMigratedError: another instance has it; ``owner`` says which.
-    - InvalidStateStoreError: a store of this kind has no such method.
+    - StreamsNotStartedError, StateStoreNotAvailableError: the application has not started or no longer runs.
+    - StreamsRebalancingError: tasks are moving or being restored; retry later.
+    - StateStoreMigratedError: another instance has the store; see ``owner``.
+    - InvalidStateStoreError: this kind of store has no such method.
     """
 
     _instance: Instance = field(repr=False)
@@ -87,23 +87,24 @@ class StoreView:
     # --- one key ------------------------------------------------------------------------------
 
     def get(self, key: Any) -> Any:
-        """Return the value of a key of a key-value store, None if there is none.
+        """Return the value for a key in a key-value store, or None if the key does not exist.
 
-        The task is chosen by the partitioner of the view, that of the upstream repartition topic, or murmur2 of
-        the key's bytes.  Since a processor may put any key into its store, the store's other tasks on this
-        instance are queried too if that task does not have the key.
+        The task is chosen by the partitioner of the view, by the partitioner of the upstream repartition topic, or
+        by the murmur2 hash of the serialized key.  Since a processor may put any key into its store, the other tasks
+        of the store on this instance are also queried if the chosen task does not have the key.
         """
         return self._of_key(key, "get", key)
 
     def fetch(self, key: Any, *bounds: int) -> Any:
-        """Return the entries of a key of a window or session store.
+        """Return the entries for a key in a window or session store.
 
-        - windows, one bound: the value of the window that starts there, None if there is none;
-        - windows, two bounds: a list of (start, value) of the windows that start in between, both included;
-        - sessions: a list of (windowed key, value); with two bounds of those that end at or after
-          the one and start at or before the other.
+        ``bounds`` are times in milliseconds since the epoch.
 
-        Times are milliseconds.
+        - Window store, one bound: the value of the window that starts at this time, or None.
+        - Window store, two bounds: a list of (start, value) for the windows that start between the bounds, inclusive.
+        - Session store, no bounds: a list of (windowed key, value) for all sessions.
+        - Session store, two bounds: the same for sessions that end at or after the first bound and start at or
+          before the second.
         """
         if self._spec.kind.family is Family.SESSIONS:
             return self._of_key(key, "find_sessions", key, *(bounds or (0, MAX_TIME)))
@@ -112,33 +113,33 @@ class StoreView:
     # --- all entries -------------------------------------------------------------------------
 
     def all(self) -> list[Any]:
-        """Return all entries of the partitions that this instance has.
+        """Return all entries of the store partitions on this instance.
 
-        Those of a key-value store are sorted by the bytes of their keys, others come partition by partition.
+        Entries of a key-value store are sorted by serialized key.  Other entries are in the order of their partitions.
         """
         if self._spec.kind.family is Family.KEYS:
             return self._sorted(self._each("all"))
         return self._joined(self._keys_between(None, None))
 
     def range(self, low: Any, high: Any) -> list[Any]:
-        """Return the entries of the keys from ``low`` to ``high``, both included, None is open, as ``all`` does."""
+        """Return the entries for keys from ``low`` to ``high``, inclusive, as ``all`` does; a None bound is open."""
         if self._spec.kind.family is Family.KEYS:
             return self._sorted(self._each("range", low, high))
         return self._joined(self._keys_between(low, high))
 
     def approximate_num_entries(self) -> int:
-        """Return the approximate number of a key-value store's entries in the partitions of this instance."""
+        """Return the approximate number of entries of a key-value store on this instance."""
         return sum(self._each("approximate_num_entries"))
 
     def ask(self, query: str, *arguments: Any, key: Any = None) -> Any:
-        """Return the result of a method of the store (of its view, if its kind has one).
+        """Call a query method of the store, or of its view if the store kind has a view.
 
-        The kind of the store defines its queries, for example ``get_as_of`` of a versioned store.  With ``key``
-        the task of this key is queried, as in ``get``; otherwise the result is a list with the result of each
-        partition that this instance has.
+        The kind of the store defines its queries, for example ``get_as_of`` for a versioned store.  With ``key``,
+        only the task with this key is queried, as in ``get``.  Otherwise the result is a list with one result for
+        each partition on this instance.
 
         Raises:
-            InvalidStateStoreError: the kind does not have this query, or as for ``get``.
+            InvalidStateStoreError: the store kind does not have this query.
         """
         return self._each(query, *arguments) if key is None else self._of_key(key, query, *arguments)
 
@@ -163,7 +164,7 @@ class StoreView:
         return spec_of(self._instance, self.name)
 
     def _each(self, verb: str, *arguments: Any) -> list[Any]:
-        """Return the result of each task of this instance; raise if one of them is not ready."""
+        """Return the result of each task on this instance; raise an error if a task is not ready."""
         check_up(self._instance, self.name)
         if self._is_global:
             return [_read(self._instance.global_views[self.name], verb, arguments)]
@@ -205,7 +206,7 @@ class StoreView:
         hit = next((value for value in others.values() if value is not _RESTORING and not _is_empty(value)), None)
         if hit is not None:
             return hit
-        # Without a partition, "no such key" needs the results of all tasks, and so an assignment.
+        # Without a partition, "no such key" requires the results of all tasks, and therefore an assignment.
         if found and (mine is not None or found.keys() >= set(tasks_with(self._instance, self._spec))):
             return next(iter(found.values()))
         owner = None if mine is None else owner_of_task(self._instance, self.name, mine)
@@ -246,7 +247,7 @@ class StoreView:
 
 
 def owner_of(instance: Instance, name: str, key: Any, partitioner: KeyPartitioner | None = None) -> KeyQueryMetadata:
-    """Return the location of a key of a store, by the last assignment of the group's leader.
+    """Return the location of a key in a store, according to the last assignment from the group leader.
 
     Raises:
         UnknownStateStoreError: the topology has no such store.
@@ -271,7 +272,7 @@ def owner_of(instance: Instance, name: str, key: Any, partitioner: KeyPartitione
 
 
 def owner_of_task(instance: Instance, name: str, task_id: TaskId) -> KeyQueryMetadata:
-    """Return the location of a task of a store."""
+    """Return the location of a task that has a store partition."""
     directive = _directive(instance)
     places = () if directive is None else directive.places
     own = instance.home.process_id
@@ -306,7 +307,7 @@ def check_up(instance: Instance, name: str) -> None:
     """Check that the application runs.
 
     Raises:
-        StreamsNotStartedError, StateStoreNotAvailableError: it does not.
+        StreamsNotStartedError, StateStoreNotAvailableError: the application has not started or no longer runs.
     """
     state = instance.state
     application_id = instance.config.application_id
@@ -325,9 +326,9 @@ def check_up(instance: Instance, name: str) -> None:
 
 
 def task_of(instance: Instance, spec: StoreSpec, key: Any, partitioner: KeyPartitioner | None) -> TaskId | None:
-    """Return the task whose partition has a key, None while that is unknown.
+    """Return the task whose partition has a key, or None while the task is unknown.
 
-    The partition is that of the key in the source topic with the most partitions, as in Kafka Streams.
+    The partition is the key's partition in the source topic with the most partitions, as in Kafka Streams.
     """
     plan = _plan(instance)
     if plan is None:
@@ -352,7 +353,7 @@ def task_of(instance: Instance, spec: StoreSpec, key: Any, partitioner: KeyParti
 
 
 def tasks_with(instance: Instance, spec: StoreSpec) -> list[TaskId]:
-    """Return all tasks of the application that have a partition of a store."""
+    """Return all tasks of the application that have a partition of the store."""
     plan = _plan(instance)
     if plan is None:
         return []
@@ -361,7 +362,7 @@ def tasks_with(instance: Instance, spec: StoreSpec) -> list[TaskId]:
 
 
 def _own_partitioner(plan: ApplicationPlan, topic: str) -> KeyPartitioner | None:
-    """Return the partitioner of the sinks that write a repartition topic, None if the key's bytes decide."""
+    """Return the partitioner of the sinks that write a repartition topic, or None if the serialized key decides."""
     if topic not in plan.topology.internal_topics:
         return None
     nodes = plan.topology.nodes.values()

@@ -14,15 +14,15 @@ T = TypeVar("T")
 
 @define(eq=False)
 class Questions(Generic[T]):
-    """A queue of functions for the owner's thread, called with ``T`` as their argument."""
+    """A queue of functions for the owner's thread, which calls them with the owner, a ``T``, as argument."""
 
     _threads: Threads
-    #: The error of later calls once the owner has ended; None before.
+    #: The error for further calls once the owner has ended, or None before that.
     _refusal: Exception | None = None
     _open: "deque[tuple[Callable[[T], Any], Answer[Any]]]" = field(factory=deque)
 
     def ask(self, question: Callable[[T], Any]) -> Answer[Any]:
-        """Add a function; it fails once the owner has ended."""
+        """Add a function to call; the answer is an error once the owner has ended."""
         answer: Answer[Any] = Answer(self._threads)
         self._open.append((question, answer))
         if self._refusal is not None:

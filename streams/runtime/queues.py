@@ -1,8 +1,8 @@
 """Input queues of a task: buffered records by partition, and the runs in which they are processed.
 
-Between the consumer, which adds batches, and the task, which takes runs.  The next record is that of
-the partition with the lowest head timestamp, ties by partition (``order``); a run is the longest
-sequence whose order is certain.  Pure: no clock, no I/O; imports core only.
+The consumer adds batches, and the task takes runs.  The next record is from the partition with the lowest
+head timestamp; ties are decided by partition (``order``).  A run is the longest sequence whose order is
+certain.  Pure: no clock, no I/O; imports core only.
 KIP-353 and KIP-695 (idling), KIP-258 (partition time).
 """
 
@@ -31,7 +31,7 @@ _head_ms: Callable[["PartitionQueue"], int] = attrgetter("head_ms")
 class Drop:
     """An unreadable record that is dropped.
 
-    It is dropped in its turn, not when it is read: records that were read ahead are read again after a restart.
+    The record is dropped in its turn, not when it is read: records read ahead are read again after a restart.
     """
 
     offset: int
@@ -41,7 +41,7 @@ class Drop:
 
 @define(eq=False)
 class Batch:
-    """Deserialized records of one partition, as columns of equal length; without any, only its drops count."""
+    """Deserialized records of one partition, as columns of equal length; a batch without records may have drops."""
 
     keys: Sequence[Any]
     values: Sequence[Any]
@@ -60,29 +60,29 @@ class PartitionQueue:
     """Buffered records of one input partition."""
 
     partition: TopicPartition
-    #: Order among the inputs of the task: ties between head timestamps go to the lower one.
+    #: Order among the inputs of the task: ties between head timestamps go to the lower index.
     index: int
     batches: deque[Batch] = field(factory=deque)
     #: Index of the head within the first batch.
     start: int = 0
     size: int = 0
-    #: Next offset to process; None until known.
+    #: Next offset to process, or None until known.
     position: int | None = None
-    #: Next offset to be added: position plus buffered records.
+    #: Next offset to be added, after the position and the buffered records.
     fetched: int | None = None
-    #: End of the log as far as the consumer knows; None before the first fetch.
+    #: Log end offset as far as the consumer knows, or None before the first fetch.
     end_offset: int | None = None
-    #: No record will ever follow at ``end_offset``.
+    #: Whether no record will ever follow at ``end_offset``.
     is_ended: bool = False
-    #: Whether the task's own cycle writes it: the task must not wait for itself.
+    #: Whether the task's own cycle writes this partition, so that the task must not wait for itself.
     is_loop: bool = False
     #: Highest timestamp taken from this partition.
     partition_time_ms: int = NO_TIMESTAMP
     #: Wall-clock deadline of the wait for records of an empty queue.
     idle_deadline_ms: int | None = None
-    #: Error of an unreadable record, raised when all earlier ones are processed.
+    #: Error of an unreadable record, raised when all earlier records are processed.
     failure: Exception | None = None
-    #: Measures the disorder of records; None if not requested.
+    #: Measures the disorder of records, or None if not requested.
     disorder: Disorder | None = None
 
     @property
@@ -92,7 +92,7 @@ class PartitionQueue:
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether everything in the log is buffered or processed, as far as known."""
+        """Whether all known records of the log are buffered or processed."""
         return self.end_offset is not None and self.fetched is not None and self.fetched >= self.end_offset
 
     @property
@@ -102,7 +102,7 @@ class PartitionQueue:
 
     @property
     def is_certain(self) -> bool:
-        """Whether the next record is known: buffered, unreadable, or none."""
+        """Whether it is known that the next record is buffered or unreadable, or that there is none."""
         return self.size > 0 or self.failure is not None or self.is_drained
 
     @property
@@ -111,7 +111,7 @@ class PartitionQueue:
         return self.size + max(0, (self.end_offset or 0) - (self.fetched or 0))
 
     def add(self, batch: Batch) -> None:
-        """Append a batch; small ones are joined with the last."""
+        """Append a batch; a small batch is joined with the last one."""
         if not len(batch):
             if self.batches:
                 self.batches[-1].drops = [*self.batches[-1].drops, *batch.drops]
@@ -160,7 +160,7 @@ class PartitionQueue:
         for drop in drops:
             failure = drop.effect()
             if failure is not None:
-                # As if nothing after it had been read.
+                # Proceed as if nothing after the failed record had been read.
                 self.failure, self.fetched = failure, drop.offset
                 self.batches.clear()
                 self.start = self.size = 0
@@ -172,7 +172,7 @@ class PartitionQueue:
 class Run:
     """Records in the order of processing, as columns of equal length.
 
-    ``queues`` has the queue of each record, or a single queue for all.
+    ``queues`` has the queue of each record, or a single queue for all records.
     """
 
     queues: PartitionQueue | list[PartitionQueue]
@@ -193,9 +193,12 @@ class Run:
 class TaskQueues:
     """All input queues of one task.
 
-    ``max_idle_ms`` is the wait for an empty partition: -1 none; 0 while its log has, or may have, records
-    that are not fetched; above 0 that many milliseconds longer, for a slow producer; None until the input
-    has ended.
+    ``max_idle_ms`` controls the wait for an empty partition:
+
+    - -1: there is no wait.
+    - 0: the task waits while the log has, or may have, records that are not fetched.
+    - Above 0: the task waits that many milliseconds longer, for a slow producer.
+    - None: the task waits until the input has ended.
     """
 
     def __init__(
@@ -221,7 +224,7 @@ class TaskQueues:
         return iter(self._ordered)
 
     def add(self, queue: PartitionQueue, batch: Batch) -> bool:
-        """Buffer a batch of one of the queues; return whether more of this queue may be added."""
+        """Buffer a batch in a queue; return whether more batches may be added to this queue."""
         queue.add(batch)
         if queue.disorder is not None:
             queue.disorder.observe(batch.timestamps)
@@ -244,7 +247,7 @@ class TaskQueues:
         return sum(queue.size for queue in self._ordered)
 
     def paused(self) -> list[TopicPartition]:
-        """Return partitions that should not be fetched now: their buffer is full or far ahead."""
+        """Return the partitions that should not be fetched now because their buffer is full or far ahead."""
         lowest = self.head_ms or 0
         return [
             queue.partition
@@ -258,12 +261,13 @@ class TaskQueues:
     ) -> Run | None:
         """Return the longest run whose order is certain, of at most ``limit`` records.
 
-        The run ends with the record that brings stream time to ``until_stream_time_ms``.  None
-        if nothing may be processed now.  The records stay until ``done`` says how many were
-        processed.  With ``chosen`` the run is of that queue, whichever has the lowest head.
+        The run ends with the record that brings stream time to ``until_stream_time_ms``.  The result is
+        None if nothing may be processed now.  The records stay in the queues until ``done`` is called with
+        the number of processed records.  With ``chosen``, the run is taken from that queue even if another
+        queue has the lowest head.
 
         Raises:
-            StreamsError: the next record could not be read, and its handler says fail.
+            StreamsError: the next record could not be read, and its handler returned "fail".
         """
         filled = []
         for queue in self._ordered:
@@ -297,18 +301,18 @@ class TaskQueues:
 
     @property
     def head(self) -> PartitionQueue | None:
-        """The queue with the lowest head timestamp, None if nothing is buffered."""
+        """The queue with the lowest head timestamp, or None if nothing is buffered."""
         return lowest_head((queue for queue in self._ordered if queue.size), _head_ms)
 
     @property
     def head_ms(self) -> int | None:
-        """The lowest head timestamp, None if nothing is buffered."""
+        """The lowest head timestamp, or None if nothing is buffered."""
         queue = self.head
         return None if queue is None else queue.head_ms
 
     @property
     def has_failed(self) -> bool:
-        """Whether the next record of a partition could not be read, which fails the task."""
+        """Whether the next record of a partition is unreadable, which fails the task."""
         return any(queue.failure is not None and not queue.size for queue in self._ordered)
 
     def next_deadline_ms(self) -> int | None:
@@ -328,14 +332,14 @@ class TaskQueues:
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether everything in the logs is buffered or processed, as far as known."""
+        """Whether all known records of all logs are buffered or processed."""
         return all(queue.is_caught_up for queue in self._ordered)
 
     def _may_start(self, now_ms: int) -> bool:
         """Return whether the task may continue despite its empty partitions (KIP-695).
 
-        Partitions are waited for one after the other: the wait for the next begins when that for
-        the one before it has ended, or when it has records.
+        The task waits for one partition after the other: the wait for a partition begins when the previous
+        partition has records or its wait has ended.
         """
         max_idle_ms = self._max_idle_ms
         for queue in self._ordered:
@@ -373,7 +377,7 @@ class TaskQueues:
         return Run(queue, batch.keys[part], batch.values[part], batch.timestamps[part], headers, batch.offsets[part])
 
     def _mixed(self, filled: list[PartitionQueue], limit: int) -> Run:
-        """Merge several queues, as far as their order is certain."""
+        """Merge several queues as far as the order of their records is certain."""
         width = len(self._ordered)
         look = min(limit, _LOOK_AHEAD)
         spans = []

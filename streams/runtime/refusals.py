@@ -1,8 +1,8 @@
-"""Outputs that cannot be sent: too large for the producer, or rejected by the broker record by record.
+"""Outputs that cannot be sent: records too large for the producer, and records that the broker rejects.
 
-Between a thread's committer and the production handlers of its tasks.  The broker's errors arrive when the source
-record is no longer known, perhaps on the producer's thread: they are kept until the stream thread polls.
-Imports clients.  KIP-210, KIP-1033.
+The module connects the committer of a thread to the production handlers of its tasks.  Broker errors arrive when
+the source record is no longer known, perhaps on the producer's thread, so they are kept until the stream thread
+polls.  Imports clients.  KIP-210, KIP-1033.
 """
 
 from collections import deque
@@ -31,7 +31,7 @@ class Refusal:
 
 @define(eq=False)
 class Refusals:
-    """Calls production handlers for rejected records; ``add`` is thread-safe, the rest is for the stream thread."""
+    """Calls production handlers for rejected records; only ``add`` may be called from other threads."""
 
     max_request_bytes: int
     is_exactly_once: bool
@@ -42,7 +42,7 @@ class Refusals:
         self._waiting.append(Refusal(task, partition, block, error))
 
     def within_bounds(self, task: Task, partition: TopicPartition, block: Block) -> Block:
-        """Return a block without the records that are too large, if their handler continues.
+        """Return a block without the records that are too large, if the handler returns "continue" for them.
 
         Raises:
             ProcessingError: the handler fails the task.
@@ -85,7 +85,7 @@ class Refusals:
             answer = self._answer(refusal, record)
             if answer == "retry" and isinstance(refusal.error, RequestTimeoutError):
                 if self.is_exactly_once:
-                    return  # Its transaction is aborted, and all its records are processed again.
+                    return  # The transaction is aborted, and all its records are processed again.
                 raise refusal.error
             # A transaction with a missing record cannot be committed, whatever the handler returns.
             if answer != "continue" or (was_sent and self.is_exactly_once):
@@ -97,7 +97,7 @@ class Refusals:
             # No handler is called for a dead letter, whose own dead letter would be rejected next.
             return "retry" if is_transient else "fail"
         if is_transient and isinstance(refusal.task.handlers.settings.production_handler, str):
-            # The record is not at fault: retried, as by Kafka Streams' default handler (KIP-1065).
+            # The record is not at fault, so it is retried, as by the default handler of Kafka Streams (KIP-1065).
             return "retry"
         return refusal.task.answer_about_unsent(record, refusal.error)
 

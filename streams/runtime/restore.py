@@ -1,9 +1,9 @@
 """Restore of stores from changelogs when a task opens, and updates of standby replicas.
 
-A store starts from the changelog position stored with its data, or from the start of the
-changelog without one.  Restoring ends at the end offset at its start; a standby is updated
-continuously, but waits while a task of the same thread restores.  Memory is bounded: restored
-state is written with its position.  Imports clients and state.
+A store is restored from the changelog position stored with its data, or from the start of the
+changelog if it has no position.  The restore ends at the end offset that the changelog had when the
+restore began.  A standby is updated continuously, but waits while a task of the same thread restores.
+Memory is bounded: restored state is written together with its position.  Imports clients and state.
 """
 
 import logging
@@ -23,32 +23,32 @@ from streams.state import Store
 
 log = logging.getLogger(__name__)
 
-#: Bytes of restored state above which it is written.
+#: Size of restored state in bytes above which the state is written.
 _MAX_UNCOMMITTED_BYTES = 64 << 20
-#: Poll timeout for reading a changelog to its end.
+#: Poll timeout while reading a changelog to its end.
 _READ_POLL_MS = 100
 #: Lag in records above which a store is prepared for bulk writes.
 _LONG = 50_000
 
-#: Called with (task, store, records restored so far, records to restore).
+#: A function that is called with (task, store, records restored so far, records to restore).
 RestoreListener = Callable[[TaskId, str, int, int], None]
 
 
 def changelog_position(store: Store) -> int:
-    """Return the next changelog offset that the committed state of a store does not hold."""
+    """Return the first changelog offset that the committed state of a store does not contain."""
     return int(store.metadata().get(CHANGELOG_POSITION, b"0"))
 
 
 @define(eq=False)
 class _Restoring:
-    """A store being restored up to ``end``; None: a standby, updated continuously."""
+    """A store that is restored up to ``end``; None means a standby, which is updated continuously."""
 
     task_id: TaskId
     store: Store
     start: int
     position: int
     end: int | None
-    #: Number of applied records, which offsets with gaps do not show.
+    #: Number of applied records, which offsets do not show because of gaps.
     count: int = 0
 
 
@@ -67,7 +67,7 @@ class Restorer:
     max_uncommitted_bytes: int = _MAX_UNCOMMITTED_BYTES
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return log end offsets, including open transactions, for whose end a restore waits."""
+        """Return log end offsets, including records of open transactions, for whose end a restore waits."""
         wanted = list(partitions)
         return self._consumer.end_offsets(wanted, isolation_level=READ_UNCOMMITTED) if wanted else {}
 
@@ -95,7 +95,7 @@ class Restorer:
         return keys
 
     def without_records(self, partitions: Mapping[str, TopicPartition]) -> list[str]:
-        """Return the stores whose changelogs have no record."""
+        """Return the stores whose changelogs have no records."""
         if not partitions:
             return []
         starts, ends = self.starts(partitions.values()), self.ends(partitions.values())
@@ -124,7 +124,7 @@ class Restorer:
         self._assign()
 
     def follow(self, task_id: TaskId, stores: Mapping[str, Store], partitions: Mapping[str, TopicPartition]) -> None:
-        """Update standby replicas of a task's stores until ``forget``."""
+        """Update the standby replicas of a task's stores until ``forget`` is called."""
         starts = self.starts(partitions.values())
         for name, partition in partitions.items():
             start = max(changelog_position(stores[name]), starts[partition])
@@ -143,7 +143,7 @@ class Restorer:
         return all(item.end is None for item in self._open.values())
 
     def lag(self, task_id: TaskId) -> int | None:
-        """Return the lag of a standby replica in records, by its last fetches; None before the first."""
+        """Return the lag of a standby replica in records as of its last fetches, or None before the first fetch."""
         total = 0
         for partition, item in self._open.items():
             if item.task_id == task_id:
@@ -211,8 +211,8 @@ class Restorer:
     def _write_back(self) -> None:
         """Write restored state when it exceeds the memory bound.
 
-        The written state is a prefix of the changelog, with its position, from which the next restore
-        continues.  With exactly-once it has only records of committed transactions.
+        The written state is a prefix of the changelog.  It is written with its position, at which the next
+        restore continues.  With exactly-once it has only records of committed transactions.
         """
         restoring = [item for item in self._open.values() if item.end is not None]
         if sum(item.store.approximate_uncommitted_bytes for item in restoring) <= self.max_uncommitted_bytes:
@@ -246,7 +246,7 @@ class Restorer:
             refuse_result(answer, "on_restore")
 
     def _assign(self) -> None:
-        """Assign the changelogs of tasks being restored; without any, those of the standby replicas."""
+        """Assign the changelogs of tasks being restored, or of the standby replicas if no task is being restored."""
         restoring = [partition for partition, item in self._open.items() if item.end is not None]
         wanted = tuple(restoring or self._open)
         if wanted == self._read:

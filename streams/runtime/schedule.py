@@ -1,7 +1,7 @@
-"""Schedules: the grouping of a thread's tasks into stages, and the ends of their inputs.
+"""Schedules: how the tasks of a thread are grouped into stages, and when their inputs end.
 
-Between the thread's loop and its stages.  ``LiveSchedule`` is for live applications, whose inputs do not end;
-``runtime.bounded`` has the schedule of bounded runs.
+A schedule sits between the loop of a thread and its stages.  ``LiveSchedule`` is for live applications, whose
+inputs do not end; ``runtime.bounded`` has the schedule for bounded runs.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ class Effects(Protocol):
     """The effects that a thread performs for its stages."""
 
     def send(self, stage: ThreadStage, task: Task) -> bool:
-        """Send a task's outputs; return whether the stage reads some of them itself."""
+        """Send the outputs of a task; return whether the stage itself reads some of them."""
         ...
 
     def flush(self) -> None:
@@ -28,16 +28,16 @@ class Effects(Protocol):
         ...
 
     def try_commit(self, tasks: Sequence[Task]) -> bool:
-        """Commit tasks; return whether it was accepted."""
+        """Commit tasks; return whether the commit was accepted."""
         ...
 
 
 class Schedule(Protocol):
-    """The grouping of a thread's tasks, and their ends."""
+    """How the tasks of a thread are grouped, and when they end."""
 
     @property
     def is_finite(self) -> bool:
-        """Whether inputs end, for which the thread has to check in each iteration of its loop."""
+        """Whether inputs may end, so that the thread has to check for ends in each iteration of its loop."""
         ...
 
     def stages(self, tasks: Iterable[Task]) -> list[ThreadStage]:
@@ -45,7 +45,7 @@ class Schedule(Protocol):
         ...
 
     def note_end(self, task: Task, partition: TopicPartition) -> bool:
-        """Set the end of a task's input, if the schedule knows it; return whether it does."""
+        """Set the end offset of a task input if the schedule knows the offset; return whether it does."""
         ...
 
     def end(self, stages: Iterable[ThreadStage], effects: Effects) -> None:
@@ -55,7 +55,7 @@ class Schedule(Protocol):
 
 @frozen
 class LiveSchedule:
-    """The schedule of live runs: one stage per task, except for tasks that write to a common repartition topic."""
+    """The schedule of live runs: one stage per task, except for tasks that write to the same repartition topic."""
 
     is_finite: bool = False
 

@@ -1,7 +1,7 @@
-"""The leader's assignment of active tasks, standby replicas and warm-up replicas.
+"""Assignment of active tasks, standby replicas and warm-up replicas, as made by the group leader.
 
-Balanced, sticky, and without downtime: a task with much state moves only to a process that has it;
-until then the task stays, and its destination builds a warm-up replica (KIP-441).  Pure.
+The assignment is balanced, sticky, and without downtime.  A task with much state moves only to a process that
+has this state; until then the task stays, and its destination builds a warm-up replica (KIP-441).  Pure.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ class SharingRules:
 
     @classmethod
     def of(cls, config: StreamsConfig) -> "SharingRules":
-        """Return the rules of an application's settings."""
+        """Return the rules from the settings of an application."""
         return cls(config.num_standby_replicas, config.acceptable_recovery_lag, config.max_warmup_replicas)
 
 
@@ -52,8 +52,8 @@ def share(
 ) -> dict[str, Share]:
     """Assign tasks and replicas of their state.
 
-    ``owned`` has the member to which each task was assigned last, opened or
-    not; ``changelog_ends`` is the sum of the end offsets of each stateful task's changelogs.
+    ``owned`` has the member to which each task was last assigned, whether the task is open or not.
+    ``changelog_ends`` has, for each stateful task, the sum of its changelog end offsets.
     """
     lags = _Lags(members, changelog_ends, rules.acceptable_lag)
     desired = share_tasks(tasks, members, order, owned, lags)
@@ -82,11 +82,11 @@ def share_tasks(
     owned: Mapping[TaskId, str],
     lags: "_Lags | None" = None,
 ) -> dict[str, list[TaskId]]:
-    """Assign tasks: members differ by at most one task, and each task stays with its member if possible.
+    """Assign tasks so that members differ by at most one task, and each task stays with its member if possible.
 
-    A task that cannot stay goes to a member with a replica of its state, otherwise to one of the
-    same process, to a process whose state is nearly caught up, to one with some state, or to the
-    member with the lowest load.
+    A task that cannot stay goes to the first of these that exists: a member with a replica of its state, a member
+    of the same process, a process whose state is nearly caught up, a process with some of its state, or the member
+    with the lowest load.
     """
     lags = lags or _Lags(members, {}, 0)
     # By partition first, so that the tasks of one sub-topology spread over the members.
@@ -131,7 +131,7 @@ def share_tasks(
 
 
 class _Lags:
-    """The lag of each process's state of a task."""
+    """The state lag of each process, by task."""
 
     def __init__(self, members: Mapping[str, MemberFacts], ends: Mapping[TaskId, int], acceptable: int) -> None:
         self._ends = ends
@@ -144,7 +144,7 @@ class _Lags:
                 known[facts.process_id] = max(position, known.get(facts.process_id, 0))
 
     def is_ready(self, task: TaskId, process: str, *, known: bool = False) -> bool:
-        """Return whether a process could run a task at once; with ``known`` only if it has state of the task."""
+        """Return whether a process could run a task at once; with ``known``, only if it has state of the task."""
         if (task, process) in self._running:
             return True
         position = self._positions.get(task, {}).get(process)
@@ -153,7 +153,7 @@ class _Lags:
         return self._ends.get(task, 0) - position <= self._acceptable
 
     def holders(self, task: TaskId) -> list[str]:
-        """Return the processes with state of a task, the lowest lag first."""
+        """Return the processes that have state of a task, with the lowest lag first."""
         positions = self._positions.get(task, {})
         return sorted(positions, key=lambda process: -positions[process])
 
@@ -188,7 +188,7 @@ def _copy(
     rules: SharingRules,
     result: dict[str, Share],
 ) -> None:
-    """Add warm-up replicas at the destinations of tasks, and standby replicas on separate processes."""
+    """Add warm-up replicas on the destinations of tasks, and standby replicas on separate processes."""
     taken: dict[TaskId, set[str]] = {task: set() for task in stateful}
     for member in order:
         for task in result[member].active:

@@ -1,7 +1,7 @@
-"""Deserialization of raw blocks: keys, values and event times of one source.
+"""Deserialization of raw blocks from one source into keys, values and event times.
 
 A block that fails is read again record by record, so that only bad records go to the handler.
-Types that lambdas returned are in headers of internal records, and are pinned here.  Imports core and topology.
+The types of lambda results are in headers of internal records, and are pinned here.  Imports core and topology.
 """
 
 import logging
@@ -41,7 +41,7 @@ class SourceReader:
     value_serde: Serde[Any]
     extractor: Extractor
     handlers: Handlers
-    #: The partition of the topology for a lane; None: the partition itself.
+    #: The partition of the topology if ``partition`` is a lane, otherwise None.
     known_as: TopicPartition | None = None
     #: Highest event time read so far, for timestamp extractors.
     partition_time_ms: int = NO_TIMESTAMP
@@ -53,7 +53,7 @@ class SourceReader:
         self._has_types = isinstance(self.key_serde, PinnedSerde) or isinstance(self.value_serde, PinnedSerde)
 
     def read(self, block: Block) -> tuple[list[Batch], Exception | None]:
-        """Return the readable records with the drops, and the error of the first record that must fail the task."""
+        """Return the readable records and the drops, and the error of the first record that must fail the task."""
         headers = block.headers
         if self.handlers.settings.may_ask:
             self._raw.append(block)
@@ -66,7 +66,7 @@ class SourceReader:
         except StreamsError:
             is_readable = False
         if not is_readable:
-            # Outside the handler of the block's error, which may be of another record.
+            # Outside the ``except`` block, whose error may come from another record.
             return self._one_by_one(block, headers)
         timestamps = self.extractor.block(values, block.timestamps)
         if timestamps is None or (timestamps and min(timestamps) < 0):
@@ -190,8 +190,8 @@ class SourceReader:
         return failure
 
     def _pin(self, headers: Sequence[Headers]) -> Sequence[Headers] | None:
-        """Pin serdes to the types in the headers, and return the headers without them."""
-        # Records of one origin share their headers.
+        """Pin serdes to the types in the headers, and return the headers without these types."""
+        # Records with the same origin share their headers.
         distinct = {id(entry): entry for entry in headers}
         stripped = {number: self._strip(entry) for number, entry in distinct.items()}
         if not any(stripped.values()):

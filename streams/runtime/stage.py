@@ -1,9 +1,9 @@
 """Stages: tasks that are processed together, one run at a time; a stage chooses the next task.
 
-Between a driver (thread, bounded run, replay, test driver) and its tasks.  The driver adds blocks, asks for
-steps, and sends what the task of each step has written; the stage chooses the task.  A policy says how many
-records are processed at once and what is waited for.  Tasks that never meet are stages of their own; a cycle
-of sub-topologies is one stage.  Pure: no clock, no I/O.
+A stage sits between a driver (thread, bounded run, replay, test driver) and its tasks.  The driver adds blocks,
+calls ``step``, and sends the outputs of the task that each step has run; the stage chooses the task.  A policy
+decides how many records are processed at once and which records are awaited.  Tasks that exchange no records are
+separate stages; a cycle of sub-topologies is one stage.  Pure: no clock, no I/O.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,11 +18,11 @@ from streams.runtime.queues import PartitionQueue, TaskQueues
 from streams.runtime.rounds import Rounds
 from streams.runtime.task import TaskInput
 
-#: Maximum number of records of one run; bounds the delay of other tasks and of the clock.
+#: Maximum number of records in one run, which bounds the delay of other tasks and of the clock.
 RUN_LIMIT = 10_000
-#: The same for tasks kept in step; bounds their lead over each other.
+#: Maximum number of records in one run of tasks kept in step, which bounds their lead over each other.
 STEP_LIMIT = 256
-#: How long tasks in step wait for records that the log of another one has and the consumer has not fetched.
+#: How long tasks in step wait for records that are in the log of another task but not fetched yet.
 PATIENCE_MS = 1_000
 
 
@@ -31,7 +31,7 @@ class StageTask(Protocol):
 
     @property
     def task_id(self) -> TaskId:
-        """Decides ties: the lower one is next."""
+        """The task id, which decides ties: the task with the lower id is next."""
         ...
 
     @property
@@ -46,7 +46,7 @@ class StageTask(Protocol):
 
     @property
     def is_initialized(self) -> bool:
-        """Whether its stores are restored."""
+        """Whether the task's stores are restored, so that it may process records."""
         ...
 
     def add(self, partition: TopicPartition, block: Block) -> None:
@@ -54,15 +54,15 @@ class StageTask(Protocol):
         ...
 
     def process(self, now_ms: int, limit: int, queue: PartitionQueue | None = None) -> int:
-        """Process a run, of one queue if it is given; return the number of records."""
+        """Process a run, from ``queue`` if it is given; return the number of records."""
         ...
 
     def flush_caches(self) -> None:
-        """Forward what the record cache holds back."""
+        """Forward the changes held back in the record cache."""
         ...
 
     def final_flush(self) -> None:
-        """Forward what operators hold back, once."""
+        """Forward the results held back by operators, once only."""
         ...
 
 
@@ -77,43 +77,43 @@ def _by_task_id(tasks: Iterable[T]) -> list[T]:
 
 
 class Policy(Protocol):
-    """The order in which a stage takes records: by default as they come."""
+    """The order in which a stage processes records, by default as they arrive."""
 
     #: Maximum number of records of one run.
     limit: int
 
     def must_wait(self, tasks: Sequence[StageTask], head_ms: int, monotonic_ms: int) -> bool:
-        """Whether an earlier record than that of the lowest head is still awaited."""
+        """Whether a record earlier than ``head_ms``, the lowest head timestamp, is still awaited."""
         return False
 
     def queue_of(self, task: StageTask) -> PartitionQueue | None:
-        """Return the queue that a task's next run is taken from; None: by the lowest head."""
+        """Return the queue for the next run of a task, or None to choose by the lowest head."""
         return None
 
     def on_filled(self, queue: PartitionQueue) -> None:
-        """An empty queue has got records."""
+        """Take note that an empty queue has received records."""
         return
 
     def on_processed(self, queue: PartitionQueue) -> None:
-        """The run of a queue was processed that ``queue_of`` has returned."""
+        """Take note that a run from ``queue``, as returned by ``queue_of``, was processed."""
         return
 
 
 @define(eq=False)
 class AsTheyCome(Policy):
-    """Buffered records are processed without waiting."""
+    """A policy that processes buffered records without waiting."""
 
     limit: int = RUN_LIMIT
 
 
 @define(eq=False)
 class InStep(Policy):
-    """Tasks whose outputs meet again in a repartition topic are kept in step by event time.
+    """A policy that keeps tasks in step by event time if their outputs are merged in a repartition topic.
 
-    Each of their outputs is in order, but one task reads what all of them have written: a task that runs
-    ahead by what one fetch brings makes the records of the others late there.  So a task without records,
-    whose log has some, is waited for, but not longer than ``PATIENCE_MS``.  Tasks of other threads and
-    processes are not waited for.
+    The outputs of each task are in order, but a downstream task reads the outputs of all of them.  If one task runs
+    ahead by the records of a single fetch, the records of the other tasks are late downstream.  So the policy waits,
+    for at most ``PATIENCE_MS``, for a task that has no buffered records but whose log has records.  It does not wait
+    for tasks on other threads or in other processes.
     """
 
     limit: int = STEP_LIMIT
@@ -132,31 +132,31 @@ class InStep(Policy):
 
 @define(eq=False)
 class WhenCertain(Policy):
-    """One record at a time, once no earlier one can come: the order of inputs that end."""
+    """A policy for inputs that end: one record at a time, once no earlier record can arrive."""
 
     limit: int = 1
 
     def must_wait(self, tasks: Sequence[StageTask], head_ms: int, monotonic_ms: int) -> bool:
-        """Whether the next record of any input is not known yet."""
+        """Whether the next record of some input is not known yet."""
         return not all(task.is_initialized and task.queues.is_certain for task in tasks)
 
 
 @define(eq=False)
 class Stage(Generic[T]):
-    """Tasks that are processed together; ``rounds`` ends a cycle that would not end by itself."""
+    """Tasks that are processed together; ``rounds`` stops a cycle that would not end by itself."""
 
     tasks: list[T] = field(converter=_by_task_id)
     policy: Policy = field(factory=AsTheyCome)
     rounds: Rounds = field(factory=lambda: Rounds(0))
     #: Records processed by the last step.
     count: int = 0
-    #: Whether there are records, but an earlier one is awaited.
+    #: Whether there are records, but an earlier record is awaited.
     is_waiting: bool = False
     #: The reading task of each partition that the stage writes itself.
     loops: dict[TopicPartition, T] = field(init=False)
-    #: Tasks with records that wait for another of their own inputs.
+    #: Tasks with records that wait for another input of their own.
     _blocked: set[TaskId] = field(factory=set)
-    #: Records processed since the rounds were counted: the outputs of the last step count too.
+    #: Number of records processed since the rounds were last counted.
     _uncounted: int = 0
 
     def __attrs_post_init__(self) -> None:
@@ -167,7 +167,7 @@ class Stage(Generic[T]):
         self.tasks = [*self.tasks, task]
 
     def add(self, task: T, partition: TopicPartition, block: Block) -> None:
-        """Buffer a block of one of the inputs of a task."""
+        """Buffer a block for one input of a task."""
         queue = task.queues[partition]
         was_empty = not queue.size
         task.add(partition, block)
@@ -175,13 +175,13 @@ class Stage(Generic[T]):
             self.policy.on_filled(queue)
 
     def step(self, now_ms: int, monotonic_ms: int = 0) -> T | None:
-        """Process a run of the task that is next; return that task, None if nothing can be processed now.
+        """Process a run of the next task; return this task, or None if nothing can be processed now.
 
-        The driver sends the task's outputs before it asks for the next step.
+        The driver must send the outputs of the task before it calls ``step`` again.
 
         Raises:
-            ProcessingError: user code failed, or a record could not be read, and the handler is fail.
-            TopologyError: records go round a cycle too often.
+            ProcessingError: user code failed or a record is unreadable, and the handler returned "fail".
+            TopologyError: records go through a cycle too many times.
         """
         if self._uncounted:
             counted, self._uncounted = self._uncounted, 0
@@ -204,7 +204,7 @@ class Stage(Generic[T]):
         return self.policy.limit < RUN_LIMIT
 
     def flush(self, *, is_final: bool) -> None:
-        """Flush the tasks' record caches; if final, also forward buffered results of operators, once."""
+        """Flush the record caches of the tasks; if final, also forward buffered results of operators, once only."""
         for task in self.tasks:
             if is_final:
                 task.final_flush()
@@ -212,7 +212,7 @@ class Stage(Generic[T]):
 
     @property
     def is_ended(self) -> bool:
-        """Return whether all inputs have ended and all records are processed, including those of loops."""
+        """Return whether all inputs have ended and all records are processed, including records in loops."""
         return all(task.queues.is_drained for task in self.tasks)
 
     def _next(self, monotonic_ms: int) -> T | None:
@@ -223,20 +223,20 @@ class Stage(Generic[T]):
                 if head_ms is not None:
                     heads.append((head_ms, task))
                 elif task.queues.has_failed:
-                    return task  # To raise its failure.
+                    return task  # Process it anyway, to raise its failure.
         head = lowest_head(heads, _head_ms)
         self.is_waiting = head is not None and self.policy.must_wait(self.tasks, head[0], monotonic_ms)
         return None if head is None or self.is_waiting else head[1]
 
     def _lag(self) -> int:
-        """Return the number of records that the stage has to process, 0 while its inputs go on."""
+        """Return the number of records that the stage has to process, or 0 until all its inputs have ended."""
         queues = [queue for task in self.tasks for queue in task.queues]
         if any(not queue.is_loop and not queue.is_ended for queue in queues):
             return 0
         return sum(queue.lag for queue in queues)
 
     def _topics(self) -> set[str]:
-        """Return the topics that the stage writes itself; where that is not known, those with records."""
+        """Return the topics that the stage itself writes, or the topics with records if the former are unknown."""
         if self.loops:
             return {task.inputs[partition].topic for partition, task in self.loops.items()}
         return {task.inputs[queue.partition].topic for task in self.tasks for queue in task.queues if queue.size}

@@ -1,7 +1,7 @@
-"""A stream task: a state machine from blocks of records and time to output blocks and positions.
+"""A stream task: a state machine that turns record blocks and times into output blocks and positions.
 
-Between the driver (thread, test driver, simulation, replay), which performs all effects, and
-the program of the sub-topology, which it runs.  Pure: no clock, no I/O but its stores.
+A task runs the program of its sub-topology for a driver (thread, test driver, simulation, replay), which
+performs all effects.  Pure: no clock, and no I/O except in its stores.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ from streams.state import Content, RecordCache, Store
 from streams.topology import CompiledSubTopology, Process, PunctuationType, SinkNode, StreamTime, Topology
 
 _NO_ORIGIN = ("", -1, -1)
-#: Metadata entry of a store: next changelog offset that the committed state already holds.
+#: Metadata entry of a store: the first changelog offset that the committed state does not contain.
 CHANGELOG_POSITION = "changelog_position"
 
 
@@ -44,29 +44,29 @@ CHANGELOG_POSITION = "changelog_position"
 class TaskInput:
     """One partition that a task reads.
 
-    ``topic`` is its name in the topology; several inputs share it where a bounded run keeps one
-    lane per producing task.
+    ``topic`` is the name of the topic in the topology.  In a bounded run several inputs share this name if
+    the topic has one lane per producing task.
     """
 
     partition: TopicPartition
     source: str
     topic: str
-    #: Partition number of the topic in the topology, which a lane's own number is not.
+    #: Partition number in the topic of the topology, which differs from the partition number of a lane.
     number: int
-    #: Name of the topic as user code sees it, that of internal topics with the application id.
+    #: Name of the topic as user code sees it; for internal topics it includes the application id.
     name: str
 
 
 @define
 class TaskState:
-    """The initial state of a task: stores by name, times of the last commit, next offsets.
+    """The initial state of a task: stores by name, and the checkpoint of the last commit.
 
-    ``is_complete`` False: the stores are still to be restored, so the driver calls ``initialize`` later.
+    If ``is_complete`` is False, the stores have yet to be restored, and the driver calls ``initialize`` later.
 
-    Stream-time timers continue from the checkpoint.  Wall-clock timers restart, as in Kafka Streams, unless
-    the clock is driven by records and ``carries_wall_clock`` is True.
-    ``carries_cancelled`` leaves those cancelled that were: for runs that go on with one another.  Where
-    processors come and go it is wrong, for one that schedules again what it cancelled has forgotten it.
+    Stream-time punctuations continue from the checkpoint.  Wall-clock punctuations restart, as in Kafka Streams,
+    unless the clock is driven by records and ``carries_wall_clock`` is True.  With ``carries_cancelled``, cancelled
+    punctuations stay cancelled, which is meant for runs that continue each other.  It must be False if processors
+    are recreated within a run, since a new processor does not know which punctuations were cancelled.
     """
 
     stores: Mapping[str, Store]
@@ -79,12 +79,12 @@ class TaskState:
 
 @frozen
 class TaskParts:
-    """The parts of a task, as its plan puts them together.
+    """The parts of a task, as assembled by its plan.
 
     Args:
-        regroups: Its outputs meet those of its siblings in a repartition topic.
-        timer_heap: Order of timers that are due at the same time.
-        cache: The record cache, None if it is off.
+        regroups: Whether the outputs of this task and its siblings are merged in a repartition topic.
+        timer_heap: The heap that orders punctuations which are due at the same time.
+        cache: The record cache, or None if caching is off.
         now_ms: Wall-clock time, in epoch milliseconds.
     """
 
@@ -106,7 +106,7 @@ class TaskParts:
 
 
 class Task:
-    """A task: one partition group of one sub-topology, with its stores.
+    """A task, which processes one partition group of one sub-topology, with its stores.
 
     Single-threaded: its driver calls ``add``, ``process``, ``punctuate`` and the steps of a
     commit from one thread at a time.
@@ -126,13 +126,13 @@ class Task:
         self.cache = parts.cache
         self.topology = parts.topology
         self.punctuations = Punctuations(parts.timer_heap)
-        #: Wall-clock time of the driver's last call.
+        #: Wall-clock time at the last call by the driver.
         self.now_ms = parts.now_ms
-        #: User code has requested a commit.
+        #: Whether user code has requested a commit.
         self.wants_commit = False
-        #: A record was processed or punctuated since the last commit.
+        #: Whether a record was processed or a punctuation fired since the last commit.
         self.is_dirty = False
-        #: Non-empty when the current run must end after its record.
+        #: Non-empty if the current run must end after the current record.
         self.stop: list[bool] = []
         self._readers = dict(parts.readers)
         self._processed = parts.metrics.counter("process-total", task=parts.task_id)
@@ -143,21 +143,21 @@ class Task:
             self.initialize()
 
     def _forget_run(self) -> None:
-        """Start without a run."""
-        #: The current run, an iterator over its values, and the context that its records are given.
+        """Reset the state of the current run."""
+        #: The current run, and an iterator over its values.
         self._run: Run | None = None
         self._values: Any = None
-        #: The input of all records of the run, None if there are several.
+        #: The input of all records in the run, or None if there are several inputs.
         self._item: TaskInput | None = None
         self._override: RecordContext | None = None
         self._time_memo = (0, NO_TIMESTAMP)
         #: Time of the current or last punctuation.
         self._punctuated_ms = NO_TIMESTAMP
-        #: The failure that a handler has let through: no other handler is asked about it.
+        #: The failure for which a handler returned "fail"; no other handler is called for this failure.
         self._decided: Exception | None = None
 
     def _take_state(self, state: TaskState) -> None:
-        """Continue at the times of the last commit; records that a store refuses as too old are dropped records."""
+        """Continue at the times of the last commit; records that a store drops as expired are counted as dropped."""
         self._state = state
         self.stores = state.stores
         self.global_stores = state.global_stores
@@ -172,13 +172,13 @@ class Task:
             store.on_expired = partial(self.metrics.drop, TOO_OLD, task=self.task_id, node=name)
 
     def _bind(self, compiled: CompiledSubTopology) -> None:
-        """Bind the program to this task: children first."""
+        """Bind the program to this task, with child nodes first."""
         self._contexts: dict[str, TaskNodeContext] = {}
         self._closers: list[Callable[[], None]] = []
         self.program = compiled.bind(self)
-        # All else is in the order of the graph: what a flush forwards must not reach a node that was flushed before.
+        # Everything else is in graph order: a flush must not forward records to a node that is already flushed.
         self._contexts = {node: self._contexts[node] for node in compiled.sub.nodes if node in self._contexts}
-        #: Whether operators and user processors have seen their stores, and may process.
+        #: Whether operators and user processors are initialized and may process records.
         self.is_initialized = False
         self._is_flushed = False
 
@@ -201,7 +201,7 @@ class Task:
     # --- input ------------------------------------------------------------------------
 
     def seek(self, partition: TopicPartition, position: int) -> None:
-        """Set the next offset to process, before anything is added."""
+        """Set the next offset to process, before any block is added."""
         queue = self.queues[partition]
         queue.position = queue.fetched = position
 
@@ -222,7 +222,7 @@ class Task:
             queue.position = block.offsets[0]
         reader.forget_raw(queue.position)
         before = queue.position
-        # A record at the head may be one that cannot be read, and its handler say fail: nothing is taken in behind it.
+        # If a record at the head is unreadable and its handler returns "fail", no later records are added.
         is_stopped = not all(self.queues.add(queue, batch) for batch in batches)
         if is_stopped:
             return
@@ -233,11 +233,11 @@ class Task:
         else:
             queue.fetched = failure.offset if isinstance(failure, ProcessingError) else queue.fetched
             queue.failure = failure
-        # Records that were dropped at once move the position on.
+        # Records that were dropped immediately advance the position.
         self.is_dirty = self.is_dirty or queue.position != before
 
     def note_end(self, partition: TopicPartition, end_offset: int, *, is_ended: bool = False) -> None:
-        """Set the end offset of a partition, and whether it is final."""
+        """Set the end offset of a partition, and whether this offset is final."""
         queue = self.queues[partition]
         queue.end_offset = end_offset
         queue.is_ended = is_ended
@@ -255,10 +255,10 @@ class Task:
     # --- work -------------------------------------------------------------------------
 
     def process(self, now_ms: int, limit: int, queue: PartitionQueue | None = None) -> int:
-        """Process the longest run whose order is certain, or one of ``queue``; return the number of records.
+        """Process the longest run whose order is certain, or a run from ``queue``; return the number of records.
 
         Raises:
-            ProcessingError: user code failed, or a record could not be read, and the handler is fail.
+            ProcessingError: user code failed or a record is unreadable, and the handler returned "fail".
         """
         self.now_ms = now_ms
         run = self.queues.take(now_ms, limit, self.punctuations.next_due_ms(PunctuationType.STREAM_TIME), queue)
@@ -275,9 +275,9 @@ class Task:
         return self._punctuate(PunctuationType.WALL_CLOCK_TIME, now_ms)
 
     def final_flush(self) -> None:
-        """Forward all buffered results, as if stream time had reached its end; for batch runs.
+        """Forward all buffered results, as if stream time had reached its end; for bounded runs.
 
-        Operators forward the results that they hold back, in the order of the graph, and once only.
+        Operators forward the results that they hold back in graph order, and once only.
         """
         if self._is_flushed:
             return
@@ -288,7 +288,7 @@ class Task:
             self.flush_caches()
 
     def next_deadline_ms(self) -> int | None:
-        """Return the wall-clock time at which work is due without new records."""
+        """Return the wall-clock time at which work is due even without new records."""
         times = [self.punctuations.next_due_ms(PunctuationType.WALL_CLOCK_TIME), self.queues.next_deadline_ms()]
         return min((time for time in times if time is not None), default=None)
 
@@ -318,7 +318,7 @@ class Task:
                 raise
             raise self._failure(error, self.program.failed_node(error)) from error
         finally:
-            # How far the loop came is what its iterator over the values has left.
+            # The progress of the loop follows from the remaining length of the iterator over the values.
             count: int = size - values.__length_hint__()
             self._run = self._values = None
         self.queues.done(run, count)
@@ -367,7 +367,7 @@ class Task:
             "processing_handler", self._error_context(node), None, error
         )
 
-    # --- what the program asks (ProgramHost) ---------------------------------------------
+    # --- calls from the program (ProgramHost) ---------------------------------------------
 
     def context(self, node: str, forward: Process, forward_to: Callable[[str], Process]) -> TaskNodeContext:
         """Return the context of an operator."""
@@ -380,7 +380,7 @@ class Task:
         return self.outbox.columns(sink)
 
     def sink_process(self, sink: SinkNode) -> Process:
-        """Return the process function of a sink that is not plain."""
+        """Return the process function for a sink that is not plain."""
         may_skip = self.handlers.settings.may_skip("production_handler")
         return self.outbox.process(
             sink, self.record_context, partial(self._skips_unwritable, sink.name) if may_skip else None
@@ -394,7 +394,7 @@ class Task:
     def answer_about_unsent(
         self, record: ProducerRecord[Any, Any], error: Exception
     ) -> Literal["fail", "continue", "retry"]:
-        """Call the production handler for an output that cannot be sent; its source record is no longer known."""
+        """Return the production handler's response to an unsendable output, whose source record is no longer known."""
         context = ErrorHandlerContext(
             self.sink_of(record.topic),
             self.task_id,
@@ -409,7 +409,7 @@ class Task:
         return self.handlers.answer("production_handler", context, record, error)
 
     def sink_of(self, topic: str) -> str:
-        """Return the sink that writes a topic, by its name on the broker; the topic where no sink names it."""
+        """Return the sink that writes a topic, given by its broker name, or the topic name without such a sink."""
         names = (topic, topic.removeprefix(f"{self.application_id}-"))
         sinks = (node for node in self.topology.nodes.values() if isinstance(node, SinkNode) and node.topic in names)
         return next((sink.name for sink in sinks), topic)
@@ -418,10 +418,10 @@ class Task:
         """Call the processing handler for a record that failed at a node.
 
         Raises:
-            ProcessingError: the task is to fail.
+            ProcessingError: the handler returned "fail".
         """
         if error is self._decided or isinstance(error, HandlerError | ForeignFormatError):
-            # Foreign bytes in a store are not a single bad record.
+            # Foreign data in a store is not a single bad record.
             raise error
         record = Record(key, value, timestamp_ms, headers or ())
         if not self.handlers.skips("processing_handler", self._error_context(node), record, error):
@@ -429,7 +429,7 @@ class Task:
             raise self._decided from error
 
     def _error_context(self, node: str, origin: FailureOrigin | None = None) -> ErrorHandlerContext:
-        """Return the handler's context of a failure at a node."""
+        """Return the handler context for a failure at a node."""
         topic, number, offset = self.origin()
         key = value = None
         headers: Headers = ()
@@ -465,7 +465,7 @@ class Task:
         return len(self._run) - int(self._values.__length_hint__()) - 1
 
     def origin(self) -> tuple[str, int, int]:
-        """Return topic, partition and offset of the current record, ("", -1, -1) within a punctuation."""
+        """Return topic, partition and offset of the current record, or ("", -1, -1) within a punctuation."""
         if self._override is not None:
             return self._override[:3]
         run = self._run
@@ -478,17 +478,17 @@ class Task:
         return (item.name, item.number, run.offsets[index])
 
     def record_metadata(self) -> RecordMetadata | None:
-        """Return topic, partition and offset of the current record, None within a punctuation."""
+        """Return topic, partition and offset of the current record, or None within a punctuation."""
         if self._override is None and self._run is None:
             return None
         return RecordMetadata(*self.origin())
 
     def record_context(self, timestamp_ms: int, headers: Headers | None) -> RecordContext:
-        """Return origin, time and headers of the current record."""
+        """Return origin, timestamp and headers of the current record."""
         return RecordContext(*self.origin(), timestamp_ms, headers or ())
 
     def stream_time_ms(self) -> int:
-        """Return the highest timestamp taken so far, including the current record's."""
+        """Return the highest timestamp seen so far, including that of the current record."""
         if self._run is None:
             return self.queues.stream_time_ms
         start, time = self._time_memo
@@ -509,16 +509,16 @@ class Task:
     # --- commit -------------------------------------------------------------------------
 
     def flush_caches(self) -> None:
-        """Flush the record cache; first step of a commit."""
+        """Flush the record cache, as the first step of a commit."""
         for context in self._contexts.values():
             context.flush_cache()
 
     def take_outputs(self) -> list[tuple[TopicPartition, Block]]:
-        """Return output blocks since the last call."""
+        """Return the output blocks since the last call."""
         return self.outbox.drain()
 
     def take_changes(self) -> list[tuple[str, Block]]:
-        """Return changelog entries since the last call, by store."""
+        """Return the changelog entries since the last call, by store."""
         result = []
         for name, store in self.stores.items():
             block = store.drain_changes()
@@ -527,11 +527,11 @@ class Task:
         return result
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return the next offset to process of each partition that has one."""
+        """Return the next offset to process by partition, for all partitions where it is known."""
         return {queue.partition: queue.position for queue in self.queues if queue.position is not None}
 
     def checkpoint(self) -> Checkpoint:
-        """Return the times and timers at the current positions, and the changelog formats."""
+        """Return the times and punctuations at the current positions, and the changelog formats."""
         return Checkpoint(
             self.queues.stream_time_ms,
             {queue.partition: queue.partition_time_ms for queue in self.queues},
@@ -542,11 +542,11 @@ class Task:
         )
 
     def uncarried_timers(self) -> list[str]:
-        """Return the nodes with timers not scheduled in ``init``, which ``checkpoint`` cannot hold."""
+        """Return the nodes with punctuations not scheduled in ``init``, which a checkpoint cannot contain."""
         return self.punctuations.uncarried()
 
     def write_state(self, changelog_positions: Mapping[str, int]) -> None:
-        """Write each store's changes with its changelog position in one batch; last step of a commit."""
+        """Write the changes and the changelog position of each store in one batch, as the last step of a commit."""
         for name, store in self.stores.items():
             position = changelog_positions.get(name)
             store.commit({} if position is None else {CHANGELOG_POSITION: str(position).encode()})
@@ -559,7 +559,7 @@ class Task:
         return sum(store.approximate_uncommitted_bytes for store in self.stores.values())
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Register a callback for when the task closes."""
+        """Register a callback that runs when the task closes."""
         self._closers.append(callback)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """The tasks and standby replicas of a thread, opened and closed to match the group's assignment.
 
-Active tasks process records; a copy only follows the changelogs of a task that runs elsewhere, so
-that it can be taken over quickly.  Stores pass from one to the other without being closed.
+Active tasks process records.  A standby replica (copy) only follows the changelogs of a task that runs elsewhere,
+so that the task can be taken over quickly.  When a task becomes a replica or the reverse, its stores stay open.
 Imports clients and state.
 """
 
@@ -38,11 +38,11 @@ class TaskOwner(Protocol):
         ...
 
     def forget(self, task_id: TaskId) -> None:
-        """Take note that a task is closed; called before its stores are."""
+        """Take note that a task is closing; called before its stores are closed."""
         ...
 
     def partition_count(self, topic: str) -> int:
-        """Return the partitions of a topic that the plan does not know: it was chosen for a record."""
+        """Return the partition count of a topic that is missing in the plan, since it was chosen for a record."""
         ...
 
 
@@ -59,7 +59,7 @@ class TaskSet:
     cache: RecordCache | None
     owner: TaskOwner = field(init=False)
     active: dict[TaskId, Task] = field(factory=dict)
-    #: Stores of tasks that others run.
+    #: Stores of standby replicas, whose tasks run on other threads.
     copies: dict[TaskId, dict[str, Any]] = field(factory=dict)
     owner_of: dict[TopicPartition, Task] = field(factory=dict)
 
@@ -69,7 +69,7 @@ class TaskSet:
         return self.shared.environment.home
 
     def reconcile(self, plan: ApplicationPlan, directive: Directive) -> bool:
-        """Open and close tasks to match the assignment; return False while another thread holds some of them."""
+        """Open and close tasks to match the assignment; return False while another thread has some of them open."""
         self.plan = plan
         wanted = tasks_of(plan.partition_groups(), self.consumer.assignment())
         followed = [task for task in (*directive.standby, *directive.warmup) if task not in wanted]
@@ -82,12 +82,12 @@ class TaskSet:
                 try:
                     open_one(task_id)
                 except StateLockedError:
-                    # Another thread of this process has not closed it yet.
+                    # Another thread of this process has not closed the task yet.
                     is_complete = False
         return is_complete
 
     def positions(self) -> dict[TaskId, int]:
-        """Return the sum of changelog positions of each task whose state here may be behind its changelog."""
+        """Return the changelog position sum of each task whose local state may be behind its changelogs."""
         positions = dict(self.home.positions())
         for task_id, task in self.active.items():
             if self.restorer.is_restoring(task_id):
@@ -95,7 +95,7 @@ class TaskSet:
         return positions | {task_id: _position_sum(stores) for task_id, stores in self.copies.items()}
 
     def _close_changed(self, wanted: Sequence[TaskId]) -> None:
-        """Close tasks whose input partitions have changed, to reopen them."""
+        """Close tasks that are no longer assigned, and tasks to be reopened because their inputs have changed."""
         groups = self.plan.partition_groups()
         changed = [
             task
@@ -125,7 +125,7 @@ class TaskSet:
             partitions = [item.partition for item in plan.inputs(task_id)]
             committed = self.consumer.committed(partitions)
             checkpoint = self._checkpoint(committed)
-            # Folders are made anew from changelogs, and read as what the topology says, only if nothing is lost.
+            # Folders are rebuilt from changelogs, and read with the formats of the topology, only if nothing is lost.
             has_lost = self._check_losses(task_id, stores, changelogs, checkpoint, has_offsets=bool(committed))
             if copied is None:
                 self._drop_misfits(task_id, stores)
@@ -163,15 +163,15 @@ class TaskSet:
                 task_id, item
             )
             self.owner_of[item.partition] = task
-        # What was accepted or mended counts with the next commit.
+        # Losses that were accepted or repaired take effect with the next commit.
         task.is_dirty = task.wants_commit = has_lost
         self.active[task_id] = task
 
     def _drop_misfits(self, task_id: TaskId, stores: dict[str, Any]) -> None:
-        """Make folders anew that an earlier version of the topology laid out otherwise.
+        """Recreate store folders that an earlier version of the topology wrote with another layout.
 
         Raises:
-            StoreError: a store's content is not what the topology reads, or nothing can fill it anew.
+            StoreError: the content of a store does not fit the topology, or cannot be restored.
         """
         for name, store in list(stores.items()):
             why = misfit(task_id, store)
@@ -183,7 +183,7 @@ class TaskSet:
                 stores[name] = self.home.renew_store(task_id, self.plan.topology.stores[name])
 
     def _checkpoint(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> Checkpoint:
-        """Read what came with a task's committed offsets; say so where another client has set them."""
+        """Read the checkpoint from the committed offsets of a task; log a warning for offsets set by another client."""
         for partition, found in committed.items():
             if is_of_others(found.metadata):
                 log.warning(
@@ -201,14 +201,14 @@ class TaskSet:
         changelogs: Mapping[str, TopicPartition],
         checkpoint: Checkpoint,
     ) -> None:
-        """Check that the changelogs hold what the topology reads, as far as the last commit says.
+        """Check that the changelog formats fit the topology, as far as the last commit recorded them.
 
         Raises:
-            StoreError: one holds something else.
+            StoreError: a changelog has another format.
         """
         found = check_changelogs(task_id, stores, changelogs, checkpoint.contents)
         for name in self.restorer.without_records({name: changelogs[name] for name in found}):
-            # Deleted since that commit: there is nothing to be misread.
+            # The records have been deleted since that commit, so nothing can be misread.
             del found[name]
         for message in found.values():
             raise StoreError(message)
@@ -223,10 +223,10 @@ class TaskSet:
         has_offsets: bool,
         is_copy: bool = False,
     ) -> bool:
-        """Check that changelogs have all that was committed; return whether something was lost, and dealt with.
+        """Check that changelogs have all committed records; return whether records were lost and the loss was handled.
 
         Raises:
-            LostRecordsError: one has not, and the setting does not allow to go on.
+            LostRecordsError: a changelog has lost records, and the setting does not accept losses.
         """
         own = without_sources(changelogs, self.plan.topology.source_changelogs)
         ends = self.restorer.ends(own.values())
@@ -242,10 +242,10 @@ class TaskSet:
     def _positions(
         self, task_id: TaskId, committed: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, int]:
-        """Return the start position of a task in each of its inputs.
+        """Return the start position of a task for each of its inputs.
 
         Raises:
-            LostRecordsError: a log that the application writes itself does not hold its committed offset.
+            LostRecordsError: a log that only the application writes no longer has the committed offset.
         """
         plan = self.plan
         inputs = plan.inputs(task_id)
@@ -264,13 +264,13 @@ class TaskSet:
         return result
 
     def _start_position(self, partition: TopicPartition) -> int:
-        """Return the start position without a committed offset.
+        """Return the start position of a partition without a committed offset.
 
-        A partition that was added to a topic which the application reads already begins at its
-        beginning, whatever the reset policy: nobody could have read it before.
+        A partition that was added to a topic which the application already reads is read from the beginning,
+        whatever the reset policy, since no record of the partition can have been read before.
         """
         policy = self.shared.config.consumer.auto_offset_reset
-        # What the application has written for itself, or is given whole, is read whole.
+        # Repartition topics, and all inputs of a bounded run, are read from the beginning.
         is_own = self.shared.bounded is not None or partition.topic in self.plan.repartition_topics()
         if policy != "earliest" and not is_own:
             others = [tp for tp in self.consumer.partitions_for(partition.topic) if tp != partition]
@@ -301,13 +301,13 @@ class TaskSet:
             raise
 
     def _follow(self, task_id: TaskId, stores: dict[str, Any]) -> None:
-        # A store whose changelog is a source topic must not run ahead of the commits: it is restored at take-over.
+        # A store whose changelog is a source topic must not run ahead of commits, so it is restored at takeover.
         changelogs = self.plan.changelogs(task_id, stores)
         self.restorer.follow(task_id, stores, without_sources(changelogs, self.plan.topology.source_changelogs))
         self.copies[task_id] = stores
 
     def close(self, task: Task, *, keeps_stores: bool = False) -> None:
-        """Close a task without a commit; with ``keeps_stores`` (all committed) they go on as a copy."""
+        """Close a task without a commit; with ``keeps_stores``, its committed stores become a standby replica."""
         task_id = task.task_id
         self.restorer.forget(task_id)
         self.owner.forget(task_id)
@@ -330,7 +330,7 @@ class TaskSet:
         self._release(task_id, self.copies.pop(task_id))
 
     def close_all(self) -> None:
-        """Close everything, without a commit."""
+        """Close all tasks and replicas without a commit."""
         for task in list(self.active.values()):
             self.close(task)
         for task_id in list(self.copies):

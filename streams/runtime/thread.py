@@ -1,8 +1,8 @@
-"""A stream thread: one consumer, one committer, and the tasks that it was given.
+"""A stream thread: one consumer, one committer, and the assigned tasks.
 
-The loop polls, adds, processes, sends, punctuates and commits; all of it in one thread, so no
-task needs a lock.  The group says what the thread should have; ``_reconcile`` opens and closes
-tasks and copies until it has just that.  Imports clients.
+The loop polls, adds, processes, sends, punctuates and commits in a single thread, so no task needs a
+lock.  ``_reconcile`` opens and closes tasks and standby replicas until they match the group's assignment.
+Imports clients.
 """
 
 import logging
@@ -39,13 +39,13 @@ from streams.state import MemoryBudget
 
 log = logging.getLogger(__name__)
 
-#: Wait for records while answers to what was sent are on their way: what comes after it may wait for them.
+#: Poll timeout while sent records are not acknowledged, since further requests may depend on the responses.
 _ANSWER_POLL_MS = 5
 
-#: After so many heartbeats tasks that wait for their old owners are asked after.
+#: Number of heartbeat intervals after which a rebalance is requested for tasks that wait for their old owners.
 _FINAL_HEARTBEATS = 3
 
-#: Whoever gets these has lost its place, or knows nothing of its transaction: its tasks begin anew.
+#: Errors after which this thread is out of the group, or its transaction state is unknown; its tasks are reopened.
 _DISPLACED = (MemberFencedError, ProducerFencedError, TransactionError)
 
 
@@ -53,17 +53,17 @@ _DISPLACED = (MemberFencedError, ProducerFencedError, TransactionError)
 class ThreadEvents:
     """Callbacks of a thread to its instance."""
 
-    #: All tasks are open and restored, or not any more.
+    #: Called when all tasks are open and restored, and when this no longer holds.
     readiness: Callable[[], None]
-    #: A member has asked for the end of the whole application.
+    #: Called when a member has requested the shutdown of the whole application.
     shutdown: Callable[[], None]
-    #: A task writes to a topic that no plan knows; called with its partition count.
+    #: Called with a topic and its partition count when a task writes to a topic that is missing in the plan.
     new_topic: Callable[[str, int], None]
 
 
 @define(eq=False)
 class StreamThread:
-    """The loop of one thread.  ``run`` returns when asked to stop, or raises what ended it."""
+    """The loop of one thread.  ``run`` returns when the thread is stopped, or raises the error that ended the loop."""
 
     name: str
     shared: SharedParts
@@ -78,29 +78,29 @@ class StreamThread:
     schedule: Schedule = field(init=False)
     #: Set to end the loop.
     stopping: Signal = field(init=False)
-    #: Records are taken in but not processed.
+    #: Whether records are buffered but not processed.
     is_paused: bool = False
-    #: Told to the leader at the next rebalance: the whole application is to end.
+    #: Whether to request the shutdown of the whole application from the leader at the next rebalance.
     wants_shutdown: bool = False
-    #: State that waits for a commit; above its bound all tasks are committed early.
+    #: Size of the uncommitted state; above its bound all tasks are committed early.
     waiting: WaitingState = field(factory=lambda: WaitingState(MemoryBudget().waiting_bytes))
     _is_settled: bool = False
     _is_ready: bool = False
-    #: Tasks have been opened that know nothing yet of how far their inputs reach.
+    #: Whether tasks have been opened that do not know the end offsets of their inputs yet.
     _has_new_tasks: bool = False
     _pace: Pace = field(init=False)
-    #: Partitions that the consumer is not to read for now.
+    #: Partitions that are paused in the consumer.
     _held: set[TopicPartition] = field(factory=set)
-    #: None when tasks have come or gone since.
+    #: None if tasks have been opened or closed since the stages were computed.
     _stages: list[ThreadStage] | None = None
     _next_commit_ms: int = 0
-    #: When a leader looks again whether warm-up copies are complete.
+    #: Monotonic time of the next probing rebalance, or None.
     _probe_at_ms: int | None = None
-    #: The last attempt to commit was refused, and that was said.
+    #: Whether the last commit was rejected, which has been logged.
     _is_commit_refused: bool = False
     _has_reported_warmup: bool = False
     _has_reported_growth: bool = False
-    #: Since when the broker does not answer.
+    #: Monotonic time since which the broker has not answered, or None.
     _unanswered_since_ms: int | None = None
     _questions: "Questions[StreamThread]" = field(init=False)
 
@@ -117,9 +117,10 @@ class StreamThread:
 
     @property
     def is_ready(self) -> bool:
-        """Whether all tasks that the group has given are open and restored, and it has no more to give.
+        """Whether all assigned tasks are open and restored, and the assignment is final.
 
-        It has while a task waits for its old owner to give it up: everybody meets again then.
+        The assignment is not final while a task waits for its old owner to revoke it, since another rebalance
+        follows.
         """
         return self._is_ready
 
@@ -130,16 +131,16 @@ class StreamThread:
 
     @property
     def stages(self) -> list[ThreadStage]:
-        """The active tasks as they are processed."""
+        """The stages in which the active tasks are processed."""
         if self._stages is None:
             self._stages = self.schedule.stages(self.tasks.values())
         return self._stages
 
     def run(self) -> None:
-        """Work until ``stopping`` is set; then commit and close everything.
+        """Run the loop until ``stopping`` is set, then commit and close everything.
 
         Raises:
-            StreamsError: a task, the broker or a store failed; nothing after the last commit is kept.
+            StreamsError: a task, the broker or a store failed; all work since the last commit is discarded.
         """
         self._next_commit_ms = self.clock.monotonic_ms() + self.config.commit_interval_ms
         try:
@@ -167,13 +168,13 @@ class StreamThread:
         return answer
 
     def wake(self) -> None:
-        """End a waiting poll."""
+        """Interrupt a waiting poll."""
         self.consumer.wakeup()
 
     def run_once(self) -> int:
         """Run one iteration of the loop; return the number of processed records."""
         if self._questions.answer(self):
-            # They may have changed anything.
+            # The functions may have changed anything.
             self._pace.wake()
         if not self._is_settled:
             self._reconcile()
@@ -186,7 +187,7 @@ class StreamThread:
         except WakeupError:
             if self.stopping.is_set() or not self._is_settled:
                 raise
-            # Whoever asks without a pause must not keep the tasks from their work.
+            # Frequent calls from other threads must not keep the tasks from processing.
             polled = {}
         for partition, blocks in polled.items():
             task = self.task_set.owner_of.get(partition)
@@ -205,7 +206,7 @@ class StreamThread:
             self._pause_and_resume()
             processed = self._work()
         except RequestTimeoutError as error:
-            # Somewhere between processing and commit: what is half done is undone by beginning anew.
+            # The error came between processing and commit; reopening the tasks discards the partial work.
             self._start_anew(error)
             raise
         if not processed and self._is_settled:
@@ -213,7 +214,7 @@ class StreamThread:
         return processed
 
     def _work(self) -> int:
-        """Process available records, and commit if due."""
+        """Process available records, and commit if a commit is due."""
         processed = 0 if self.is_paused else self._process()
         self._pause_and_resume()
         self.schedule.end(self.stages, self)
@@ -221,7 +222,7 @@ class StreamThread:
         return processed
 
     def announce(self) -> None:
-        """Join the group to send this thread's user data to its leader, then leave."""
+        """Join the group to send the user data of this thread to the leader, then leave the group."""
         deadline_ms = self.clock.monotonic_ms() + self.config.consumer.session_timeout_ms
         try:
             while self.assignor.directive is None and self.clock.monotonic_ms() < deadline_ms:
@@ -235,7 +236,7 @@ class StreamThread:
     # --- one turn -----------------------------------------------------------------------
 
     def _note_ends(self) -> bool:
-        """Let the tasks know how far their inputs reach and are read; return whether the consumer had news of that."""
+        """Pass positions and end offsets of inputs from the consumer to the tasks; return whether any have changed."""
         consumer, owner_of = self.consumer, self.task_set.owner_of
         news = consumer.take_news()
         if self._has_new_tasks or self.schedule.is_finite:
@@ -256,7 +257,7 @@ class StreamThread:
         return bool(news)
 
     def _initialize_restored(self) -> None:
-        """Let tasks prepare whose stores are complete now: what they read in them is what was committed."""
+        """Initialize the tasks whose stores are now restored, so that their ``init`` reads the committed state."""
         for task in self.tasks.values():
             if not task.is_initialized and not self.restorer.is_restoring(task.task_id):
                 task.initialize()
@@ -268,7 +269,7 @@ class StreamThread:
                 self.events.readiness()
 
     def _process(self) -> int:
-        """Process what is buffered, stage by stage, and send the outputs; return the number of records."""
+        """Process buffered records, stage by stage, and send the outputs; return the number of processed records."""
         total = 0
         now, monotonic = self.clock.now_ms(), self.clock.monotonic_ms()
         for stage in self.stages:
@@ -285,7 +286,7 @@ class StreamThread:
         return total
 
     def send(self, stage: ThreadStage, task: Task) -> bool:
-        """Send a task's outputs; return whether the stage reads some of them itself: these can be fetched then."""
+        """Send the outputs of a task; return whether the stage itself reads some of them, which can then be fetched."""
         sent = self.committer.send(task, has_more=stage.has_short_runs)
         if sent.isdisjoint(stage.loops):
             return False
@@ -296,7 +297,7 @@ class StreamThread:
         return True
 
     def _note_loops(self) -> None:
-        """Let stages know what they have sent to themselves, so that it is awaited before the next record."""
+        """Set the end offsets of loops, so that stages wait for the records that they have sent to themselves."""
         for stage in self._stages or ():
             for partition, task in stage.loops.items():
                 self.schedule.note_end(task, partition)
@@ -311,7 +312,7 @@ class StreamThread:
         for task in self.tasks.values():
             if self.restorer.is_restoring(task.task_id):
                 wanted.update(task.inputs)
-        # What has no task yet would be read in vain.
+        # Records of partitions without an open task could not be used.
         wanted |= assigned - self.task_set.owner_of.keys()
         wanted &= assigned
         if wanted != self._held:
@@ -320,7 +321,7 @@ class StreamThread:
             self._held = wanted
 
     def _look_after_warmups(self) -> None:
-        """Have the tasks shared out again when a copy is complete, or when the leader is to look."""
+        """Request a rebalance if a warm-up replica has caught up, or if a probing rebalance is due."""
         directive = self.assignor.directive
         if directive is not None and directive.warmup and not self._has_reported_warmup:
             lags = [self.restorer.lag(task_id) for task_id in directive.warmup if task_id in self.task_set.copies]
@@ -332,10 +333,10 @@ class StreamThread:
             self._ask_rebalance("tasks that waited for a copy or for their old owner may go on")
 
     def _compare_layout(self) -> None:
-        """Have the tasks shared out again when topics have grown since they were.
+        """Request a rebalance if topics have grown since the tasks were assigned.
 
-        The leader's consumer looks after that; but a static leader that was started again while a
-        topic grew does not know what was before.
+        Usually the consumer of the leader detects this.  But a static leader that was restarted while a topic
+        grew does not know the previous partition counts.
         """
         directive = self.assignor.directive
         if directive is None or not self._is_settled or self._has_reported_growth:
@@ -362,7 +363,7 @@ class StreamThread:
         self.committer.poll()
 
     def commit(self, tasks: Iterable[Task]) -> None:
-        """Commit those of the tasks that have done anything; a transaction takes all tasks of the thread."""
+        """Commit the tasks that have changes; with exactly-once, the transaction covers all tasks of the thread."""
         chosen = self.tasks.values() if self.committer.is_exactly_once else tasks
         dirty = [task for task in chosen if task.is_dirty and not self.restorer.is_restoring(task.task_id)]
         self.committer.commit(dirty)
@@ -370,18 +371,18 @@ class StreamThread:
         self.waiting.forget(task.task_id for task in dirty)
 
     def partition_count(self, topic: str) -> int:
-        """Return the partitions of a topic that the plan does not know: it was chosen for a record."""
+        """Return the partition count of a topic that is missing in the plan, since it was chosen for a record."""
         count = self.committer.producer.partition_count(topic)
         self.events.new_topic(topic, count)
         return count
 
     def forget(self, task_id: TaskId) -> None:
-        """Remove a closed task, maybe without a commit."""
+        """Remove a closed task, which may not have been committed."""
         self.committer.forget(task_id)
         self.waiting.forget([task_id])
 
     def try_commit(self, tasks: Sequence[Task]) -> bool:
-        """Commit; return whether that was possible: while the group rebalances it is left to the next attempt."""
+        """Commit; return False if the group is rebalancing, in which case the commit must be retried later."""
         try:
             self.commit(tasks)
         except RebalanceInProgressError as error:
@@ -393,7 +394,7 @@ class StreamThread:
         return True
 
     def _commit_at_last(self) -> None:
-        """Commit everything before the end, through a rebalance if there is one."""
+        """Commit everything before the thread ends, even if a rebalance has to complete first."""
         deadline_ms = self.clock.monotonic_ms() + self.config.consumer.session_timeout_ms
         try:
             while not self.try_commit(list(self.tasks.values())):
@@ -401,7 +402,7 @@ class StreamThread:
                     log.warning("%s: ends without a last commit: the group did not settle in time", self.name)
                     return
                 try:
-                    # What this brings is not processed: positions are the tasks'.
+                    # The polled records are not processed; the committed positions are those of the tasks.
                     self.consumer.poll_blocks(self.config.poll_ms)
                 except WakeupError:
                     continue
@@ -417,7 +418,7 @@ class StreamThread:
         return _Listener(self)
 
     def facts(self) -> MemberFacts:
-        """Return the user data of this thread's subscription, with the positions of its process's stores."""
+        """Return the user data for the subscription of this thread, with the store positions of its process."""
         task_set = self.task_set
         return MemberFacts(
             task_set.home.process_id,
@@ -430,7 +431,7 @@ class StreamThread:
         )
 
     def changelog_ends(self, layout: PartitionLayout, tasks: Collection[TaskId]) -> Mapping[TaskId, int]:
-        """Return the sum of the end offsets of each task's changelogs."""
+        """Return, for each task, the sum of its changelog end offsets."""
         plan = self.shared.plans.of(layout)
         partitions = {
             task_id: list(plan.changelogs(task_id, [spec.name for spec in plan.stores_of(task_id)]).values())
@@ -440,16 +441,16 @@ class StreamThread:
         return {task_id: sum(ends[partition] for partition in group) for task_id, group in partitions.items()}
 
     def take_over(self, partitions: Sequence[TopicPartition]) -> None:
-        """Schedule the opening of assigned tasks; their partitions are not read before that."""
+        """Schedule the opening of assigned tasks; their partitions are paused until then."""
         self.consumer.pause(partitions)
         self._held.update(partitions)
         self._held &= self.consumer.assignment()
         self._unsettle()
-        # Ends the poll in which this is called.
+        # This ends the poll in which the listener is called.
         self.consumer.wakeup()
 
     def give_up(self, partitions: Sequence[TopicPartition], *, is_lost: bool) -> None:
-        """Commit (unless lost) and close the tasks of these partitions."""
+        """Commit the tasks of these partitions, unless they are lost, and close them."""
         gone = {
             self.task_set.owner_of[partition].task_id for partition in partitions if partition in self.task_set.owner_of
         }
@@ -466,7 +467,7 @@ class StreamThread:
             except (*_DISPLACED, RebalanceInProgressError, RequestTimeoutError) as error:
                 log.warning("%s: tasks %s are given up without a commit: %s", self.name, _names(gone), error)
         if not is_kept and self.committer.is_exactly_once:
-            # One transaction holds the records of all tasks: they begin anew at their last commit.
+            # One transaction has the records of all tasks, so all tasks are reopened at their last commit.
             tasks = list(self.tasks.values())
             self.committer.renew()
         directive = self.assignor.directive
@@ -489,8 +490,9 @@ class StreamThread:
             self.events.readiness()
 
     def _start_anew(self, error: Exception) -> None:
-        """The group or the broker has gone on without this thread: its tasks may be others' already, so they are
-        dropped, and opened again at their last commit if they are not.
+        """Close all tasks without a commit; tasks that are still assigned are reopened at their last commit.
+
+        The thread was fenced or timed out, so other members may own its tasks already.
         """
         if isinstance(error, MemberFencedError) and error.code == ErrorCode.FENCED_INSTANCE_ID:
             raise error
@@ -530,7 +532,7 @@ class StreamThread:
         plan = self.shared.plans.of(directive.layout)
         groups = plan.bundles()
         if self.consumer.assignment() != {tp for task_id in directive.active for tp in groups[task_id]}:
-            # What the leader says comes before the partitions that it means.
+            # The leader's directive arrives before the assigned partitions.
             return
         self.committer.prepare()
         self.committer.plan = plan
@@ -542,7 +544,7 @@ class StreamThread:
         copies = self.task_set.copies
         log.info("%s: assigned tasks %s; copies of %s", self.name, _names(self.tasks), _names(copies))
         if not directive.is_final:
-            # Whoever gives something up joins again for it; but it may die before, and come back as a static member.
+            # A member that revokes tasks rejoins afterwards; but it may die first and return as a static member.
             pause_ms = _FINAL_HEARTBEATS * self.config.consumer.heartbeat_interval_ms
             self._probe_at_ms = self.clock.monotonic_ms() + pause_ms
         elif self.assignor.awaits_warmups:
@@ -557,7 +559,7 @@ class StreamThread:
         self._questions.refuse(ClientClosedError(f"thread {self.name} has ended"))
 
     def _abandon(self) -> None:
-        """Close after a failure, without a commit; the failure itself is what gets raised."""
+        """Close after a failure, without a commit; errors while closing are only logged."""
         steps = (self._send_last_words, self.committer.abort, self.task_set.close_all, self._close_clients)
         for close in steps:
             try:
@@ -566,7 +568,7 @@ class StreamThread:
                 log.exception("%s: closing after a failure went wrong too", self.name)
 
     def _send_last_words(self) -> None:
-        """Send the dead letters of a handler that has said fail; a transaction takes them back."""
+        """Send the dead letters of a handler that returned "fail"; an exactly-once transaction aborts them."""
         for task in self.tasks.values():
             if task.handlers.has_last_words and not self.schedule.is_finite:
                 self.committer.send(task)
@@ -574,7 +576,7 @@ class StreamThread:
 
 
 def _names(tasks: Iterable[TaskId]) -> str:
-    """Return tasks as a log line has them."""
+    """Format task ids for a log line."""
     return ", ".join(map(str, sorted(tasks))) or "none"
 
 
@@ -593,5 +595,5 @@ class _Listener(RebalanceListener):
         self._thread.give_up(partitions, is_lost=False)
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """Close tasks that other members own already."""
+        """Close tasks that other members may already own."""
         self._thread.give_up(partitions, is_lost=True)

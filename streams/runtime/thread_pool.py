@@ -1,4 +1,4 @@
-"""The threads of an instance: start, stop, calls, and shares of memory.
+"""The threads of an instance: starting, stopping, calls, and division of memory.
 
 Imports state.
 """
@@ -30,32 +30,32 @@ class PooledThread:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether it runs or will run, and was not stopped."""
+        """Whether the thread runs or will run, and was not stopped."""
         return not self.has_ended and not self.stream_thread.stopping.is_set()
 
     @property
     def is_alive(self) -> bool:
-        """Whether its worker runs."""
+        """Whether the thread's worker runs."""
         return self.worker is not None and self.worker.is_alive
 
     def ask(self, question: Callable[[StreamThread], Any], threads: Threads) -> Answer[Any]:
         """Run a function on the thread."""
         if self.worker is None or not self.worker.is_current:
             return self.stream_thread.ask(question)
-        # A call from the thread itself, by a listener or processor, would wait for itself.
+        # A call from the thread itself, in a listener or processor, would deadlock.
         answer: Answer[Any] = Answer(threads)
         answer.settle(partial(question, self.stream_thread))
         return answer
 
     def stop(self) -> None:
-        """Request its end."""
+        """Request the thread to stop."""
         self.stream_thread.stopping.set()
         self.stream_thread.wake()
 
 
 @define(eq=False)
 class ThreadPool:
-    """Threads by number; ``make`` creates one, ``run`` runs one to its end.  ``lock`` is the instance's."""
+    """Threads by number.  ``make`` creates a thread, ``run`` runs it, and ``lock`` belongs to the instance."""
 
     _make: Callable[[int], StreamThread]
     _run: Callable[[PooledThread], None]
@@ -80,7 +80,7 @@ class ThreadPool:
         return stream_thread
 
     def remove_youngest(self, timeout_ms: int | None) -> StreamThread | None:
-        """Stop the youngest thread; None if there is none, or it has not ended in time."""
+        """Stop the youngest thread; return None if there is no thread, or if it has not ended in time."""
         with self._lock:
             wanted = (member for member in self.members if member.is_wanted)
             member = max(wanted, key=lambda member: member.number, default=None)
@@ -100,13 +100,13 @@ class ThreadPool:
                 self._share_memory()
 
     def end(self, member: PooledThread) -> bool:
-        """Mark a thread as ended; return whether it was the last."""
+        """Mark a thread as ended; return whether it was the last thread."""
         with self._lock:
             member.has_ended = True
             return all(other.has_ended for other in self.members)
 
     def announce_shutdown(self, number: int) -> None:
-        """Request the shutdown of all instances from the group's leader, through a temporary member.
+        """Request the shutdown of all instances from the group leader, through a temporary member.
 
         Raises:
             StreamsError: the member cannot join.
@@ -131,13 +131,13 @@ class ThreadPool:
                 member.stream_thread.wake()
 
     def stop_all(self) -> None:
-        """Request the end of all threads."""
+        """Request all threads to stop."""
         with self._lock:
             for member in self.members:
                 member.stop()
 
     def join(self, timeout_ms: int | None) -> bool:
-        """Wait for the end of all threads; return whether they ended in time."""
+        """Wait for all threads to end; return whether they ended in time."""
         deadline_ms = None if timeout_ms is None else self._clock.monotonic_ms() + timeout_ms
         for member in list(self.members):
             if member.worker is not None:

@@ -1,11 +1,11 @@
-"""Settings of internal topics, as Kafka Streams gives them.
+"""Settings of internal topics, as in Kafka Streams.
 
-The plan names the topics, ``provisioning`` makes them.  Imports state only.
+The plan defines the topics, and ``provisioning`` creates them.  Imports state only.
 """
 
 from streams.state import StoreSpec
 
-# Kafka Streams' own (RepartitionTopicConfig): small segments, for what is purged goes by whole ones.
+# As in Kafka Streams (RepartitionTopicConfig).  Segments are small, since purging deletes whole segments.
 REPARTITION_CONFIG = {
     "cleanup.policy": "delete",
     "message.timestamp.type": "CreateTime",
@@ -15,6 +15,6 @@ REPARTITION_CONFIG = {
 
 
 def changelog_config(spec: StoreSpec) -> dict[str, str]:
-    """Return the configuration of a store's changelog: compacted, and what its kind and the user add."""
+    """Return the changelog configuration of a store: compaction, and the settings of the store kind and the user."""
     config = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
     return config | spec.kind.topic_config(spec) | dict(spec.changelog_config)

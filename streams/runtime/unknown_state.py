@@ -1,7 +1,7 @@
 """Detection of state that the topology does not know, at the start of an application.
 
 A generated store name has a number that shifts with every upstream change: the old store is left over
-and a new one starts empty.  Renaming a store has the same effect.  Left-over stores on the broker and in
+and a new store starts empty.  Renaming a store has the same effect.  Leftover stores on the broker and in
 the state directory are logged; if a generated name seems to have shifted, the application does not start.
 Topics of another application whose id has the same prefix are ignored.  Imports clients, topology and state.
 """
@@ -28,13 +28,13 @@ _NUMBER = re.compile(r"\d{10}")
 
 @define
 class _Found:
-    #: Unknown store -> where it was found.
+    #: The places where each unknown store was found, by store.
     stores: dict[str, list[str]] = field(factory=dict)
     #: Unknown stores with content.
     filled: set[str] = field(factory=set)
     #: Unknown repartition topics.
     topics: list[str] = field(factory=list)
-    #: Names of all its topics.
+    #: Names of all unknown topics.
     names: list[str] = field(factory=list)
 
     def __bool__(self) -> bool:
@@ -49,12 +49,12 @@ def check_unknown_state(
 ) -> None:
     """Log the stores, changelogs and repartition topics that the topology does not know.
 
-    ``known`` are the topics of the cluster, before any is made; ``folders`` the stores per task in the
-    state directory.
+    ``known`` has the topics of the cluster before any topic is created; ``folders`` has the stores per task in
+    the state directory.
 
     Raises:
-        UnknownStateError: there are some and ``unknown_state`` is ``fail``; or a generated name has moved,
-            and no other instance runs.
+        UnknownStateError: there is unknown state and ``unknown_state`` is ``fail``; or a generated name has
+            moved and no other instance runs.
     """
     config = plan.config
     if config.unknown_state == "ignore":
@@ -107,14 +107,14 @@ def _left_over(
         for store in names:
             if is_unknown(store, None) or _has_left(plan, task_id, store):
                 if store not in found.stores:
-                    # Without a changelog only opening the store would show.
+                    # Without a changelog, only opening the store would show whether it has content.
                     found.filled.add(store)
                 found.stores.setdefault(store, []).append(f"folder {task_id}/{store}")
     return found
 
 
 def _has_left(plan: ApplicationPlan, task_id: TaskId, store: str) -> bool:
-    """Whether a store that only its folder has belongs to other tasks than the folder's."""
+    """Whether a store without a changelog belongs to other tasks than the task of its folder."""
     if plan.topology.stores[store].has_changelog:
         return False
     return not any(sub.id == task_id.sub_topology and store in sub.stores for sub in plan.subs)
@@ -127,7 +127,7 @@ def _moved(
     found: _Found,
     cluster: Provisioner,
 ) -> list[tuple[str, str]]:
-    """Return the stores whose names seem to have moved: old and new name."""
+    """Return the old and new names of stores whose names seem to have moved."""
     topology = plan.topology
     left = [
         store for store in found.stores if store in found.filled and (is_generated(store) or store in topology.stores)
@@ -156,7 +156,7 @@ def _moved(
 
 
 def _is_same_kind(plan: ApplicationPlan, old: str, new: str, contents: Mapping[str, Content]) -> bool:
-    """Whether a store could be an old one under another name: made by the same operator, or for the same entries."""
+    """Whether ``new`` could be the store ``old`` renamed: both have the same operator or the same content types."""
     if old == new or (is_generated(new) and _NUMBER.sub("", old) == _NUMBER.sub("", new)):
         return True
     content = contents.get(old)

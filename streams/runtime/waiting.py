@@ -1,7 +1,7 @@
-"""Size of the uncommitted state of a thread's tasks.
+"""Size of the uncommitted state of all tasks on a thread.
 
-The thread commits early when it exceeds a bound (KIP-892).  The sum is updated with every run: reading the size
-of a thousand tasks after every run would cost more than the run.  Pure.
+The thread commits early when the size exceeds a bound (KIP-892).  The sum is updated with every run, since reading
+the sizes of a thousand tasks after every run would cost more than the run.  Pure.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from streams.core.records import TaskId
 
 @define(eq=False)
 class WaitingState:
-    """Bytes of uncommitted state over all tasks of a thread; the thread sets ``max_bytes``."""
+    """Size of the uncommitted state of all tasks on a thread; the thread sets ``max_bytes``."""
 
     max_bytes: int
     _bytes: int = 0

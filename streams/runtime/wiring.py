@@ -1,7 +1,7 @@
 """Construction of stream threads, each part after its dependencies.
 
-The assignor and the task set use the thread, which is built last, through the protocols
-``AssignedMember`` and ``TaskOwner``; the thread sets itself there.  Imports clients and state.
+The assignor and the task set use the thread through the protocols ``AssignedMember`` and ``TaskOwner``.
+The thread is built last, and registers itself with both.  Imports clients and state.
 """
 
 import re
@@ -23,8 +23,7 @@ from streams.runtime.task_set import TaskSet
 from streams.runtime.thread import StreamThread, ThreadEvents
 from streams.state import RecordCache
 
-#: A restorer reads so many times the records of another poll: batches of changelogs are large, and splitting them
-#: costs.
+#: Factor for the records per poll of a restorer: changelog batches are large, and splitting them is slow.
 _RESTORED_RECORDS = 5
 
 
@@ -40,7 +39,7 @@ class ThreadFactory:
     _restore_listener: RestoreListener | None
 
     def make(self, number: int) -> StreamThread:
-        """Return the thread of this number, subscribed to the topics of all tasks."""
+        """Return the thread with this number, subscribed to the topics of all tasks."""
         shared, config, clients = self._shared, self._shared.config, self._clients
         name = clients.name(f"thread-{number}")
         assignor = StreamsAssignor(self._blueprint, SharingRules.of(config))
@@ -69,7 +68,7 @@ class ThreadFactory:
 
 
 def _subscription(plan: ApplicationPlan) -> Sequence[str] | re.Pattern[str]:
-    """Return the topics of all tasks, or one pattern if a source has a pattern."""
+    """Return the topics of all tasks, or a single pattern if any source has a pattern."""
     topics = sorted({partition.topic for group in plan.partition_groups().values() for partition in group})
     patterns = [node.pattern.pattern for node in plan.topology.sources() if node.pattern is not None]
     if not patterns:
