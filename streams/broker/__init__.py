@@ -1,4 +1,4 @@
-"""The embedded broker: topics, logs and groups in one process, with nothing to install."""
+"""The embedded broker: topics, logs and consumer groups in one process, with nothing to install."""
 
 from streams.broker.array import ArrayStorage
 from streams.broker.config import BrokerConfig, FsyncPolicy

@@ -1,6 +1,7 @@
-"""Handlers of administrative requests: topic settings, group offsets, leader epochs, the cluster.
+"""Handlers for administrative requests: topic settings, group offsets, leader epochs and the cluster.
 
-Each takes the broker, the request and the monotonic time in milliseconds, and returns the response.  Under ``service``.
+Each handler receives the broker, the request and the monotonic time in milliseconds, and returns the response.
+Used by ``service``.
 """
 
 from collections import Counter
@@ -54,7 +55,7 @@ _LISTS: Final = frozenset(
 
 
 class BrokerParts(Protocol):
-    """The part of the broker that the handlers use."""
+    """The broker interface that the handlers use."""
 
     topics: Topics
     config: BrokerConfig
@@ -66,7 +67,7 @@ class BrokerParts(Protocol):
         ...
 
     def handle(self, request: Request, now_ms: int, answer: Callable[[Response], None]) -> None:
-        """Handle another request."""
+        """Handle another request as part of this one."""
         ...
 
     def alter_topic(self, name: str, config: Mapping[str, str], now_ms: int) -> None:
@@ -129,7 +130,7 @@ def _described(machine: BrokerParts, asked: ConfigResource, *, includes_synonyms
 
 
 def _settings(machine: BrokerParts, kind: int, name: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Return the effective settings of a resource, and those set explicitly."""
+    """Return the effective settings of a resource, and the explicitly set ones."""
     if kind == ResourceType.TOPIC:
         topic = machine.topics.topic(name)
         return topic.shown(), topic.config.given
@@ -152,7 +153,7 @@ def _settings(machine: BrokerParts, kind: int, name: str) -> tuple[Mapping[str, 
         return of_broker, of_broker
     is_logger = kind == ResourceType.BROKER_LOGGER and name == node_id
     if kind in (ResourceType.GROUP, ResourceType.CLIENT_METRICS) or is_logger:
-        # In Kafka groups have settings for protocols and quotas; this broker has none.
+        # Kafka has group settings for protocols and quotas; this broker does not.
         return {}, {}
     raise BrokerError(
         f"resource {name!r} of type {kind} has no settings: ask for topics ({ResourceType.TOPIC}) or broker "
@@ -173,7 +174,7 @@ def _type_of(setting: str, value: str) -> ConfigType:
 
 def _alter_configs(machine: BrokerParts, request: AlterConfigs, now_ms: int) -> AlterConfigsResponse:
     def changed(topic: TopicLogs, asked: ReplacedConfigs) -> dict[str, str]:
-        # Settings that are fixed at creation stay, named or not.
+        # Settings that are fixed at creation are kept, whether the request names them or not.
         kept = {name: value for name, value in topic.config.given.items() if name in (PARTITIONER, STORAGE)}
         return kept | {item.name: item.value for item in asked.configs if item.value is not None}
 

@@ -1,9 +1,9 @@
-"""Log storage in memory, as the appended blocks.
+"""In-memory log storage that keeps the appended blocks.
 
 Large blocks are kept without a copy.  Small ones are merged into one growing chunk, so that a
-million appends of one record stay fast and a reader gets few large blocks.  Batches that arrive
-encoded stay encoded, one block each; others are encoded when they first leave the process.  Sizes
-and times are computed on first use.  Under ``log``.
+million single-record appends stay fast and a reader gets few large blocks.  Batches that arrive
+encoded stay encoded, one block each; other blocks are encoded when they first leave the process.
+Sizes and timestamps are computed on first use.  Used by ``log``.
 """
 
 from bisect import bisect_left, bisect_right
@@ -25,9 +25,9 @@ CHUNK_RECORDS = 4096
 
 @define(eq=False)
 class ArrayStorage:
-    """Records of one partition in lists.
+    """The records of one partition, in lists.
 
-    ``keeps_decoded`` False: a batch that arrived encoded is kept as bytes only, even after it has been decoded.
+    With ``keeps_decoded=False``, a batch that arrived encoded is kept only as bytes, even after it has been decoded.
     """
 
     start_offset: int = 0
@@ -61,7 +61,7 @@ class ArrayStorage:
         return base
 
     def read(self, offset: int, max_records: int) -> list[Block]:
-        """Return records from ``offset`` on; the blocks are shared with the log and must not be changed."""
+        """Return records from ``offset`` on; the log shares the blocks, so they must not be modified."""
         result: list[Block] = []
         position = max(offset, self.start_offset)
         index = max(bisect_right(self._bases, position) - 1, 0)
@@ -82,7 +82,7 @@ class ArrayStorage:
             tail = self._open.block(position, max_records)
             if tail is not None:
                 result.append(tail)
-        # Batches of single records are too small to work with; join them.
+        # Single-record batches are too small to work with: join them.
         is_split = len(result) > 1 and any(isinstance(block, EncodedBlock) for block in result)
         return list(joined(result)) if is_split else result
 
@@ -92,7 +92,7 @@ class ArrayStorage:
         return run_of(self._encoded_from(position), position, max_bytes, upto, is_first=is_first)
 
     def kept_encoded(self, offset: int) -> Iterator[EncodedBlock]:
-        """Yield the batches from the one with ``offset`` on, up to the first that did not arrive encoded."""
+        """Yield batches from the one that contains ``offset``, up to the first block that did not arrive encoded."""
         for index in range(max(bisect_right(self._bases, offset) - 1, 0), len(self._blocks)):
             block = self._blocks[index]
             if not isinstance(block, EncodedBlock):
@@ -116,7 +116,7 @@ class ArrayStorage:
             self._open = _OpenChunk(self.end_offset)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return the first record at or after a time; a chunk that is too old costs one comparison."""
+        """Return the first record at or after a timestamp; skipping an older chunk costs one comparison."""
         self._seal()
         for block in self._blocks:
             if self._extent(block).max_timestamp < timestamp_ms:
@@ -141,7 +141,7 @@ class ArrayStorage:
         return whole(self.compaction(upto, keep))
 
     def compaction(self, upto: int, keep: Keep) -> Steps[int]:
-        """Compact in steps, as ``compact``; readers see the result once all are done."""
+        """Compact like ``compact``, but in steps; readers see the result after the last step."""
         self._seal()
         below: list[Block] = []
         for portion in portions(blocks_below(self._blocks, upto)):
@@ -166,12 +166,12 @@ class ArrayStorage:
         self._open = _OpenChunk(self.end_offset)
 
     def delete(self) -> None:
-        """Free the records and start at offset 0 again."""
+        """Free the records and restart at offset 0."""
         self.start_offset = self.end_offset = 0
         self.close()
 
     def _encoded_from(self, offset: int) -> Iterator[EncodedBlock]:
-        """Yield all batches from the one with ``offset`` on; newly encoded ones are cached."""
+        """Yield all batches from the one that contains ``offset``; newly encoded batches are cached."""
         index = max(bisect_right(self._bases, offset) - 1, 0)
         while index < len(self._blocks):
             block = self._blocks[index]
@@ -224,7 +224,7 @@ class _OpenChunk:
     producer: ProducerStamp | None = field(default=None, init=False)
 
     def accepts(self, block: Block) -> bool:
-        """Return whether these records can be added to this chunk."""
+        """Return whether a block can be added to this chunk."""
         return not self.values or continues(self.producer, len(self.values), block.producer)
 
     def add(self, block: Block, count: int) -> None:
@@ -239,7 +239,7 @@ class _OpenChunk:
         self.timestamps += block.timestamps
 
     def block(self, offset: int, max_records: int) -> Block | None:
-        """Return a copy of the records from ``offset`` on, for this chunk keeps growing."""
+        """Return a copy of the records from ``offset`` on; a copy, because this chunk keeps growing."""
         first = max(0, offset - self.base_offset)
         stop = min(len(self.values), first + max_records)
         if first >= stop:
@@ -256,13 +256,13 @@ class _OpenChunk:
         )
 
     def whole(self) -> Block:
-        """Return the chunk as a block without a copy; the chunk must not be used afterwards."""
+        """Return the chunk as a block without copying; the chunk must not be used afterwards."""
         offsets = range(self.base_offset, self.base_offset + len(self.values))
         return Block(self.keys, self.values, self.timestamps, self.headers, offsets, self.producer)
 
 
 def numbered(block: Block, base_offset: int) -> Block:
-    """Return the block with offsets from ``base_offset`` on; an encoded block stays encoded."""
+    """Return the block renumbered from ``base_offset``; an encoded block stays encoded."""
     if isinstance(block, EncodedBlock) and is_gapless(block):
         is_there = block.header.base_offset == base_offset and block.header.leader_epoch == 0
         return block if is_there else EncodedBlock.of(block, base_offset)
@@ -299,7 +299,7 @@ def blocks_from(blocks: Iterable[Block], offset: int) -> list[Block]:
 
 
 def joined(blocks: Iterable[Block]) -> Iterable[Block]:
-    """Merge adjacent small blocks into blocks of at most ``CHUNK_RECORDS``; large ones stay unchanged."""
+    """Merge adjacent small blocks into blocks of at most ``CHUNK_RECORDS`` records; large blocks stay unchanged."""
     pending: list[Block] = []
     count = 0
     for block in blocks:
@@ -323,7 +323,7 @@ def _may_join(first: Block, block: Block) -> bool:
 
 
 def concatenate(blocks: Sequence[Block]) -> Block:
-    """Concatenate blocks in ascending offset order; the producer is that of the first."""
+    """Concatenate blocks in ascending offset order; the result has the producer of the first block."""
     if len(blocks) == 1:
         return blocks[0]
     headers: list[Headers] | None = None
@@ -344,5 +344,5 @@ def concatenate(blocks: Sequence[Block]) -> Block:
 
 
 def array_storage(context: StorageContext) -> ArrayStorage:
-    """Return a storage for a partition of a topic with ``storage="array"``."""
+    """Return the storage for a partition of a topic with ``storage="array"``."""
     return ArrayStorage()

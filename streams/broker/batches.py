@@ -1,6 +1,6 @@
-"""Encoded record batches, as logs store them and return them to clients of other processes.
+"""Encoded record batches, as logs store them and return them to clients in other processes.
 
-Between the storages, which keep blocks or files, and the code that sends batches.  Pure.
+Sits between the storages, which keep blocks or files, and the code that sends batches.  Performs no I/O.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,17 +19,17 @@ from streams.protocol.wire import EncodedBlock
 #: Blocks above this size in bytes become several batches.
 BATCH_BYTES = 1_000_000
 
-# The part of a batch's header that holds the timestamps of its records.
+# The part of the batch header that holds the record timestamps.
 _ATTRIBUTES = Struct(">h")
 _MAX_TIMESTAMP = Struct(">q")
 _CRC = Struct(">I")
-# Number of offsets that one batch can span.
+# Maximum number of offsets in one batch.
 _MOST_OFFSETS = 2**31 - 1
 _CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 17, 21, 35
 
 
 class EncodedRun(NamedTuple):
-    """Whole batches in offset order: their bytes as chunks, ``size`` bytes in total, and the offset after the last."""
+    """Whole batches in offset order: their bytes in chunks, the total ``size`` in bytes, and the next offset."""
 
     chunks: list[bytes]
     size: int
@@ -41,9 +41,9 @@ class EncodedStorage(LogStorage, Protocol):
     """A storage that reads and appends batches without decoding them."""
 
     def read_encoded(self, offset: int, max_bytes: int, upto: int, *, is_first: bool) -> EncodedRun:
-        """Return whole batches from the one with ``offset`` on and below ``upto``, as many as fit.
+        """Return as many whole batches as fit, from the one that contains ``offset`` and below ``upto``.
 
-        With ``is_first`` the first batch is returned even if it is too large (KIP-74).
+        With ``is_first``, the first batch is returned even if it is too large (KIP-74).
 
         Raises:
             CorruptBatchError: the stored bytes are damaged.
@@ -52,7 +52,7 @@ class EncodedStorage(LogStorage, Protocol):
 
 
 def run_of(blocks: Iterable[EncodedBlock], offset: int, max_bytes: int, upto: int, *, is_first: bool) -> EncodedRun:
-    """Return the blocks that fit, from the one with ``offset`` on."""
+    """Return the blocks that fit, from the one that contains ``offset``."""
     chunks: list[bytes] = []
     size, next_offset = 0, offset
     for block in blocks:
@@ -68,7 +68,7 @@ def run_of(blocks: Iterable[EncodedBlock], offset: int, max_bytes: int, upto: in
 
 
 def encoded_blocks(blocks: Iterable[Block]) -> Iterator[EncodedBlock]:
-    """Yield blocks as encoded batches at their offsets; a large block becomes several."""
+    """Yield blocks as encoded batches with the same offsets; a large block is split into several batches."""
     for block in blocks:
         if isinstance(block, EncodedBlock):
             yield block
@@ -78,7 +78,7 @@ def encoded_blocks(blocks: Iterable[Block]) -> Iterator[EncodedBlock]:
 
 
 def pieces(block: Block) -> list[Block]:
-    """Split a block into pieces of at most about ``BATCH_BYTES``, with equal numbers of records."""
+    """Split a block into pieces with equal record counts, each of about ``BATCH_BYTES`` bytes at most."""
     size, length = payload_size(block) + RECORD_OVERHEAD * len(block), len(block)
     count = min(-(-size // BATCH_BYTES), length)
     if count <= 1:
@@ -94,7 +94,7 @@ def pieces(block: Block) -> list[Block]:
 
 
 def gap_batches(base_offset: int, next_offset: int) -> bytes:
-    """Return batches in place of removed records: one control record each, which readers skip."""
+    """Return batches that replace removed records; each has one control record, which readers skip."""
     found = []
     while base_offset < next_offset:
         end = min(next_offset, base_offset + _MOST_OFFSETS)
@@ -104,15 +104,15 @@ def gap_batches(base_offset: int, next_offset: int) -> bytes:
 
 
 def is_gapless(block: EncodedBlock) -> bool:
-    """Whether the offsets of a batch have no gaps, so that its base offset can be changed without decoding."""
+    """Whether a batch has consecutive offsets, so that its base offset can be changed without decoding."""
     header = block.header
     return header.record_count == header.last_offset_delta + 1
 
 
 def at_append_time(block: EncodedBlock, now_ms: int) -> EncodedBlock:
-    """Return the batch with the append time for all records (``message.timestamp.type=LogAppendTime``).
+    """Return the batch with the append time as every record's timestamp (``message.timestamp.type=LogAppendTime``).
 
-    Only the header is changed (Kafka's protocol guide, "Record Batch"); nothing is decoded.
+    Only the header changes (Kafka's protocol guide, "Record Batch"); nothing is decoded.
     """
     attributes = block.header.attributes | LOG_APPEND_TIME
     data = bytearray(block.data)

@@ -1,8 +1,7 @@
-"""Memory cache of the newest batches of partitions stored in files; one budget for all partitions of a broker.
+"""In-memory cache of the newest batches of file-backed partitions, with one budget for all partitions of a broker.
 
-The overhead of a batch counts too: for a batch of one record it is most of the memory.  When the budget is
-used up, the least recently written partition is evicted; its readers read the file.  Under
-``file``.
+The overhead of a batch counts towards the budget: it is most of the memory of a single-record batch.  When the
+budget is used up, the least recently written partition is evicted, and its readers read the file.  Used by ``file``.
 """
 
 from collections import OrderedDict, deque
@@ -17,25 +16,25 @@ from streams.broker.storage import payload_size
 from streams.core.records import Block
 from streams.protocol.wire import EncodedBlock
 
-#: Overhead in bytes of a batch (its objects, header and position), and of a record in addition to key and
-#: value; measured on CPython 3.11.
+#: Overhead in bytes of a batch (its objects, header and position), and of a record in addition to its key and
+#: value, as measured on CPython 3.11.
 BATCH_OVERHEAD: Final = 640
 _OBJECT_OVERHEAD: Final = 128
-# Bytes that are evicted at once when one partition exceeds its share.
+# Number of bytes to evict at once when a partition exceeds its share.
 _MARK_BYTES: Final = 65_536
 
 
 @define(eq=False)
 class CacheBudget:
-    """The memory budget of all caches of a broker, with the order in which they were last written."""
+    """The memory budget shared by all caches of a broker, which also tracks when each cache was last written."""
 
     max_bytes: int = CACHE_BYTES
     used_bytes: int = field(default=0, init=False)
-    # Caches that are not empty, the least recently written first.
+    # The caches that are not empty, least recently written first.
     _caches: "OrderedDict[RecentBatches, None]" = field(factory=OrderedDict, init=False)
 
     def take(self, cache: "RecentBatches", size: int) -> None:
-        """Account for growth of a cache; over budget, evict the others, and finally this one."""
+        """Account for a cache that has grown; if over budget, evict other caches first, then this one."""
         self.used_bytes += size
         self._caches[cache] = None
         self._caches.move_to_end(cache)
@@ -51,7 +50,7 @@ class CacheBudget:
 
 @define(eq=False)
 class RecentBatches:
-    """The cached end of one partition's log, from ``start_offset`` on."""
+    """The cached tail of one partition log, from ``start_offset`` on."""
 
     budget: CacheBudget
     #: Offset after the last record.
@@ -59,7 +58,7 @@ class RecentBatches:
     max_bytes: int = PARTITION_CACHE_BYTES
     used_bytes: int = field(default=0, init=False)
     _batches: ArrayStorage = field(init=False)
-    # (offset, bytes) of the units that are evicted from the start.
+    # (offset, bytes) of the units of eviction, oldest first.
     _marks: deque[tuple[int, int]] = field(factory=deque, init=False)
     _unmarked_bytes: int = field(default=0, init=False)
 
@@ -68,11 +67,11 @@ class RecentBatches:
 
     @property
     def start_offset(self) -> int:
-        """The lowest cached offset; the end of the log if nothing is cached."""
+        """The lowest cached offset, or the end of the log if nothing is cached."""
         return self._batches.start_offset
 
     def append(self, block: Block, size: int) -> None:
-        """Add the next block; ``size`` is its size in the file, in bytes."""
+        """Append the next block; ``size`` is its size in the file in bytes."""
         self._batches.append(block)
         self.end_offset = self._batches.end_offset
         cost = size + BATCH_OVERHEAD
@@ -95,7 +94,7 @@ class RecentBatches:
         return self._batches.read(offset, max_records)
 
     def batches(self, offset: int) -> Iterator[EncodedBlock]:
-        """Yield the batches from the one with ``offset`` on, up to the first that did not arrive encoded."""
+        """Yield batches from the one that contains ``offset``, up to the first block that did not arrive encoded."""
         return self._batches.kept_encoded(offset)
 
     def truncate_before(self, offset: int) -> None:

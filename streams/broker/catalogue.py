@@ -1,6 +1,6 @@
-"""Handlers of topic requests: describe, create, add partitions and delete, with limits on what one request may create.
+"""Handlers for topic requests: describe, create, add partitions and delete, with limits on what one request may create.
 
-Between ``service``, which completes waiting fetches, and ``topics``.  Pure: time is an argument.
+Sits between ``service``, which completes waiting fetches, and ``topics``.  The current time is an argument.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -30,16 +30,16 @@ from streams.protocol.messages import (
 
 @define(eq=False)
 class Catalogue:
-    """Handles topic requests; ``delete`` deletes a topic by name at a monotonic time."""
+    """Handles topic requests; ``delete`` is called with a topic name and the monotonic time."""
 
     topics: Topics
     config: BrokerConfig
     delete: Callable[[str, int], None]
-    #: The broker is closing: bulk requests stop early, so that ``close`` need not wait.  Set from any thread.
+    #: Set (from any thread) when the broker is closing: bulk requests stop early, so that ``close`` does not wait.
     is_ending: bool = field(default=False, init=False)
 
     def metadata(self, request: Metadata, now_ms: int, answer: Answer) -> None:
-        """Return topic metadata; create unknown topics if both the request and the broker's settings allow it."""
+        """Return topic metadata; create unknown topics if both the request and the broker settings allow it."""
         if request.topics is None:
             topics = [self.described(topic) for topic in self.topics]
         else:
@@ -51,7 +51,7 @@ class Catalogue:
                 with self.topics.creating():
                     topics = [self._found(name, may_create) for name in request.topics]
             except OSError:
-                # None of them was created.
+                # None of the topics was created.
                 topics = [self._found(name, False) for name in request.topics]
             if request.topic_ids:
                 by_id = self.topics.by_id()
@@ -77,7 +77,7 @@ class Catalogue:
         return self.described(topic)
 
     def described(self, topic: TopicLogs, partitions: int | None = None) -> TopicMetadata:
-        """Return partitions and settings of a topic; ``partitions`` None = its current count."""
+        """Return the partitions and settings of a topic; ``partitions`` defaults to the current count."""
         leaders = (self.config.node_id,) * (len(topic.logs) if partitions is None else partitions)
         return TopicMetadata(
             topic.name,
@@ -90,7 +90,7 @@ class Catalogue:
         )
 
     def create_topics(self, request: CreateTopics, now_ms: int, answer: Answer) -> None:
-        """Create topics, each with its own result; none if one request asks for too many."""
+        """Create topics, each with its own result; none is created if the request exceeds the limit."""
         errors: dict[str, ErrorText] = {}
         made: dict[str, TopicMetadata] = {}
         create = self.topics.check_new if request.is_trial else self.topics.create
@@ -114,12 +114,12 @@ class Catalogue:
                 for spec in request.topics:
                     errors[spec.name] = self.attempt(make, spec)
         except (BrokerError, OSError) as error:
-            # One failure for all: none was created.
+            # None of the topics was created: all get the same error.
             errors, made = {spec.name: error_of(error) for spec in request.topics}, {}
         answer(CreateTopicsResponse(errors, made))
 
     def create_partitions(self, request: CreatePartitions, now_ms: int, answer: Answer) -> None:
-        """Add partitions to topics, each with its own result; none if one request asks for too many."""
+        """Add partitions to topics, each with its own result; none is added if the request exceeds the limit."""
         is_trial, counts = request.is_trial, request.counts
         try:
             _check_created(count - len(self.topics.logs_of(name)) for name, count in counts.items())
@@ -129,11 +129,11 @@ class Catalogue:
         answer(CreatePartitionsResponse(errors))
 
     def add_partitions(self, name: str, partitions: int, is_trial: bool = False) -> None:
-        """Raise the number of a topic's partitions; ``is_trial``: validate only.
+        """Raise the partition count of a topic; with ``is_trial`` the request is only validated.
 
         Raises:
-            UnknownTopicError: there is no such topic.
-            BrokerError: it has that many already, or is an internal topic.
+            UnknownTopicError: the topic does not exist.
+            BrokerError: the topic already has at least that many partitions, or is internal.
         """
         refuse_internal(name)
         if is_trial:
@@ -166,7 +166,7 @@ class Catalogue:
 
 
 def refuse_internal(name: str) -> None:
-    """Refuse to change an internal topic.
+    """Reject changes to an internal topic.
 
     Raises:
         BrokerError: the topic is internal (``INVALID_TOPIC``).
@@ -181,14 +181,14 @@ def _check_created(counts: Iterable[int]) -> None:
     """Check that one request may create this many partitions in total.
 
     Raises:
-        BrokerError: more than ``CREATED_PARTITIONS`` (``POLICY_VIOLATION``, with Kafka's message).
+        BrokerError: the count exceeds ``CREATED_PARTITIONS`` (``POLICY_VIOLATION``, with Kafka's message).
     """
     if sum(count for count in counts if count > 0) > CREATED_PARTITIONS:
         raise BrokerError("Excessively large number of partitions per request.", code=ErrorCode.POLICY_VIOLATION)
 
 
 def _own_spec(spec: TopicSpec) -> TopicSpec:
-    """Return the specification of an internal topic; clients may create internal topics with these settings only."""
+    """Return the specification of an internal topic, the only one with which clients may create the topic."""
     if spec.partitions not in (-1, 1):
         raise BrokerError(
             f"topic {spec.name!r} is internal and has 1 partition, not {spec.partitions}",

@@ -1,6 +1,7 @@
-"""Checkpoint files in the folder of a log: its start offset and its recovery point.
+"""Checkpoint files in a log folder: the start offset and the recovery point.
 
-One line with a checksum, overwritten in place: a power failure leaves the old line or the new one.  Under ``file``.
+A file has one line with a checksum and is overwritten in place: a power failure leaves either the old or the new
+line.  Used by ``file``.
 """
 
 import os
@@ -12,11 +13,11 @@ from streams.broker.files import FILE_MODE, write_at
 
 
 class CheckpointError(ValueError):
-    """A checkpoint file with invalid content."""
+    """A checkpoint file has invalid content."""
 
 
 def write_checkpoint(path: Path, offset: int, *, is_durable: bool) -> None:
-    """Write an offset; ``is_durable``: with fsync."""
+    """Write an offset, with fsync if ``is_durable``."""
     digits = b"%020d" % offset
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
@@ -28,10 +29,10 @@ def write_checkpoint(path: Path, offset: int, *, is_durable: bool) -> None:
 
 
 def read_checkpoint(path: Path) -> int | None:
-    """Return the stored offset; None without a file, or if a power failure left it empty.
+    """Return the stored offset, or None if there is no file or a power failure left the file empty.
 
     Raises:
-        CheckpointError: the file has other content.
+        CheckpointError: the file has invalid content.
     """
     try:
         line = path.read_bytes()

@@ -1,6 +1,6 @@
-"""Compaction of blocks: keep the newest record per key, and tombstones for ``delete.retention.ms``.
+"""Block compaction: keep the newest record per key, and tombstones for ``delete.retention.ms``.
 
-Pure: blocks and the time are arguments.  Offsets never change.  Under ``log``.
+The blocks and the current time are arguments.  Offsets never change.  Used by ``log``.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,13 +14,13 @@ from streams.core.records import Block
 
 @define
 class Cleaner:
-    """One pass over a log.
+    """One compaction pass over a log.
 
-    ``last_offset`` is the log's last: its record always stays, otherwise a reader
-    would never reach the end.  ``newest`` has the latest offset per key of the dirty part;
-    ``horizons`` has the time from which a tombstone of an earlier pass may be removed.  With
-    ``record_ttl_ms`` expired records are removed as well; ``next_expiry_ms`` is when the next
-    remaining record expires.
+    ``last_offset`` is the last offset of the log.  Its record is always kept, because a reader
+    would otherwise never reach the end.  ``newest`` maps each key of the dirty part to its latest
+    offset; ``horizons`` has the times from which tombstones of earlier passes may be removed.
+    With ``record_ttl_ms``, expired records are removed as well; ``next_expiry_ms`` is the time at
+    which the next remaining record expires.
     """
 
     now_ms: int
@@ -35,15 +35,15 @@ class Cleaner:
     next_expiry_ms: int | None = field(default=None, init=False)
 
     def learn(self, blocks: Iterable[Block]) -> None:
-        """Record the latest offsets of the keys of blocks, given in offset order."""
+        """Record the latest offset of each key; the blocks are in offset order."""
         for block in blocks:
             if not _is_control(block) and not self.is_aborted(block):
                 self.newest.update(zip(block.keys, block.offsets, strict=True))
 
     def keep(self, block: Block) -> Block | None:
-        """Return the remaining records of a block; the block itself if nothing is removed."""
+        """Return the remaining records of a block, or the block itself if no record is removed."""
         if _is_control(block):
-            # A marker is a tombstone of its transaction: readers in the middle of it still need it.
+            # A marker is the tombstone of its transaction: readers in the middle of the transaction still need it.
             return block if self._keeps_tombstone(block.offsets[0]) else None
         if self.is_aborted(block) and block.offsets[-1] != self.last_offset:
             return None
@@ -72,7 +72,7 @@ class Cleaner:
         return True
 
     def _keeps_tombstone(self, offset: int) -> bool:
-        # Its retention starts when a pass first sees it, so that every reader has time to read it.
+        # The retention of a tombstone starts when a pass first sees it, so that every reader has time to read it.
         horizon_ms = self.horizons.get(offset, self.now_ms + self.delete_retention_ms)
         if horizon_ms <= self.now_ms and offset in self.horizons and offset != self.last_offset:
             return False

@@ -1,7 +1,7 @@
-"""Configuration of a topic: Kafka's names, checked once when the topic is created.
+"""Topic configuration with Kafka's setting names, validated once when the topic is created.
 
-One table holds name, default and parser.  Kafka's settings without an effect in a
-single broker are accepted and shown, so that scripts for Kafka run unchanged.
+One table holds the name, default and parser of each setting.  Kafka settings without an effect
+in a single broker are accepted and shown, so that scripts written for Kafka run unchanged.
 """
 
 import re
@@ -18,7 +18,7 @@ from streams.protocol.messages import ErrorCode
 TimestampType: TypeAlias = Literal["CreateTime", "LogAppendTime"]
 
 #: Settings that Kafka does not have: how producers choose partitions, where records are
-#: stored ("" = the broker's default), and their time to live.
+#: stored ("" = the broker default), and the record time to live.
 PARTITIONER = "streams.partitioner"
 STORAGE = "streams.storage"
 RECORD_TTL = "streams.record.ttl.ms"
@@ -36,10 +36,10 @@ _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 @frozen
 class TopicConfig:
-    """A topic's parsed settings; times in milliseconds, -1 = no limit.
+    """The parsed settings of a topic; times are in milliseconds, and -1 means no limit.
 
-    ``given`` has the explicitly set settings as text.  ``record_ttl_ms`` None: records have
-    no time to live, and headers for it are ignored.
+    ``given`` has the explicitly set settings as text.  If ``record_ttl_ms`` is None, records have
+    no time to live, and time-to-live headers are ignored.
     """
 
     given: Mapping[str, str]
@@ -66,19 +66,19 @@ class TopicConfig:
         return self.is_compacted or has_retention or self.record_ttl_ms is not None
 
     def described(self) -> dict[str, str]:
-        """Return every setting that has an effect, and those that were set explicitly."""
+        """Return every setting that has an effect, and every explicitly set one."""
         return {name: default for name, (default, _) in _SETTINGS.items()} | dict(self.given)
 
     def shown(self) -> dict[str, str]:
-        """Return every setting of Kafka's topics, those without effect included: tools expect them."""
+        """Return every Kafka topic setting, including those without an effect, because tools expect them."""
         return {name: default for name, (default, _) in _WITHOUT_EFFECT.items()} | self.described()
 
 
 def parse_config(given: Mapping[str, str]) -> TopicConfig:
-    """Check and parse the settings of a topic.
+    """Validate and parse the settings of a topic.
 
     Raises:
-        BrokerError: an unknown name or an invalid value (``INVALID_CONFIG``).
+        BrokerError: a setting is unknown or has an invalid value (``INVALID_CONFIG``).
     """
     for name in given:
         if name not in _SETTINGS and name not in _WITHOUT_EFFECT and name not in _OF_OLDER_KAFKA:
@@ -138,7 +138,7 @@ def _whole(lowest: int, highest: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         if not _NUMBER.fullmatch(text.strip()):
             raise ValueError("expected a whole number, in digits 0 to 9")
-        # Python refuses very long numbers, with a message that does not help here.
+        # Python rejects very long numbers, with a message that does not help here.
         number = int(text) if len(text) < 100 else highest + 1
         if number < lowest:
             raise ValueError(f"must be at least {lowest}")
@@ -172,8 +172,8 @@ def _ratio(text: str) -> float:
     return number
 
 
-#: Default and parser by Kafka's name.  Defaults are Kafka's except for ``retention.ms`` (there
-#: seven days): an embedded broker often gets historical records, which are old by nature.
+#: Default and parser by setting name.  Defaults are Kafka's, except for ``retention.ms`` (seven days
+#: in Kafka): an embedded broker often gets historical records, which would expire at once.
 _SETTINGS: dict[str, tuple[str, Callable[[str], object]]] = {
     "cleanup.policy": ("delete", _policies),
     "retention.ms": ("-1", _long(-1)),
@@ -192,7 +192,7 @@ _SETTINGS: dict[str, tuple[str, Callable[[str], object]]] = {
 }
 
 _FOREVER = str(2**63 - 1)
-#: Default by Kafka's name of settings that are only shown: one node has one replica and no tiers, and the
+#: Defaults of the settings that are only shown: a single broker has one replica and no tiered storage, and the
 #: operating system decides when to write.
 _WITHOUT_EFFECT: dict[str, tuple[str, Callable[[str], object]]] = {
     "compression.gzip.level": ("-1", _whole(-1, 9)),
@@ -232,15 +232,16 @@ FsyncPolicy: TypeAlias = Literal["never", "commit", "always"]
 
 @frozen
 class BrokerConfig:
-    """Settings of a broker.
+    """The settings of a broker.
 
-    ``auto_create_topics``: a Metadata request for an unknown topic creates it with
-    ``default_partitions`` (Kafka's ``auto.create.topics.enable``, true there as here).
-    ``maintenance_interval_ms``: how often ``tick`` starts a pass of retention and compaction (Kafka's
-    ``log.retention.check.interval.ms``); None = only when ``maintain`` is called.
-    ``serves_damaged``: partitions with damaged records are offline, the others are served; False = the broker
-    does not open.
-    ``fsync``: when files are synced to the disk.  ``is_private``: no process but this one and its children connects.
+    - ``auto_create_topics``: a Metadata request for an unknown topic creates the topic with
+      ``default_partitions`` partitions (Kafka's ``auto.create.topics.enable``, which is also true by default).
+    - ``maintenance_interval_ms``: how often ``tick`` starts a retention and compaction pass (Kafka's
+      ``log.retention.check.interval.ms``); with None, only ``maintain`` does.
+    - ``serves_damaged``: partitions with damaged records are offline and the others are served; if False, a broker
+      with damaged records does not open.
+    - ``fsync``: when files are synced to disk.
+    - ``is_private``: only this process and its child processes connect.
     """
 
     node_id: int = 0
@@ -253,7 +254,7 @@ class BrokerConfig:
 
 
 class BrokerOptions(TypedDict, total=False):
-    """The fields of ``BrokerConfig`` that ``EmbeddedBroker`` takes."""
+    """The fields of ``BrokerConfig`` that ``EmbeddedBroker`` accepts as keyword arguments."""
 
     auto_create_topics: bool
     default_partitions: int

@@ -12,7 +12,7 @@ from streams.core.records import Block
 
 @frozen
 class DamagedStorage:
-    """A storage that refuses every operation; the files stay unchanged."""
+    """A storage on which every read and write fails; the files stay unchanged."""
 
     error: DamagedLogError
     start_offset: Final[int] = 0
@@ -22,23 +22,23 @@ class DamagedStorage:
         raise self.error
 
     def append(self, block: Block) -> int:
-        """Refuse to append."""
+        """Fail to append."""
         self._refuse()
 
     def read(self, offset: int, max_records: int) -> list[Block]:
-        """Refuse to read."""
+        """Fail to read."""
         self._refuse()
 
     def truncate_before(self, offset: int) -> None:
-        """Refuse to delete anything."""
+        """Fail to delete records."""
         self._refuse()
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Refuse to search."""
+        """Fail to search."""
         self._refuse()
 
     def extents(self) -> Sequence[LogExtent]:
-        """Return nothing: the content is not known."""
+        """Return no extents, because the content is unknown."""
         return ()
 
     def flush(self) -> None:
@@ -48,5 +48,5 @@ class DamagedStorage:
         """Do nothing."""
 
     def delete(self) -> None:
-        """Refuse: the files stay for a repair."""
+        """Fail to delete: the files are kept for a repair."""
         self._refuse()

@@ -1,6 +1,6 @@
-"""Limits on file descriptors: how many the process may have, and how many are reserved for log files.
+"""File descriptor limits: how many descriptors the process may have, and how many are reserved for log files.
 
-Knows the operating system's limit, not what uses the descriptors.
+This module knows the limit of the operating system, not what uses the descriptors.
 """
 
 import resource
@@ -12,7 +12,7 @@ _FILES_SHARE: Final = 4
 
 
 def raise_limit() -> int:
-    """Raise the soft limit of open files to the hard one; return the new limit."""
+    """Raise the soft limit on open files to the hard limit, and return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -33,8 +33,8 @@ def open_files() -> int:
 
 
 def is_for_clients(descriptor: int) -> bool:
-    """Whether a connection may use this descriptor; higher ones are reserved for files.
+    """Whether a connection may use this descriptor; higher descriptors are reserved for files.
 
-    A new descriptor is the lowest free one, so its number reflects all open descriptors of the process.
+    The operating system assigns the lowest free number, which therefore reflects how many descriptors are open.
     """
     return descriptor < max(limit() - open_files() - SPARE_DESCRIPTORS, limit() // 2)

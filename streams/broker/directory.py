@@ -1,4 +1,4 @@
-"""The data directory of a broker: its lock, its cluster id and its login secret."""
+"""The data directory of a broker: lock, cluster ID and login secret."""
 
 import fcntl
 import os
@@ -10,16 +10,16 @@ from pathlib import Path
 from streams.broker.files import DIRECTORY_MODE, FILE_MODE, write_atomically
 from streams.core.errors import ConfigError, StateLockedError
 
-#: Lock file: the process that holds its lock owns the data directory.
+#: Lock file: the process that has locked it owns the data directory.
 LOCK_FILE = "broker.lock"
 #: File with the cluster id.
 CLUSTER_FILE = "cluster.id"
-#: File with the secret from which salts of unknown users are derived.
+#: File with the secret from which the salts of unknown users are derived.
 SECRET_FILE = "login.secret"
 
 
 def cluster_id(directory: Path | None) -> str:
-    """Return the cluster id of a directory, created on first use, in Kafka's form."""
+    """Return the cluster ID of a data directory in Kafka's format; the ID is created on first use."""
     path = None if directory is None else directory / CLUSTER_FILE
     if path is not None and path.exists() and (known := path.read_bytes().strip()):
         if re.fullmatch(rb"[A-Za-z0-9._-]{1,64}", known):
@@ -35,7 +35,7 @@ def cluster_id(directory: Path | None) -> str:
 
 
 def login_secret(directory: Path | None, size: int) -> bytes:
-    """Return the random secret for login salts of a directory, created on first use."""
+    """Return the random secret for login salts; the secret is created on first use."""
     path = None if directory is None else directory / SECRET_FILE
     if path is not None and path.exists() and len(known := path.read_bytes()) >= size:
         return known[:size]
@@ -46,7 +46,7 @@ def login_secret(directory: Path | None, size: int) -> bytes:
 
 
 def locked(directory: Path) -> int:
-    """Lock the directory for this broker; the lock is released when the process ends."""
+    """Lock the data directory for this broker; the lock is released when the process ends."""
     directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:

@@ -1,7 +1,7 @@
-"""The embedded broker's state machine with its lock and timers, driven by the threads that use it.
+"""The state machine of the embedded broker with its lock and timers, driven by the threads that use it.
 
-Clients in this process use ``LocalConnection``, servers use ``act``; ``embedded`` offers both to the
-user, and states the locking.
+Clients in this process use ``LocalConnection``, and servers use ``act``.  ``embedded`` exposes both to users and
+describes the locking.
 """
 
 import threading
@@ -19,17 +19,17 @@ from streams.protocol.messages import ErrorCode, Request, Response
 
 
 class TimeKeeper(Protocol):
-    """Runs the state machine's timers."""
+    """Runs the timers of the state machine."""
 
     def nudge(self) -> None:
-        """Recheck the next deadline, which is earlier now.  From any thread, under the lock."""
+        """Recheck the next deadline, because it is earlier now; called from any thread, under the lock."""
         ...
 
 
 class Driver:
-    """One state machine, used by one thread at a time.
+    """A broker state machine, used by one thread at a time.
 
-    ``lock`` guards it: call ``check_open`` first after acquiring it.
+    ``lock`` guards the state machine; call ``check_open`` right after acquiring the lock.
     """
 
     def __init__(self, machine: Broker, clock: Clock, cluster_id: str) -> None:
@@ -39,27 +39,27 @@ class Driver:
         self.lock = threading.Lock()
         self.never_waits = isinstance(clock, VirtualClock)
         self.is_closed = False
-        # Deadlines use the monotonic clock from here on; a step of the wall clock affects timestamps only.
+        # From here on deadlines use the monotonic clock; setting the wall clock affects timestamps only.
         self._origin_ms = clock.now_ms() - clock.monotonic_ms()
         self._connections: set[LocalConnection] = set()
         self._waiting: dict[LocalConnection, None] = {}
-        # Listening servers, which can run the timers; the first does.
+        # Listening servers, which can run the timers; the first one does.
         self._servers: list[TimeKeeper] = []
         self._keeper: TimeKeeper | None = None
         self._armed_ms: int | None = None
 
     @property
     def node_id(self) -> int:
-        """The node id of the broker."""
+        """The broker ID."""
         return self.machine.config.node_id
 
     # --- for servers ----------------------------------------------------------------------
 
     def act(self, action: Callable[[Broker, int], None]) -> None:
-        """Call a function with the state machine and the time, under the lock.
+        """Call a function with the state machine and the monotonic time, under the lock.
 
         Raises:
-            BrokerError: the broker is closed; also any error of the function.
+            BrokerError: the broker is closed.  Errors from the function are passed on.
         """
         with self.lock:
             self.check_open()
@@ -75,13 +75,13 @@ class Driver:
             self._keeper, self._armed_ms = self._servers[0], None
 
     def release(self, server: TimeKeeper) -> None:
-        """Unregister a server that ends."""
+        """Unregister a server that is closing."""
         with self.lock:
             self._servers.remove(server)
             self._hand_on()
 
     def run_due(self) -> int | None:
-        """Run due timers; return the milliseconds until the next one, None = until nudged.
+        """Run due timers; return the milliseconds until the next one, or None to wait for ``nudge``.
 
         Raises:
             BrokerError: the broker is closed.
@@ -108,7 +108,7 @@ class Driver:
             return connection
 
     def handle(self, connection: "LocalConnection", correlation_id: int, node_id: int, request: Request) -> None:
-        """Handle a request; the response is delivered to the connection, now or later."""
+        """Handle a request; the response is delivered to the connection now or later."""
         with self.lock:
             if self.is_closed:
                 connection.deliver(correlation_id, closed_error())
@@ -132,7 +132,7 @@ class Driver:
                 self._run_due(self.now_ms())
 
     def enter_wait(self, connection: "LocalConnection", remaining_ms: int) -> int:
-        """Register a waiting connection; return how long it may sleep."""
+        """Register a waiting connection, and return how long it may sleep."""
         with self.lock:
             self._waiting[connection] = None
             if self._keeper is None:
@@ -145,7 +145,7 @@ class Driver:
             return max(0, min(remaining_ms, self._armed_ms - self.now_ms()))
 
     def leave_wait(self, connection: "LocalConnection") -> None:
-        """Unregister a connection whose poll returns; another one takes over the timers."""
+        """Unregister a connection whose ``poll`` returns; another connection takes over the timers."""
         with self.lock:
             self._waiting.pop(connection, None)
             if self._keeper is connection:
@@ -159,7 +159,7 @@ class Driver:
     # --- under the lock -------------------------------------------------------------------
 
     def check_open(self) -> None:
-        """Refuse to use a closed broker.
+        """Check that the broker is open.
 
         Raises:
             BrokerError: the broker is closed.
@@ -168,21 +168,21 @@ class Driver:
             raise closed_error()
 
     def now_ms(self) -> int:
-        """Return the monotonic time for deadlines, and update the wall clock's offset to it.
+        """Return the monotonic time for deadlines, and update the offset of the wall clock.
 
-        Timestamps and retention use the wall clock.  If
-        it is set back, it continues from the latest time that was returned.
+        Timestamps and retention use the wall-clock time, which never goes back: if the wall clock is set back,
+        time continues from the latest value.
         """
         now_ms = self._origin_ms + self.clock.monotonic_ms()
         self.machine.clock_ahead_ms = max(self.machine.clock_ahead_ms, self.clock.now_ms() - now_ms)
         return now_ms
 
     def wall_ms(self) -> int:
-        """Return the wall clock's time, which never goes back."""
+        """Return the wall-clock time, which never goes back."""
         return self.machine.wall_ms(self.now_ms())
 
     def nudge_keeper(self) -> None:
-        """Wake the keeper when a deadline comes before the one it sleeps for."""
+        """Wake the keeper if the next deadline is earlier than the one it sleeps for."""
         if self._keeper is None:
             return
         deadline_ms = self.machine.next_deadline_ms()
@@ -191,7 +191,7 @@ class Driver:
             self._keeper.nudge()
 
     def fail_pending(self) -> None:
-        """Fail all pending requests: the broker is closed."""
+        """Fail all pending requests because the broker is closed."""
         for connection in self._connections:
             connection.fail_pending(closed_error())
 
@@ -201,7 +201,7 @@ class Driver:
             self.machine.tick(now_ms)
 
     def _hand_on(self) -> None:
-        """Hand the timers to a server, to a waiting connection, or to the next one that waits."""
+        """Hand the timers to a server, to a waiting connection, or to the next connection that waits."""
         self._keeper = self._servers[0] if self._servers else None
         heir = self._keeper or next(iter(self._waiting), None)
         if heir is not None:
@@ -222,7 +222,7 @@ class LocalConnection:
         self._is_woken = False
         self._is_nudged = False
         self._is_closed = False
-        # Changed under the broker's lock only.
+        # Changed only under the broker lock.
         self.pending: set[int] = set()
 
     def send(self, node_id: int, request: Request) -> int:
@@ -238,7 +238,7 @@ class LocalConnection:
         return correlation_id
 
     def poll(self, timeout_ms: int) -> list[tuple[int, Response | Exception]]:
-        """Return the responses that have arrived, waiting for the first up to the timeout.
+        """Return the responses that have arrived, waiting up to the timeout for the first one.
 
         Raises:
             ClientClosedError: the connection is closed.
@@ -265,7 +265,7 @@ class LocalConnection:
                 driver.leave_wait(self)
 
     def wakeup(self) -> None:
-        """Interrupt a waiting ``poll``, or the next one, from another thread."""
+        """Interrupt the current or the next ``poll`` from another thread."""
         with self._condition:
             self._is_woken = True
             self._condition.notify()
@@ -279,7 +279,7 @@ class LocalConnection:
         self._driver.forget(self)
 
     def _take(self) -> list[tuple[int, Response | Exception]] | None:
-        """Return the responses in the inbox, [] after a wakeup, None to keep waiting."""
+        """Return the responses in the inbox, [] after a wakeup, or None to keep waiting."""
         with self._condition:
             if self._is_closed:
                 raise self._closed_error()
@@ -292,7 +292,7 @@ class LocalConnection:
 
     def _sleep(self, for_ms: int) -> None:
         with self._condition:
-            # Responses may have arrived since the last check: check again under the condition.
+            # Responses may have arrived since the last check, so check again under the condition.
             if not (self._inbox or self._is_woken or self._is_nudged or self._is_closed) and for_ms > 0:
                 self._condition.wait(for_ms / 1000)
             self._is_nudged = False

@@ -1,17 +1,17 @@
-"""The embedded broker, for ``broker=``: runs in this process, nothing to install.
+"""The embedded broker (``broker=``), which runs in this process with nothing to install.
 
-Handles requests without serialization, for clients in any number of threads.
+It handles requests without serialization, for clients in any number of threads.
 
 Locking:
 
 - One lock guards the state machine: topics, logs, groups, timers and waiting fetches.  Every request
-  and every helper holds it from beginning to end.
-- Each connection has a condition that guards its inbox.  It is taken while the broker's
-  lock is held (to deliver), never the other way round, so the two cannot deadlock.
+  and every helper method holds the lock from beginning to end.
+- Each connection has a condition that guards its inbox.  A thread that holds the broker lock may
+  acquire the condition (to deliver a response), never the other way round, so the two cannot deadlock.
 - The broker has no thread of its own, unless it is served over TCP.  Timers are driven by
-  polls: one of the waiting connections is the *keeper*; it sleeps no longer than until
-  the next deadline, is nudged when that becomes earlier, and hands the duty on when it
-  returns.  A server takes the duty over for as long as it listens.
+  polls: one of the waiting connections is the *keeper*.  It sleeps until the next deadline at most,
+  is nudged when that deadline becomes earlier, and passes its role on when its poll returns.  A
+  server takes over the role while it listens.
 """
 
 import os
@@ -43,31 +43,32 @@ from streams.protocol.messages import TopicMetadata
 
 
 class EmbeddedBroker:
-    """A broker in this process; a context manager and a ``Cluster``.
+    """A broker that runs in this process; it is a context manager and a ``Cluster``.
 
-    Without ``data_dir`` everything is in memory and lost on close.  With it, topics,
-    records, committed offsets and groups are available again when a broker is opened on the
-    same directory; two at once are refused.
+    Without ``data_dir``, all data is kept in memory and lost on close.  With ``data_dir``, topics,
+    records, committed offsets and groups are available again when a broker is opened on the same
+    directory.  Only one broker at a time can open a directory.
 
     - ``storage``: where records are stored: "array" (memory; the default without ``data_dir``),
-      "linked" (memory), "file" (the default with it), or a user-defined factory; ``storages``
-      by topic.
-    - ``serializations``, ``partitioners``: user-defined objects by topic; those that topics
-      in ``data_dir`` were created with must be given again.
-    - ``fsync``: when files are forced to disk: "never" (a killed process loses nothing, a
-      power failure may), "commit" (with every commit of offsets), "always".
-    - ``auto_create_topics``: a request for metadata of an unknown topic creates it, with
-      ``default_partitions``.  Default True, as in Kafka; pass False to
-      detect misspelled names.
+      "linked" (memory), "file" (the default with ``data_dir``), or a user-defined factory.
+      ``storages`` overrides ``storage`` for individual topics.
+    - ``serializations``, ``partitioners``: user-defined objects by topic.  Objects with which the
+      topics in ``data_dir`` were created must be passed again.
+    - ``fsync``: when files are synced to disk: "never" (records survive a killed process, but
+      perhaps not a power failure), "commit" (with every offset commit) or "always".
+    - ``auto_create_topics``: a metadata request for an unknown topic creates the topic with
+      ``default_partitions`` partitions.  True by default, as in Kafka; pass False to detect
+      misspelled names.
     - ``maintenance_interval_ms``: how often retention and compaction run while clients
-      poll; None = only ``maintain`` runs them.
+      poll; with None, they only run in ``maintain``.
     - ``serves_damaged``: partitions with damaged records are offline (``STORAGE_ERROR``) and the others are
-      served, as ``streams broker`` does; False: the broker does not open.
-    - ``is_private``: only this process and its child processes connect.  Of the groups in ``data_dir``,
-      members that ran inside an earlier broker process are removed at once, for they ended with
-      it; members of other processes may return within their session timeout, unless the broker was private.
-    - ``clock``: with a ``VirtualClock`` a poll never waits: it returns what is available at
-      that time, and must be repeated when the clock has advanced.
+      served, as by ``streams broker``; if False, a broker with damaged records does not open.
+    - ``is_private``: only this process and its child processes connect.  When groups are loaded from
+      ``data_dir``, members that ran in the earlier broker process are removed at once, because they ended
+      with the process.  Members in other processes may return within their session timeout, unless the
+      broker was private.
+    - ``clock``: with a ``VirtualClock``, a poll never waits: it returns the responses that are available at
+      that time, and must be repeated after the clock has advanced.
 
     Raises:
         StateLockedError: another broker uses the directory.
@@ -113,12 +114,12 @@ class EmbeddedBroker:
         self._servers: list[BrokerServer] = []
 
     def _loaded(self, clock: Clock) -> Driver:
-        """Load the data directory; remove the members that ran inside an earlier broker process."""
+        """Load the data directory, and remove group members that ran in an earlier broker process."""
         machine = self._machine
         try:
             driver = Driver(machine, clock, cluster_id(self._directory))
             machine.load(driver.now_ms())
-            # Members inside an earlier broker process have no host.
+            # Members that ran in an earlier broker process have no host.
             machine.coordinator.put_out(
                 lambda member: self._config.is_private or not member.client_host, driver.now_ms()
             )
@@ -154,16 +155,17 @@ class EmbeddedBroker:
         users: Users | Mapping[str, str] | str | os.PathLike[str] | None = None,
         limits: Limits | None = None,
     ) -> BrokerServer:
-        """Listen for clients of other processes over Kafka's protocol; return the server, which the caller closes.
+        """Listen for clients in other processes, which use the Kafka protocol; the caller closes the returned server.
 
         Clients in this process are not affected.  May be called several times, with different addresses.
 
-        - ``listen``: HOST:PORT, port 0 = a free one.  On an address other than the loopback, any client can
-          read and write everything, unless ``users`` are given.
-        - ``advertise``: the HOST:PORT for clients (``advertised.listeners``); None = the one listened on.
-        - ``tls_cert``, ``tls_key``: PEM files; they enable TLS.
-        - ``users``: passwords by name, or a users file (see ``Users``): clients must authenticate with
-          SASL (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512).
+        - ``listen``: HOST:PORT; port 0 selects a free port.  On an address other than loopback, any client can
+          read and write all topics, unless ``users`` is given.
+        - ``advertise``: the HOST:PORT that clients connect to (``advertised.listeners``); the listening address
+          by default.
+        - ``tls_cert``, ``tls_key``: PEM files that enable TLS.
+        - ``users``: passwords by user name, or a users file (see ``Users``).  Clients must authenticate with
+          SASL (PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512).
         - ``limits``: limits on connections and requests.
 
         Raises:
@@ -218,25 +220,24 @@ class EmbeddedBroker:
         serialization: Serialization | None = None,
         ttl_ms: int | None = None,
     ) -> None:
-        """Create a topic by name or from a ``Topic``; ``config`` uses Kafka's names.
+        """Create a topic by name or from a ``Topic``; ``config`` uses Kafka's setting names.
 
-        ``partitions`` None = that of the ``Topic``, or the broker's default.
-
-        - ``storage``: "array", "linked", "file", or a user-defined factory; None = the broker's.
-        - ``partitioner``: for producers without their own: "default" (murmur2 of
-          the key, sticky without a key), "round_robin", "explicit" (the sender names the
-          partition), or a function of topic, key, value and number of partitions.
+        - ``partitions``: the partition count; defaults to that of the ``Topic``, or to the broker default.
+        - ``storage``: "array", "linked", "file" or a user-defined factory; defaults to the broker setting.
+        - ``partitioner``: used by producers without a partitioner of their own: "default" (murmur2 of the
+          key, or sticky if there is no key), "round_robin", "explicit" (the sender chooses the partition),
+          or a function of topic, key, value and partition count.
         - ``serialization``: a user-defined codec for stored blocks.
-        - ``ttl_ms``: time to live of a record after its timestamp, unless its header says
-          otherwise (``ttl_header``); -1 = unlimited without a header; None = headers are ignored.
+        - ``ttl_ms``: how long a record lives after its timestamp, unless the record has a time-to-live header
+          (``ttl_header``).  With -1, only records with a header expire; with None, headers are ignored.
 
-        These override ``config``.  A user-defined factory, function or codec must be
-        given again (``storages=``, ``partitioners=``, ``serializations=``) when the broker reopens.
+        These arguments override ``config``.  A user-defined factory, function or codec must be passed
+        again (``storages=``, ``partitioners=``, ``serializations=``) when the broker is reopened.
 
         Raises:
-            BrokerError: its name is taken or illegal, the count is below 1, a setting is wrong,
+            BrokerError: the name is taken or illegal, the partition count is below 1, a setting is invalid,
                 or the storage failed.
-            ConfigError: its storage is not available.
+            ConfigError: the storage is not available.
         """
         if isinstance(name, Topic) and partitions is None:
             partitions = name.partitions
@@ -254,11 +255,11 @@ class EmbeddedBroker:
             self._machine.topics.create(name, count_, given, storage, serialization, function)
 
     def begin_at(self, partition: TopicPartition, offset: int) -> None:
-        """Set the start offset of an empty partition, to continue a log from elsewhere.
+        """Set the start offset of an empty partition, to continue a log from another broker.
 
         Raises:
-            UnknownTopicError: there is no such partition.
-            BrokerError: it has records, or the storage failed.
+            UnknownTopicError: the partition does not exist.
+            BrokerError: the partition has records, or the storage failed.
         """
         with self._lock:
             self._check_open()
@@ -268,22 +269,22 @@ class EmbeddedBroker:
             log.storage.truncate_before(offset)
 
     def add_partitions(self, name: str, partitions: int) -> None:
-        """Raise the number of a topic's partitions to ``partitions``; groups rebalance to the new ones.
+        """Raise the partition count of a topic to ``partitions``; consumer groups rebalance to use the new partitions.
 
         Raises:
-            UnknownTopicError: there is no such topic.
-            BrokerError: it has that many already.
+            UnknownTopicError: the topic does not exist.
+            BrokerError: the topic already has at least that many partitions.
         """
         with self._lock:
             self._check_open()
             self._machine.catalogue.add_partitions(name, partitions)
 
     def alter_topic(self, name: str, changes: Mapping[str, str]) -> None:
-        """Change these settings of a topic; the others stay.
+        """Change some settings of a topic and keep the others.
 
         Raises:
-            UnknownTopicError: there is no such topic.
-            BrokerError: a setting is wrong or cannot be altered.
+            UnknownTopicError: the topic does not exist.
+            BrokerError: a setting is invalid or cannot be altered.
         """
         with self._lock:
             self._check_open()
@@ -294,37 +295,37 @@ class EmbeddedBroker:
         """Delete a topic and its committed offsets.
 
         Raises:
-            UnknownTopicError: there is no such topic.
+            UnknownTopicError: the topic does not exist.
         """
         with self._lock:
             self._check_open()
             self._machine.delete_topic(name, self._driver.now_ms())
 
     def topics(self, *, include_internal: bool = False) -> dict[str, int]:
-        """Return the number of partitions per topic."""
+        """Return the partition count of each topic."""
         with self._lock:
             self._check_open()
             topics = self._machine.topics
             return {topic.name: len(topic.logs) for topic in topics if include_internal or not topic.is_internal}
 
     def describe_topic(self, name: str) -> TopicMetadata:
-        """Return partitions and settings of a topic.
+        """Return the partitions and settings of a topic.
 
         Raises:
-            UnknownTopicError: there is no such topic.
+            UnknownTopicError: the topic does not exist.
         """
         with self._lock:
             self._check_open()
             return self._machine.catalogue.described(self._machine.topics.topic(name))
 
     def append(self, partition: TopicPartition, block: Block) -> int:
-        """Append a block without a copy and return the offset of its first record.
+        """Append a block without copying, and return the offset of its first record.
 
-        The log owns the block's columns afterwards: they must not be changed.
+        The log owns the columns of the block afterwards; the caller must not modify them.
 
         Raises:
-            UnknownTopicError: there is no such partition.
-            RecordTooLargeError: a record is above ``max.message.bytes``; nothing was appended.
+            UnknownTopicError: the partition does not exist.
+            RecordTooLargeError: a record exceeds ``max.message.bytes``; nothing was appended.
         """
         with self._lock:
             self._check_open()
@@ -335,13 +336,13 @@ class EmbeddedBroker:
     def read(
         self, partition: TopicPartition, offset: int, max_records: int = 10_000, *, committed_only: bool = False
     ) -> list[Block]:
-        """Return up to ``max_records`` records from ``offset`` on; [] at the end.
+        """Return up to ``max_records`` records from ``offset`` on, or [] at the end of the log.
 
-        Expired records and transaction markers are left out; with ``committed_only`` also
-        the records of aborted transactions, and all from the first open one on.
+        Expired records and transaction markers are left out.  With ``committed_only``, records of aborted
+        transactions and all records from the first open transaction on are left out as well.
 
         Raises:
-            UnknownTopicError: there is no such partition.
+            UnknownTopicError: the partition does not exist.
             OffsetOutOfRangeError: the offset is below the start or above the end.
         """
         with self._lock:
@@ -357,7 +358,7 @@ class EmbeddedBroker:
             return []
 
     def damages(self) -> Mapping[TopicPartition, DamagedLogError]:
-        """Return the offline partitions with the reasons."""
+        """Return the offline partitions, each with the reason."""
         with self._lock:
             self._check_open()
             logs = self._machine.topics.logs
@@ -376,11 +377,11 @@ class EmbeddedBroker:
             return self._machine.topics.log(partition).high_watermark
 
     def offset_for_time(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
-        """Return the offset of the first record at or after a time; None where there is none.
+        """Return the offset of the first record at or after a timestamp, or None if there is no such record.
 
         Raises:
-            UnknownTopicError: there is no such partition.
-            BrokerError: the time is negative.
+            UnknownTopicError: the partition does not exist.
+            BrokerError: the timestamp is negative.
         """
         with self._lock:
             self._check_open()
@@ -390,10 +391,10 @@ class EmbeddedBroker:
             return None if offset < 0 else offset
 
     def delete_records(self, partition: TopicPartition, offset: int) -> int:
-        """Delete the records below an offset, -1 = all; return the lowest offset left.
+        """Delete the records below an offset (-1 = all records), and return the new start offset.
 
         Raises:
-            UnknownTopicError: there is no such partition.
+            UnknownTopicError: the partition does not exist.
             OffsetOutOfRangeError: the offset is above the end.
         """
         with self._lock:
@@ -401,13 +402,13 @@ class EmbeddedBroker:
             return self._machine.topics.log(partition).delete_records(offset)
 
     def maintain(self, now_ms: int | None = None) -> None:
-        """Apply retention and compaction at a wall-clock time in milliseconds; None = now."""
+        """Apply retention and compaction as of a wall-clock time in milliseconds (None = now)."""
         with self._lock:
             self._check_open()
             self._machine.maintain(self._driver.wall_ms() if now_ms is None else now_ms)
 
     def flush(self) -> None:
-        """Force files to disk (fsync), unless ``fsync`` is "never"."""
+        """Sync files to disk, unless ``fsync`` is "never"."""
         with self._lock:
             self._check_open()
             self._machine.topics.flush()

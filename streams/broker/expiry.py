@@ -1,10 +1,10 @@
-"""Time to live of single records.
+"""Time to live of individual records.
 
-A record of a topic with ``streams.record.ttl.ms`` expires when the broker's time reaches
-its timestamp plus its time to live: its header ``streams.ttl.ms``, or else the topic's; -1
-means never, as for a record without timestamp.  Expired records are not returned.  They are removed by
-the next compaction, or when no live record precedes them.  Offsets stay.
-Pure: blocks and the time are arguments.  Under ``log``.
+A record of a topic with ``streams.record.ttl.ms`` expires when the broker time reaches the record
+timestamp plus the time to live, which is the ``streams.ttl.ms`` header if present, or else the topic
+setting.  Records with a time to live of -1 or without a timestamp never expire.  Expired records are
+not returned.  They are removed by the next compaction, or when no live record precedes them.  Offsets
+do not change.  The blocks and the current time are arguments.  Used by ``log``.
 """
 
 from collections.abc import Iterable
@@ -16,12 +16,12 @@ from streams.core.records import Block, Headers
 from streams.protocol.markers import gap
 from streams.protocol.messages import ErrorCode
 
-#: Header with a record's own time to live: milliseconds in decimal digits, -1 = unlimited.
+#: Header with the time to live of a single record: milliseconds in decimal digits, -1 = unlimited.
 TTL_HEADER: Final = "streams.ttl.ms"
 
 
 def ttl_header(ttl_ms: int) -> tuple[str, bytes]:
-    """Return the header with a record's own time to live in milliseconds, -1 = unlimited.
+    """Return the header that sets the time to live of a single record, in milliseconds (-1 = unlimited).
 
     >>> ttl_header(5000)
     ('streams.ttl.ms', b'5000')
@@ -32,10 +32,10 @@ def ttl_header(ttl_ms: int) -> tuple[str, bytes]:
 
 
 def check_ttl(block: Block, place: object) -> None:
-    """Refuse invalid time-to-live headers.
+    """Check that the time-to-live headers are valid.
 
     Raises:
-        BrokerError: a header's content is no number of milliseconds (``INVALID_RECORD``).
+        BrokerError: a header value is not a number of milliseconds (``INVALID_RECORD``).
     """
     for headers in block.headers or ():
         for name, content in headers:
@@ -47,7 +47,7 @@ def check_ttl(block: Block, place: object) -> None:
 
 
 def expires_ms(timestamp_ms: int, headers: Headers, topic_ttl_ms: int) -> int | None:
-    """Return the time at which a record expires, None = never."""
+    """Return the time at which a record expires, or None if it never does."""
     ttl_ms = topic_ttl_ms
     for name, content in headers:
         if name == TTL_HEADER:
@@ -57,7 +57,7 @@ def expires_ms(timestamp_ms: int, headers: Headers, topic_ttl_ms: int) -> int | 
 
 
 def live_indexes(block: Block, topic_ttl_ms: int, now_ms: int) -> list[int]:
-    """Return the indexes of the records that are not expired."""
+    """Return the indexes of the records that have not expired."""
     if block.headers is None:
         if topic_ttl_ms < 0:
             return list(range(len(block)))
@@ -72,7 +72,7 @@ def live_indexes(block: Block, topic_ttl_ms: int, now_ms: int) -> list[int]:
 
 
 def live(block: Block, topic_ttl_ms: int, now_ms: int) -> Block | None:
-    """Return the live records of a block; the block itself if none has expired."""
+    """Return the live records of a block, or the block itself if no record has expired."""
     if block.producer is not None and block.producer.is_control:
         return block
     indexes = live_indexes(block, topic_ttl_ms, now_ms)
@@ -82,7 +82,7 @@ def live(block: Block, topic_ttl_ms: int, now_ms: int) -> Block | None:
 
 
 def without_expired(blocks: Iterable[Block], topic_ttl_ms: int, now_ms: int) -> list[Block]:
-    """Return the live records, with a control record in place of expired ones at the end."""
+    """Return the live records; expired records at the end are replaced by a control record."""
     result: list[Block] = []
     last_offset = next_offset = -1
     for block in blocks:

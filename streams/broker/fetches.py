@@ -1,6 +1,6 @@
 """Fetches that wait for data, by partition and by deadline.
 
-Pure: time is an argument.  Under ``service``, which reads the logs and responds.
+The current time is an argument.  Used by ``service``, which reads the logs and responds.
 """
 
 import heapq
@@ -13,10 +13,10 @@ from streams.broker.limits import WAITING_PLACES
 from streams.core.records import TopicPartition
 from streams.protocol.messages import Fetch, Response
 
-#: Takes the response to one request; called once, immediately or later.
+#: Callback for the response to one request; called once, immediately or later.
 Answer: TypeAlias = Callable[[Response], None]
 
-# This many finished fetches may always stay in the heap.
+# Number of finished fetches that may always stay in the heap.
 _IDLE_ENTRIES: Final = 64
 
 
@@ -29,16 +29,16 @@ class PendingFetch(NamedTuple):
 
 @define(eq=False)
 class WaitingFetch:
-    """A fetch that waits for more data; ``number`` is its position in the order of arrival."""
+    """A fetch that waits for more data; ``number`` reflects the order of arrival."""
 
     number: int
-    #: None once it is answered or dropped, so that its heap entry holds no memory.
+    #: None once the fetch is answered or dropped, so that the heap entry holds no memory.
     asked: PendingFetch | None
 
 
 @define(eq=False)
 class WaitingFetches:
-    """Waiting fetches by partition and by deadline; ``max_places`` bounds their partitions in total."""
+    """Waiting fetches by partition and by deadline; ``max_places`` limits the total number of awaited partitions."""
 
     max_places: int = WAITING_PLACES
     _by_partition: dict[TopicPartition, dict[int, WaitingFetch]] = field(factory=dict, init=False)
@@ -52,7 +52,7 @@ class WaitingFetches:
 
     @property
     def kept(self) -> int:
-        """The number of heap entries, including finished fetches that are not removed yet."""
+        """The number of heap entries, including finished fetches that have not been removed yet."""
         return len(self._by_deadline)
 
     def add(self, request: Fetch, answer: Answer, deadline_ms: int) -> WaitingFetch:
@@ -67,7 +67,7 @@ class WaitingFetches:
         return fetch
 
     def take_surplus(self) -> list[PendingFetch]:
-        """Remove and return fetches above the limit, those with the most partitions first."""
+        """Remove and return the fetches above the limit, starting with those that await the most partitions."""
         surplus: list[PendingFetch] = []
         if self._places > self.max_places:
             live = [fetch for _, _, fetch in self._by_deadline if fetch.asked is not None]
@@ -78,7 +78,7 @@ class WaitingFetches:
         return surplus
 
     def waiting(self, partitions: Iterable[TopicPartition]) -> list[WaitingFetch]:
-        """Return the fetches that wait for any of the partitions, in order of arrival."""
+        """Return the fetches that wait for any of these partitions, in order of arrival."""
         if not self._by_partition:
             return []
         found: dict[int, WaitingFetch] = {}
@@ -94,14 +94,14 @@ class WaitingFetches:
         return due
 
     def next_deadline_ms(self) -> int | None:
-        """Return the earliest deadline of a fetch that still waits."""
+        """Return the earliest deadline of the fetches that still wait."""
         heap = self._by_deadline
         while heap and heap[0][2].asked is None:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
     def finish(self, fetch: WaitingFetch) -> tuple[PendingFetch, ...]:
-        """Remove a fetch and return its request; empty if it was removed before."""
+        """Remove a fetch and return its request, which is empty if the fetch has already been removed."""
         asked = fetch.asked
         if asked is None:
             return ()
@@ -115,7 +115,7 @@ class WaitingFetches:
                 if not waiting:
                     del self._by_partition[partition]
         if len(self._by_deadline) > 2 * self._live + _IDLE_ENTRIES:
-            # A fetch with a late deadline would keep finished ones after it in the heap.
+            # A fetch with a late deadline would keep later finished fetches in the heap.
             self._by_deadline = [entry for entry in self._by_deadline if entry[2].asked is not None]
             heapq.heapify(self._by_deadline)
         return (asked,)

@@ -1,8 +1,8 @@
-"""Log storage on disk: segments of record batches, with the newest blocks cached in memory.
+"""On-disk log storage: segment files of record batches, with the newest blocks cached in memory.
 
 Appended bytes reach the operating system before ``append`` returns, so a killed
 process loses nothing; the fsync policy decides when they also survive a power failure.  Reads near the end
-come from memory without decoding.  Under ``log``.
+of the log are served from memory without decoding.  Used by ``log``.
 """
 
 import os
@@ -35,20 +35,20 @@ from streams.protocol.wire import EncodedBlock
 
 _DEFAULT_SEGMENT_BYTES = 1 << 30
 _DEFAULT_SEGMENT_MS = 604_800_000
-#: Size of the active segment in bytes from which it is sealed for compaction.
+#: Size in bytes from which the active segment is sealed for compaction.
 _SEAL_BYTES = 16 << 20
-# Number of offsets that one batch can span.
+# Maximum number of offsets in one batch.
 _MOST_OFFSETS = 2**31 - 1
 
 
 @define(eq=False)
 class FileStorage:
-    """Records of one partition in segment files of one directory.
+    """The records of one partition, in segment files of one directory.
 
-    A new segment starts at ``segment_bytes``, or when records are ``segment_ms`` newer than the segment's first;
-    ``compression`` is the codec of all batches, or "producer" for that of each block.  ``cache_bytes`` bounds
-    this partition's share of ``budget`` for its newest batches.  ``is_known``: the partition existed before,
-    so its folder must exist.
+    A new segment starts at ``segment_bytes``, or when records are ``segment_ms`` newer than the first record of the
+    segment.  ``compression`` is the codec for all batches; "producer" keeps the codec of each block.  ``cache_bytes``
+    limits the share of ``budget`` that this partition uses for its newest batches.  ``is_known`` means that the
+    partition existed before, so its folder must exist.
 
     Raises:
         DamagedLogError: records of the log are damaged or missing; nothing is changed.
@@ -69,7 +69,7 @@ class FileStorage:
     _bases: list[int] = field(factory=list, init=False)
     _unsynced: set[Path] = field(factory=set, init=False)
     _cache: RecentBatches = field(init=False)
-    # The stored recovery point; -1 = not known.
+    # The stored recovery point; -1 = unknown.
     _noted_end: int = field(default=-1, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -134,7 +134,7 @@ class FileStorage:
             if len(block):
                 result.append(block)
                 max_records -= len(block)
-        # Batches of single records are too small to work with; join them.
+        # Single-record batches are too small to work with: join them.
         return list(joined(result)) if len(result) > 1 else result
 
     def read_encoded(self, offset: int, max_bytes: int, upto: int, *, is_first: bool) -> EncodedRun:
@@ -152,12 +152,12 @@ class FileStorage:
         return run
 
     def stamped(self) -> Iterator[Stamped]:
-        """Yield the stamps of producers, from the batch headers."""
+        """Yield the producer stamps, read from the batch headers."""
         for segment in self._segments:
             yield from segment.stamped()
 
     def truncate_before(self, offset: int) -> None:
-        """Raise the start offset, store it, and delete the files wholly below it."""
+        """Raise the start offset, store it, and delete the files that are wholly below it."""
         if offset <= self.start_offset:
             return
         # Store the new start first: after a crash the files below it are deleted later.
@@ -170,7 +170,7 @@ class FileStorage:
         self._cache.truncate_before(offset)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return the first record at or after a time, by the segments' time indexes."""
+        """Return the first record at or after a timestamp, using the time indexes of the segments."""
         for segment in self._segments:
             found = segment.first_at(timestamp_ms, self.start_offset)
             if found is not None:
@@ -193,7 +193,7 @@ class FileStorage:
         self.compression = config.get("compression.type", "producer")
 
     def flush(self) -> None:
-        """Force appends since the last flush to disk, unless the policy is "never"."""
+        """Sync the appends since the last flush to disk, unless the policy is "never"."""
         for path in sorted(self._unsynced):
             if path.exists():
                 self.files.sync(path)
@@ -224,17 +224,17 @@ class FileStorage:
         return self._segments[-1].base_offset
 
     def seal(self, *, is_due: bool) -> None:
-        """Seal the active segment for compaction if that is due or the segment is large."""
+        """Seal the active segment for compaction if it is due or large enough."""
         size = self._segments[-1].size
         if size and (is_due or size >= _SEAL_BYTES):
             self._roll()
 
     def compact(self, upto: int, keep: Keep) -> int:
-        """Compact the segments wholly below ``upto``; adjacent small ones are merged into one file."""
+        """Compact the segments that are wholly below ``upto``; adjacent small segments are merged into one file."""
         return whole(self.compaction(upto, keep))
 
     def compaction(self, upto: int, keep: Keep) -> Steps[int]:
-        """Compact in steps, as ``compact``; readers see each file when it is done."""
+        """Compact like ``compact``, but in steps; readers see each file as soon as it is finished."""
         left = 0
         sealed_offset = self.sealed_offset
         sealed = [segment for segment, end in zip(self._segments, self._bases[1:], strict=False) if end <= upto]
@@ -258,10 +258,10 @@ class FileStorage:
             result.remove()
             raise
         if count < 0:
-            # Deleted meanwhile: the next pass sees the rest.
+            # Segments were deleted meanwhile: the next pass compacts the rest.
             result.remove()
             return 0
-        # It replaces files that are durable, so it must be durable before they are deleted.
+        # The result replaces durable files, so it must be durable before they are deleted.
         result.sync()
         # One rename puts the result in place of the first file.  The others are deleted in
         # ascending order: files left by a crash are newer than deleted ones, so a
@@ -280,7 +280,7 @@ class FileStorage:
         return count
 
     def _clean(self, group: list[Segment], result: Segment, keep: Keep) -> Steps[int]:
-        """Write the remaining records of the group; return their number, -1 if some were deleted meanwhile.
+        """Write the remaining records of a segment group; return their number, or -1 if some were deleted meanwhile.
 
         The written batches span all offsets of the group, so that lost batches are detected.
         """
@@ -301,12 +301,12 @@ class FileStorage:
         return count
 
     def _write(self, result: Segment, block: Block | None, upto: int) -> None:
-        """Write a block, if there is one, and gap batches for removed records up to an offset."""
+        """Write a block, if given, and gap batches for the removed records up to an offset."""
         first = upto if block is None else block.offsets[0]
         if first > result.next_offset:
             _append(result, gap_batches(result.next_offset, first))
         if block is not None:
-            # Sequences follow offsets: a batch with sequences must not span more offsets.
+            # Sequences follow offsets: a batch with sequences must not span additional offsets.
             is_counted = block.producer is not None and block.producer.sequence >= 0
             next_offset = block.offsets[-1] + 1 if is_counted or upto - first > _MOST_OFFSETS else upto
             _append(result, self._encoded(block, first, next_offset))
@@ -323,7 +323,7 @@ class FileStorage:
             self._segments, self.start_offset, self.end_offset = found
             self._bases = [segment.base_offset for segment in self._segments]
             if self._segments[-1].next_offset < self.end_offset:
-                # Files deleted after them may have held everything that a power failure took.
+                # Files deleted after them may have held everything that was lost in a power failure.
                 self._roll()
             self._delete_below(self.start_offset)
         self._cache = RecentBatches(self.budget, self.end_offset, self.cache_bytes)
@@ -344,7 +344,7 @@ class FileStorage:
         return segment
 
     def _reopen_active(self) -> None:
-        """Undo a write whose fsync failed: it was not acknowledged, so it must not be read."""
+        """Undo a write whose fsync failed: the write was not acknowledged, so its records must not be read."""
         active = self._segments[-1]
         os.ftruncate(self.files.get(active.path), self._cut_position(active))
         self._segments[-1], damage = Segment.open(active.path, self.files)
@@ -371,7 +371,7 @@ class FileStorage:
                 self.files.drop(segment.path)
 
     def _encoded(self, block: Block, base_offset: int, next_offset: int | None = None) -> bytes:
-        """Return a block as encoded batches; with ``next_offset`` they span all offsets below it."""
+        """Return a block as encoded batches; with ``next_offset``, the batches span all offsets below it."""
         wanted = codec_number(block.compression if self.compression == "producer" else self.compression)
         parts = pieces(block)
         if next_offset is None:
@@ -384,7 +384,7 @@ class FileStorage:
         )
 
     def _exceeds_segment_ms(self, active: Segment, headers: Sequence[BatchHeader]) -> bool:
-        """Whether records are newer than a segment's first by more than ``segment_ms``, as in Kafka."""
+        """Whether records are more than ``segment_ms`` newer than the first record of a segment, as in Kafka."""
         if active.first_timestamp < 0:
             return False
         return max(header.max_timestamp for header in headers) - active.first_timestamp > self.segment_ms

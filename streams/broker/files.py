@@ -1,6 +1,6 @@
-"""File handling shared by logs and the topics file: bounded open files, atomic writes.
+"""File handling shared by logs and the topics file: a bounded number of open files, and atomic writes.
 
-Knows nothing of the content.  Errors of the operating system pass through.
+This module knows nothing about file contents.  Operating system errors are passed on.
 """
 
 import errno
@@ -16,22 +16,22 @@ from streams.broker.descriptors import open_files
 #: Mode of files with records, offsets and credentials: accessible to the owner only.
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
-#: Error numbers when the process or the machine has no descriptor left.
+#: Error numbers for when the process or the machine has no descriptor left.
 _NO_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 
 
 @define(eq=False)
 class OpenFiles:
-    """Descriptors by path, the least recently used closed above the limit.
+    """Descriptors by path; above the limit, the least recently used one is closed.
 
-    Thousands of partitions would otherwise exceed the process's limit of open files.
+    Thousands of partitions would otherwise exceed the process limit on open files.
     """
 
     limit: int = field(factory=open_files)
     _descriptors: "OrderedDict[Path, int]" = field(factory=OrderedDict, init=False)
 
     def get(self, path: Path) -> int:
-        """Return a descriptor for reading and writing, the file created if absent."""
+        """Return a descriptor for reading and writing; the file is created if necessary."""
         descriptor = self._descriptors.get(path)
         if descriptor is not None:
             self._descriptors.move_to_end(path)
@@ -42,7 +42,7 @@ class OpenFiles:
         return descriptor
 
     def _opened(self, path: Path) -> int:
-        """Open a file; if the process has no descriptor left, close another log file first."""
+        """Open a file; if no descriptor is left, close another log file first."""
         while True:
             try:
                 return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
@@ -56,11 +56,11 @@ class OpenFiles:
         os.close(oldest)
 
     def sync(self, path: Path) -> None:
-        """Force written bytes of a path to disk."""
+        """Sync a file to disk."""
         os.fsync(self.get(path))
 
     def drop(self, path: Path) -> None:
-        """Close the descriptor of a path, if it is open."""
+        """Close the descriptor for a path, if there is one."""
         descriptor = self._descriptors.pop(path, None)
         if descriptor is not None:
             os.close(descriptor)
@@ -82,7 +82,7 @@ def write_at(descriptor: int, data: bytes, position: int) -> None:
 
 
 def write_atomically(path: Path, data: bytes, *, is_durable: bool = True) -> None:
-    """Replace a file atomically: a reader sees the old content or the new, never a part."""
+    """Replace a file atomically: a reader sees either the old or the new content, never a part of it."""
     temporary = path.with_name(path.name + ".tmp")
     with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE), "wb") as file:
         file.write(data)
@@ -95,7 +95,7 @@ def write_atomically(path: Path, data: bytes, *, is_durable: bool = True) -> Non
 
 
 def sync_directory(directory: Path) -> None:
-    """Make created, renamed and removed directory entries durable."""
+    """Sync a directory, which makes created, renamed and removed entries durable."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

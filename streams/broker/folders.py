@@ -1,8 +1,8 @@
-"""Partition folders with the metadata of their topic, from which a lost topics file is rebuilt.
+"""Partition folders with topic metadata, from which a lost topics file can be rebuilt.
 
-In addition to segments a folder has ``partition.metadata``: topic, id, settings and number of partitions.  A folder
-that is not in the topics file is adopted if all partitions of its topic are present.  A folder with records is
-deleted only if its topic was deleted.  Under ``topics``.
+In addition to segments, a folder contains ``partition.metadata``: topic name, ID, settings and partition count.  A
+folder that is not in the topics file is adopted if all partitions of its topic are present.  A folder with records is
+deleted only if its topic was deleted.  Used by ``topics``.
 """
 
 import json
@@ -27,15 +27,15 @@ _VERSION: Final = 1
 _TOPICS_VERSION: Final = 1
 _FOLDER_NAME: Final = re.compile(r"([A-Za-z0-9._-]{1,249})-(\d{1,9})", re.ASCII)
 
-#: Stored metadata of a topic: partitions, config, storage, id, serialization.
+#: Stored topic metadata: partitions, config, storage, ID and serialization.
 Entry = dict[str, Any]
 
 
 def checked_entry(place: object, name: str, entry: object) -> Entry:
-    """Validate and return the stored metadata of a topic.
+    """Validate and return stored topic metadata; ``place`` is the file that error messages name.
 
     Raises:
-        ConfigError: it is invalid; ``place`` is the file for the message.
+        ConfigError: the metadata is invalid.
     """
     wrong = _wrong(entry)
     if wrong:
@@ -65,12 +65,12 @@ def _wrong(entry: object) -> str:
 
 
 def topics_document(entries: Mapping[str, Entry], deleting: Iterable[str]) -> bytes:
-    """Return the content of the topics file: topics by name, and ids of topics being deleted."""
+    """Return the content of the topics file: topics by name, and the IDs of topics that are being deleted."""
     return json.dumps({"version": _TOPICS_VERSION, "topics": entries, "deleting": sorted(deleting)}, indent=1).encode()
 
 
 def stored_topics(path: Path) -> tuple[dict[str, Entry], set[str]]:
-    """Read the topics file: topics by name, and ids of topics being deleted; empty without a file.
+    """Read the topics file: topics by name, and the IDs of topics that are being deleted; both empty without a file.
 
     Raises:
         ConfigError: the file or an entry is invalid.
@@ -93,7 +93,7 @@ def stored_topics(path: Path) -> tuple[dict[str, Entry], set[str]]:
 
 
 def write_metadata(folder: Path, topic: str, entry: Entry, *, is_durable: bool) -> None:
-    """Write the topic's metadata to a partition folder, unless it is there already."""
+    """Write the topic metadata to a partition folder, unless it is already there."""
     data = json.dumps({"version": _VERSION, "topic": topic, **entry}, indent=1).encode()
     path = folder / METADATA_FILE
     if not path.exists() or path.read_bytes() != data:
@@ -101,7 +101,7 @@ def write_metadata(folder: Path, topic: str, entry: Entry, *, is_durable: bool) 
 
 
 def read_metadata(folder: Path, topic: str) -> Entry | None:
-    """Read the topic's metadata from a partition folder; None if it is missing or of another topic."""
+    """Read the topic metadata from a partition folder; None if it is missing or belongs to another topic."""
     path = folder / METADATA_FILE
     try:
         document = json.loads(path.read_bytes())
@@ -116,10 +116,10 @@ def read_metadata(folder: Path, topic: str) -> Entry | None:
 
 
 def check_owner(folder: Path, topic: str, topic_id: str) -> None:
-    """Check that a folder belongs to the current topic of its name.
+    """Check that a folder belongs to the current topic with its name.
 
     Raises:
-        DamagedLogError: it belongs to an earlier topic of the same name.
+        DamagedLogError: the folder belongs to an earlier topic with the same name.
     """
     found = read_metadata(folder, topic)
     if found is not None and found.get("id") != topic_id:
@@ -128,7 +128,7 @@ def check_owner(folder: Path, topic: str, topic_id: str) -> None:
 
 @define
 class Adoption:
-    """Adoption of folders that are not in ``entries``; ``deleting`` has the ids of topics being deleted."""
+    """Adoption of folders that are not in ``entries``; ``deleting`` has the IDs of topics that are being deleted."""
 
     logs: Path
     entries: dict[str, Entry]
@@ -138,7 +138,7 @@ class Adoption:
         """Adopt or delete each folder; return whether a topic was adopted.
 
         Raises:
-            ConfigError: records without a topic, which cannot be adopted.
+            ConfigError: a folder has records but no topic, and cannot be adopted.
         """
         unknown = self._unknown()
         refused: list[str] = []
@@ -164,7 +164,7 @@ class Adoption:
             elif any(_has_records(self._folder(topic, number)) for number in found):
                 refused += [f"{topic}-{number}" for number in sorted(found)]
             else:
-                # A killed broker did not finish creating it, and no client got a response.
+                # The broker was killed while creating the topic, and no client got a response.
                 for number in found:
                     shutil.rmtree(self._folder(topic, number))
         if refused:
@@ -192,7 +192,7 @@ class Adoption:
         return self.logs / str(TopicPartition(topic, number))
 
     def _adopted(self, topic: str, found: Mapping[int, Entry | None]) -> Entry | None:
-        """Return the topic of these partitions; None if some are missing or their metadata differ."""
+        """Return the topic of these partitions; None if partitions are missing or their metadata differs."""
         entry, known = self.entries.get(topic), [metadata for metadata in found.values() if metadata is not None]
         present = set(found)
         if entry is not None:

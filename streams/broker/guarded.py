@@ -1,8 +1,8 @@
-"""Guard around a user-defined storage: any exception or wrong result becomes a named error.
+"""Guard around a user-defined storage that turns any exception or wrong result into a named error.
 
-Built-in storages raise operating system errors and errors for damaged bytes, which are handled
-above.  A user-defined storage may raise anything, and may claim to have stored records that it has
-not; neither may stop the broker or be acknowledged.  Under ``log``.
+Built-in storages raise operating system errors and errors for damaged bytes, which their callers handle.
+A user-defined storage may raise any exception, and may report records as stored that are not.  The
+former must not stop the broker, and the latter must not be acknowledged.  Used by ``log``.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,23 +22,23 @@ S = TypeVar("S", bound=LogStorage)
 
 @define(eq=False)
 class GuardedStorage(Generic[S]):
-    """A storage whose errors are named and whose results are checked."""
+    """A storage wrapper that converts errors and checks results."""
 
     inner: S
     partition: TopicPartition
 
     @property
     def start_offset(self) -> int:
-        """Lowest offset that may be read."""
+        """The lowest offset that may be read."""
         return self.inner.start_offset
 
     @property
     def end_offset(self) -> int:
-        """Offset that the next record gets."""
+        """The offset that the next record gets."""
         return self.inner.end_offset
 
     def append(self, block: Block) -> int:
-        """Append, and check that the records got the next offsets."""
+        """Append the records, and check that they got the next offsets."""
         base = self.inner.end_offset
         returned = self._named("append to", lambda: self.inner.append(block))
         end = self.inner.end_offset
@@ -55,17 +55,17 @@ class GuardedStorage(Generic[S]):
         return self._named("read", lambda: self.inner.read(offset, max_records))
 
     def truncate_before(self, offset: int) -> None:
-        """Make ``offset`` the start, and check that the log does not end before it."""
+        """Make ``offset`` the start of the log, and check that the log does not end before it."""
         self._named("truncate", lambda: self.inner.truncate_before(offset))
         if self.inner.end_offset < offset:
             raise self._error("truncate", f"it was to begin at {offset}, it ends at {self.inner.end_offset}")
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return the first record at or after the time."""
+        """Return the first record at or after a timestamp."""
         return self._named("find a time in", lambda: self.inner.offset_for_timestamp(timestamp_ms))
 
     def extents(self) -> Sequence[LogExtent]:
-        """Return the extents."""
+        """Return the extents in offset order."""
         return self._named("list the extents of", self.inner.extents)
 
     def flush(self) -> None:
@@ -73,7 +73,7 @@ class GuardedStorage(Generic[S]):
         self._named("flush", self.inner.flush)
 
     def close(self) -> None:
-        """Close."""
+        """Close the storage."""
         self._named("close", self.inner.close)
 
     def delete(self) -> None:
@@ -102,7 +102,7 @@ class GuardedCompactableStorage(GuardedStorage[CompactableStorage]):
 
     @property
     def sealed_offset(self) -> int:
-        """Compaction may touch records below this offset."""
+        """The offset below which compaction may rewrite records."""
         return self.inner.sealed_offset
 
     def compact(self, upto: int, keep: Callable[[Block], Block | None]) -> int:
@@ -137,10 +137,10 @@ class GuardedGradualStorage(GuardedCompactableStorage):
 def guarded(
     inner: LogStorage, partition: TopicPartition
 ) -> GuardedStorage[LogStorage] | GuardedStorage[CompactableStorage]:
-    """Return a storage with a guard.
+    """Wrap a storage in a guard.
 
     Raises:
-        BrokerError: it lacks a required method.
+        BrokerError: the storage lacks a required method.
     """
     missing = sorted(verb for verb in _VERBS if not hasattr(inner, verb))
     if missing:

@@ -1,7 +1,7 @@
 """All limits of a broker: memory, requests, descriptors and logins.
 
 ``Limits`` can be set per server; the constants apply to the broker itself.
-Imports nothing of the broker.
+This module imports no other broker module.
 """
 
 from typing import Final
@@ -13,48 +13,48 @@ from streams.protocol.wire.framing import MAX_FRAME_BYTES
 
 # --- memory -------------------------------------------------------------------------------
 
-#: Memory for the newest batches of all partitions in files, from which readers near the end are served.
+#: Memory for the newest batches of all file-backed partitions, from which readers near the end are served.
 CACHE_BYTES: Final = 64 << 20
-#: The share of one partition.
+#: The share of a single partition.
 PARTITION_CACHE_BYTES: Final = 4 << 20
-#: Partitions that all fetches together may wait for, each of which takes up to 700 bytes.  Above it, the fetches with
-#: the most partitions are answered with the available records.
+#: Partitions that all fetches together may wait for; each takes up to 700 bytes of memory.  Above this limit, the
+#: fetches with the most partitions are answered with the available records.
 WAITING_PLACES: Final = 100_000
 #: Upper bound of ``fetch.max.wait.ms``, in milliseconds.
 MAX_WAIT_MS: Final = 300_000
 
 
-#: Maximum bytes of a fetch response, except for its first batch; Kafka's ``fetch.max.bytes`` of the broker.
+#: Maximum bytes of a fetch response, except for its first batch (Kafka's broker setting ``fetch.max.bytes``).
 FETCH_BYTES: Final = 55 << 20
 #: Unsent bytes of fetch responses on all connections of a server together; above
-#: it a fetch gets ``SCARCE_FETCH_BYTES``.
+#: this limit, a fetch gets ``SCARCE_FETCH_BYTES``.
 UNSENT_BYTES: Final = 256 << 20
 SCARCE_FETCH_BYTES: Final = 1 << 20
-#: Upper bound of ``fetch.min.bytes``: available records are checked with each append.
+#: Upper bound of ``fetch.min.bytes``; available records are counted again on each append.
 FETCH_MIN_BYTES: Final = 1 << 20
 
 # --- one request --------------------------------------------------------------------------
 
-#: Elements of all arrays of a request together: topics, partitions, groups, settings.  They bound the work of one
-#: request, during which others wait.
+#: Maximum number of array elements in one request: topics, partitions, groups and settings together.  This bounds
+#: the work for one request, during which other requests wait.
 REQUEST_ITEMS: Final = 100_000
-#: Partitions that a request may create; limit, message and error (POLICY_VIOLATION) are Kafka's.
+#: Number of partitions that one request may create; the limit, message and error (POLICY_VIOLATION) are Kafka's.
 CREATED_PARTITIONS: Final = 10_000
-#: Maximum bytes of any response; a longer one closes its connection.
+#: Maximum bytes of any response; a longer response closes the connection.
 ANSWER_BYTES: Final = 128 << 20
-#: Requests of one connection that are handled before those of others.
+#: Number of requests on one connection that are handled before the next connection gets its turn.
 REQUESTS_AT_ONCE: Final = 64
 
-#: Maximum decompressed bytes of a batch, or ``max.message.bytes`` of the topic if that is larger.
+#: Maximum decompressed bytes of a batch, unless the topic's ``max.message.bytes`` is larger.
 LOOKED_INTO_BYTES: Final = 16 << 20
 
 # --- descriptors --------------------------------------------------------------------------
 
-#: Maximum number of open log files; a quarter of the process's limit if that is lower.
+#: Maximum number of open log files, or a quarter of the process limit if that is lower.
 OPEN_FILES: Final = 256
-#: Descriptors that connections leave free, in addition to those of log files.
+#: Descriptors that connections leave free, in addition to the ones for log files.
 SPARE_DESCRIPTORS: Final = 64
-#: The soft limit of open files is raised to the hard one, but not above this.
+#: The soft limit on open files is raised to the hard limit, but not above this value.
 MOST_DESCRIPTORS: Final = 1 << 20
 
 # --- logins -------------------------------------------------------------------------------
@@ -68,14 +68,14 @@ TOKEN_ATTRIBUTES: Final = 16
 class Limits:
     """Limits that protect a server from its clients.
 
-    - ``max_connections``: further ones are closed at once, unless an unauthenticated one can be closed instead.  The
-      process's limit of open files applies too.
+    - ``max_connections``: additional connections are closed at once, unless an unauthenticated one can be closed
+      instead.  The process limit on open files applies too.
     - ``max_request_bytes``: a longer request closes its connection (Kafka's ``socket.request.max.bytes``, 100 MiB).
-    - ``max_login_bytes``: the same before a client is authenticated (``sasl.server.max.receive.size``, 512 KiB).
-    - ``login_ms``: time for a connection to complete TLS and SASL, or, without users, to send
-      its first request; then it is closed.
-    - ``failed_login_delay_ms``: failed logins from one host are answered one by one, with this delay
-      between them (``connection.failed.authentication.delay.ms``).
+    - ``max_login_bytes``: the same limit before authentication (``sasl.server.max.receive.size``, 512 KiB).
+    - ``login_ms``: a connection is closed if it has not completed TLS and SASL (or, without users, sent its
+      first request) within this time.
+    - ``failed_login_delay_ms``: failed logins from one host are answered one at a time, with this delay
+      between responses (``connection.failed.authentication.delay.ms``).
     - ``idle_ms``: a connection without requests for this long is closed (``connections.max.idle.ms``).
     """
 

@@ -1,9 +1,8 @@
-"""Log storage in memory as a linked list: one node per append.
+"""In-memory log storage as a linked list, with one node per append.
 
-An append never moves existing records, and dropping the oldest
-records frees them node by node; sequential readers find their node
-without a search.  For logs used as short-lived queues; ``array`` is faster for
-random access.  Under ``log``.
+An append never moves existing records, and dropping the oldest records frees them node by node.
+Sequential readers find their node without a search.  Suitable for logs that are used as short-lived
+queues; ``array`` is faster for random access.  Used by ``log``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +23,7 @@ _MAX_CURSORS: Final = 64
 
 @define(eq=False)
 class _Node:
-    """A list node with one block that is not empty."""
+    """A list node with one non-empty block."""
 
     block: Block
     next: "_Node | None" = None
@@ -36,13 +35,13 @@ class _Node:
 
 @define(eq=False)
 class LinkedStorage:
-    """Records of one partition in a singly linked list of blocks."""
+    """The records of one partition, in a singly linked list of blocks."""
 
     start_offset: int = field(default=0, init=False)
     end_offset: int = field(default=0, init=False)
     _head: _Node | None = field(default=None, init=False)
     _tail: _Node | None = field(default=None, init=False)
-    # By offset, the node where the last read up to it ended.
+    # The node where the last read ended, by the offset up to which records were read.
     _cursors: dict[int, _Node] = field(factory=dict, init=False)
 
     def append(self, block: Block) -> int:
@@ -54,7 +53,7 @@ class LinkedStorage:
         return base
 
     def read(self, offset: int, max_records: int) -> list[Block]:
-        """Return records from ``offset`` on; adjacent small blocks are merged into one."""
+        """Return records from ``offset`` on; adjacent small blocks are merged."""
         result: list[Block] = []
         position = max(offset, self.start_offset)
         node = self._cursors.pop(position, self._head)
@@ -110,7 +109,7 @@ class LinkedStorage:
         self._cursors.clear()
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return the first record at or after a time, by a scan of the list."""
+        """Return the first record at or after a timestamp, by scanning the list."""
         for node in self._nodes():
             for offset, timestamp in zip(node.block.offsets, node.block.timestamps, strict=True):
                 if timestamp >= timestamp_ms and offset >= self.start_offset:
@@ -131,7 +130,7 @@ class LinkedStorage:
         return whole(self.compaction(upto, keep))
 
     def compaction(self, upto: int, keep: Keep) -> Steps[int]:
-        """Compact in steps, as ``compact``; readers see the result once all are done."""
+        """Compact like ``compact``, but in steps; readers see the result after the last step."""
         below: list[Block] = []
         for portion in portions(blocks_below((node.block for node in self._nodes()), upto)):
             kept = (keep(block) for block in portion)
@@ -155,7 +154,7 @@ class LinkedStorage:
         self._cursors.clear()
 
     def delete(self) -> None:
-        """Free the records and start at offset 0 again."""
+        """Free the records and restart at offset 0."""
         self.start_offset = self.end_offset = 0
         self.close()
 
@@ -168,7 +167,7 @@ class LinkedStorage:
         self._tail = node
 
     def _encoded(self, node: _Node) -> EncodedBlock:
-        """Return a node's encoded batch and cache it; a large block is split into several nodes."""
+        """Return the encoded batch of a node and cache it; a node with a large block is split into several nodes."""
         if isinstance(node.block, EncodedBlock):
             return node.block
         first, *others = pieces(node.block)
@@ -200,5 +199,5 @@ def _extent(block: Block) -> LogExtent:
 
 
 def linked_storage(context: StorageContext) -> LinkedStorage:
-    """Return a storage for a partition of a topic with ``storage="linked"``."""
+    """Return the storage for a partition of a topic with ``storage="linked"``."""
     return LinkedStorage()

@@ -1,7 +1,7 @@
-"""The log of one partition: checked appends, reads, retention and compaction.
+"""The log of one partition: validated appends, reads, retention and compaction.
 
-Between the topics, which own it, and a storage, which holds the records.  Time is an
-argument; there are no timers.
+Sits between the topics, which own the logs, and a storage, which holds the records.  The current
+time is an argument; there are no timers.
 """
 
 from bisect import bisect_left
@@ -44,34 +44,34 @@ from streams.protocol.wire import EncodedBlock
 
 T = TypeVar("T")
 
-#: Maximum bytes that lengths, deltas and the batch header add to a record without headers.
+#: Maximum bytes that length fields, deltas and the batch header add to a record without headers.
 _FRAME_BYTES = HEADER_SIZE + 32
 _COMPACTION_READ_RECORDS = STEP_RECORDS
 # Records that are read and encoded at once if the storage cannot return batches.
 _ENCODED_READ_RECORDS = 4096
-#: State of a producer expires after this time without a record (Kafka's producer.id.expiration.ms).
+#: Producer state expires after this time without a record (Kafka's ``producer.id.expiration.ms``).
 _PRODUCER_EXPIRATION_MS = 86_400_000
 
 
 @define(eq=False)
 class PartitionLog:
-    """Records of one partition under the topic's limits."""
+    """The records of one partition, subject to the limits of its topic."""
 
     partition: TopicPartition
     storage: LogStorage
     config: TopicConfig
-    # Compaction: the first dirty offset, the number of records that earlier passes left, and
-    # when tombstones may be removed.  Reset on reopen: the next pass then reads the whole log.
+    # Compaction state: the first dirty offset, the number of records that earlier passes kept, and
+    # when tombstones may be removed.  Reset on reopen, so that the next pass reads the whole log.
     _first_dirty_offset: int = field(default=0, init=False)
     _clean_records: int = field(default=0, init=False)
     _horizons: dict[int, int] = field(factory=dict, init=False)
     _next_expiry_ms: int | None = field(default=None, init=False)
-    # Start of the active segment, and when that was first seen.
+    # The start of the active segment, and when the segment was first seen.
     _unsealed: tuple[int, int] | None = field(default=None, init=False)
     _producers: ProducerLedger = field(init=False)
-    # The storage, if it can return batches.
+    # The storage, if it can return encoded batches.
     _encoded: EncodedStorage | None = field(init=False)
-    #: Why the partition is offline; None if it is not.
+    #: The reason why the partition is offline, or None.
     damage: DamagedLogError | None = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -80,40 +80,40 @@ class PartitionLog:
         self._encoded = self.storage if isinstance(self.storage, EncodedStorage) else None
 
     def check_sound(self) -> None:
-        """Refuse access to a log with damaged records.
+        """Check that the log has no damaged records.
 
         Raises:
-            DamagedLogError: the records are damaged.
+            DamagedLogError: records are damaged.
         """
         if self.damage is not None:
             raise self.damage
 
     def load(self, now_ms: int) -> None:
-        """Rebuild the state of producers from the records in the storage."""
+        """Rebuild the producer state from the records in the storage."""
         for stamped in stamps_of(self.storage) if self.damage is None else ():
             self._producers.appended(stamped, now_ms)
 
     @property
     def start_offset(self) -> int:
-        """Lowest offset that may be read."""
+        """The lowest offset that may be read."""
         return self.storage.start_offset
 
     @property
     def high_watermark(self) -> int:
-        """Offset after the last record that may be read; with one broker the log's end."""
+        """The offset after the last readable record; in a single broker, the end of the log."""
         return self.storage.end_offset
 
     @property
     def last_stable_offset(self) -> int:
-        """Offset after the last record that read_committed consumers may see."""
+        """The offset after the last record that ``read_committed`` consumers may see."""
         return self._producers.last_stable_offset(self.storage.end_offset)
 
     def epoch_of(self, producer_id: int) -> int:
-        """Return the latest epoch of a producer in this log, -1 if the producer is not known."""
+        """Return the latest epoch of a producer in this log, or -1 if the producer is unknown."""
         return self._producers.epoch_of(producer_id)
 
     def active_producers(self) -> Sequence[ActiveProducer]:
-        """Return the producers that have written with sequences."""
+        """Return the producers that have written records with sequence numbers."""
         return self._producers.active()
 
     def is_open(self, producer_id: int) -> bool:
@@ -121,7 +121,7 @@ class PartitionLog:
         return self._producers.is_open(producer_id)
 
     def committed(self, blocks: Iterable[Block]) -> Iterator[Block]:
-        """Yield the committed records of blocks: none that were aborted, none from the last stable offset on."""
+        """Yield the committed records of blocks, without aborted records and records from the last stable offset on."""
         stable = self.last_stable_offset
         for block in blocks:
             if block.offsets[0] >= stable:
@@ -134,7 +134,7 @@ class PartitionLog:
         return self._producers.is_aborted(block)
 
     def aborted_between(self, start: int, end: int) -> Sequence[AbortedTransaction]:
-        """Return the aborted transactions with records from ``start`` up to ``end``."""
+        """Return the aborted transactions that have records from ``start`` up to ``end``."""
         return self._producers.aborted_between(start, end)
 
     # --- records --------------------------------------------------------------------------
@@ -142,14 +142,14 @@ class PartitionLog:
     def append(self, blocks: Sequence[Block], now_ms: int) -> int:
         """Append blocks and return the offset of the first record.
 
-        For a duplicate of an idempotent producer its existing offset is returned.  If the
-        storage fails between two blocks, the first one stays; when both are retried,
-        readers may see it twice.
+        For a duplicate from an idempotent producer, the offset of the original is returned.  If the
+        storage fails between two blocks, the first block stays; when both are retried, readers
+        may see the first block twice.
 
         Raises:
-            RecordTooLargeError: a record is above ``max.message.bytes``; nothing is appended.
-            BrokerError: columns of different length, no key in a compacted topic, invalid sequence or epoch
-                of the producer, or the storage failed (``STORAGE_ERROR``).
+            RecordTooLargeError: a record exceeds ``max.message.bytes``; nothing is appended.
+            BrokerError: the columns have different lengths, a key is missing in a compacted topic, the producer has
+                an invalid sequence number or epoch, or the storage failed (``STORAGE_ERROR``).
         """
         self.check_sound()
         for block in blocks:
@@ -182,11 +182,11 @@ class PartitionLog:
             self._producers.appended(stamped, now_ms)
 
     def read(self, offset: int, max_records: int) -> list[Block]:
-        """Return up to ``max_records`` records from ``offset`` on; [] at the end.
+        """Return up to ``max_records`` records from ``offset`` on, or [] at the end of the log.
 
         Raises:
             OffsetOutOfRangeError: the offset is below the start or above the end.
-            BrokerError: the storage failed, or its bytes are damaged.
+            BrokerError: the storage failed, or the stored bytes are damaged.
         """
         self.check_sound()
         if offset == self.storage.end_offset:
@@ -215,9 +215,9 @@ class PartitionLog:
             raise self._storage_error("read", error) from error
 
     def fetch(self, offset: int, max_records: int, now_ms: int) -> list[Block]:
-        """Return the records that a client may see at this time: as ``read``, without expired ones.
+        """Return the records that a client may see at this time: like ``read``, but without expired records.
 
-        If the last ones are expired, a control record takes their place (``expiry``).
+        Expired records at the end are replaced by a control record (see ``expiry``).
         """
         blocks, ttl_ms = self.read(offset, max_records), self.config.record_ttl_ms
         return blocks if ttl_ms is None else expiry.without_expired(blocks, ttl_ms, now_ms)
@@ -225,13 +225,13 @@ class PartitionLog:
     def fetch_encoded(
         self, offset: int, max_bytes: int, now_ms: int, isolation_level: int, *, is_first: bool
     ) -> EncodedRun:
-        """Return the batches that a client may see at this time; with READ_COMMITTED only stable ones.
+        """Return the batches that a client may see at this time; with ``READ_COMMITTED``, only stable ones.
 
-        With ``is_first`` the first batch is returned even if it is too large.
+        With ``is_first``, the first batch is returned even if it is too large.
 
         Raises:
             OffsetOutOfRangeError: the offset is below the start or above the end.
-            BrokerError: the storage failed, or its bytes are damaged.
+            BrokerError: the storage failed, or the stored bytes are damaged.
         """
         self.check_sound()
         self._check_offset(offset)
@@ -246,11 +246,11 @@ class PartitionLog:
         return self._named(offset, lambda: read(offset, max_bytes, upto, is_first=is_first))
 
     def offset_for(self, timestamp_ms: int, isolation_level: int = READ_UNCOMMITTED) -> tuple[int, int]:
-        """Return (timestamp, offset) of the first record at or after a time; (-1, -1) if there is none.
+        """Return (timestamp, offset) of the first record at or after a timestamp; (-1, -1) if there is none.
 
-        -2 = the start, -1 = the end, -3 = the first record with the highest timestamp (KIP-734), -4 =
-        the local start (KIP-405), which is the start here; -5 = the end of tiered records,
-        of which there are none (KIP-1005; ``ListOffsets`` in Kafka's protocol guide).
+        Special timestamps (``ListOffsets`` in Kafka's protocol guide): -2 is the start of the log, -1 the end,
+        -3 the first record with the highest timestamp (KIP-734), -4 the local start (KIP-405), which is the
+        start here, and -5 the end of tiered records, of which there are none (KIP-1005).
         """
         if timestamp_ms == LATEST_TIERED_TIMESTAMP:
             return -1, -1
@@ -272,7 +272,7 @@ class PartitionLog:
         return (-1, -1) if found is None else (found[1], found[0])
 
     def delete_records(self, offset: int) -> int:
-        """Raise the start to ``offset`` (-1 = the end) and return the new start.
+        """Raise the start offset to ``offset`` (-1 = the end) and return the new start offset.
 
         Raises:
             OffsetOutOfRangeError: the offset is above the end.
@@ -295,7 +295,7 @@ class PartitionLog:
         )
 
     def _check_batch(self, block: EncodedBlock) -> None:
-        """Check an encoded batch: records that cannot be read would stop every reader of the partition."""
+        """Validate an encoded batch, because an unreadable record would stop every reader of the partition."""
         config = self.config
         if block.header.size > config.max_message_bytes:
             raise RecordTooLargeError(
@@ -338,7 +338,7 @@ class PartitionLog:
         if headers is not None and self.config.record_ttl_ms is not None:
             expiry.check_ttl(block, self.partition)
         limit = self.config.max_message_bytes
-        # An upper bound first: usually two passes at C speed settle it.
+        # Check an upper bound first: usually two passes at C speed are enough.
         if headers is None and _longest(keys) + _longest(values) + _FRAME_BYTES <= limit:
             return
         for index, (key, value) in enumerate(zip(keys, values, strict=True)):
@@ -353,10 +353,10 @@ class PartitionLog:
     # --- retention and compaction -----------------------------------------------------------
 
     def apply_retention(self, now_ms: int) -> int:
-        """Drop the oldest extents beyond ``retention.ms`` and ``retention.bytes``; return the number of records.
+        """Drop the oldest extents beyond ``retention.ms`` and ``retention.bytes``; return the dropped record count.
 
-        As in Kafka an extent expires when its latest record is too old, so an old
-        record after a newer one stays; records without a timestamp never expire.
+        As in Kafka, an extent expires when its latest record is too old, so an old
+        record after a newer one is kept.  Records without a timestamp never expire.
         """
         config, start = self.config, self.start_offset
         self._producers.expire(now_ms - _PRODUCER_EXPIRATION_MS)
@@ -380,7 +380,7 @@ class PartitionLog:
         return self.start_offset - start
 
     def _drop_expired(self, ttl_ms: int, now_ms: int) -> None:
-        """Raise the start to the first record that is not expired."""
+        """Raise the start offset to the first record that has not expired."""
         for block in _blocks_between(self.storage, self.start_offset, self.high_watermark):
             kept = expiry.live(block, ttl_ms, now_ms)
             if kept is not None:
@@ -389,10 +389,10 @@ class PartitionLog:
             self.storage.truncate_before(block.offsets[-1] + 1)
 
     def seal(self, now_ms: int) -> None:
-        """Seal the active segment of a compacted topic once ``segment.ms`` has passed or it is large.
+        """Seal the active segment of a compacted topic once ``segment.ms`` has passed or the segment is large.
 
-        An append starts a segment by the records' timestamps, as in Kafka.  Here the broker's time counts, from when it
-        first sees the segment, so that a log without further appends is compacted too.
+        As in Kafka, appends start a new segment based on record timestamps.  This method uses the broker time since the
+        segment was first seen, so that a log without further appends is compacted too.
         """
         storage = self.storage
         if not self.config.is_compacted or not isinstance(storage, SealableStorage):
@@ -405,12 +405,12 @@ class PartitionLog:
     def compact(self, now_ms: int) -> bool:
         """Keep the latest record per key if ``cleanup.policy`` and ``min.cleanable.dirty.ratio`` require it.
 
-        Returns whether a pass was made.  Storages that cannot be compacted are skipped.
+        Returns whether a pass was run.  Storages that cannot be compacted are skipped.
         """
         return whole(self.compaction(now_ms))
 
     def compaction(self, now_ms: int) -> Steps[bool]:
-        """Compact in steps, as ``compact``; the log may be read and written between steps."""
+        """Compact like ``compact``, but in steps; the log may be read and written between steps."""
         storage = self.storage
         if not self.config.is_compacted or not isinstance(storage, CompactableStorage):
             return False
@@ -461,9 +461,9 @@ def _longest(column: Sequence[bytes | None]) -> int:
 
 
 def _blocks_between(storage: LogStorage, offset: int, upto: int) -> Iterator[Block]:
-    """Yield the records from ``offset`` up to ``upto``."""
+    """Yield the blocks with records from ``offset`` up to ``upto``."""
     while offset < upto:
-        # The start may have been raised between two steps.
+        # The start offset may have been raised between two steps.
         offset = max(offset, storage.start_offset)
         blocks = storage.read(offset, _COMPACTION_READ_RECORDS)
         if not blocks:

@@ -1,7 +1,7 @@
-"""Retention and compaction of all logs of a broker, in small steps.
+"""Retention and compaction of all logs in a broker, in small steps.
 
-A pass over a large log takes seconds, and all clients wait for the broker's lock: so a pass consists of steps of some
-thousand records, with pauses for requests.  Under ``service``, above the logs.
+A pass over a large log takes seconds, during which all clients would wait for the broker lock.  A pass is therefore
+split into steps of a few thousand records, with pauses for requests.  Used by ``service``.
 """
 
 import logging
@@ -17,7 +17,7 @@ from streams.core.errors import BrokerError
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Between two steps of a pass, in milliseconds: about as long as one takes.
+#: Pause between two steps of a pass, in milliseconds: about the duration of a step.
 PAUSE_MS: Final = 5
 
 
@@ -29,7 +29,7 @@ class Maintenance:
     _pass: Iterator[None] | None = field(default=None, init=False)
 
     def step(self, now_ms: int) -> bool:
-        """Run the next step of the pass, or start a pass; return whether it is finished."""
+        """Start a pass or run its next step; return whether the pass is finished."""
         if self._pass is None:
             self._pass = self._steps(now_ms)
         for _ in self._pass:
@@ -38,13 +38,13 @@ class Maintenance:
         return True
 
     def run(self, now_ms: int) -> None:
-        """Run a whole pass; one in progress is abandoned."""
+        """Run a whole pass; a pass in progress is abandoned."""
         self.stop()
         for _ in self._steps(now_ms):
             pass
 
     def stop(self) -> None:
-        """Abandon the pass; finished steps stay."""
+        """Abandon the current pass; the results of finished steps are kept."""
         self._pass = None
 
     def _steps(self, now_ms: int) -> Iterator[None]:
@@ -66,5 +66,5 @@ class Maintenance:
                 _LOGGER.error("maintenance of %s failed and will be tried again: %s", log.partition, error)
 
     def _has(self, log: PartitionLog) -> bool:
-        """Whether a log still exists: its topic may have been deleted meanwhile."""
+        """Whether a log still exists; its topic may have been deleted meanwhile."""
         return self.topics.logs.get(log.partition) is log

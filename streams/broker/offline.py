@@ -1,7 +1,7 @@
-"""Reading the data directory of an embedded broker without changing anything in it.
+"""Read-only access to the data directory of an embedded broker.
 
-Opening a broker recovers from a crash, ends transactions and applies retention: all that is
-done to a copy of one partition at a time.  Used for archives.
+Opening a broker recovers from a crash, ends transactions and applies retention.  Here, all of this
+happens to a copy of one partition at a time.  Used for archives.
 """
 
 import fcntl
@@ -37,10 +37,10 @@ class OfflineTopics:
     _document: dict[str, Any] = field(repr=False)
 
     def partition_count(self, topic: str) -> int:
-        """Return the number of partitions of a topic.
+        """Return the partition count of a topic.
 
         Raises:
-            UnknownTopicError: there is no such topic.
+            UnknownTopicError: the topic does not exist.
         """
         entry = self._document["topics"].get(topic)
         if entry is None:
@@ -49,7 +49,7 @@ class OfflineTopics:
         return int(entry["partitions"])
 
     def folders(self) -> Iterator[Path]:
-        """Yield the folders of all partitions that are kept in files."""
+        """Yield the folders of all partitions that are stored in files."""
         for topic, entry in self._document["topics"].items():
             for number in range(int(entry["partitions"]) if entry["storage"] == "file" else 0):
                 yield self.data_dir / LOGS_FOLDER / str(TopicPartition(topic, number))
@@ -58,13 +58,13 @@ class OfflineTopics:
     def opened(
         self, partition: TopicPartition, scratch: Path, offset: int = 0, clock: Clock | None = None
     ) -> Iterator[EmbeddedBroker]:
-        """Open a broker on a copy of one partition, made below ``scratch`` and removed afterwards.
+        """Open a broker on a temporary copy of one partition below ``scratch``.
 
-        It has the records from ``offset`` on, and may have earlier ones.  The topic's other partitions are
-        empty.  An unfinished transaction stays open in it.
+        The copy has the records from ``offset`` on, and possibly earlier ones.  The other partitions of the topic
+        are empty.  An unfinished transaction stays open.
 
         Raises:
-            DamagedLogError: the partition's records are damaged or missing.
+            DamagedLogError: records of the partition are damaged or missing.
             ConfigError: the topic has a user-defined storage or serialization.
         """
         entry = self._document["topics"][partition.topic]
@@ -92,7 +92,7 @@ def _begin_at_first_segment(folder: Path) -> None:
 
 
 def _below(offset: int, folder: str, names: list[str]) -> list[str]:
-    """Return the segment files that end before an offset, by the base offsets in their names."""
+    """Return the segment files that end before an offset, according to the base offsets in their names."""
     segments = sorted(name for name in names if name.endswith(".log"))
     return [name for name, after in pairwise(segments) if int(Path(after).stem) <= offset]
 
@@ -102,8 +102,8 @@ def offline_topics(data_dir: Path) -> Iterator[OfflineTopics]:
     """Lock a data directory and read its topics.
 
     Raises:
-        ConfigError: it is not a broker's data directory.
-        StateLockedError: a broker uses it.
+        ConfigError: the directory is not the data directory of a broker.
+        StateLockedError: a broker uses the directory.
     """
     lock, topics = data_dir / LOCK_FILE, data_dir / TOPICS_FILE
     if not lock.exists() or not topics.exists():

@@ -1,7 +1,8 @@
-"""Handlers for operators' tools: log directories, reassignments, transactions, ACLs.
+"""Handlers for operations requests: log directories, reassignments, transactions and ACLs.
 
-Features that this broker lacks (replicas, access control, quotas) get the responses of a Kafka cluster without them, so
-that tools report it.  Each takes the broker, the request and the monotonic time in milliseconds.  Under ``service``.
+Requests for features that this broker lacks (replicas, access control, quotas) get the responses of a Kafka cluster
+without these features, so that tools report their absence.  Each handler receives the broker, the request and the
+monotonic time in milliseconds.  Used by ``service``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,7 +48,7 @@ from streams.protocol.operations_messages import (
     WrittenMarker,
 )
 
-#: The name of the log directory of a broker in memory.
+#: The log directory name that an in-memory broker reports.
 _IN_MEMORY: Final = "memory"
 #: The epoch of the only coordinator.
 _COORDINATOR_EPOCH: Final = 0
@@ -59,7 +60,7 @@ _STATES: Final = frozenset(state.value for state in TransactionState)
 
 
 def _describe_log_dirs(machine: BrokerParts, request: DescribeLogDirs, now_ms: int) -> DescribeLogDirsResponse:
-    """Return the size of partitions; in memory that of keys, values and headers."""
+    """Return partition sizes; for an in-memory partition, the size of its keys, values and headers."""
     logs = machine.topics.logs
     asked: Iterable[TopicPartition] = logs if request.partitions is None else request.partitions
     sizes = {

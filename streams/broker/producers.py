@@ -1,7 +1,7 @@
-"""The producer state of a log: sequences, epochs, open and aborted transactions (KIP-98).
+"""The producer state of a log: sequence numbers, epochs, and open and aborted transactions (KIP-98).
 
-Each log has one ledger, updated with every appended block and rebuilt from the
-log when it is opened.  Pure: time is an argument.
+Each log has one ledger, which is updated with every appended block and rebuilt from the records
+when the log is opened.  The current time is an argument.
 """
 
 from collections import deque
@@ -15,13 +15,13 @@ from streams.core.errors import BrokerError
 from streams.core.records import Block, ProducerStamp, TopicPartition
 from streams.protocol.messages import AbortedTransaction, ErrorCode
 
-#: Latest batches of a producer kept to detect duplicates: the maximum number in flight.
+#: Number of recent batches per producer that are kept to detect duplicates: the maximum number in flight.
 _REMEMBERED = 5
 _SEQUENCE_MASK = 0x7FFFFFFF
 
 
 class _Appended(NamedTuple):
-    """Consecutive records of one producer: their sequences and the offset of the first."""
+    """Consecutive records from one producer: their sequence numbers and the offset of the first record."""
 
     first: int
     length: int
@@ -41,7 +41,7 @@ class _Producer:
 
 
 class _Aborted(NamedTuple):
-    """An aborted transaction in this log: its first record and its marker."""
+    """An aborted transaction in this log: the offsets of its first record and of its marker."""
 
     producer_id: int
     first_offset: int
@@ -49,7 +49,7 @@ class _Aborted(NamedTuple):
 
 
 class ActiveProducer(NamedTuple):
-    """A known idempotent producer of a log; ``open_offset`` is the start of its open transaction, -1 without one."""
+    """A known idempotent producer; ``open_offset`` is the start of its open transaction, or -1 if there is none."""
 
     producer_id: int
     epoch: int
@@ -64,7 +64,7 @@ class ProducerLedger:
 
     partition: TopicPartition
     _producers: dict[int, _Producer] = field(factory=dict)
-    #: First offset of each producer's open transaction, the oldest first.
+    #: First offset of each producer's open transaction, oldest first.
     _open: dict[int, int] = field(factory=dict)
     #: Aborted transactions, by the offsets of their markers.
     _aborted: list[_Aborted] = field(factory=list)
@@ -72,10 +72,10 @@ class ProducerLedger:
     # --- appending ------------------------------------------------------------------------
 
     def repeated(self, block: Block) -> int | None:
-        """Check a block before its append; return its offset if it is a duplicate.
+        """Check a block before it is appended; return the offset of the original if the block is a duplicate.
 
         Raises:
-            BrokerError: its producer was fenced (``INVALID_PRODUCER_EPOCH``), or earlier records
+            BrokerError: the producer was fenced (``INVALID_PRODUCER_EPOCH``), or earlier records
                 are missing (``OUT_OF_ORDER_SEQUENCE_NUMBER``).
         """
         stamp = block.producer
@@ -118,7 +118,7 @@ class ProducerLedger:
                 and (last.first + last.length) & _SEQUENCE_MASK == stamp.sequence
                 and (last.offset + last.length == base_offset)
             ):
-                # Adjacent in the log: treat them as one batch.
+                # The records are adjacent in the log: treat them as one batch.
                 known.recent[-1] = _Appended(last.first, last.length + length, last.offset)
             else:
                 known.recent.append(_Appended(stamp.sequence, length, base_offset))
@@ -126,11 +126,11 @@ class ProducerLedger:
             self._open.setdefault(stamp.producer_id, base_offset)
 
     def fence(self, producer_id: int, epoch: int, now_ms: int) -> None:
-        """Refuse a producer's earlier epochs from now on."""
+        """Reject earlier epochs of a producer from now on."""
         self._producer(ProducerStamp(producer_id, epoch), now_ms)
 
     def epoch_of(self, producer_id: int) -> int:
-        """Return the latest epoch of a producer, -1 if it is not known."""
+        """Return the latest epoch of a producer, or -1 if the producer is unknown."""
         known = self._producers.get(producer_id)
         return -1 if known is None else known.epoch
 
@@ -150,15 +150,15 @@ class ProducerLedger:
     # --- transactions ---------------------------------------------------------------------
 
     def last_stable_offset(self, end: int) -> int:
-        """Return the first offset of the oldest open transaction, ``end`` without one."""
+        """Return the first offset of the oldest open transaction, or ``end`` if none is open."""
         return next(iter(self._open.values()), end)
 
     def is_open(self, producer_id: int) -> bool:
-        """Whether a producer has a transaction open here."""
+        """Whether a producer has an open transaction in this log."""
         return producer_id in self._open
 
     def aborted_between(self, start: int, end: int) -> Sequence[AbortedTransaction]:
-        """Return the aborted transactions that have records from ``start`` up to ``end``, by first offset."""
+        """Return the aborted transactions that have records from ``start`` up to ``end``, ordered by first offset."""
         if not self._aborted:
             return ()
         found = [item for item in self._aborted if item.marker_offset >= start and item.first_offset < end]
@@ -181,12 +181,12 @@ class ProducerLedger:
     # --- upkeep ---------------------------------------------------------------------------
 
     def truncated(self, start: int) -> None:
-        """Drop aborted transactions before the log's start."""
+        """Drop aborted transactions before the start of the log."""
         if self._aborted and self._aborted[0].marker_offset < start:
             self._aborted = [item for item in self._aborted if item.marker_offset >= start]
 
     def expire(self, idle_since_ms: int) -> None:
-        """Drop producers that have not written since a time."""
+        """Drop producers that have not written since the given time."""
         idle = [
             producer_id
             for producer_id, known in self._producers.items()

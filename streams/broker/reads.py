@@ -1,6 +1,6 @@
-"""Reads for clients: records as blocks or as stored bytes, and offsets by time.
+"""Client reads: records as blocks or as stored bytes, and offsets by timestamp.
 
-Between ``service``, which holds waiting fetches, and the logs.  Pure: time is an argument.
+Sits between ``service``, which holds waiting fetches, and the logs.  The current time is an argument.
 """
 
 import logging
@@ -23,14 +23,14 @@ from streams.protocol.messages import (
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Epoch of the only leader.
+#: The leader epoch, which never changes.
 LEADER_EPOCH = 0
 
 
 def fetched(logs: Mapping[TopicPartition, PartitionLog], request: Fetch, now_ms: int) -> tuple[FetchResponse, bool]:
     """Return the available records, and whether to respond immediately.
 
-    Partitions without new records are absent, except from responses as bytes.
+    Partitions without new records are left out, unless the response is requested as bytes.
     """
     as_bytes, isolation_level = request.as_bytes, request.isolation_level
     is_committed_only = isolation_level == READ_COMMITTED
@@ -80,7 +80,7 @@ def fetched(logs: Mapping[TopicPartition, PartitionLog], request: Fetch, now_ms:
 def listed_offsets(
     log_of: Callable[[TopicPartition], PartitionLog], request: ListOffsets
 ) -> Mapping[TopicPartition, ListedOffset]:
-    """Return the first offsets at or after times; ``log_of`` raises ``BrokerError`` for unknown or damaged logs."""
+    """Return the first offset at or after each timestamp; ``log_of`` raises ``BrokerError`` for an unusable log."""
     results: dict[TopicPartition, ListedOffset] = {}
     for partition, timestamp_ms in request.timestamps.items():
         try:

@@ -1,8 +1,9 @@
-"""Recovery of a log on open: a partly written tail is cut off, all other damage is an error.
+"""Log recovery on open: a partially written tail is cut off, and all other damage is an error.
 
-A tail may be cut if no offset below the recovery point is missing (written when the log was
-closed or forced to disk) and no whole batch follows: it was never acknowledged as durable.  Cut bytes are
-kept in the folder.  Other damage raises ``DamagedLogError`` and changes nothing; see ``repair``.  Under ``file``.
+The recovery point is stored when a log is closed or synced to disk.  A tail may be cut off if no offset below the
+recovery point is missing and no whole batch follows, because the tail was never acknowledged as durable.  The cut
+bytes are kept in the folder.  Other damage raises ``DamagedLogError`` and changes nothing; see ``repair``.  Used by
+``file``.
 """
 
 import logging
@@ -25,17 +26,17 @@ from streams.protocol.batch import BatchHeader, CorruptBatchError
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Checkpoint files of the start offset and of the recovery point.
+#: Checkpoint files for the start offset and the recovery point.
 START_FILE: Final = "log-start-offset"
 RECOVERY_FILE: Final = "recovery-point"
 
 _SEGMENT_NAME: Final = re.compile(r"\d{20}\.log", re.ASCII)
-# The recognizable start of a batch: an offset below 2^48, a length, and version 2.
+# How the start of a batch is recognized: an offset below 2^48, a length, and version 2.
 _LIKE_A_BATCH: Final = re.compile(rb"(?=\0\0.{6}[\0-\x7f].{7}\x02)", re.DOTALL)
 
 
 class Recovered(NamedTuple):
-    """The segments of a log, at least one, with its start and end offsets."""
+    """The segments of a log (at least one), with the start and end offsets of the log."""
 
     segments: list[Segment]
     start_offset: int
@@ -43,7 +44,7 @@ class Recovered(NamedTuple):
 
 
 def damaged(folder: Path, reason: str, path: Path, *, position: int = -1, offset: int = -1) -> DamagedLogError:
-    """Return the error for a damaged partition folder, or a file in it."""
+    """Return the error for a damaged partition folder or a damaged file in it."""
     place = f"{path}, byte {position}" if position >= 0 else f"{path}"
     at = f" at offset {offset}" if offset >= 0 else ""
     return DamagedLogError(
@@ -57,7 +58,7 @@ def damaged(folder: Path, reason: str, path: Path, *, position: int = -1, offset
 
 
 def segment_paths(directory: Path) -> list[Path]:
-    """Return the segment files of a log by offset; other files are ignored, with a warning."""
+    """Return the segment files of a log by offset; other files are ignored with a warning."""
     paths = []
     for path in sorted(directory.glob("*.log")):
         if _SEGMENT_NAME.fullmatch(path.name):
@@ -68,7 +69,7 @@ def segment_paths(directory: Path) -> list[Path]:
 
 
 def noted_offset(path: Path) -> int:
-    """Return the offset in a checkpoint file of a log, 0 without a file.
+    """Return the offset in a checkpoint file of a log, or 0 if the file does not exist.
 
     Raises:
         DamagedLogError: the file is invalid.
@@ -83,7 +84,7 @@ def noted_offset(path: Path) -> int:
 
 
 def find_batch(data: bytes | mmap.mmap, position: int, lowest: int = 0) -> tuple[int, BatchHeader] | None:
-    """Return position and header of the first whole batch from a position on, with offsets from ``lowest`` on."""
+    """Return the position and header of the first whole batch from a position on, at offset ``lowest`` or later."""
     for match in _LIKE_A_BATCH.finditer(data, position):
         header = whole_batch(data, match.start())
         if header is not None and header.base_offset >= lowest:
@@ -143,7 +144,7 @@ class _Recovery:
         if bases[0] > self.start_offset:
             missing = f"the log begins at offset {self.start_offset}, its first segment at {bases[0]}"
             raise damaged(directory, missing, paths[0], offset=self.start_offset)
-        # Left by a killed process during a deletion.
+        # Left behind by a process that was killed during a deletion.
         gone = max((index for index, base in enumerate(bases) if base <= self.start_offset), default=0)
         for path in paths[:gone]:
             path.unlink()
@@ -180,7 +181,7 @@ class _Recovery:
                 self.files.drop(path)
 
     def _is_torn(self, damage: Damage, later: Sequence[Path]) -> bool:
-        """Whether the damage is a torn write at the end, above the recovery point."""
+        """Whether the damage is a torn write at the end of the log, above the recovery point."""
         if damage.offset < self.recovery_point:
             return False
         return not any(
@@ -206,7 +207,7 @@ class _Recovery:
         os.ftruncate(self.files.get(damage.path), damage.position)
 
     def _drop_tail(self, paths: Sequence[Path]) -> None:
-        """Set aside files after a torn end; they contain no batch."""
+        """Set aside the files after a torn end; these files contain no batch."""
         for path in paths:
             self.files.drop(path)
             if path.stat().st_size:
@@ -215,7 +216,7 @@ class _Recovery:
                 path.unlink()
 
     def _without_leftovers(self, segment: Segment, paths: list[Path]) -> list[Path]:
-        """Delete files whose records an interrupted compaction had already written into this one."""
+        """Delete files whose records an interrupted compaction had already written to an earlier file."""
         while paths and int(paths[0].stem) < segment.next_offset:
             leftover, damage = Segment.open(paths[0], self.files)
             self.files.drop(leftover.path)
@@ -232,9 +233,9 @@ class _Recovery:
 
 
 def recovered(directory: Path, files: OpenFiles, *, is_known: bool) -> Recovered | None:
-    """Open and recover the segments of a log; None for a folder without a log.
+    """Open and recover the segments of a log; return None if the folder has no log.
 
-    ``is_known``: the partition existed before.
+    ``is_known`` means that the partition existed before.
 
     Raises:
         DamagedLogError: records of the log are damaged or missing.

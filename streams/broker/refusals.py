@@ -1,4 +1,4 @@
-"""Error responses to requests whose log cannot be written, and Kafka's error code of an exception."""
+"""Error responses to requests whose log cannot be written, and Kafka error codes for exceptions."""
 
 from typing import TypeAlias
 
@@ -44,7 +44,7 @@ ErrorText: TypeAlias = tuple[ErrorCode, str]
 
 
 def error_of(error: Exception) -> ErrorText:
-    """Return Kafka's error code and the message of an exception."""
+    """Return the Kafka error code and the message for an exception."""
     if isinstance(error, BrokerError):
         known = error.code in ErrorCode._value2member_map_
         return ErrorCode(error.code) if known else ErrorCode.UNKNOWN_SERVER_ERROR, str(error)

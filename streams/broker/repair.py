@@ -1,7 +1,7 @@
-"""Repair of damaged logs: damaged batches are removed, all readable ones stay.
+"""Repair of damaged logs: damaged batches are removed, and all readable batches are kept.
 
-Offsets never change: lost records are replaced by a gap that readers skip, also at the end, so that no
-offset is assigned twice.  The original of a rewritten file is kept as ``.damaged``.  Above ``recovery``.
+Offsets never change: lost records are replaced by a gap that readers skip, even at the end of the log, so that
+no offset is assigned twice.  The original of a rewritten file is kept as ``.damaged``.  Uses ``recovery``.
 """
 
 import mmap
@@ -36,7 +36,7 @@ _LAST: Final = 1 << 62
 
 @frozen
 class UnreadableSpan:
-    """An unreadable part of a file: its bytes, and the offsets from ``offset`` up to ``next_offset``."""
+    """An unreadable part of a file: its byte range, and the lost offsets from ``offset`` up to ``next_offset``."""
 
     partition: str
     path: Path
@@ -47,7 +47,7 @@ class UnreadableSpan:
 
     @property
     def records(self) -> int:
-        """Number of lost offsets; in a compacted log fewer records are lost."""
+        """The number of lost offsets; in a compacted log, fewer records are lost."""
         return self.next_offset - self.offset
 
     def __str__(self) -> str:
@@ -59,13 +59,13 @@ class UnreadableSpan:
 
 @define
 class _Repair:
-    """The repair of one log; ``parts`` are the new contents of each file: byte ranges, or gaps by offsets."""
+    """The repair of one log."""
 
     directory: Path
     losses: list[UnreadableSpan] = field(factory=list, init=False)
     start_offset: int = field(default=0, init=False)
     recovery_point: int = field(default=0, init=False)
-    #: New contents of the files that change.
+    #: The new content of each changed file: byte ranges of the old file, and gaps as offset ranges.
     contents: dict[Path, list[tuple[str, int, int]]] = field(factory=dict, init=False)
     bad_notes: list[Path] = field(factory=list, init=False)
 
@@ -76,7 +76,7 @@ class _Repair:
         self.recovery_point = self._noted(RECOVERY_FILE, 0)
         begin = self.start_offset
         if paths and first <= begin:
-            # Files wholly below the start are about to be deleted.
+            # Files that are wholly below the start offset are about to be deleted.
             paths = [path for path, end in zip(paths, [*map(_base, paths[1:]), _LAST], strict=True) if end > begin]
             begin = _base(paths[0])
         else:
@@ -90,7 +90,7 @@ class _Repair:
             begin = max(begin, self._survey(path, following))
 
     def _survey(self, path: Path, following: int | None) -> int:
-        """Scan one file; return the offset after it."""
+        """Scan one file, and return the offset after its last record."""
         length = path.stat().st_size
         expected, position = _base(path), 0
         parts: list[tuple[str, int, int]] = []
@@ -176,12 +176,12 @@ def _write(parts: list[tuple[str, int, int]], path: Path, write: Callable[[bytes
 
 
 def _batches(data: bytes | mmap.mmap, expected: int, end: int) -> Iterator[tuple[int, BatchHeader, int]]:
-    """Yield position, header and correct offset of the whole batches; ``end`` is the known end offset."""
+    """Yield the position, header and correct offset of each whole batch; ``end`` is the known end offset."""
     position = 0
     while position < len(data):
         header = whole_batch(data, position)
         if header is not None and header.base_offset != expected:
-            # Offsets are not in the checksum: a damaged one shows in the next batch.
+            # The checksum does not cover offsets: a damaged offset is detected at the next batch.
             true_next = expected + header.next_offset - header.base_offset
             after = whole_batch(data, position + header.size)
             if after is None or after.base_offset != true_next:
@@ -199,14 +199,14 @@ def _batches(data: bytes | mmap.mmap, expected: int, end: int) -> Iterator[tuple
 
 
 def _resumed(data: bytes | mmap.mmap, start: int, expected: int, end: int) -> tuple[int, BatchHeader] | None:
-    """Return position and header of the next batch whose offset can be trusted."""
+    """Return the position and header of the next batch whose offset can be trusted."""
     position = start
     while (found := find_batch(data, position, expected)) is not None:
         at, header = found
         after = whole_batch(data, at + header.size)
         if after is not None and after.base_offset == header.next_offset:
             return found
-        # The last batch: lost records before it would have left bytes.
+        # This is the last batch: lost records before it would have left bytes.
         is_near = header.base_offset - expected <= at - start
         if at + header.size == len(data) and (is_near or header.next_offset == end):
             return found
@@ -215,13 +215,13 @@ def _resumed(data: bytes | mmap.mmap, start: int, expected: int, end: int) -> tu
 
 
 def repair(directory: Path, *, is_trial: bool) -> list[UnreadableSpan]:
-    """Rewrite the damaged files of a log without the damaged batches; return the lost parts.
+    """Rewrite the damaged files of a log without the damaged batches, and return the lost parts.
 
-    ``is_trial``: only return what would be lost.
+    With ``is_trial``, only return what would be lost.
 
     Raises:
         DamagedLogError: the rewritten log cannot be read.
-        OSError: for example the disk is full; the current file is unchanged.
+        OSError: a file could not be written, for example because the disk is full; the current file is unchanged.
     """
     if _can_open(directory):
         return []
@@ -238,14 +238,14 @@ def repair(directory: Path, *, is_trial: bool) -> list[UnreadableSpan]:
 
 
 def repair_data(data_dir: Path, *, is_trial: bool) -> Iterator[UnreadableSpan]:
-    """Repair every damaged log of a data directory that is not in use; yield the lost parts.
+    """Repair every damaged log in a data directory that is not in use, and yield the lost parts.
 
-    ``is_trial``: only yield what would be lost.
+    With ``is_trial``, only yield what would be lost.
 
     Raises:
-        ConfigError: it is not a broker's data directory, or its topics file cannot be read.
-        StateLockedError: a broker uses it.
-        OSError, DamagedLogError: as ``repair``.
+        ConfigError: the directory is not the data directory of a broker, or its topics file cannot be read.
+        StateLockedError: a broker uses the directory.
+        OSError, DamagedLogError: see ``repair``.
     """
     with offline_topics(data_dir) as topics:
         for folder in topics.folders():

@@ -1,7 +1,7 @@
 """One segment file of a log: consecutive record batches, with a sparse index.
 
 The file holds only batches in Kafka's format; the sparse index of offsets and
-timestamps is kept in memory and rebuilt on open.  Under ``file``.
+timestamps is kept in memory and rebuilt on open.  Used by ``file``.
 """
 
 import os
@@ -21,17 +21,17 @@ from streams.protocol import batch
 from streams.protocol.batch import BatchHeader, CorruptBatchError, IncompleteBatchError
 from streams.protocol.markers import is_commit_marker
 
-#: Bytes between two index entries.
+#: Number of bytes between two index entries.
 INDEX_INTERVAL = 16_384
-#: Bytes per read.
+#: Number of bytes per read.
 WINDOW = 1 << 20
-# Base offset, length and last offset delta of a batch: enough to step to the next one.
+# Base offset, length and last offset delta of a batch: enough to find the next batch.
 _SPAN = Struct(">qi11xi")
 
 
 @frozen
 class Damage:
-    """Damaged bytes of a segment file from ``position`` to ``length``, instead of a batch with ``offset``."""
+    """Damaged bytes in a segment file, from ``position`` to ``length``, where a batch with ``offset`` is expected."""
 
     path: Path
     position: int
@@ -50,9 +50,9 @@ class Segment:
     size: int = field(default=0, init=False)
     next_offset: int = field(init=False)
     max_timestamp: int = field(default=NO_TIMESTAMP, init=False)
-    #: Maximum timestamp of the first batch, from which the segment's age is counted.
+    #: Maximum timestamp of the first batch, from which the age of the segment is counted.
     first_timestamp: int = field(default=NO_TIMESTAMP, init=False)
-    # The index: offset and position of a batch, and the maximum timestamp before it.
+    # The index: offset and position of a batch, and the maximum timestamp before that batch.
     _offsets: list[int] = field(factory=list, init=False)
     _positions: list[int] = field(factory=list, init=False)
     _times_before: list[int] = field(factory=list, init=False)
@@ -62,14 +62,14 @@ class Segment:
 
     @staticmethod
     def path_of(directory: Path, base_offset: int) -> Path:
-        """Return the path of a segment, with Kafka's file name."""
+        """Return the path of a segment file, named as in Kafka."""
         return directory / f"{base_offset:020d}.log"
 
     @classmethod
     def open(cls, path: Path, files: OpenFiles) -> tuple["Segment", "Damage | None"]:
-        """Scan a segment file; return its valid part, and the damage after it.
+        """Scan a segment file, and return its valid part and the damage after that part.
 
-        Offsets of batches are consecutive: compaction leaves no gap between them.
+        Batch offsets are consecutive: compaction leaves no gaps between batches.
         """
         segment = cls(path, int(path.stem), files)
         length = os.fstat(files.get(path)).st_size
@@ -103,7 +103,7 @@ class Segment:
             self.max_timestamp = header.max_timestamp
 
     def append(self, data: bytes, headers: Iterable[BatchHeader]) -> None:
-        """Append whole batches with these headers; after an error none of them is stored."""
+        """Append whole batches with their headers; after an error, none of the batches is stored."""
         descriptor = self.files.get(self.path)
         try:
             write_at(descriptor, data, self.size)
@@ -118,9 +118,9 @@ class Segment:
         self.files.sync(self.path)
 
     def blocks(self, offset: int = 0, end: int = -1) -> Iterator[Block]:
-        """Yield the batches from the one with ``offset`` on; gaps are skipped, except one that ends the log at ``end``.
+        """Yield batches from the one that contains ``offset``, without gap batches.
 
-        Readers need that one to reach the end.
+        A gap batch that ends the log at ``end`` is included, because readers need it to reach the end.
         """
         index = max(bisect_right(self._offsets, offset) - 1, 0)
         start = self._positions[index] if self._positions else 0
@@ -129,7 +129,7 @@ class Segment:
                 yield self._decoded(data, header)
 
     def read_encoded(self, offset: int, max_bytes: int, upto: int, *, is_first: bool) -> EncodedRun:
-        """Return the bytes of whole batches from the one with ``offset`` on; see ``EncodedStorage``."""
+        """Return the bytes of whole batches, from the one that contains ``offset``; see ``EncodedStorage``."""
         index = max(bisect_right(self._offsets, offset) - 1, 0)
         place = self._positions[index] if self._positions else 0
         window = self._bytes(place, min(INDEX_INTERVAL + max(0, min(max_bytes, WINDOW)), self.size - place))
@@ -162,14 +162,14 @@ class Segment:
         return EncodedRun([data], len(data), next_offset)
 
     def stamped(self) -> Iterator[Stamped]:
-        """Yield the stamps of producers; only markers are decoded."""
+        """Yield the producer stamps; only transaction markers are decoded."""
         for header, data in self._scan(0, self.size):
             if header.producer_id >= 0 and header.record_count:
                 is_commit = header.is_control and is_commit_marker(self._decoded(data, header))
                 yield Stamped(header.stamp, header.base_offset, header.last_offset_delta + 1, is_commit)
 
     def first_at(self, timestamp_ms: int, start_offset: int) -> tuple[int, int] | None:
-        """Return (offset, timestamp) of the first record at or after the time and the offset."""
+        """Return (offset, timestamp) of the first record at or after the given timestamp and offset."""
         if self.max_timestamp < timestamp_ms:
             return None
         index = max(bisect_left(self._times_before, timestamp_ms) - 1, 0)
@@ -194,7 +194,7 @@ class Segment:
             raise CorruptBatchError(f"log segment {self.path}: {error}") from error
 
     def _scan(self, position: int, end: int) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Yield (header, bytes) of each whole batch, with large reads."""
+        """Yield (header, bytes) of each whole batch; the file is read in large pieces."""
         window, base = b"", position
         while end - position >= batch.HEADER_SIZE:
             if position - base + batch.HEADER_SIZE > len(window):

@@ -1,9 +1,9 @@
-"""User-defined serialization of a log: a codec between blocks and stored bytes.
+"""User-defined log serialization: a codec between blocks and stored bytes.
 
-Wraps any storage.  Each appended block becomes one record of the inner storage, an envelope:
-its value is the block encoded by the codec, its key has the metadata that the log needs
-(offsets and producer).  So offsets, retention, compaction and restarts work with
-every codec.  Under ``log``, above a storage.
+Wraps any storage.  Each appended block becomes one record in the inner storage, called an envelope.
+The value of the envelope is the block encoded by the codec; the key has the metadata that the log
+needs (offsets and producer).  Offsets, retention, compaction and restarts therefore work with every
+codec.  Sits between ``log`` and a storage.
 """
 
 from bisect import bisect_left, bisect_right
@@ -20,39 +20,39 @@ from streams.protocol.batch import CorruptBatchError
 
 S = TypeVar("S", bound=LogStorage)
 
-# Envelopes per read: enough to save calls, few enough not to decode unneeded records.
+# Envelopes per read: enough to save calls, but few enough to avoid decoding unneeded records.
 _READ_ENVELOPES: Final = 32
 
-# Base offset, number of offsets, start of the log (marks only), producer id, epoch, sequence, flags.
+# Base offset, number of offsets, start of the log (marks only), producer ID, epoch, sequence, flags.
 _HEADER: Final = Struct(">qqqqhib")
 _HAS_PRODUCER, _IS_TRANSACTIONAL, _IS_CONTROL, _IS_MARK = 1, 2, 4, 8
 
 
 class Serialization(Protocol):
-    """A user-defined codec: ``decode`` returns the keys, values, timestamps and headers that ``encode`` got.
+    """A user-defined codec: ``decode`` returns the keys, values, timestamps and headers that were passed to ``encode``.
 
-    The log stores offsets and producer.  Both may raise: the append is refused, the read
-    fails with an error that names the offset.
+    The log itself stores offsets and the producer.  If ``encode`` raises, the append is rejected; if ``decode``
+    raises, the read fails with an error that names the offset.
     """
 
     def encode(self, block: Block) -> bytes:
-        """Return the bytes to store for a block of at least one record."""
+        """Return the bytes to store for a block, which has at least one record."""
         ...
 
     def decode(self, data: bytes) -> Block:
-        """Return the records, the same number in the same order."""
+        """Return the same number of records in the same order."""
         ...
 
 
 @define(eq=False)
 class SerializedStorage(Generic[S]):
-    """Records of one partition, stored as the bytes of a codec."""
+    """The records of one partition, stored as bytes encoded by a codec."""
 
     inner: S
     serialization: Serialization
     start_offset: int = field(default=0, init=False)
     end_offset: int = field(default=0, init=False)
-    # First record offset of each envelope, and its offset in the inner storage.
+    # The first record offset of each envelope, and the envelope's offset in the inner storage.
     _bases: list[int] = field(factory=list, init=False)
     _numbers: list[int] = field(factory=list, init=False)
 
@@ -74,7 +74,7 @@ class SerializedStorage(Generic[S]):
         """Return records from ``offset`` on.
 
         Raises:
-            CorruptBatchError: the codec cannot decode the bytes, or returns another number of records.
+            CorruptBatchError: the codec cannot decode the bytes, or returns a wrong number of records.
         """
         position = max(offset, self.start_offset)
         result: list[Block] = []
@@ -90,12 +90,12 @@ class SerializedStorage(Generic[S]):
         return result
 
     def truncate_before(self, offset: int) -> None:
-        """Raise the start offset, and drop the envelopes wholly below it."""
+        """Raise the start offset, and drop the envelopes that are wholly below it."""
         if offset <= self.start_offset:
             return
         self.end_offset = max(offset, self.end_offset)
-        # The inner storage knows envelopes only: for a reopen, a mark stores the exact
-        # start, and the next offset when no envelope is left.
+        # The inner storage only knows envelopes, so a mark stores the exact start offset for a
+        # reopen, and the next offset if no envelope is left.
         mark = _HEADER.pack(self.end_offset, 0, offset, -1, -1, -1, _IS_MARK)
         number = self.inner.append(Block([mark], [None], [NO_TIMESTAMP]))
         self.start_offset = offset
@@ -104,7 +104,7 @@ class SerializedStorage(Generic[S]):
         del self._bases[:first], self._numbers[:first]
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return the first record at or after a time; an envelope has the maximum timestamp of its records."""
+        """Return the first record at or after a timestamp; an envelope has the maximum timestamp of its records."""
         found = self.inner.offset_for_timestamp(timestamp_ms)
         if found is None:
             return None
@@ -115,7 +115,7 @@ class SerializedStorage(Generic[S]):
         return None
 
     def extents(self) -> Sequence[LogExtent]:
-        """Return the inner storage's extents, with record offsets."""
+        """Return the extents of the inner storage, converted to record offsets."""
         result = []
         for extent in self.inner.extents():
             base, end = self._offset_at(extent.base_offset), self._offset_at(extent.end_offset)
@@ -154,13 +154,13 @@ class SerializedStorage(Generic[S]):
         return max(bisect_right(self._bases, offset) - 1, 0)
 
     def _offset_at(self, number: int) -> int:
-        """Return the first record offset at or after an envelope."""
+        """Return the first record offset of an envelope or of the next one."""
         index = bisect_left(self._numbers, number)
         return self._bases[index] if index < len(self._bases) else self.end_offset
 
     def _envelope(self, key: bytes, block: Block) -> Block:
         is_control = block.producer is not None and block.producer.is_control
-        # Transaction markers are the broker's own: the codec never sees them.
+        # Transaction markers belong to the broker: the codec never sees them.
         plain = Block(block.keys, block.values, block.timestamps, block.headers, range(len(block)))
         data = batch.encode(plain, 0) if is_control else self.serialization.encode(plain)
         return Block([key], [data], [max(block.timestamps)], compression=block.compression)
@@ -172,7 +172,7 @@ class SerializedStorage(Generic[S]):
                 return
             for block in blocks:
                 if block.producer is not None and block.producer.is_control:
-                    # In place of removed envelopes.
+                    # This record takes the place of removed envelopes.
                     number = block.offsets[-1] + 1
                     continue
                 for found, key, value, _, _ in block.rows():
@@ -215,15 +215,15 @@ class SerializedStorage(Generic[S]):
 
 @define(eq=False)
 class CompactableSerializedStorage(SerializedStorage[CompactableStorage]):
-    """Records stored as the bytes of a codec, in a storage that can be compacted."""
+    """Records stored as bytes encoded by a codec, in a storage that can be compacted."""
 
     @property
     def sealed_offset(self) -> int:
-        """Compaction may touch records below this offset."""
+        """The offset below which compaction may rewrite records."""
         return self._offset_at(self.inner.sealed_offset)
 
     def compact(self, upto: int, keep: Callable[[Block], Block | None]) -> int:
-        """Compact the envelopes wholly below ``upto``; changed ones are encoded again."""
+        """Compact the envelopes that are wholly below ``upto``; changed envelopes are encoded again."""
         count = 0
 
         def thinned(envelopes: Block) -> Block | None:
@@ -279,7 +279,7 @@ def _stacked(rows: Sequence[tuple[int, Block]], compression: str) -> Block:
 def serialized(
     inner: LogStorage, serialization: Serialization
 ) -> SerializedStorage[LogStorage] | SerializedStorage[CompactableStorage]:
-    """Wrap a storage so that it stores the bytes of a codec."""
+    """Wrap a storage so that it stores bytes encoded by a codec."""
     if isinstance(inner, CompactableStorage):
         return CompactableSerializedStorage(inner, serialization)
     return SerializedStorage(inner, serialization)

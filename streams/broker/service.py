@@ -1,11 +1,11 @@
-"""The broker as a state machine: requests and the time in, responses out, now or later.
+"""The broker as a state machine that turns requests and the current time into responses, now or later.
 
-``now_ms`` is monotonic, for the deadlines of sessions, transactions and fetches.  Timestamps, retention and times to
-live use the wall clock, which may be set: ``wall_ms``.
+``now_ms`` is the monotonic time, for session, transaction and fetch deadlines.  Timestamps, retention and times to
+live use the wall clock (``wall_ms``), which may be changed.
 
-Knows no connection, thread or socket: the same object serves clients in process, over TCP and in
-simulation, driven by calls of ``handle`` and ``tick`` (one at a time).  It
-holds topics and logs, long-polling fetches, and wires the group coordinator to its log.
+The broker knows no connections, threads or sockets: the same object serves clients in this process, over TCP and in
+simulations, driven by ``handle`` and ``tick`` (one call at a time).  It holds topics, logs and long-polling fetches,
+and connects the group coordinator to its log.
 """
 
 import logging
@@ -82,7 +82,7 @@ _LOAD_RECORDS = 50_000
 
 @frozen(eq=False)
 class _GroupToken:
-    """A request with its callback, which the coordinator returns with the response."""
+    """A request with its response callback; the coordinator passes the token back with the response."""
 
     request: GroupRequest | TxnOffsetCommit
     answer: Answer
@@ -90,7 +90,7 @@ class _GroupToken:
 
 @define(eq=False)
 class Broker:
-    """A broker: topics, logs, waiting fetches and groups."""
+    """A broker with its topics, logs, waiting fetches and groups."""
 
     topics: Topics
     coordinator: Coordinator
@@ -135,22 +135,22 @@ class Broker:
         return self.catalogue.is_ending
 
     def begin_to_end(self) -> None:
-        """Make bulk requests stop early, because the broker is closing.  From any thread."""
+        """Make bulk requests stop early because the broker is closing; may be called from any thread."""
         self.catalogue.is_ending = True
 
     def wall_ms(self, now_ms: int) -> int:
-        """Return the wall clock's time for a monotonic time."""
+        """Return the wall-clock time for a monotonic time."""
         return now_ms + self.clock_ahead_ms
 
     # --- life cycle and timers --------------------------------------------------------------
 
     def load(self, now_ms: int) -> None:
-        """Open the stored topics; rebuild groups, committed offsets and transactions from their logs.
+        """Open the stored topics, and rebuild groups, committed offsets and transactions from their logs.
 
         Raises:
-            ConfigError: a file of the data directory cannot be used.
-            DamagedLogError: records of a partition are damaged, and ``serves_damaged`` is False or the partition
-                is internal: committed offsets and transactions would be lost.
+            ConfigError: a file in the data directory cannot be used.
+            DamagedLogError: records of a partition are damaged, and either ``serves_damaged`` is False or the partition
+                is internal, so that committed offsets or transactions would be lost.
         """
         self.topics.load()
         self.topics.check_sound(tolerates=self.config.serves_damaged)
@@ -171,14 +171,14 @@ class Broker:
             self._perform_transaction(self.transactions.load(rows, now_ms), now_ms)
 
     def _has_written(self, producer_id: int) -> bool:
-        """Whether any log has records of a producer id."""
+        """Whether any log has records with a producer ID."""
         return any(log.epoch_of(producer_id) >= 0 for log in self.topics.logs.values())
 
     def handle(self, request: Request, now_ms: int, answer: Answer) -> None:
-        """Handle a request; ``answer`` is called once, before this returns or in a later call.
+        """Handle a request; ``answer`` is called once, before this method returns or in a later call.
 
         Raises:
-            BrokerError: unknown type of request.
+            BrokerError: the request type is unknown.
         """
         handler = self._handlers.get(type(request))
         if handler is None:
@@ -188,9 +188,9 @@ class Broker:
         handler(request, now_ms, answer)
 
     def handle_remote(self, request: Request, now_ms: int, answer: Answer) -> None:
-        """Take a request of another process; commits for partitions that do not exist are refused.
+        """Handle a request from another process; offset commits for unknown partitions are rejected.
 
-        In process they are taken: a hand-over commits offsets of topics that the next run creates.
+        In this process such commits are accepted: a hand-over commits offsets of topics that the next run creates.
         """
         if isinstance(request, OffsetCommit | TxnOffsetCommit):
             logs = self.topics.logs
@@ -209,7 +209,7 @@ class Broker:
         return frozenset(self._handlers)
 
     def next_deadline_ms(self) -> int | None:
-        """Return when ``tick`` is due next; None if there is no deadline."""
+        """Return when ``tick`` is due next, or None if there is no deadline."""
         deadlines = (
             self._fetches.next_deadline_ms(),
             self.coordinator.next_deadline_ms(),
@@ -219,7 +219,7 @@ class Broker:
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def tick(self, now_ms: int) -> None:
-        """Process everything that is due: ended fetches, expired sessions, maintenance."""
+        """Process everything that is due: ended fetches, expired sessions and maintenance."""
         self._answer(self._fetches.take_due(now_ms), now_ms)
         group_deadline_ms = self.coordinator.next_deadline_ms()
         if group_deadline_ms is not None and group_deadline_ms <= now_ms:
@@ -236,7 +236,7 @@ class Broker:
                 self._maintenance_due_ms = now_ms + PAUSE_MS
 
     def maintain(self, wall_ms: int) -> None:
-        """Apply retention and compaction to every log, at a time of the wall clock.
+        """Apply retention and compaction to every log, as of a wall-clock time.
 
         A log whose storage fails is reported and skipped.
         """
@@ -258,7 +258,7 @@ class Broker:
         """Append to one partition, complete waiting fetches, and return the base offset.
 
         Raises:
-            UnknownTopicError, RecordTooLargeError, BrokerError: refused, nothing appended.
+            UnknownTopicError, RecordTooLargeError, BrokerError: the append is rejected; nothing is appended.
             OSError: the storage failed.
         """
         base = self._append(self.topics.log(partition), blocks, now_ms)
@@ -296,7 +296,7 @@ class Broker:
         self._wake([partition for partition, result in results.items() if result[0] is ErrorCode.NONE], now_ms)
 
     def _check_transaction(self, request: Produce, partition: TopicPartition, blocks: Sequence[Block]) -> None:
-        """Refuse transactional records for partitions that are not in the open transaction."""
+        """Reject transactional records for partitions that are not in the open transaction."""
         for block in blocks:
             stamp = block.producer
             if stamp is None or not (stamp.is_transactional or stamp.is_control or request.transactional_id):
@@ -321,7 +321,7 @@ class Broker:
     def fetch(self, request: Fetch, now_ms: int, answer: Answer) -> WaitingFetch | None:
         """Handle a fetch; ``answer`` is called once, now or later.
 
-        Returns the waiting fetch, for ``forget_fetch``; None if it was answered.
+        Returns the waiting fetch (for ``forget_fetch``), or None if the request was answered.
         """
         response, is_ready = fetched(self.topics.logs, request, self.wall_ms(now_ms))
         if is_ready or request.max_wait_ms <= 0:
@@ -343,7 +343,7 @@ class Broker:
     def _wake(self, partitions: Sequence[TopicPartition], now_ms: int) -> None:
         for fetch in self._fetches.waiting(partitions):
             if fetch.asked is None:
-                continue  # The response to another fetch has ended its connection.
+                continue  # The response to another fetch has ended the connection of this one.
             request, answer = fetch.asked
             response, is_ready = fetched(self.topics.logs, request, self.wall_ms(now_ms))
             if is_ready:
@@ -370,7 +370,7 @@ class Broker:
         """Delete a topic, its records and its committed offsets.
 
         Raises:
-            UnknownTopicError: there is no such topic.
+            UnknownTopicError: the topic does not exist.
         """
         refuse_internal(name)
         partitions = self.topics.delete(name)
@@ -382,9 +382,9 @@ class Broker:
         """Replace all settings of a topic.
 
         Raises:
-            UnknownTopicError: there is no such topic.
-            BrokerError: a setting is wrong or cannot be altered, or the topic is internal.
-            OSError: the new settings could not be stored; the old ones stay.
+            UnknownTopicError: the topic does not exist.
+            BrokerError: a setting is invalid or cannot be altered, or the topic is internal.
+            OSError: the new settings could not be stored; the old settings stay in effect.
         """
         refuse_internal(name)
         self.topics.alter(name, config)
@@ -408,20 +408,20 @@ class Broker:
         try:
             self._perform_transaction(effects, now_ms)
         except (OSError, BrokerError) as error:
-            # No response was sent yet: the decision is not in the log, so it was not made.
+            # The decision is not in the log, so it was not made; no response has been sent yet.
             self.transactions.restore(request.transactional_id, before)
             _LOGGER.error("writing %s failed: %s", _TRANSACTIONS_PARTITION.topic, error)
             answer(transaction_refusal(request, error_of(error)[0]))
 
     def _perform_by_itself(self, effects: Sequence[TransactionEffect], now_ms: int) -> None:
-        """Perform effects without a request; failures are logged and retried later."""
+        """Perform effects that belong to no request; failures are logged and retried later."""
         try:
             self._perform_transaction(effects, now_ms)
         except (OSError, BrokerError) as error:
             _LOGGER.error("writing %s failed and will be tried again: %s", _TRANSACTIONS_PARTITION.topic, error)
 
     def _perform_transaction(self, effects: Sequence[TransactionEffect], now_ms: int) -> None:
-        """Perform effects in order; those of an ended transaction before later responses."""
+        """Perform effects in order; the effects of an ended transaction precede later responses."""
         for effect in effects:
             match effect:
                 case PersistTransaction(transactional_id, value):
@@ -438,7 +438,7 @@ class Broker:
                     answer(effect.response)
 
     def _end_transaction(self, end: WriteMarkers, now_ms: int) -> None:
-        """Write a transaction's markers; failed ones are retried, because the end is decided."""
+        """Write the markers of a transaction; failed writes are retried, because the end is already decided."""
         block = marker(end.producer_id, end.epoch, is_commit=end.is_commit, timestamp_ms=self.wall_ms(now_ms))
         is_complete = True
         for partition in end.partitions:
@@ -447,7 +447,7 @@ class Broker:
                 # The log is damaged, so the transaction's records are unknown: write the marker after a repair.
                 is_complete = False
                 continue
-            # Deleted topics need no marker, nor do partitions that have it already.
+            # Deleted topics need no marker, nor do partitions that already have one.
             if log is None or not (log.is_open(end.producer_id) or partition == _OFFSETS_PARTITION):
                 continue
             try:
@@ -465,15 +465,15 @@ class Broker:
         try:
             self._perform_transaction(self.transactions.on_ended(end.transactional_id, now_ms), now_ms)
         except (OSError, BrokerError) as error:
-            # It has ended; after a restart it ends again, which changes nothing.
+            # The transaction has ended; after a restart it ends again, which changes nothing.
             _LOGGER.error("noting the end of transaction %r failed: %s", end.transactional_id, error)
 
     def write_marker(
         self, partition: TopicPartition, producer_id: int, epoch: int, now_ms: int, *, is_commit: bool
     ) -> ErrorCode:
-        """End a producer's transaction in one partition, regardless of the coordinator's state (KIP-664).
+        """End a producer's transaction in one partition, regardless of the coordinator state (KIP-664).
 
-        Nothing is written if none is open.
+        Nothing is written if no transaction is open.
         """
         log = self.topics.logs.get(partition)
         if log is None:
@@ -513,7 +513,7 @@ class Broker:
     def _commit_known(
         self, request: OffsetCommit | TxnOffsetCommit, unknown: Sequence[TopicPartition], now_ms: int, answer: Answer
     ) -> None:
-        """Commit offsets of existing partitions; groups do not know topics, so unknown ones are refused here."""
+        """Commit offsets of existing partitions; unknown ones are rejected here, because groups do not know topics."""
         errors = dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         known = {partition: offset for partition, offset in request.offsets.items() if partition not in errors}
 
@@ -529,15 +529,15 @@ class Broker:
     def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition], now_ms: int
     ) -> tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]:
-        """Drop committed offsets of a group; an error of the group, or one by partition."""
+        """Delete committed offsets of a group; the response has an error for the group, or one per partition."""
         error, errors, effects = self.coordinator.delete_offsets(group_id, partitions)
         failure = self._perform(effects, now_ms)
         return (error, errors) if failure is None else (failure[0], {})
 
     def _perform(self, effects: Sequence[Effect], now_ms: int) -> ErrorText | None:
-        """Append effects to the log, then respond: a commit is acknowledged only when it is in the log.
+        """Append effects to the log and then respond, so that a commit is acknowledged only when it is in the log.
 
-        Returns the error, None on success.
+        Returns the error, or None on success.
         """
         failure: ErrorText | None = None
         if persists := [effect for effect in effects if isinstance(effect, Persist)]:

@@ -1,4 +1,4 @@
-"""Work on many blocks in steps: generators that yield the number of records of each step."""
+"""Work on many blocks in steps: generators that yield the number of records processed in each step."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Final, TypeAlias, TypeVar
@@ -7,12 +7,12 @@ from streams.core.records import Block
 
 T = TypeVar("T")
 
-#: Yields the number of records of each step; the log may be used between steps.
+#: Yields the number of records processed in each step; the log may be used between steps.
 Steps: TypeAlias = Generator[int, None, T]
 #: Returns the remaining records of a block.
 Keep: TypeAlias = Callable[[Block], Block | None]
 
-#: Records per step, about; five to fifteen milliseconds.
+#: Approximate number of records per step, which takes five to fifteen milliseconds.
 STEP_RECORDS: Final = 4_096
 
 
@@ -27,7 +27,7 @@ def whole(steps: Steps[T]) -> T:
 
 
 def portions(blocks: Iterable[Block]) -> Iterator[list[Block]]:
-    """Group blocks into portions of at least ``STEP_RECORDS`` records; only the last may have fewer."""
+    """Group blocks into portions of at least ``STEP_RECORDS`` records; only the last portion may be smaller."""
     portion: list[Block] = []
     count = 0
     for block in blocks:
@@ -41,5 +41,5 @@ def portions(blocks: Iterable[Block]) -> Iterator[list[Block]]:
 
 
 def records_in(blocks: Iterable[Block]) -> int:
-    """Return the number of records of blocks."""
+    """Return the total number of records in some blocks."""
     return sum(map(len, blocks))

@@ -1,9 +1,9 @@
-"""The interface between a log and the storage of its records.
+"""The interface between a log and the storage that holds its records.
 
-A few methods, so that users can write their own: an object with them is a storage, and a
-factory makes one per partition.  Storages number records and know nothing of topics,
-limits or time; ``log`` above them does.  They are called under the broker's lock, never
-by two threads at once.
+The interface has few methods, so that users can write their own storages: any object with these
+methods is a storage, and a factory creates one per partition.  Storages number records, but know
+nothing about topics, limits or time, which ``log`` handles.  They are called under the broker lock,
+never by two threads at once.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,13 +15,13 @@ from streams.broker.steps import Keep, Steps
 from streams.core.records import Block, ProducerStamp, TopicPartition
 from streams.protocol.markers import is_commit_marker
 
-#: Minimum overhead of a record in bytes, in addition to key, value and headers (record batch v2).
+#: Minimum overhead of a record in bytes, in addition to its key, value and headers (record batch v2).
 RECORD_OVERHEAD = 7
 _SCAN_RECORDS = 50_000
 
 
 class LogExtent(NamedTuple):
-    """A part of a log that retention drops as a whole: a segment, or a chunk in memory."""
+    """A part of a log that retention drops as a whole: a segment file, or a chunk in memory."""
 
     base_offset: int
     end_offset: int
@@ -30,40 +30,40 @@ class LogExtent(NamedTuple):
 
 
 class LogStorage(Protocol):
-    """Records of one partition, numbered from 0 upwards."""
+    """The records of one partition, numbered from 0 upwards."""
 
     @property
     def start_offset(self) -> int:
-        """Lowest offset that may be read."""
+        """The lowest offset that may be read."""
         ...
 
     @property
     def end_offset(self) -> int:
-        """Offset that the next record gets."""
+        """The offset that the next record gets."""
         ...
 
     def append(self, block: Block) -> int:
-        """Add the records, whatever their ``offsets`` say, and return the offset of the first.
+        """Append the records, ignoring their ``offsets``, and return the offset of the first record.
 
-        All or nothing: after an ``OSError`` none of them is stored.  The columns may be kept
-        without a copy; the caller does not change them afterwards.  A block's ``producer`` is
-        stored with it.
+        An append is atomic: after an ``OSError``, none of the records is stored.  The storage may keep
+        the columns without copying, because the caller does not modify them afterwards.  The
+        ``producer`` of a block is stored with the block.
         """
         ...
 
     def read(self, offset: int, max_records: int) -> list[Block]:
-        """Return up to ``max_records`` records from ``offset`` on, in order; [] at the end."""
+        """Return up to ``max_records`` records from ``offset`` on, in order; [] at the end of the log."""
         ...
 
     def truncate_before(self, offset: int) -> None:
-        """Make ``offset`` the start; records below may be freed now or later.
+        """Make ``offset`` the start of the log; records below it may be freed now or later.
 
-        An offset above the end empties the log, whose next record gets that offset.
+        An offset above the end empties the log; the next record gets that offset.
         """
         ...
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return (offset, timestamp) of the first record at or after the time; None if there is none."""
+        """Return (offset, timestamp) of the first record at or after a timestamp, or None if there is none."""
         ...
 
     def extents(self) -> Sequence[LogExtent]:
@@ -71,7 +71,7 @@ class LogStorage(Protocol):
         ...
 
     def flush(self) -> None:
-        """Make appended records durable, if the storage's policy requires it."""
+        """Make appended records durable, if the policy of the storage requires it."""
         ...
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ class LogStorage(Protocol):
         ...
 
     def delete(self) -> None:
-        """Close, and delete the records."""
+        """Close the storage and delete the records."""
         ...
 
 
@@ -89,14 +89,14 @@ class CompactableStorage(LogStorage, Protocol):
 
     @property
     def sealed_offset(self) -> int:
-        """Compaction may touch records below this offset."""
+        """The offset below which compaction may rewrite records."""
         ...
 
     def compact(self, upto: int, keep: Callable[[Block], Block | None]) -> int:
-        """Replace every block below ``upto`` by the result of ``keep``, offsets unchanged.
+        """Replace every block below ``upto`` with the result of ``keep``, without changing offsets.
 
-        Returns the number of records left below ``upto``.  ``keep`` sees blocks in offset
-        order, none of them reaching beyond ``upto``.
+        Returns the number of records left below ``upto``.  ``keep`` is called with blocks in offset
+        order, none of which extends beyond ``upto``.
         """
         ...
 
@@ -106,16 +106,19 @@ class GradualStorage(CompactableStorage, Protocol):
     """A storage that is compacted in steps, so that requests need not wait for a whole pass."""
 
     def compaction(self, upto: int, keep: Keep) -> Steps[int]:
-        """Compact as ``compact``; between steps records may be read, appended, and deleted at the start."""
+        """Compact like ``compact``, but in steps.
+
+        Between steps, records may be read, appended, and deleted at the start.
+        """
         ...
 
 
 @runtime_checkable
 class SealableStorage(CompactableStorage, Protocol):
-    """A storage in segments, whose active one is not compacted."""
+    """A segmented storage whose active segment is not compacted."""
 
     def seal(self, *, is_due: bool) -> None:
-        """Seal the active segment if that is due or it is large."""
+        """Seal the active segment if it is due or large enough."""
         ...
 
 
@@ -124,12 +127,12 @@ class ConfigurableStorage(LogStorage, Protocol):
     """A storage that uses some of a topic's settings."""
 
     def configure(self, config: Mapping[str, str]) -> None:
-        """Apply new settings, with Kafka's names; absent ones have their defaults."""
+        """Apply new settings by their Kafka names; absent settings have their defaults."""
         ...
 
 
 class Stamped(NamedTuple):
-    """Consecutive records of one producer in a log; ``is_commit`` is for markers."""
+    """Consecutive records from one producer in a log; ``is_commit`` applies to transaction markers."""
 
     stamp: ProducerStamp
     offset: int
@@ -138,7 +141,7 @@ class Stamped(NamedTuple):
 
     @classmethod
     def of(cls, block: Block, offset: int) -> "Stamped | None":
-        """Return the stamp of a block at an offset, None without a producer."""
+        """Return the stamp of a block at an offset, or None if the block has no producer."""
         stamp = block.producer
         if stamp is None:
             return None
@@ -147,15 +150,15 @@ class Stamped(NamedTuple):
 
 @runtime_checkable
 class StampedStorage(LogStorage, Protocol):
-    """A storage that returns the stamps of producers without reading all records."""
+    """A storage that can return producer stamps without reading all records."""
 
     def stamped(self) -> Iterator[Stamped]:
-        """Yield the stamps of producers, in offset order."""
+        """Yield the producer stamps in offset order."""
         ...
 
 
 def stamps_of(storage: LogStorage) -> Iterator[Stamped]:
-    """Yield the stamps of producers in a log, in offset order."""
+    """Yield the producer stamps of a log in offset order."""
     if isinstance(storage, StampedStorage):
         yield from storage.stamped()
         return
@@ -170,9 +173,9 @@ def stamps_of(storage: LogStorage) -> Iterator[Stamped]:
 
 @frozen
 class StorageContext:
-    """The argument of a storage factory: the partition, and the topic's configuration with Kafka's names.
+    """The argument of a storage factory: the partition, and the topic configuration by Kafka setting name.
 
-    ``is_known``: the partition existed before, so its records must exist.
+    ``is_known`` means that the partition existed before, so its records must exist.
     """
 
     partition: TopicPartition
@@ -184,9 +187,10 @@ StorageFactory: TypeAlias = Callable[[StorageContext], LogStorage]
 
 
 def continues(first: ProducerStamp | None, distance: int, following: ProducerStamp | None) -> bool:
-    """Return whether records continue a block that started ``distance`` offsets before.
+    """Return whether records continue a block that started ``distance`` offsets earlier.
 
-    They do if the same producer's sequence continues; a transaction marker always has its own block.
+    They do if they come from the same producer and its sequence numbers continue.  A transaction marker always has its
+    own block.
     """
     if first is None or following is None:
         return first is following
@@ -196,12 +200,12 @@ def continues(first: ProducerStamp | None, distance: int, following: ProducerSta
 
 
 def advanced(stamp: ProducerStamp, distance: int) -> ProducerStamp:
-    """Return the stamp of the record ``distance`` offsets after the stamp's own."""
+    """Return the stamp of the record that is ``distance`` offsets after this stamp."""
     return stamp if stamp.sequence < 0 or not distance else stamp._replace(sequence=stamp.sequence + distance)
 
 
 def picked(block: Block, indexes: Sequence[int]) -> Block:
-    """Return a block of the records with these indexes, at least one, with their offsets."""
+    """Return a block with the records at these indexes (at least one), keeping their offsets."""
     distance = block.offsets[indexes[0]] - block.offsets[0]
     return Block(
         [block.keys[index] for index in indexes],
@@ -215,7 +219,7 @@ def picked(block: Block, indexes: Sequence[int]) -> Block:
 
 
 def payload_size(block: Block) -> int:
-    """Return the bytes of keys, values and headers of a block."""
+    """Return the total size of the keys, values and headers of a block in bytes."""
     size = column_size(block.keys) + column_size(block.values)
     if block.headers is not None:
         size += sum(
@@ -225,9 +229,9 @@ def payload_size(block: Block) -> int:
 
 
 def column_size(column: Sequence[bytes | None]) -> int:
-    """Return the size of a column in bytes; nulls count as 0."""
+    """Return the total size of a column in bytes; nulls count as 0."""
     try:
         return sum(map(len, column))  # type: ignore[arg-type]
     except TypeError:
-        # Most columns have no nulls or only nulls; only a mixed one needs the second pass.
+        # Most columns have no nulls or only nulls; only a mixed column needs the second pass.
         return sum(len(item) for item in column if item is not None)

@@ -1,8 +1,7 @@
-"""Topics of a broker: creation, growth, deletion, and loading after a restart.
+"""The topics of a broker: creation, growth, deletion, and loading after a restart.
 
-Holds the logs of all partitions for the service above.  With a data
-directory, the topics' names, partition counts, settings and storages are in one file that
-is replaced atomically.
+Holds the logs of all partitions for ``service``.  With a data directory, topic names,
+partition counts, settings and storages are stored in one file that is replaced atomically.
 """
 
 import logging
@@ -33,27 +32,27 @@ from streams.protocol.messages import ErrorCode
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Storage of a topic's records: in memory, in files, or user-defined.
+#: Where the records of a topic are stored: in memory, in files, or in a user-defined storage.
 StorageChoice: TypeAlias = Literal["array", "linked", "file"] | StorageFactory
 
 #: The log of committed offsets and group metadata.
 OFFSETS_TOPIC = "__consumer_offsets"
-#: The log of transactional ids and the states of their transactions.
+#: The log of transactional IDs and their transaction states.
 TRANSACTIONS_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 _LEGAL_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
-#: Content of a data directory: the topics file, and the parent folder of the partitions.
+#: Content of a data directory: the topics file, and the parent folder of the partition folders.
 TOPICS_FILE = "topics.json"
 LOGS_FOLDER = "logs"
 
 
 @frozen
 class Storages:
-    """The storages of topics, and other user-defined parts of them.
+    """The storages of topics, and other user-defined objects for topics.
 
-    ``default`` serves topics that ``by_topic`` does not name; ``data_dir`` is needed for
-    files, with their ``fsync`` policy.  ``serializations`` and ``partitioners`` are by topic.
+    ``default`` is used for topics that are not in ``by_topic``.  File storage requires ``data_dir``, and
+    uses the ``fsync`` policy.  ``serializations`` and ``partitioners`` are keyed by topic.
     """
 
     default: StorageChoice = "array"
@@ -76,7 +75,7 @@ class Storages:
         """Return the storage factory of a topic.
 
         Raises:
-            ConfigError: files without a data directory, or no such storage.
+            ConfigError: the storage is unknown, or needs a data directory and there is none.
         """
         if callable(choice):
             return choice
@@ -97,8 +96,8 @@ class Storages:
 class TopicLogs:
     """A topic and the logs of its partitions.
 
-    ``serialization`` None: blocks in memory, record batches in files.  ``partitioner`` is the user-defined
-    function of a topic with a custom strategy.
+    If ``serialization`` is None, memory holds blocks and files hold record batches.  ``partitioner`` is the
+    user-defined function of a topic with a custom partitioner.
     """
 
     name: str
@@ -107,7 +106,7 @@ class TopicLogs:
     serialization: Serialization | None = None
     partitioner: Partitioner | None = None
     logs: list[PartitionLog] = field(factory=list)
-    #: Distinguishes the topic from earlier ones of the same name (KIP-516).
+    #: Distinguishes the topic from earlier topics with the same name (KIP-516).
     topic_id: bytes = field(factory=lambda: uuid.uuid4().bytes)
 
     @property
@@ -117,7 +116,7 @@ class TopicLogs:
 
     @property
     def storage_name(self) -> str:
-        """Name of the storage, "custom" for a user-defined factory."""
+        """The name of the storage, or "custom" for a user-defined factory."""
         return "custom" if callable(self.storage) else self.storage
 
     def described(self) -> dict[str, str]:
@@ -125,27 +124,27 @@ class TopicLogs:
         return self.config.described() | {STORAGE: self.storage_name}
 
     def shown(self) -> dict[str, str]:
-        """Return the effective settings, and those of Kafka's that have no effect here."""
+        """Return the effective settings, and the Kafka settings that have no effect here."""
         return self.config.shown() | {STORAGE: self.storage_name}
 
 
 @define(eq=False)
 class Topics:
-    """All topics of one broker, and their logs by partition."""
+    """All topics of a broker, and their logs by partition."""
 
     storages: Storages
     by_name: dict[str, TopicLogs] = field(factory=dict, init=False)
     logs: dict[TopicPartition, PartitionLog] = field(factory=dict, init=False)
     _is_deferred: bool = field(default=False, init=False)
-    #: Ids of topics whose deletion has begun: their folders may be deleted.
+    #: IDs of topics whose deletion has begun: their folders may be deleted.
     _deleting: set[str] = field(factory=set, init=False)
 
     def log(self, partition: TopicPartition) -> PartitionLog:
         """Return the log of a partition.
 
         Raises:
-            UnknownTopicError: there is none.
-            DamagedLogError: its records are damaged.
+            UnknownTopicError: the partition does not exist.
+            DamagedLogError: records of the partition are damaged.
         """
         log = self.logs.get(partition)
         if log is None:
@@ -163,7 +162,7 @@ class Topics:
         """Return a topic.
 
         Raises:
-            UnknownTopicError: there is no such topic.
+            UnknownTopicError: the topic does not exist.
         """
         topic = self.by_name.get(name)
         if topic is None:
@@ -181,13 +180,14 @@ class Topics:
     ) -> TopicLogs:
         """Create a topic.
 
-        User-defined objects default to those registered with the broker for its name.
+        User-defined objects default to the ones registered with the broker for the topic name.  If an error is
+        raised, the topic is not created.
 
         Raises:
-            BrokerError: its name is taken or illegal, the count is below 1, a setting is wrong, or
-                the user's storage failed; the topic does not exist then.
-            ConfigError: its storage is not available, or its partitioner was not given.
-            OSError: its storage failed; the topic does not exist then.
+            BrokerError: the name is taken or illegal, the partition count is below 1, a setting is invalid, or
+                a user-defined storage failed.
+            ConfigError: the storage is not available, or the partitioner was not passed.
+            OSError: the storage failed.
         """
         topic = self._new(name, partitions, config, storage, serialization, partitioner)
         self._grow(topic, partitions)
@@ -202,11 +202,11 @@ class Topics:
         return topic
 
     def by_id(self) -> dict[bytes, TopicLogs]:
-        """Return the topics by id."""
+        """Return the topics by ID."""
         return {topic.topic_id: topic for topic in self}
 
     def logs_of(self, name: str) -> Sequence[PartitionLog]:
-        """Return the logs of a topic, none where there is no such topic."""
+        """Return the logs of a topic, or none if the topic does not exist."""
         topic = self.by_name.get(name)
         return () if topic is None else topic.logs
 
@@ -215,7 +215,7 @@ class Topics:
         """Write the topics file once for all topics created within the context.
 
         Raises:
-            OSError: it could not be written; none of them exists then.
+            OSError: the file could not be written; none of the topics is created.
         """
         before = len(self.by_name)
         self._is_deferred = True
@@ -236,7 +236,7 @@ class Topics:
         """Validate a new topic, and return it without partitions.
 
         Raises:
-            BrokerError, ConfigError: as ``create``, except for errors of its storage.
+            BrokerError, ConfigError: see ``create``, except for storage errors.
         """
         return self._new(name, partitions, config, None, None, None)
 
@@ -249,10 +249,10 @@ class Topics:
         serialization: Serialization | None,
         partitioner: Partitioner | None,
     ) -> TopicLogs:
-        """Return a new topic without partitions, not registered yet."""
+        """Return a new topic without partitions, which is not registered yet."""
         check_name(name)
         if name in self.by_name:
-            # Scripts around Kafka's tools match this exact message.
+            # Scripts that use Kafka's tools match this exact message.
             raise BrokerError(f"Topic {name!r} already exists.", code=ErrorCode.TOPIC_ALREADY_EXISTS)
         if partitions < 1:
             raise BrokerError(
@@ -272,11 +272,11 @@ class Topics:
         return topic
 
     def add_partitions(self, name: str, partitions: int) -> None:
-        """Raise the number of partitions of a topic to ``partitions``.
+        """Raise the partition count of a topic to ``partitions``.
 
         Raises:
-            UnknownTopicError: there is no such topic.
-            BrokerError: it has that many already.
+            UnknownTopicError: the topic does not exist.
+            BrokerError: the topic already has at least that many partitions.
         """
         topic = self.check_growth(name, partitions)
         count = len(topic.logs)
@@ -292,7 +292,7 @@ class Topics:
         """Check a new partition count, and return the topic.
 
         Raises:
-            UnknownTopicError, BrokerError: as ``add_partitions``.
+            UnknownTopicError, BrokerError: see ``add_partitions``.
         """
         topic = self.topic(name)
         count = len(topic.logs)
@@ -306,11 +306,11 @@ class Topics:
         return topic
 
     def alter(self, name: str, config: Mapping[str, str]) -> None:
-        """Replace all settings of a topic; absent ones get their defaults.
+        """Replace all settings of a topic; absent settings get their defaults.
 
         Raises:
-            UnknownTopicError: there is no such topic.
-            BrokerError: a setting is wrong or cannot be altered.
+            UnknownTopicError: the topic does not exist.
+            BrokerError: a setting is invalid or cannot be altered.
         """
         topic = self.topic(name)
         before, parsed = topic.config, parse_config(config)
@@ -333,10 +333,10 @@ class Topics:
                 log.storage.configure(parsed.given)
 
     def delete(self, name: str) -> list[TopicPartition]:
-        """Delete a topic with its records; return its partitions.
+        """Delete a topic with its records, and return its partitions.
 
         Raises:
-            UnknownTopicError: there is no such topic.
+            UnknownTopicError: the topic does not exist.
         """
         topic = self.topic(name)
         partitions = [log.partition for log in topic.logs]
@@ -366,7 +366,7 @@ class Topics:
         _each(self.logs.values(), lambda log: log.storage.close())
 
     def reopened(self) -> "Topics":
-        """Return these topics as after a restart: the same storages, no other state in memory."""
+        """Return these topics as after a restart: with the same storages, but no other in-memory state."""
         found = Topics(self.storages)
         for topic in self:
             again = evolve(topic, logs=[])
@@ -378,10 +378,10 @@ class Topics:
     # --- the topics file --------------------------------------------------------------------
 
     def load(self) -> None:
-        """Open the topics that the data directory holds; nothing without one.
+        """Open the topics in the data directory, if there is one.
 
         Raises:
-            ConfigError: the file is not readable, or a topic's own storage was not given.
+            ConfigError: the topics file cannot be read, or a user-defined storage was not passed.
         """
         path, data_dir = self._path(), self.storages.data_dir
         if path is None or data_dir is None:
@@ -406,7 +406,7 @@ class Topics:
             self._describe_folders(topic)
 
     def _found(self, topic: TopicLogs, partition: TopicPartition) -> LogStorage:
-        """Open the storage of an existing partition; a damaged one becomes a ``DamagedStorage``."""
+        """Open the storage of an existing partition; a damaged partition gets a ``DamagedStorage``."""
         folder = self._folder(topic, partition)
         try:
             if folder is not None:
@@ -417,10 +417,10 @@ class Topics:
             return DamagedStorage(error)
 
     def check_sound(self, *, tolerates: bool) -> None:
-        """Check that no partition is offline; with ``tolerates`` only those of internal topics count.
+        """Check that no partition is offline; with ``tolerates``, only partitions of internal topics are checked.
 
         Raises:
-            DamagedLogError: a partition is offline; the others are named in a note of the exception.
+            DamagedLogError: a partition is offline; a note on the exception lists the other offline partitions.
         """
         offline = [log for log in self.logs.values() if log.damage is not None]
         fatal = [log for log in offline if not tolerates or log.partition.topic in INTERNAL_TOPICS]
@@ -435,7 +435,7 @@ class Topics:
         return data_dir / LOGS_FOLDER / str(partition) if data_dir is not None and topic.storage == "file" else None
 
     def _describe_folders(self, topic: TopicLogs) -> None:
-        """Write the topic's metadata to the folder of each partition."""
+        """Write the topic metadata to the folder of each partition."""
         for log in topic.logs:
             folder = self._folder(topic, log.partition)
             if folder is not None and not isinstance(log.storage, DamagedStorage):
@@ -531,7 +531,7 @@ class Topics:
 
 
 def _entry(topic: TopicLogs) -> Entry:
-    """Return the topics file's entry of a topic."""
+    """Return the entry for a topic in the topics file."""
     return {
         "partitions": len(topic.logs),
         "config": dict(topic.config.given),
@@ -546,7 +546,7 @@ def _named(storage: str) -> StorageChoice | None:
 
 
 def _partitioner(topic: TopicLogs, given: Partitioner | None) -> Partitioner | None:
-    """Return the partitioner of a topic with a custom strategy."""
+    """Return the user-defined partitioner of a topic."""
     if topic.config.partitioner != "custom":
         if given is not None:
             raise ConfigError(
@@ -563,7 +563,7 @@ def _partitioner(topic: TopicLogs, given: Partitioner | None) -> Partitioner | N
 
 
 def _each(logs: Iterable[PartitionLog], act: Callable[[PartitionLog], None]) -> None:
-    """Apply a function to every log, and raise the first failure at the end."""
+    """Apply a function to every log, and raise the first error at the end."""
     failure: Exception | None = None
     for log in logs:
         try:
@@ -575,7 +575,7 @@ def _each(logs: Iterable[PartitionLog], act: Callable[[PartitionLog], None]) -> 
 
 
 def check_name(name: str) -> None:
-    """Refuse topic names that Kafka refuses.
+    """Check a topic name by Kafka's rules.
 
     Raises:
         BrokerError: the name is illegal (``INVALID_TOPIC``).

@@ -1,4 +1,4 @@
-"""Records of the ``__transaction_state`` log, in Kafka's format (TransactionLogKey, TransactionLogValue v0).  Pure."""
+"""Records of the ``__transaction_state`` log, in Kafka's format (TransactionLogKey, TransactionLogValue v0)."""
 
 from itertools import groupby
 from typing import Any, Protocol
@@ -7,9 +7,9 @@ from streams.core.records import TopicPartition
 from streams.group.wire import Reader, Writer
 
 _VERSION = 0
-#: Key version of our own record about producer ids; other readers skip unknown versions.
+#: Key version of our own record for producer IDs; other readers skip unknown versions.
 _PRODUCER_IDS_VERSION = 1_000
-#: Transaction states by their number in the log.
+#: Transaction states by the number that represents them in the log.
 _STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 
 
@@ -19,7 +19,7 @@ class _State(Protocol):
 
 
 class _Metadata(Protocol):
-    """The stored state of a transactional id."""
+    """The stored state of a transactional ID."""
 
     @property
     def producer_id(self) -> int: ...
@@ -38,12 +38,12 @@ class _Metadata(Protocol):
 
 
 def transaction_key(transactional_id: str) -> bytes:
-    """Return the key of a transactional id."""
+    """Return the record key for a transactional ID."""
     return Writer().int16(_VERSION).string(transactional_id).finish()
 
 
 def transaction_value(known: _Metadata) -> bytes:
-    """Return identity, state and partitions of a transaction as bytes."""
+    """Return the record value with the producer identity, state and partitions of a transaction."""
     writer = Writer().int16(_VERSION).int64(known.producer_id).int16(known.epoch).int32(known.timeout_ms)
     writer.int8(_STATES.index(known.state.value))
     by_topic = [
@@ -57,7 +57,7 @@ def transaction_value(known: _Metadata) -> bytes:
 
 
 def read_transaction(key: bytes, value: bytes | None) -> tuple[str, dict[str, Any] | None] | None:
-    """Return a transactional id and its fields (None = deleted); None for other key versions."""
+    """Return a transactional ID and its fields (None = deleted), or None for other key versions."""
     reader = Reader(key)
     if reader.int16() != _VERSION:
         return None
@@ -82,17 +82,17 @@ def read_transaction(key: bytes, value: bytes | None) -> tuple[str, dict[str, An
 
 
 def producer_ids_key() -> bytes:
-    """Return the key of the record about assigned producer ids."""
+    """Return the key of the record for producer IDs."""
     return Writer().int16(_PRODUCER_IDS_VERSION).finish()
 
 
 def producer_ids_value(below: int) -> bytes:
-    """Return a value saying that all producer ids below this one may be assigned."""
+    """Return the record value stating that all producer IDs below this one may be assigned."""
     return Writer().int64(below).finish()
 
 
 def read_producer_ids(key: bytes, value: bytes | None) -> int:
-    """Return the lowest unassigned producer id, 0 for other records."""
+    """Return the lowest unassigned producer ID, or 0 for other records."""
     if value is None or Reader(key).int16() != _PRODUCER_IDS_VERSION:
         return 0
     return Reader(value).int64()

@@ -1,8 +1,8 @@
-"""The transaction coordinator: producer ids, epochs, and two-phase ends (KIP-98, KIP-890).
+"""The transaction coordinator: producer IDs, epochs, and two-phase commits and aborts (KIP-98, KIP-890).
 
-Requests and the time go in, effects come out; the caller appends to the log
-``__transaction_state`` before it responds, and writes the markers.  A transaction's end is
-decided once its prepared state is in that log: it is then completed, even after a restart.
+The coordinator turns requests and the current time into effects.  The caller appends to the
+``__transaction_state`` log before it responds, and writes the markers.  The end of a transaction is
+decided once the prepared state is in that log; from then on it is completed, even after a restart.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -28,18 +28,18 @@ from streams.protocol.messages import (
     Response,
 )
 
-#: The highest epoch; after it the producer gets a new id.
+#: The highest epoch; afterwards the producer gets a new ID.
 _LAST_EPOCH = 32_766
-#: Producer ids that are reserved in the log at once.
+#: Number of producer IDs that are reserved in the log at once.
 _PRODUCER_ID_BLOCK = 1_000
-#: Exclusive upper bound of producer ids.
+#: Exclusive upper bound of producer IDs.
 _NEVER_GIVEN = 1 << 62
 #: Delay in milliseconds before failed markers are retried.
 _RETRY_MS = 100
 
 
 class TransactionState(Enum):
-    """Kafka's states of a transactional id."""
+    """Kafka's transaction states."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -59,13 +59,13 @@ _LEGAL_NEXT: Mapping[TransactionState, frozenset[TransactionState]] = {
     _S.COMPLETE_ABORT: frozenset({_S.ONGOING, _S.EMPTY, _S.COMPLETE_ABORT}),
 }
 _PREPARED = {_S.PREPARE_COMMIT, _S.PREPARE_ABORT}
-#: States in which an end is decided; the value is whether it is a commit.
+#: States in which the end is decided; the value is whether the end is a commit.
 _ENDED = {True: {_S.PREPARE_COMMIT, _S.COMPLETE_COMMIT}, False: {_S.PREPARE_ABORT, _S.COMPLETE_ABORT}}
 
 
 @frozen
 class TransactionConfig:
-    """Settings of transactions (Kafka's ``transaction.max.timeout.ms``, ``transactional.id.expiration.ms``)."""
+    """Transaction settings (Kafka's ``transaction.max.timeout.ms``, ``transactional.id.expiration.ms``)."""
 
     max_timeout_ms: int = field(default=900_000, validator=ge(1))
     id_expiration_ms: int = field(default=604_800_000, validator=ge(1))
@@ -73,7 +73,7 @@ class TransactionConfig:
 
 @frozen
 class TransactionMetadata:
-    """The state of one transactional id; immutable, so that a failed write changes nothing."""
+    """The state of one transactional ID; immutable, so that a failed write changes nothing."""
 
     transactional_id: str
     producer_id: int
@@ -83,13 +83,13 @@ class TransactionMetadata:
     partitions: tuple[TopicPartition, ...] = ()
     started_ms: int = -1
     updated_ms: int = -1
-    #: The epoch before the last bump by its own producer, which may retry the bump (KIP-360).
+    #: The epoch before the producer last bumped it; the producer may retry the bump (KIP-360).
     last_epoch: int = -1
 
 
 @frozen
 class AnswerRequest:
-    """Respond to the request with this token."""
+    """Respond to the request that has this token."""
 
     token: object
     response: Response
@@ -97,7 +97,7 @@ class AnswerRequest:
 
 @frozen
 class PersistTransaction:
-    """Append to ``__transaction_state`` before any later response; None deletes the id."""
+    """Append to ``__transaction_state`` before any later response; None deletes the transactional ID."""
 
     transactional_id: str
     value: bytes | None
@@ -105,7 +105,7 @@ class PersistTransaction:
 
 @frozen
 class PersistProducerIds:
-    """Append to ``__transaction_state`` that all producer ids below this one may be assigned."""
+    """Record in ``__transaction_state`` that all producer IDs below this one may be assigned."""
 
     below: int
 
@@ -127,22 +127,22 @@ CoordinatedRequest: TypeAlias = InitProducerId | AddPartitionsToTxn | AddOffsets
 
 @define(eq=False)
 class TransactionCoordinator:
-    """All transactional ids of one broker.
+    """Coordinates all transactional IDs of a broker.
 
-    ``offsets_partition`` returns the partition of a group's committed offsets: a transaction that
-    commits offsets includes it.
+    ``offsets_partition`` returns the partition that stores a group's committed offsets; a transaction
+    that commits offsets includes this partition.
 
-    A request's effects must be performed in order.  If a ``PersistTransaction`` fails, the rest
-    is dropped, ``restore`` reverts the change, and the request is refused.
+    The effects of a request must be performed in order.  If a ``PersistTransaction`` fails, the remaining
+    effects are dropped, ``restore`` reverts the change, and the request is rejected.
     """
 
     offsets_partition: Callable[[str], TopicPartition]
     config: TransactionConfig = field(factory=TransactionConfig)
-    #: Whether a log has records of a producer id; such ids are never assigned.
+    #: Whether a log has records with a producer ID; such IDs are never assigned.
     is_taken: Callable[[int], bool] = lambda _: False
     _known: dict[str, TransactionMetadata] = field(factory=dict)
     _next_producer_id: int = 0
-    #: Ids below this are reserved in the log: they are not assigned again after a restart.
+    #: IDs below this one are reserved in the log: they are not assigned again after a restart.
     _noted_below: int = 0
     _timers: Timers[str] = field(factory=Timers)
     _effects: list[TransactionEffect] = field(factory=list)
@@ -167,7 +167,7 @@ class TransactionCoordinator:
         return self._take_effects()
 
     def on_ended(self, transactional_id: str, now_ms: int) -> list[TransactionEffect]:
-        """Complete a transaction whose markers are written."""
+        """Complete a transaction whose markers have been written."""
         known = self._known[transactional_id]
         is_commit = known.state is _S.PREPARE_COMMIT
         state = _S.COMPLETE_COMMIT if is_commit else _S.COMPLETE_ABORT
@@ -176,7 +176,7 @@ class TransactionCoordinator:
         return self._take_effects()
 
     def on_end_failed(self, transactional_id: str, now_ms: int) -> None:
-        """Schedule a retry of markers that could not be written."""
+        """Schedule a retry for markers that could not be written."""
         self._timers.set(transactional_id, now_ms + _RETRY_MS)
 
     def next_deadline_ms(self) -> int | None:
@@ -184,20 +184,20 @@ class TransactionCoordinator:
         return self._timers.next_ms()
 
     def tick(self, now_ms: int) -> list[TransactionEffect]:
-        """Abort transactions that have timed out, and retry ends that failed."""
+        """Abort transactions that have timed out, and retry failed commits and aborts."""
         while (transactional_id := self._timers.pop_due(now_ms)) is not None:
             known = self._known.get(transactional_id)
             if known is None:
                 continue
             if known.state is _S.ONGOING:
-                # Fence its producer: later records of this transaction must be refused.
+                # Fence the producer: later records of this transaction must be rejected.
                 self._prepare(_next_epoch(known), is_commit=False, now_ms=now_ms)
             elif known.state in _PREPARED:
                 self._write_markers(known)
         return self._take_effects()
 
     def expire(self, now_ms: int) -> list[TransactionEffect]:
-        """Delete transactional ids that have expired."""
+        """Delete transactional IDs that have expired."""
         for known in list(self._known.values()):
             is_idle = known.state is not _S.ONGOING and known.state not in _PREPARED
             if is_idle and known.updated_ms < now_ms - self.config.id_expiration_ms:
@@ -206,10 +206,10 @@ class TransactionCoordinator:
         return self._take_effects()
 
     def load(self, records: Iterable[tuple[bytes, bytes | None]], now_ms: int) -> list[TransactionEffect]:
-        """Load the log: decided ends are completed, and timeouts of open transactions restart."""
+        """Load the log; decided commits and aborts are completed, and the timeouts of open transactions restart."""
         for key, value in records:
             noted = read_producer_ids(key, value)
-            # No broker assigns that many: a client had sent an invented id.
+            # No broker assigns that many IDs: a client sent an invented one.
             self._next_producer_id = max(self._next_producer_id, noted if noted < _NEVER_GIVEN else 0)
             read = read_transaction(key, value)
             if read is None:
@@ -231,7 +231,7 @@ class TransactionCoordinator:
 
     def restore(self, transactional_id: str | None, before: TransactionMetadata | None) -> None:
         """Revert a change that could not be written."""
-        # The record about producer ids may have failed: write it again with the next id.
+        # The record for producer IDs may have failed: write it again with the next ID.
         self._noted_below = min(self._noted_below, self._next_producer_id)
         if transactional_id is None:
             return
@@ -241,11 +241,11 @@ class TransactionCoordinator:
             self._known[transactional_id] = before
 
     def known(self, transactional_id: str | None) -> TransactionMetadata | None:
-        """Return the state of a transactional id."""
+        """Return the state of a transactional ID."""
         return None if transactional_id is None else self._known.get(transactional_id)
 
     def all_known(self) -> Iterable[TransactionMetadata]:
-        """Return the states of all transactional ids."""
+        """Return the states of all transactional IDs."""
         return tuple(self._known.values())
 
     def check_write(self, transactional_id: str, producer_id: int, epoch: int, partition: TopicPartition) -> ErrorCode:
@@ -279,7 +279,7 @@ class TransactionCoordinator:
         elif request.producer_id >= 0 and known.epoch != request.producer_epoch:
             self._answer(token, InitProducerIdResponse(ErrorCode.PRODUCER_FENCED))
         elif known.state is _S.ONGOING:
-            # Fence the earlier owner and abort its transaction first; the new owner retries.
+            # Fence the previous owner and abort its transaction first; the new owner retries.
             self._prepare(_next_epoch(known), is_commit=False, now_ms=now_ms)
             self._answer(token, InitProducerIdResponse(ErrorCode.CONCURRENT_TRANSACTIONS))
         elif known.state in _PREPARED:
@@ -327,7 +327,7 @@ class TransactionCoordinator:
         elif known.epoch != request.producer_epoch:
             error = ErrorCode.NONE if self._is_repeated(known, request) else ErrorCode.PRODUCER_FENCED
         elif known.state is _S.ONGOING:
-            # The producer continues with the next epoch, so that late requests of this one are refused (KIP-890).
+            # The producer continues with the next epoch, so that late requests with this one are rejected (KIP-890).
             following = self._renewed(known) if request.bumps_epoch else known
             self._prepare(following, is_commit=request.is_commit, now_ms=now_ms)
             known = self._known[request.transactional_id]
@@ -343,7 +343,7 @@ class TransactionCoordinator:
             self._answer(token, EndTxnResponse(error))
 
     def _is_repeated(self, known: TransactionMetadata, request: EndTxn) -> bool:
-        """Whether a request is a retry of the end that has just completed, because its response was lost."""
+        """Whether a request retries the commit or abort that has just completed, because the response was lost."""
         if known.state not in _ENDED[request.is_commit]:
             return False
         if known.producer_id == request.producer_id:
@@ -366,7 +366,7 @@ class TransactionCoordinator:
             WriteMarkers(
                 known.transactional_id,
                 owner.producer_id,
-                # Logs refuse this epoch as soon as its marker is written.
+                # Logs reject this epoch as soon as its marker is written.
                 known.epoch if owner is known else owner.epoch,
                 known.partitions,
                 known.state is _S.PREPARE_COMMIT,
@@ -381,7 +381,7 @@ class TransactionCoordinator:
         self._effects.append(PersistTransaction(known.transactional_id, transaction_value(known)))
 
     def _renewed(self, known: TransactionMetadata) -> TransactionMetadata:
-        """Return the identity for the next transaction: the next epoch, or a new id after the last epoch."""
+        """Return the producer identity for the next transaction: the next epoch, or a new ID after the last epoch."""
         if known.epoch < _LAST_EPOCH:
             return evolve(known, epoch=known.epoch + 1)
         return evolve(known, producer_id=self._new_producer_id(), epoch=0)
@@ -405,10 +405,10 @@ class TransactionCoordinator:
 
 
 def _next_epoch(known: TransactionMetadata) -> TransactionMetadata:
-    """Return the state with a bumped epoch that fences its owner; the highest epoch is reserved for fencing."""
+    """Return the state with a bumped epoch that fences the owner; the highest epoch is reserved for fencing."""
     return evolve(known, epoch=known.epoch + 1)
 
 
 def _is_asked_again(known: TransactionMetadata, request: InitProducerId) -> bool:
-    """Whether a producer retries its last epoch bump, because the response was lost (KIP-360)."""
+    """Whether a producer retries its last epoch bump because the response was lost (KIP-360)."""
     return known.state is _S.EMPTY and 0 <= known.last_epoch == request.producer_epoch and request.producer_id >= 0

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from streams.core.errors import ConfigError
 
-#: Hosts that mean every address of the machine; clients cannot connect to them.
+#: Hosts that stand for every address of the machine; clients cannot connect to them.
 WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 
 
@@ -23,7 +23,7 @@ def parse_address(text: str) -> Address:
     """Parse HOST:PORT; an IPv6 host is in brackets.
 
     Raises:
-        ConfigError: the text has another form.
+        ConfigError: the text does not have this form.
 
     >>> parse_address("127.0.0.1:9092")
     Address(host='127.0.0.1', port=9092)
@@ -39,7 +39,7 @@ def parse_address(text: str) -> Address:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host can be reached from this machine only.
+    """Whether a host can only be reached from this machine.
 
     >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
     (True, True, False)

@@ -1,7 +1,7 @@
 """SASL authentication of a client, as a state machine over tokens.
 
-PLAIN (RFC 4616) and SCRAM-SHA-256, SCRAM-SHA-512 (RFC 5802, RFC 7677) inside Kafka's SaslHandshake and
-SaslAuthenticate (KIP-43, KIP-152); after a handshake of version 0 tokens have no header.  Under ``connection``.
+Supports PLAIN (RFC 4616), SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677) inside Kafka's SaslHandshake and
+SaslAuthenticate (KIP-43, KIP-152).  After a version 0 handshake, tokens have no header.  Used by ``connection``.
 """
 
 import hashlib
@@ -29,14 +29,14 @@ MECHANISMS: Final = (PLAIN, *SCRAM_HASHES)
 
 
 class AuthenticationFailed(BrokerError):
-    """Authentication of a client has failed."""
+    """The authentication of a client failed."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code=ErrorCode.SASL_AUTHENTICATION_FAILED)
 
 
 class _Exchange(Protocol):
-    """The token exchange of one mechanism; ``name`` is the user, once ``is_done``."""
+    """The token exchange of one mechanism; ``name`` is the user name once ``is_done`` is True."""
 
     name: str
     is_done: bool
@@ -45,7 +45,7 @@ class _Exchange(Protocol):
         """Handle a token and return the server's token.
 
         Raises:
-            AuthenticationError: the client is not who it says, or this is no token.
+            AuthenticationError: the credentials are wrong, or the token is invalid.
         """
         ...
 
@@ -103,7 +103,7 @@ class _Scram:
     def _final(self, text: str) -> bytes:
         unproved, _, proof = text.rpartition(",p=")
         attributes = _attributes(unproved)
-        # As in Kafka: older librdkafka puts its own nonce before ours once more.
+        # As in Kafka: older versions of librdkafka put their own nonce before ours once more.
         is_ours = attributes["r"].endswith(_attributes(self._answer)["r"])
         if not is_ours or b64decode(attributes["c"]) != self._binding.encode():
             raise AuthenticationFailed("the nonce or the binding is not that of this exchange")
@@ -122,7 +122,7 @@ class _Scram:
 
 
 class _Attributes(dict[str, str]):
-    """Attributes of a SCRAM message, by letter."""
+    """The attributes of a SCRAM message by letter."""
 
     def __missing__(self, letter: str) -> str:
         raise ValueError(f"{letter}= is missing")
@@ -137,7 +137,7 @@ def _attributes(text: str) -> _Attributes:
 
 @define(eq=False)
 class Authentication:
-    """The authentication state of a connection: handshake, tokens, done."""
+    """The authentication state of a connection: handshake, token exchange, or done."""
 
     users: Users
     nonce: Callable[[], str] = lambda: secrets.token_urlsafe(24)
@@ -152,11 +152,11 @@ class Authentication:
 
     @property
     def name(self) -> str:
-        """The user, authenticated or claimed."""
+        """The user name, authenticated or claimed."""
         return "" if self._exchange is None else self._exchange.name
 
     def handshake(self, request: SaslHandshake, version: int) -> SaslHandshakeResponse:
-        """Choose a mechanism; after version 0, tokens have no request header."""
+        """Choose a mechanism; after a version 0 handshake, tokens have no request header."""
         mechanism = request.mechanism
         error = ErrorCode.NONE
         if self.is_done or self._exchange is not None:
@@ -174,7 +174,7 @@ class Authentication:
         """Handle a token and return the server's token.
 
         Raises:
-            AuthenticationError: the client is not who it says, or there was no handshake.
+            AuthenticationError: the credentials are wrong, or there was no handshake.
         """
         if self._exchange is None or self._exchange.is_done:
             raise AuthenticationFailed("a token without a handshake before it")
@@ -185,7 +185,7 @@ class Authentication:
         return answer
 
     def authenticate(self, request: SaslAuthenticate) -> SaslAuthenticateResponse:
-        """Handle a SaslAuthenticate request; the error does not reveal which part was wrong."""
+        """Handle a SaslAuthenticate request; the error does not reveal which part of the credentials was wrong."""
         try:
             return SaslAuthenticateResponse(ErrorCode.NONE, auth_bytes=self.token(request.auth_bytes))
         except AuthenticationFailed as error:

@@ -1,7 +1,7 @@
-"""One client's connection: frames in, responses out, in order.
+"""A client connection that reads frames and sends responses in order.
 
-Runs on the server's event loop without blocking it: a request without a response yet delays only the later requests of
-its own client.  Unreadable bytes close only this connection.
+Connections run on the event loop of the server without blocking it: a request without a response delays only
+later requests on the same connection.  Unreadable bytes close only this connection.
 """
 
 import asyncio
@@ -48,15 +48,15 @@ _LOGGER = logging.getLogger(__name__)
 
 # Bytes of queued requests above which reading is paused.
 _QUEUED_BYTES: Final = 1 << 20
-# Bytes per write: the transport copies what it cannot send at once.
+# Bytes per write: the transport copies the bytes that it cannot send at once.
 _WRITE_BYTES: Final = 1 << 18
-# Seconds that a closing connection has to send its responses.
+# Time in seconds that a closing connection has to send its responses.
 _CLOSING_S: Final = 5.0
 _SIZE: Final = Struct(">i")
 
 
 class Door(Protocol):
-    """The part of the listener that its connections use."""
+    """The listener interface that connections use."""
 
     @property
     def driver(self) -> Driver:
@@ -65,17 +65,17 @@ class Door(Protocol):
 
     @property
     def limits(self) -> Limits:
-        """Limits on what a client may send."""
+        """The limits on what a client may send."""
         ...
 
     @property
     def users(self) -> Users | None:
-        """Users that may log in; None = no authentication."""
+        """The users that may log in; None = no authentication."""
         ...
 
     @property
     def unsent_bytes(self) -> int:
-        """Unsent bytes of responses on all connections."""
+        """The number of unsent response bytes on all connections."""
         ...
 
     @unsent_bytes.setter
@@ -94,19 +94,19 @@ class Door(Protocol):
         ...
 
     def later(self, act: Callable[[], None]) -> None:
-        """Call a function on the event loop; from any thread."""
+        """Call a function on the event loop; may be called from any thread."""
         ...
 
     def advertised(self, local: Address) -> Address:
-        """Return the advertised address for a client that has connected to this local address."""
+        """Return the advertised address for a client that is connected to this local address."""
         ...
 
 
 class ClientConnection(asyncio.Protocol):
-    """The server's side of a client's connection.
+    """The server side of a client connection.
 
-    It exists from the moment its socket is accepted.  It is *in* once the client is authenticated, or, without
-    users, has sent a request.
+    A connection exists from the moment its socket is accepted.  It is *in* once the client is authenticated or,
+    without users, has sent a request.
     """
 
     def __init__(self, door: Door, peer: object) -> None:
@@ -130,9 +130,9 @@ class ClientConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._patience = self._loop.call_later(limits.login_ms / 1000, self._lose_patience)
         self.peer = _text_of(peer)
-        # Java's form of an address without a host name, which tools show unchanged.
+        # How Java writes an address without a host name; tools show it unchanged.
         self._client_host = f"/{peer[0]}" if isinstance(peer, tuple) else ""
-        #: When bytes last arrived, in seconds on the loop's clock.
+        #: When bytes last arrived, in seconds on the clock of the event loop.
         self.active_s = self._loop.time()
 
     def begin(self, arrival: "asyncio.Task[Any]") -> None:
@@ -142,7 +142,7 @@ class ClientConnection(asyncio.Protocol):
     # --- called by the event loop ---------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport and its addresses."""
+        """Store the transport and the addresses of both ends."""
         self._transport = cast(asyncio.Transport, transport)
         if self._is_closing:
             self._transport.abort()
@@ -152,7 +152,7 @@ class ClientConnection(asyncio.Protocol):
         self._serving = Serving(self._host.cluster_id, {self._host.node_id: found}, self._host.node_id)
 
     def data_received(self, data: bytes) -> None:
-        """Read frames, and handle requests up to the limit per turn."""
+        """Read frames, and handle requests up to the limit per event loop turn."""
         self.active_s = self._loop.time()
         frames = self._reader.feed(data)
         self._frames += frames
@@ -161,7 +161,7 @@ class ClientConnection(asyncio.Protocol):
         self._work()
 
     def pause_writing(self) -> None:
-        """Stop handling requests: the client does not read its responses."""
+        """Stop handling requests, because the client does not read its responses."""
         self._is_choked = True
 
     def resume_writing(self) -> None:
@@ -172,7 +172,7 @@ class ClientConnection(asyncio.Protocol):
         self._work()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Drop the client's waiting fetch and unregister the connection."""
+        """Drop the waiting fetch of the client, and unregister the connection."""
         self._is_closing = True
         self._frames.clear()
         self._output.clear()
@@ -184,7 +184,7 @@ class ClientConnection(asyncio.Protocol):
             try:
                 self._host.act(lambda machine, _: machine.forget_fetch(waiting))
             except BrokerError:
-                # The broker is closed, and its fetches with it.
+                # The broker is closed, and its waiting fetches are gone.
                 _LOGGER.debug("client %s: gone after the broker", self.peer)
 
     # --- called by the listener -----------------------------------------------------------
@@ -196,11 +196,11 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def is_made(self) -> bool:
-        """Whether it has a transport, so that ``connection_lost`` will be called."""
+        """Whether the connection has a transport, so that ``connection_lost`` will be called."""
         return self._transport is not None
 
     def close(self) -> None:
-        """Send pending responses, and close."""
+        """Send pending responses, then close the connection."""
         if self._is_closing:
             return
         if self._transport is None:
@@ -212,7 +212,7 @@ class ClientConnection(asyncio.Protocol):
         self._loop.call_later(_CLOSING_S, self._transport.abort)
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close the connection at once."""
         self._is_closing = True
         if self._transport is not None:
             self._transport.abort()
@@ -259,7 +259,7 @@ class ClientConnection(asyncio.Protocol):
         finally:
             self._is_working = False
         if self._reader.fault is not None and self._pending is None and not self._frames and self._may_work:
-            # All earlier requests are answered.
+            # All earlier requests have been answered.
             self._refuse("sent an invalid request: %s", self._reader.fault)
         self._flush()
         self._hold_back()
@@ -304,7 +304,7 @@ class ClientConnection(asyncio.Protocol):
         except AuthenticationFailed as error:
             self._turn_away(str(error), None)
         except Exception:
-            # A bug of ours must not affect other clients.
+            # A bug in the broker must not affect other clients.
             _LOGGER.exception("client %s: its request could not be served; its connection is closed", self.peer)
             self.close()
 
@@ -323,12 +323,12 @@ class ClientConnection(asyncio.Protocol):
             self._pending = exchange
 
     def _fetch_bytes(self) -> int:
-        """Return the maximum bytes of a fetch response now."""
+        """Return the current size limit for a fetch response in bytes."""
         room = UNSENT_BYTES - self._door.unsent_bytes
         return min(FETCH_BYTES, max(room, SCARCE_FETCH_BYTES))
 
     def _done_later(self, exchange: Exchange) -> None:
-        """Continue with a late response; called under the broker's lock, from any thread."""
+        """Continue with a late response; called from any thread, under the broker lock."""
         self._door.later(lambda: self._finish(exchange))
 
     def _finish(self, exchange: Exchange) -> None:
@@ -352,7 +352,7 @@ class ClientConnection(asyncio.Protocol):
             else:
                 self._put(pieces)
         elif exchange.has_failed:
-            # The producer expects no response: as in Kafka, the error closes its connection.
+            # The producer expects no response: as in Kafka, an error closes the connection.
             self._refuse("records were refused that were sent with acks=0")
 
     # --- the session ----------------------------------------------------------------------
@@ -385,7 +385,7 @@ class ClientConnection(asyncio.Protocol):
             self._come_in()
 
     def _turn_away(self, reason: str, exchange: Exchange | None) -> None:
-        """Respond to a failed login after a delay, and close; the delay slows down password guessing."""
+        """Respond to a failed login and close the connection, after a delay that slows down password guessing."""
         self._is_turned_away = True
         self._frames.clear()
         _LOGGER.warning("client %s: %s; its connection is closed", self.peer, reason)
@@ -407,13 +407,13 @@ class ClientConnection(asyncio.Protocol):
     # --- responses ------------------------------------------------------------------------
 
     def _put(self, pieces: Iterable[bytes]) -> None:
-        """Queue bytes to send; those of logs are not copied until the transport is ready."""
+        """Queue bytes to send; log data is not copied until the transport is ready."""
         for piece in pieces:
             self._output.append(piece)
             self._unsent_bytes += len(piece)
 
     def _flush(self) -> None:
-        """Write as much as the transport accepts, and close a finished connection."""
+        """Write as much as the transport accepts, and close the connection if it is finished."""
         output, transport = self._output, self._transport
         assert transport is not None
         left = self._unsent_bytes
@@ -436,7 +436,7 @@ class ClientConnection(asyncio.Protocol):
             transport.close()
 
     def _note_unsent(self, count: int) -> None:
-        """Update the listener's count of unsent bytes."""
+        """Update the number of unsent bytes in the listener."""
         self._unsent_bytes = count
         if count != self._counted_bytes:
             self._door.unsent_bytes += count - self._counted_bytes

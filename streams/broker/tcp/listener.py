@@ -1,8 +1,8 @@
-"""The event loop's side of a server: accepts and limits connections, and drives the broker's timers.
+"""The event loop part of a server, which accepts and limits connections, and drives the broker timers.
 
-Everything here and in ``connection`` runs on one event loop; other threads use ``later`` only.
-A connection counts from the moment it is accepted, so that TLS handshakes count too.
-Under ``server``, which has the thread.
+The code here and in ``connection`` runs on one event loop; other threads only call ``later``.
+A connection counts from the moment it is accepted, including its TLS handshake.
+Used by ``server``, which owns the thread.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ from streams.core.errors import BrokerError
 _LOGGER = logging.getLogger(__name__)
 
 _BACKLOG: Final = 512
-#: Connections that are accepted per turn of the event loop.
+#: Number of connections accepted per event loop turn.
 _AT_ONCE: Final = 32
-# Seconds without accepting after the system ran out of descriptors.
+# How long to pause accepting after the system has run out of descriptors, in seconds.
 _REST_S: Final = 1.0
-# Seconds between checks for idle connections, and for clients to read their last responses on close.
+# Interval between checks for idle connections, and time for clients to read their last responses, in seconds.
 _SWEEP_S: Final = 10.0
 _FAREWELL_S: Final = 2.0
-# Turns of the event loop within which a transport is created or closed.
+# Number of event loop turns within which a transport is created or closed.
 _TURNS: Final = 5
-# Hosts with failed logins that are kept before expired ones are removed.
+# Number of hosts with failed logins to keep before expired ones are removed.
 _PENALTIES: Final = 1_024
 
 
@@ -44,8 +44,8 @@ _PENALTIES: Final = 1_024
 class Listener:
     """A listening address with its connections.
 
-    ``advertise``: the advertised address, None = the one listened on; if that is every address of the
-    machine, the one that the client has connected to.
+    ``advertise`` is the advertised address.  It defaults to the listening address or, if the server listens on every
+    address of the machine, to the address that the client is connected to.
     """
 
     driver: Driver
@@ -56,10 +56,10 @@ class Listener:
     advertise: Address | None
     connections: set[ClientConnection] = field(factory=set, init=False)
     unsent_bytes: int = field(default=0, init=False)
-    # Of these, the unauthenticated ones, oldest first.
+    # The unauthenticated connections, oldest first.
     _strangers: dict[ClientConnection, None] = field(factory=dict, init=False)
     _sockets: list[socket.socket] = field(factory=list, init=False)
-    # When the next failed login from a host may get its response, in seconds on the loop's clock.
+    # When the next failed login from a host may be answered, in seconds on the clock of the event loop.
     _penalties: dict[str, float] = field(factory=dict, init=False)
     _loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
     _stopping: asyncio.Event = field(factory=asyncio.Event, init=False)
@@ -70,7 +70,7 @@ class Listener:
     _has_said_full: bool = field(default=False, init=False)
 
     async def run(self, on_start: Callable[[Address], None]) -> None:
-        """Serve until ``stop``; ``on_start`` gets the bound address.
+        """Serve until ``stop`` is called; ``on_start`` is called with the bound address.
 
         Raises:
             OSError: the address cannot be bound.
@@ -94,7 +94,7 @@ class Listener:
                 listening.close()
 
     def stop(self) -> None:
-        """End ``run``; called on the event loop."""
+        """Make ``run`` return; called on the event loop."""
         self._stopping.set()
 
     async def _see_off(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -122,7 +122,7 @@ class Listener:
             self._loop.add_reader(listening, self._accept, listening)
 
     def _accept(self, listening: socket.socket) -> None:
-        """Accept pending connections, up to the limit per turn."""
+        """Accept pending connections, up to the limit per event loop turn."""
         for _ in range(_AT_ONCE):
             try:
                 sock, peer = listening.accept()
@@ -135,7 +135,7 @@ class Listener:
             self._admit(sock, peer)
 
     def _take_rest(self, error: OSError) -> None:
-        """Pause accepting: the system has no descriptor or memory for another connection."""
+        """Pause accepting, because the system has no descriptor or memory for another connection."""
         assert self._loop is not None
         for listening in self._sockets:
             self._loop.remove_reader(listening)
@@ -174,7 +174,7 @@ class Listener:
         connection.begin(arrival)
 
     def _arrived(self, connection: ClientConnection, sock: socket.socket, arrival: "asyncio.Task[Any]") -> None:
-        """Unregister a connection without a transport: TLS failed, timed out, or the client disconnected."""
+        """Unregister a connection that got no transport: TLS failed or timed out, or the client disconnected."""
         assert self._loop is not None
         error = None if arrival.cancelled() else arrival.exception()
         if error is not None:
@@ -184,7 +184,7 @@ class Listener:
             self._loop.call_soon(sock.close)
 
     def _make_room(self) -> bool:
-        """Close the oldest unauthenticated connection; return whether there was one."""
+        """Close the oldest unauthenticated connection, and return whether there was one."""
         oldest = next(iter(self._strangers), None)
         if oldest is None:
             return False
@@ -221,16 +221,16 @@ class Listener:
         return self._penalties[host] - now_s
 
     def later(self, act: Callable[[], None]) -> None:
-        """Call a function on the event loop; from any thread."""
+        """Call a function on the event loop; may be called from any thread."""
         assert self._loop is not None
         try:
             self._loop.call_soon_threadsafe(act)
         except RuntimeError:
-            # The event loop has ended, and all connections with it.
+            # The event loop has ended, and so have all connections.
             _LOGGER.debug("an answer came after the server's end")
 
     def advertised(self, local: Address) -> Address:
-        """Return the advertised address for a client that has connected to this local address."""
+        """Return the advertised address for a client that is connected to this local address."""
         if self.advertise is not None:
             return self.advertise
         return local if self.listen.host in WILDCARDS else self.listen
@@ -238,7 +238,7 @@ class Listener:
     # --- time -----------------------------------------------------------------------------
 
     def nudge(self) -> None:
-        """Recheck the next deadline; from any thread, under the broker's lock."""
+        """Recheck the next deadline; called from any thread, under the broker lock."""
         if not self._is_nudged:
             self._is_nudged = True
             self.later(self._tick)
@@ -252,7 +252,7 @@ class Listener:
         try:
             wait_ms = self.driver.run_due()
         except BrokerError:
-            return  # The broker is closed; this listener will be soon.
+            return  # The broker is closed; this listener will be closed soon.
         if wait_ms is not None and not self._stopping.is_set():
             assert self._loop is not None
             self._timer = self._loop.call_later(wait_ms / 1000, self._tick)
@@ -278,7 +278,7 @@ async def _listening(address: Address) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     try:
         for family, _, _, _, place in places:
-            # A free port is chosen once and used for all addresses.
+            # A free port is chosen only once, and used for all addresses.
             chosen = (place[0], port or (sockets[0].getsockname()[1] if sockets else 0), *place[2:])
             try:
                 listening = socket.create_server(chosen, family=family, backlog=_BACKLOG)

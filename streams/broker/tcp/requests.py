@@ -1,8 +1,8 @@
-"""One request and its response: decoded, passed to the broker as messages, and encoded when all are complete.
+"""One request and its response: decodes the request, passes messages to the broker, and encodes their responses.
 
-Between a ``connection``, which keeps the order, and the broker.  ``protocol.wire.mapping`` translates
-requests and responses in the same way for all APIs, except those of the session, which the
-connection handles itself.
+Sits between a ``connection``, which keeps the order, and the broker.  ``protocol.wire.mapping`` translates
+requests and responses in the same way for all APIs, except the session APIs, which the connection handles
+itself.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ from streams.protocol.wire import (
 )
 from streams.protocol.wire.mapping import AnyIncoming, Serving, answered, asked
 
-#: Lowest and highest served version by API key: ``served`` in the tables.
+#: Lowest and highest served version by API key (``served`` in the tables).
 VERSIONS: Final[Mapping[int, tuple[int, int]]] = served_versions()
 
 
@@ -37,15 +37,15 @@ def served() -> ApiVersionsResponse:
 
 @define(eq=False)
 class Exchange:
-    """One request and its response, which may come later and from any thread, under the broker's lock.
+    """One request and its response, which may arrive later and from any thread, under the broker lock.
 
-    ``on_done`` is called if the response is complete only after ``ask`` has returned.
+    ``on_done`` is called only if the response is completed after ``ask`` has returned.
     """
 
     header: RequestHeader
     incoming: AnyIncoming
     on_done: Callable[["Exchange"], None]
-    #: The waiting fetch of this request in the broker.
+    #: The waiting fetch in the broker that belongs to this request.
     waiting: WaitingFetch | None = field(default=None, init=False)
     _responses: list[Any] = field(init=False)
     _missing: int = field(init=False)
@@ -57,13 +57,13 @@ class Exchange:
 
     @property
     def requests(self) -> Sequence[Request]:
-        """The messages of the request."""
+        """The broker messages of the request."""
         return self.incoming.requests
 
     def ask(self, fetch_bytes: int, machine: Broker, now_ms: int) -> bool:
-        """Pass the request to the broker, under its lock; return whether all responses are complete.
+        """Pass the request to the broker, under the broker lock; return whether all responses are complete.
 
-        ``fetch_bytes`` bounds a fetch response, in bytes.
+        ``fetch_bytes`` limits the size of a fetch response in bytes.
         """
         for index, request in enumerate(self.requests):
             answer = partial(self.take, index)
@@ -75,7 +75,7 @@ class Exchange:
         return not self._missing
 
     def take(self, index: int, response: Response) -> None:
-        """Take one response."""
+        """Store one response."""
         self._responses[index] = response
         self._missing -= 1
         if not self._missing and not self._is_asking:
@@ -83,7 +83,7 @@ class Exchange:
 
     @property
     def has_failed(self) -> bool:
-        """Whether a produce request was refused for any partition."""
+        """Whether a produce request was rejected for any partition."""
         return bool(self.incoming.refused) or any(
             row.error is not ErrorCode.NONE
             for response in self._responses
@@ -95,7 +95,7 @@ class Exchange:
         """Return the encoded response.
 
         Raises:
-            EncodingError: this version cannot represent the response.
+            EncodingError: the response cannot be represented in this API version.
         """
         header = self.header
         message = answered(self.incoming, self._responses, serving)
@@ -113,10 +113,10 @@ def _bounded(request: Fetch, most_bytes: int) -> Fetch:
 
 
 def read_request(header: RequestHeader, frame: bytes, position: int, client_host: str) -> AnyIncoming:
-    """Decode a request; ``client_host`` is in Java's form: "/127.0.0.1".
+    """Decode a request; ``client_host`` is written as in Java: "/127.0.0.1".
 
-    Bytes after it are ignored, as Kafka does: librdkafka's Metadata for all topics has three of them from version 9
-    on.
+    Bytes after the request are ignored, as in Kafka: from version 9 on, librdkafka sends three extra bytes with a
+    Metadata request for all topics.
 
     Raises:
         MalformedError: the bytes are damaged, or exceed the limits of one request.

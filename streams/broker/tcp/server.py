@@ -19,7 +19,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class BrokerServer:
-    """A listening server of a broker; a context manager that closes it.
+    """A listening broker server; as a context manager, it is closed on exit.
 
     ``host`` and ``port`` are the bound address; ``bootstrap_servers`` is for clients on this machine.
     """
@@ -59,23 +59,23 @@ class BrokerServer:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether it can be reached from this machine only."""
+        """Whether the server can only be reached from this machine."""
         return is_loopback(self.host)
 
     @property
     def bootstrap_servers(self) -> str:
-        """Return HOST:PORT, with the loopback if it listens on every address."""
+        """Return HOST:PORT; the host is the loopback address if the server listens on every address."""
         return str(self._listener.advertised(Address("127.0.0.1", self.port)))
 
     def close(self) -> None:
-        """Stop accepting, send pending responses, and close all connections; the broker stays open."""
+        """Stop accepting connections, send pending responses, and close all connections; the broker stays open."""
         if not self._has_ended.is_set():
             self._listener.later(self._listener.stop)
         if not self._worker.is_current:
             self._worker.join()
 
     def wait(self, timeout_ms: int | None = None) -> bool:
-        """Wait until the server has ended, up to the timeout in seconds (None = forever); return whether it has.
+        """Wait until the server has ended, up to a timeout in seconds (None = forever); return whether it has ended.
 
         Raises:
             BrokerError: the server has failed.
@@ -112,10 +112,10 @@ class BrokerServer:
 
 
 def tls_context(certificate: str | os.PathLike[str], key: str | os.PathLike[str] | None) -> ssl.SSLContext:
-    """Return the TLS context of a listener; ``key`` None = it is in the certificate's file.
+    """Return the TLS context of a listener; if ``key`` is None, the certificate file contains the key.
 
     Raises:
-        ConfigError: the files are not a certificate chain and its key.
+        ConfigError: the files do not contain a certificate chain and the matching key.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -1,8 +1,8 @@
 """Users with passwords or SCRAM credentials, from a file.
 
-One user per line: ``NAME:PASSWORD``, or ``NAME:SCRAM-SHA-256$ITERATIONS:SALT$STOREDKEY:SERVERKEY`` (base64, as
-PostgreSQL writes it; SCRAM-SHA-512 too), which does not reveal the password.  Empty lines and those that begin
-with ``#`` are ignored.  RFC 5802, RFC 7677.
+The file has one user per line: ``NAME:PASSWORD``, or ``NAME:SCRAM-SHA-256$ITERATIONS:SALT$STOREDKEY:SERVERKEY``
+(base64, in PostgreSQL's format; SCRAM-SHA-512 works too), which does not reveal the password.  Empty lines and lines
+that begin with ``#`` are ignored.  See RFC 5802 and RFC 7677.
 """
 
 import hashlib
@@ -17,13 +17,13 @@ from attrs import define, field, frozen
 
 from streams.core.errors import ConfigError
 
-#: SCRAM mechanisms, with the hash of each.
+#: Hash function by SCRAM mechanism.
 SCRAM_HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 #: Default number of hash iterations, as in Kafka.
 ITERATIONS: Final = 4096
 _SALT_BYTES: Final = 16
 SECRET_BYTES: Final = 32
-#: Mechanism used to check a plain password.
+#: The mechanism that is used to check a plain password.
 _USUAL_MECHANISM: Final = "SCRAM-SHA-256"
 #: More iterations would block the server for other clients.
 _MOST_ITERATIONS: Final = 1_000_000
@@ -31,7 +31,7 @@ _MOST_ITERATIONS: Final = 1_000_000
 
 @frozen
 class ScramKeys:
-    """SCRAM credentials of a user for one mechanism."""
+    """The SCRAM credentials of a user for one mechanism."""
 
     salt: bytes
     iterations: int
@@ -47,7 +47,7 @@ class ScramKeys:
         return cls(salt, iterations, hashlib.new(name, client_key).digest(), hmac.digest(salted, b"Server Key", name))
 
     def text(self, mechanism: str) -> str:
-        """Return the keys in the form of a users file, without the name."""
+        """Return the keys as written in a users file, without the user name."""
         parts = (b64encode(part).decode() for part in (self.salt, self.stored_key, self.server_key))
         salt, stored, server = parts
         return f"{mechanism}${self.iterations}:{salt}${stored}:{server}"
@@ -66,8 +66,8 @@ class Users:
     #: Stored keys by mechanism and name, for users without a plain password.
     keys: Mapping[tuple[str, str], ScramKeys] = field(factory=dict, repr=False)
     _derived: dict[tuple[str, str], ScramKeys] = field(factory=dict, init=False, repr=False)
-    #: Secret for salts that are not stored.  Random, because a salt derived from a password would reveal it; kept
-    #: in the broker's data directory, so that salts survive restarts, as stored ones do.
+    #: Secret for salts that are not stored.  The secret is random, because a salt derived from a password would reveal
+    #: the password.  It is kept in the data directory, so that salts survive restarts like stored ones.
     secret: bytes = field(factory=lambda: os.urandom(SECRET_BYTES), repr=False, kw_only=True)
 
     @classmethod
@@ -75,7 +75,7 @@ class Users:
         """Read a users file.
 
         Raises:
-            ConfigError: it cannot be read, a line is invalid, or a name appears twice.
+            ConfigError: the file cannot be read, a line is invalid, or a name appears twice.
         """
         try:
             lines = Path(path).read_text(encoding="utf-8").splitlines()
@@ -104,7 +104,7 @@ class Users:
         return cls(passwords, keys)
 
     def has(self, name: str, password: str) -> bool:
-        """Whether there is a user with this password; takes the same time for unknown names."""
+        """Whether a user has this password; the check takes the same time for unknown users."""
         if not self.keys:
             known = self.passwords.get(name)
             return hmac.compare_digest((known or "").encode(), password.encode()) and known is not None
@@ -116,8 +116,8 @@ class Users:
     def scram(self, name: str, mechanism: str) -> ScramKeys:
         """Return the SCRAM credentials of a user.
 
-        For an unknown user they are random keys with plausible salt and iterations, always the same for
-        a name, so that they do not reveal which names exist.
+        For an unknown user, the result is random keys with a plausible salt and iteration count, which are always
+        the same for a name, so that clients cannot find out which users exist.
         """
         found = self.keys.get((mechanism, name)) or self._derived.get((mechanism, name))
         if found is not None:
@@ -132,12 +132,12 @@ class Users:
         return ScramKeys(salt, iterations, os.urandom(size), os.urandom(size))
 
     def _forms(self, mechanism: str) -> list[tuple[int, int]]:
-        """Return salt length and iterations of every known user."""
+        """Return the salt length and iteration count of every known user."""
         stored = [(len(keys.salt), keys.iterations) for (name, _), keys in self.keys.items() if name == mechanism]
         return stored + [(_SALT_BYTES, ITERATIONS)] * (len(self.passwords) or not stored)
 
     def _number(self, name: str, mechanism: str) -> int:
-        """Return the index of the known user whose form an unknown name gets."""
+        """Return the index of the known user whose salt length and iteration count an unknown name gets."""
         return int.from_bytes(self._salt(name, f"{mechanism}:form")) % len(self._forms(mechanism))
 
     def _salt(self, name: str, use: str, size: int = _SALT_BYTES) -> bytes:
@@ -145,7 +145,7 @@ class Users:
 
 
 def _parsed(text: str, where: str) -> ScramKeys:
-    """Return the keys of ``MECHANISM$ITERATIONS:SALT$STOREDKEY:SERVERKEY``."""
+    """Parse the keys from ``MECHANISM$ITERATIONS:SALT$STOREDKEY:SERVERKEY``."""
     try:
         mechanism, rounds, pair = text.strip().split("$")
         iterations, salt = rounds.split(":")
