@@ -1,8 +1,8 @@
 """Group membership and the assignment of work to members.
 
-For work of any kind: ``LeaderElection``, ``TaskDistribution``, ``MemberNumber``, and the ``GroupClient`` that they
-use.  For consumers: the assignors.  Below them, without I/O, both sides of Kafka's classic group protocol:
-``Member`` and ``Coordinator``.
+``LeaderElection``, ``TaskDistribution`` and ``MemberNumber`` coordinate work of any kind, based on ``GroupClient``.
+Consumers use the assignors.  ``Member`` and ``Coordinator`` are the two sides of Kafka's classic group protocol,
+without I/O.
 """
 
 from streams.group.assignors import (

@@ -1,6 +1,6 @@
-"""Administration of groups in the coordinator: describe, create, delete, set offsets.
+"""Administration of groups in the coordinator: describing, creating and deleting groups, and setting offsets.
 
-Members are handled by the coordinator.  Imports protocol and core only.
+Requests of members are handled by ``coordinator``.  Imports protocol and core only.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -28,7 +28,7 @@ _REMEMBERED_RESETS = 16
 
 
 def describe(group: Group | None) -> DescribeGroupResponse:
-    """Return the description of a group; the state is ``Dead`` if it does not exist."""
+    """Return the description of a group; the state is ``Dead`` if ``group`` is None."""
     if group is None:
         return DescribeGroupResponse(ErrorCode.NONE)
     members = tuple(
@@ -61,7 +61,7 @@ def listed(groups: Groups, request: ListGroups) -> tuple[tuple[str, str, str], .
 
 
 def _passes(word: str, wanted: Sequence[str]) -> bool:
-    """Whether a filter accepts a word; an empty filter accepts all."""
+    """Whether a filter accepts a word; an empty filter accepts all words."""
     return not wanted or word.lower() in {item.lower() for item in wanted}
 
 
@@ -72,7 +72,7 @@ def create(groups: Groups, request: CreateGroup) -> ErrorCode:
     settings = GroupSettings(request.is_ephemeral, request.session_timeout_ms)
     group = groups.get(request.group_id)
     if group is not None:
-        # Idempotent for the same settings; otherwise the group exists already.
+        # Creating a group is idempotent for the same settings.
         return ErrorCode.NONE if group.settings == settings else ErrorCode.DUPLICATE_RESOURCE
     groups.set_up(groups.made(request.group_id), settings)
     return ErrorCode.NONE
@@ -92,7 +92,7 @@ def delete(groups: Groups, group_id: str) -> ErrorCode:
 def delete_offsets(
     groups: Groups, group_id: str, partitions: Sequence[TopicPartition]
 ) -> tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]:
-    """Delete committed offsets, except of topics that a member is subscribed to."""
+    """Delete committed offsets, except for topics that a member is subscribed to."""
     group = groups.get(group_id)
     if group is None:
         return ErrorCode.GROUP_ID_NOT_FOUND, {}
@@ -129,7 +129,7 @@ def reset_offsets(groups: Groups, group: Group, request: ResetOffsets, now_ms: i
 
 
 def holders(group: Group, partitions: Set[TopicPartition]) -> list[GroupMember]:
-    """Return the members that own some of these partitions, or may own them, as their metadata cannot be decoded."""
+    """Return the members that own any of ``partitions``, or may own them because their metadata cannot be decoded."""
     is_known = group.protocol_type == CONSUMER_PROTOCOL_TYPE
     return [
         member

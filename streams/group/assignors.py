@@ -1,7 +1,7 @@
-"""Partition assignors, which run on a group's leader: Kafka's, and two simple ones.
+"""Partition assignors, which run on a group's leader: Kafka's assignors and two simple ones.
 
-Only the leader calls ``assign``; ``subscription_user_data`` and ``on_assignment`` exchange data with
-the assignors of the other members.  Pure; imports core only.
+Only the leader calls ``assign``.  Through ``subscription_user_data`` and ``on_assignment``, members exchange data with
+the leader's assignor.  Pure; imports core only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from streams.group.subscriptions import (
 
 
 class RebalanceProtocol(Enum):
-    """The rebalance protocol (KIP-429): before joining, eager members give up all partitions, cooperative ones none."""
+    """The rebalance protocol (KIP-429): eager members give up all partitions before joining, cooperative ones none."""
 
     EAGER = "eager"
     COOPERATIVE = "cooperative"
@@ -35,16 +35,16 @@ Members: TypeAlias = Mapping[str, Subscription]
 
 
 class Assignor(Protocol):
-    """An assignor of the partitions of a group's topics to its members."""
+    """Assigns the partitions of a group's topics to the group's members."""
 
     @property
     def name(self) -> str:
-        """The protocol name by which a group selects the assignor."""
+        """The protocol name with which a group selects the assignor."""
         ...
 
     @property
     def protocols(self) -> Sequence[RebalanceProtocol]:
-        """The supported rebalance protocols; a member uses the best that all its assignors support."""
+        """The supported rebalance protocols; a member uses the best one that all its assignors support."""
         ...
 
     def subscription_user_data(self) -> bytes | None:
@@ -52,10 +52,10 @@ class Assignor(Protocol):
         ...
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
-        """Return the assignment of every member; runs on the leader.
+        """Return the assignment of every member; called on the leader.
 
         ``partitions_per_topic`` has the existing topics that members subscribe to.  An
-        assignment may hold partitions of other topics as well.
+        assignment may also contain partitions of other topics.
         """
         ...
 
@@ -78,7 +78,7 @@ class _Stateless:
 
 
 def in_order(members: Members) -> list[str]:
-    """Return the member ids in a stable order: static members by instance id, then the others by id."""
+    """Return the member ids in a stable order: static members by instance id, then other members by member id."""
     return sorted(members, key=lambda m: (members[m].group_instance_id is None, members[m].group_instance_id or m, m))
 
 
@@ -98,7 +98,7 @@ def _result(members: Members, given: Mapping[str, Sequence[TopicPartition]]) -> 
 
 
 class RangeAssignor(_Stateless):
-    """An assignor of ranges per topic, which assigns co-partitioned partitions to the same member."""
+    """Assigns ranges per topic, so that co-partitioned partitions have the same owner."""
 
     name = "range"
 
@@ -116,12 +116,12 @@ class RangeAssignor(_Stateless):
 
 
 class RoundRobinAssignor(_Stateless):
-    """An assignor of all partitions of all topics in turn."""
+    """Assigns the partitions of all topics to the members in turn."""
 
     name = "roundrobin"
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
-        """Assign in turn, skipping members that do not subscribe to the topic."""
+        """Assign partitions in turn, skipping members that do not subscribe to the topic."""
         given: dict[str, list[TopicPartition]] = {member: [] for member in members}
         turn = cycle(in_order(members))
         for topic, count, subscribers in _subscribers(partitions_per_topic, members):
@@ -133,9 +133,9 @@ class RoundRobinAssignor(_Stateless):
 
 
 class StickyAssignor(_Stateless):
-    """An even assignor that moves as few partitions as possible (KIP-54); eager.
+    """An eager assignor with even assignments that moves as few partitions as possible (KIP-54).
 
-    Each member keeps its last assignment and sends it to the leader, so an object serves one consumer.
+    Each member keeps its last assignment and sends it to the leader, so every consumer needs a separate instance.
     """
 
     name = "sticky"
@@ -144,11 +144,11 @@ class StickyAssignor(_Stateless):
         self._memory: bytes | None = None
 
     def subscription_user_data(self) -> bytes | None:
-        """Return the last assignment of this member and its generation."""
+        """Return this member's last assignment and the generation."""
         return self._memory
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
-        """Assign evenly, moving no partition unless balance requires it."""
+        """Assign partitions evenly, moving a partition only if balance requires it."""
         known = {member: _remembered(subscription) for member, subscription in members.items()}
         given = assign_sticky(partitions_per_topic, known, in_order(members))
         number = 1 + max((subscription.generation for subscription in known.values()), default=0)
@@ -168,24 +168,24 @@ def _remembered(subscription: Subscription) -> Subscription:
 
 
 class CooperativeStickyAssignor(_Stateless):
-    """A sticky assignor for cooperative rebalancing: moving partitions are unassigned for one generation (KIP-429)."""
+    """A sticky assignor for cooperative rebalancing; a moving partition is unassigned for one generation (KIP-429)."""
 
     name = "cooperative-sticky"
     protocols: Sequence[RebalanceProtocol] = (RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER)
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
-        """Assign, withholding partitions that another member still owns until it has revoked them and rejoined."""
+        """Assign partitions, withholding any that another member owns until it has revoked them and rejoined."""
         given = assign_sticky(partitions_per_topic, members, in_order(members))
         return _result(members, withhold_owned(given, members))
 
 
 class EqualCountAssignor(_Stateless):
-    """An assignor that cuts the list of all partitions into pieces whose sizes differ by at most one."""
+    """Divides the list of all partitions into pieces whose sizes differ by at most one."""
 
     name = "equal"
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
-        """Cut one list per set of topics with the same subscribers; members with the fewest get the longer pieces."""
+        """Divide a list per set of topics with the same subscribers; members with the fewest get the longer pieces."""
         given: dict[str, list[TopicPartition]] = {member: [] for member in members}
         rows: dict[tuple[str, ...], list[TopicPartition]] = {}
         for topic, count, subscribers in _subscribers(partitions_per_topic, members):
@@ -201,12 +201,12 @@ class EqualCountAssignor(_Stateless):
 
 
 class ModuloAssignor(_Stateless):
-    """An assignor by partition number modulo member count, which keeps co-partitioned partitions together."""
+    """Assigns by partition number modulo member count, so that co-partitioned partitions have the same owner."""
 
     name = "modulo"
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
-        """Assign by the index of each topic's subscribers."""
+        """Assign partitions by the index of each topic's subscribers."""
         given: dict[str, list[TopicPartition]] = {member: [] for member in members}
         for topic, count, subscribers in _subscribers(partitions_per_topic, members):
             for number in range(count):

@@ -1,6 +1,6 @@
-"""A member of a group of any protocol type, for work other than reading topics.
+"""A member of a group with any protocol type, for work other than reading topics.
 
-Runs the member machine over a connection, in ``poll`` or in a thread of its own, and calls a
+The client runs the member machine over a connection, in ``poll`` or in a separate thread, and calls a
 listener.  Members give up their assignment before each rebalance, so that nothing has two owners.
 Imports protocol and core only.
 """
@@ -23,15 +23,15 @@ from streams.group.member import Failed, Member, MemberConfig, MemberState, Perf
 from streams.protocol.messages import JoinGroup, LeaveGroup, Request, Response, SyncGroup
 from streams.protocol.transport import Cluster
 
-#: Protocol type of groups without topics.
+#: Protocol type for groups without topics.
 WORK_PROTOCOL_TYPE: Final = "work"
 
-# Under a virtual clock waiting takes no time: so many fruitless polls in a row mean that nothing will come.
+# Waiting takes no time under a virtual clock; after this many polls without progress no response is expected.
 _FRUITLESS_LIMIT: Final = 100
 
 
 class GroupListener:
-    """The listener and assignor of a group.  Override the methods needed; all are called inside ``poll``."""
+    """The listener and assignor of a group.  Override the methods that you need; they are called inside ``poll``."""
 
     def metadata(self) -> bytes:
         """Return this member's metadata for the leader; called at every join."""
@@ -45,10 +45,10 @@ class GroupListener:
         """Handle a new assignment."""
 
     def on_revoked(self) -> None:
-        """Handle a revocation: the assignment is owned until this returns, so finish or stop the work."""
+        """Handle a revocation.  The assignment is owned until this method returns, so finish or stop the work here."""
 
     def on_lost(self) -> None:
-        """Handle a lost assignment, which another member may own already."""
+        """Handle a lost assignment, which another member may already own."""
         self.on_revoked()
 
     def is_rejoin_needed(self) -> bool:
@@ -75,7 +75,7 @@ class _Lost:
 
 
 class _Policy:
-    """The policy of eager membership."""
+    """The policy for eager membership."""
 
     def __init__(self, protocol_type: str, protocol_name: str, listener: GroupListener) -> None:
         self.protocol_type = protocol_type
@@ -121,7 +121,7 @@ class GroupClient:
 
     All members of a group have the same ``protocol_type`` and ``protocol_name``.  Times are milliseconds.
     A member without heartbeats for ``session_timeout_ms`` is removed from the group; in a rebalance members have
-    ``rebalance_timeout_ms`` to give up their assignment.  ``options`` are ``GroupClientSettings`` by name.
+    ``rebalance_timeout_ms`` to give up their assignment.  ``options`` are single ``GroupClientSettings`` by name.
 
     Raises:
         ConfigError: ``broker`` is missing, or a setting is invalid.
@@ -159,20 +159,20 @@ class GroupClient:
 
     @property
     def member_id(self) -> str:
-        """The member id from the coordinator, "" before it is assigned."""
+        """The member id assigned by the coordinator, or "" before that."""
         return self._member.member_id
 
     @property
     def generation_id(self) -> int:
-        """The generation, -1 outside of one."""
+        """The generation, or -1 without one."""
         return self._member.generation_id
 
     @property
     def has_assignment(self) -> bool:
         """Whether this member certainly owns its assignment now.
 
-        False after a session timeout without a response from the coordinator: another member may then own the
-        assignment.
+        This becomes False after a session timeout without a response from the coordinator, because another member
+        may then own the assignment.
         """
         is_alive = self._clock.monotonic_ms() < self._member.alive_until_ms
         return self._has_assignment and is_alive
@@ -204,7 +204,7 @@ class GroupClient:
             self._receive(self._wait_ms(deadline_ms - now, now))
 
     def start(self) -> None:
-        """Poll in a thread from now on; ``check`` and ``close`` raise its errors."""
+        """Start a thread that polls from now on; ``check`` and ``close`` raise its errors."""
         self._check_open()
         if self._worker is None:
             self._stop = self._threads.signal()
@@ -221,7 +221,7 @@ class GroupClient:
         self._connection.wakeup()
 
     def close(self, timeout_ms: int = 10_000) -> None:
-        """Give up the assignment and leave the group unless static; idempotent."""
+        """Give up the assignment and leave the group unless the member is static; idempotent."""
         if self._is_closed:
             return
         if self._worker is not None and self._stop is not None:
@@ -236,20 +236,20 @@ class GroupClient:
                 action = self._actions.popleft()
                 self._perform(action)
                 if isinstance(action, Send) and isinstance(action.request, LeaveGroup):
-                    # If it is lost, the other members wait for the session timeout.
+                    # If the request is lost, the other members wait for the session timeout.
                     self._receive(min(timeout_ms, self._config.session_timeout_ms))
         finally:
             self._connection.close()
         self.check()
 
     def __enter__(self) -> Self:
-        """Return the member; it leaves at the end of the block."""
+        """Return the client; it is closed at the end of the block."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave."""
+        """Close the client."""
         self.close()
 
     # --- inside -----------------------------------------------------------------------
@@ -261,7 +261,7 @@ class GroupClient:
         except ThreadKilled:
             raise
         except BaseException as error:  # noqa: BLE001
-            # check() or close() raises it.
+            # check() or close() raises this error.
             self._error = error
 
     def _act(self) -> bool:
@@ -284,7 +284,7 @@ class GroupClient:
                 self._has_assignment = True
                 self._listener.on_assigned(assignment)
             case _Revoked():
-                # A call in between finds it closing.
+                # A call in the meantime finds the client closing.
                 self._has_assignment = False
                 self._listener.on_revoked()
             case _Lost():
@@ -315,7 +315,7 @@ class GroupClient:
         try:
             number = self._connection.send(node_id, request)
         except Exception as error:  # noqa: BLE001
-            # On any failure of the transport the machine looks up the coordinator again.
+            # After any transport failure the machine looks up the coordinator again.
             self._member.on_response(request, error, now)
             return
         self._pending[number] = (request, now + waits_ms)

@@ -1,6 +1,6 @@
 """The membership policy of consumers: eager and cooperative rebalancing.
 
-Eager members give up all partitions before they join; cooperative ones keep them, revoke those
+Eager members give up all partitions before they join.  Cooperative members keep them, revoke the partitions
 that the new assignment moves, and rejoin so that these can be assigned (KIP-429).
 Pure; imports core only.
 """
@@ -26,14 +26,14 @@ from streams.protocol.messages import JoinGroupMember
 
 @frozen
 class Revoke:
-    """Revoke these partitions, in order; they are owned until this is done."""
+    """Revoke ``partitions``, in order; they are owned until the revocation is done."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 @frozen
 class Assign:
-    """The assignment is now ``partitions``; ``added`` are new among them."""
+    """The new assignment is ``partitions``; ``added`` are the newly assigned ones."""
 
     partitions: tuple[TopicPartition, ...]
     added: tuple[TopicPartition, ...]
@@ -41,7 +41,7 @@ class Assign:
 
 @frozen
 class Lose:
-    """These partitions are lost; other members may own them already."""
+    """The ``partitions`` are lost; other members may already own them."""
 
     partitions: tuple[TopicPartition, ...]
 
@@ -73,17 +73,17 @@ class ConsumerMembership:
     # --- the policy of a Member -------------------------------------------------------
 
     def prepare_join(self) -> list[object]:
-        """Revoke all partitions (eager), or those no longer subscribed to (cooperative)."""
+        """Revoke all partitions if eager, or partitions of topics that are no longer subscribed to if cooperative."""
         if self.rebalance_protocol is RebalanceProtocol.EAGER:
             return self.leaving()
-        # Keep partitions of topics that were never subscribed to: an assignor may assign them.
+        # Keep partitions of topics that were never subscribed to, since an assignor may assign them.
         dropped = self._joined_topics.difference(self.topics)
         revoked = tuple(partition for partition in self.owned if partition.topic in dropped)
         self.owned = tuple(partition for partition in self.owned if partition.topic not in dropped)
         return [Revoke(revoked)] if revoked else []
 
     def metadata(self) -> Sequence[tuple[str, bytes]]:
-        """Return the subscription once for each assignor, with its user data."""
+        """Return the subscription for each assignor, with the assignor's user data."""
         self._joined_topics = frozenset(self.topics)
         return tuple(
             (
@@ -128,7 +128,7 @@ class ConsumerMembership:
     def assign(
         self, protocol_name: str, members: Sequence[JoinGroupMember], partitions_per_topic: Mapping[str, int]
     ) -> dict[str, bytes]:
-        """Run the selected assignor; return the encoded assignment of each member."""
+        """Run the selected assignor; return each member's encoded assignment."""
         subscriptions = {
             member.member_id: decode_subscription(member.metadata, member.group_instance_id) for member in members
         }

@@ -1,7 +1,7 @@
 """The coordinator side of Kafka's classic group protocol, as a state machine.
 
-Input is requests and the time, output is replies and records of the ``__consumer_offsets`` log; the
-driver (a broker or a simulation) delivers and appends them.  Member metadata is opaque, so any
+The input is requests and the time.  The output is replies, which the driver (a broker or a simulation) delivers, and
+records that the driver appends to the ``__consumer_offsets`` log.  Member metadata is opaque, so any
 protocol type is supported.  Imports protocol and core only.
 """
 
@@ -59,7 +59,10 @@ class Coordinator:
     # --- driver interface -------------------------------------------------------------
 
     def handle(self, request: GroupRequest | TxnOffsetCommit, now_ms: int, token: object) -> list[Effect]:
-        """Handle a request; its reply has ``token`` (not None) and may be among the effects of a later call."""
+        """Handle a request.
+
+        The reply has ``token``, which is not None.  It may be among the effects of a later call.
+        """
         self._start_loaded_sessions(now_ms)
         match request:
             case Heartbeat():
@@ -89,13 +92,13 @@ class Coordinator:
         return self._take_effects()
 
     def next_deadline_ms(self) -> int | None:
-        """Return when ``tick`` is due next, None without a timer."""
+        """Return when ``tick`` is due next, or None if no timer is set."""
         if self._has_loaded_members:
             return 0
         return self._timers.next_ms()
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """Process due timers: expired sessions, ended join and sync phases."""
+        """Process due timers, which expire sessions and end join and sync phases."""
         self._start_loaded_sessions(now_ms)
         while (timer := self._timers.pop_due(now_ms)) is not None:
             group = self._groups.get(timer.group_id)
@@ -118,12 +121,12 @@ class Coordinator:
         return self._take_effects()
 
     def load(self, blocks: Iterable[Block]) -> None:
-        """Rebuild groups from the ``__consumer_offsets`` log, in order; sessions restart at the next call."""
+        """Rebuild groups from blocks of the ``__consumer_offsets`` log, in order; sessions restart at the next call."""
         self._groups.load(blocks)
         self._has_loaded_members = any(group.members for group in self._groups)
 
     def put_out(self, is_gone: Callable[[GroupMember], bool], now_ms: int) -> None:
-        """Remove members that are known to have ended from all groups, and rebalance.
+        """Remove members that have certainly ended from all groups, and rebalance.
 
         The effects are returned by the next call.
         """
@@ -132,11 +135,11 @@ class Coordinator:
                 self._put_out(group, gone, now_ms)
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
-        """Commit or drop the offsets of a producer's transaction after its marker is in the log."""
+        """Commit or drop the offsets in a producer's transaction after its marker is in the log."""
         self._groups.end_transaction(producer_id, is_commit=is_commit)
 
     def group(self, group_id: str) -> Group | None:
-        """Return a group, None if it does not exist."""
+        """Return a group, or None if it does not exist."""
         return self._groups.get(group_id)
 
     def forget_topics(self, topics: Iterable[str]) -> list[Effect]:
@@ -147,7 +150,7 @@ class Coordinator:
     def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition]
     ) -> tuple[ErrorCode, Mapping[TopicPartition, ErrorCode], list[Effect]]:
-        """Delete committed offsets that no member reads (KIP-496); return the group's error or one by partition."""
+        """Delete committed offsets that no member uses (KIP-496); return the error, partition errors and effects."""
         error, errors = delete_offsets(self._groups, group_id, partitions)
         return error, errors, self._take_effects()
 
@@ -183,8 +186,8 @@ class Coordinator:
 
     def _join_new(self, group: Group, request: JoinGroup, now_ms: int, token: object) -> None:
         if request.takes_member_id and not request.member_id and request.group_instance_id is None:
-            # Assign the id first: of duplicate or abandoned joins only one ever joins with it (KIP-394).
-            # Unlike in Kafka, the join phase does not wait for these: their clients may be gone.
+            # Assign the id first, so that only one of several duplicate joins becomes a member (KIP-394).
+            # Unlike in Kafka, the join phase does not wait for assigned ids, because their clients may be gone.
             member_id = self._new_member_id(request)
             group.pending[member_id] = None
             timer = GroupTimer(TimerKind.PENDING, group.group_id, member_id)
@@ -225,7 +228,7 @@ class Coordinator:
         must_assign = group.state is GroupState.STABLE and member.member_id == group.leader
         self._update(group, member, request)
         if is_settled and is_same and not must_assign:
-            # Its response was lost, or it rejoined without need: return the current generation.
+            # The response was lost, or the member rejoined without need: return the current generation.
             self._reply(token, self._joined(group, member))
             self._touch(group, member, now_ms)
             return
@@ -235,7 +238,7 @@ class Coordinator:
     def _replace_static(self, group: Group, old: GroupMember, request: JoinGroup, now_ms: int, token: object) -> None:
         """Replace a returning static member's id, keeping its assignment (KIP-345)."""
         old_leader = group.leader
-        # Fence requests that wait under the old member id: another process has this instance id now.
+        # Fence the pending requests of the old member id, because another process has this instance id now.
         self._dismiss(group, old, ErrorCode.FENCED_INSTANCE_ID)
         member = self._made_member(group, request, self._new_member_id(request))
         member.assignment, member.has_synced = old.assignment, True
@@ -245,7 +248,7 @@ class Coordinator:
             group.leader = member.member_id
         if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
             self._groups.persist(group, now_ms)
-            # Return the old leader's id: it must not assign, because no other member takes part.
+            # Return the old leader's id, so that this member does not assign, because no other member takes part.
             self._reply(token, self._joined(group, member, leader=old_leader))
             self._touch(group, member, now_ms)
             return
@@ -261,7 +264,7 @@ class Coordinator:
             group.protocol_type = request.protocol_type
 
     def _wait_for_join(self, group: Group, member: GroupMember, token: object) -> None:
-        # A second join of the same member supersedes the first, whose response was lost.
+        # A second join by the same member supersedes the first, whose response was lost.
         if member.join_token is None:
             group.joined += 1
         member.join_token = token
@@ -284,11 +287,11 @@ class Coordinator:
             self._complete_join(group, now_ms)
 
     def _is_delayed(self, group: Group) -> bool:
-        """Whether this is the first generation's join phase, which always lasts its whole delay."""
+        """Whether this is the first generation's join phase, which always lasts for the initial delay."""
         return bool(self._config.initial_rebalance_delay_ms) and not group.protocol_name and bool(group.members)
 
     def _complete_join(self, group: Group, now_ms: int) -> None:
-        """End the join phase: remove members that did not join, static ones only after their session."""
+        """End the join phase; remove members that did not join, except static members within their session."""
         self._timers.cancel(GroupTimer(TimerKind.JOIN, group.group_id))
         for member in [m for m in group.members.values() if m.join_token is None and not m.is_static]:
             self._timers.cancel(GroupTimer(TimerKind.SESSION, group.group_id, member.member_id))
@@ -297,7 +300,7 @@ class Coordinator:
             self._become_empty(group, now_ms)
             return
         if not group.joined:
-            # Only static members, none of which has rejoined: extend the join phase.
+            # There are only static members and none has rejoined: extend the join phase.
             self._timers.set(GroupTimer(TimerKind.JOIN, group.group_id), now_ms + group.rebalance_timeout_ms)
             return
         if group.members[group.leader].join_token is None:
@@ -376,7 +379,7 @@ class Coordinator:
                 self._touch(group, member, now_ms)
 
     def _drop_syncs(self, group: Group, now_ms: int) -> None:
-        """Fail pending syncs, because the assignment will not come: these members must rejoin."""
+        """Fail pending syncs, because there will be no assignment; the members must rejoin."""
         self._timers.cancel(GroupTimer(TimerKind.SYNC, group.group_id))
         for member in group.members.values():
             member.assignment = b""
@@ -386,7 +389,7 @@ class Coordinator:
                 self._touch(group, member, now_ms)
 
     def _expire_unsynced(self, group: Group, now_ms: int) -> None:
-        """End the sync phase: remove members that joined but did not sync."""
+        """End the sync phase; remove members that joined but did not sync."""
         if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
             return
         lost = [m for m in group.members.values() if not m.has_synced]
@@ -411,7 +414,7 @@ class Coordinator:
 
     @staticmethod
     def _validate(group: Group | None, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """Return the error of a member's id, instance id or generation, or NONE."""
+        """Return the error code for a member id and group instance id, or NONE."""
         return ErrorCode.UNKNOWN_MEMBER_ID if group is None else group.validate(member_id, group_instance_id)
 
     # --- leaving ----------------------------------------------------------------------
@@ -420,7 +423,7 @@ class Coordinator:
         group = self._groups.get(request.group_id)
         member_id = request.member_id
         if group is not None and not member_id and request.group_instance_id is not None:
-            # An administrator removes a static member by its instance id.
+            # An administrator may remove a static member by its instance id.
             member_id = group.static_members.get(request.group_instance_id, "")
         if group is not None and member_id in group.pending:
             self._forget_pending(group, member_id)
@@ -446,7 +449,7 @@ class Coordinator:
             self._rebalance(group, now_ms)
 
     def _dismiss(self, group: Group, member: GroupMember, error: ErrorCode) -> None:
-        """Reply to the pending requests of a member that is removed."""
+        """Reply to the pending requests of a removed member."""
         self._timers.cancel(GroupTimer(TimerKind.SESSION, group.group_id, member.member_id))
         if member.join_token is not None:
             self._reply(member.join_token, JoinGroupResponse(error, member_id=member.member_id))
@@ -486,12 +489,12 @@ class Coordinator:
         return dict.fromkeys(request.offsets, error)
 
     def _validate_commit(self, request: OffsetCommit | TxnOffsetCommit, now_ms: int) -> ErrorCode:
-        """Return the error of a commit: only members of the current generation may commit, if there are any."""
+        """Return the error code for a commit; if there are members, only they may commit, in the current generation."""
         group = self._groups.get(request.group_id)
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
         is_nobodys = request.generation_id < 0 and not request.member_id and not request.group_instance_id
-        # Only a group without members accepts such a commit; transactions are fenced by producer epoch.
+        # Only a group without members accepts a commit without a member; transactions are fenced by producer epoch.
         if is_nobodys and (group is None or not group.members or isinstance(request, TxnOffsetCommit)):
             return ErrorCode.NONE
         error = self._validate(group, request.member_id, request.group_instance_id)
@@ -500,7 +503,7 @@ class Coordinator:
         if request.generation_id != group.generation_id:
             return ErrorCode.ILLEGAL_GENERATION
         self._touch(group, group.members[request.member_id], now_ms)
-        # Between join and sync ownership is undecided.
+        # Ownership is undecided between join and sync.
         return ErrorCode.REBALANCE_IN_PROGRESS if group.state is GroupState.COMPLETING_REBALANCE else ErrorCode.NONE
 
     # --- administration ---------------------------------------------------------------
@@ -524,7 +527,7 @@ class Coordinator:
         return response
 
     def _put_out(self, group: Group, gone: Sequence[GroupMember], now_ms: int) -> None:
-        """Remove members that are expected to rejoin; an ephemeral group is kept meanwhile."""
+        """Remove members that are expected to rejoin; an ephemeral group is kept in the meantime."""
         if group.is_ephemeral:
             back_by_ms = now_ms + max(group.session_timeout_ms(member) for member in gone)
             self._timers.set(GroupTimer(TimerKind.VANISH, group.group_id), back_by_ms)

@@ -1,7 +1,7 @@
 """The member side of Kafka's classic group protocol: find coordinator, join, sync, heartbeat, leave.
 
-A state machine without I/O: the driver calls ``poll``, performs the returned actions in order,
-passes the responses back and repeats until there are none.  The policy handles partitions.
+This is a state machine without I/O.  The driver calls ``poll``, performs the returned actions in order,
+passes the responses back, and repeats until there are no more actions.  The policy handles partitions.
 Imports protocol and core only.
 """
 
@@ -29,16 +29,16 @@ from streams.protocol.messages import (
     SyncGroupResponse,
 )
 
-#: Node id that means any broker.
+#: Broker ID that stands for any broker.
 ANY_NODE = -1
 
-#: Generation of a member outside of any.
+#: The generation of a member without one.
 NO_GENERATION = -1
 
 
 @frozen
 class MemberConfig:
-    """Ids and timeouts of a membership."""
+    """The IDs and timeouts of a membership."""
 
     group_id: str
     client_id: str = ""
@@ -77,7 +77,7 @@ _ALWAYS_LEGAL = frozenset({MemberState.LEFT, MemberState.FAILED})
 
 @frozen
 class Send:
-    """Send a request to a node, and pass the response or error to ``on_response``."""
+    """Send a request to the broker ``node_id``, and pass the response or error to ``on_response``."""
 
     node_id: int
     request: Request
@@ -85,7 +85,7 @@ class Send:
 
 @frozen
 class PerformAssignment:
-    """Compute the assignment as leader, and call ``complete_assignment``."""
+    """Compute the assignment as the leader, and call ``complete_assignment``."""
 
     generation_id: int
     protocol_name: str
@@ -94,7 +94,7 @@ class PerformAssignment:
 
 @frozen
 class Failed:
-    """The membership has failed in a way that needs the user."""
+    """The membership has failed and cannot recover without the user."""
 
     error: BrokerError
 
@@ -103,14 +103,14 @@ Action: TypeAlias = Send | PerformAssignment | Failed | object
 
 
 class MembershipPolicy(Protocol):
-    """The policy of a membership: its metadata, and the actions for its assignments.
+    """The policy of a membership: the metadata it sends, and the actions for its assignments.
 
-    Its actions are returned to the driver in order with the machine's own.
+    The policy's actions are returned to the driver in order, together with those of the member machine.
     """
 
     @property
     def protocol_type(self) -> str:
-        """Kafka's protocol type of the group."""
+        """The protocol type of the group."""
         ...
 
     def prepare_join(self) -> list[object]:
@@ -118,11 +118,11 @@ class MembershipPolicy(Protocol):
         ...
 
     def metadata(self) -> Sequence[tuple[str, bytes]]:
-        """Return (name, bytes) of each supported protocol, the preferred one first."""
+        """Return (name, metadata) for each supported protocol, in order of preference."""
         ...
 
     def assigned(self, protocol_name: str, generation_id: int, assignment: bytes) -> tuple[list[object], bool]:
-        """Apply an assignment: return the actions, and whether to rejoin after them."""
+        """Apply an assignment; return the actions and whether to rejoin afterwards."""
         ...
 
     def lost(self) -> list[object]:
@@ -142,7 +142,7 @@ _HEARTBEATS_UNDER_WAY = 8
 
 #: Errors after which to look up the coordinator again.
 _MOVED = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
-#: Errors after which the same coordinator may be ready later; the look-up takes that long.
+#: Errors after which the same coordinator may soon be ready, usually by the end of a look-up.
 _PASSING = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
 
 
@@ -183,15 +183,15 @@ class Member:
 
     @property
     def heartbeat_interval_ms(self) -> int:
-        """Interval of heartbeats, at least three per session, which the group may have shortened."""
+        """The heartbeat interval, at most a third of the session timeout, which the group may have shortened."""
         return max(1, min(self.config.heartbeat_interval_ms, self._session_timeout_ms // 3))
 
     # --- driver interface -------------------------------------------------------------
 
     def poll(self, now_ms: int, *, by_application: bool = True) -> list[Action]:
-        """Return the due actions, in order; all earlier ones must have been performed.
+        """Return the due actions, in order; all earlier actions must have been performed.
 
-        ``by_application``: the application polls, which it must do at least every
+        ``by_application`` is set if the application polls, which it must do at least every
         ``max_poll_interval_ms``.
         """
         self._check_poll_interval(now_ms, by_application)
@@ -211,14 +211,14 @@ class Member:
         if self.state is MemberState.STABLE and now_ms >= self._next_heartbeat_ms:
             config = self.config
             heartbeat = Heartbeat(config.group_id, self.generation_id, self.member_id, config.group_instance_id)
-            # The next one does not wait for the response: a lost heartbeat must not end the session.
+            # The next heartbeat does not wait for the response, so that a lost heartbeat does not end the session.
             self._heartbeats = [*self._heartbeats[1 - _HEARTBEATS_UNDER_WAY :], (heartbeat, now_ms)]
             self._next_heartbeat_ms = now_ms + self.heartbeat_interval_ms
             return [Send(self.coordinator, heartbeat)]
         return []
 
     def next_deadline_ms(self) -> int | None:
-        """Return when ``poll`` is due next without a response."""
+        """Return when ``poll`` is due next if no response comes."""
         if self.state in (MemberState.LEFT, MemberState.FAILED):
             return None
         if self.coordinator is None:
@@ -230,9 +230,9 @@ class Member:
         return None
 
     def on_response(self, request: Request, response: Response | Exception, now_ms: int) -> None:
-        """Handle a response or error; ignore those of outdated requests."""
+        """Handle a response or error; responses to outdated requests are ignored."""
         if self.state in (MemberState.LEFT, MemberState.FAILED):
-            return  # A response that was in flight when the member left.
+            return  # The response was in flight when the member left.
         if request is self._finding:
             self._finding = None
             if isinstance(response, FindCoordinatorResponse) and not response.error:
@@ -254,7 +254,7 @@ class Member:
                 self._coordinator_lost(now_ms)
 
     def complete_assignment(self, generation_id: int, assignments: Mapping[str, bytes], now_ms: int) -> None:
-        """Complete ``PerformAssignment``; ignore results for an earlier generation."""
+        """Complete ``PerformAssignment``; results for an earlier generation are ignored."""
         if self.state is MemberState.ASSIGNING and generation_id == self.generation_id:
             self._sync(assignments, now_ms)
 
@@ -264,11 +264,11 @@ class Member:
             self._retry(now_ms)
 
     def request_rejoin(self, reason: str) -> None:
-        """Rejoin at the next ``poll``, because subscription or partitions have changed."""
+        """Rejoin at the next ``poll``, because the subscription or partitions have changed."""
         self._rejoin_reason = reason
 
     def leave(self) -> list[Action]:
-        """Return the actions to leave; a static member sends no request, so that it can return within its session."""
+        """Return the actions for leaving; a static member sends no request, so it can return within its session."""
         events: list[Action] = [*self._todo, *self._policy.leaving()]
         self._todo = []
         if (request := self._leave_request()) is not None:
@@ -277,7 +277,7 @@ class Member:
         return events
 
     def on_commit_error(self, error: ErrorCode) -> None:
-        """Update the membership after a refused commit in the current generation."""
+        """Update the membership after a rejected commit in the current generation."""
         if error in _MOVED:
             self.coordinator = None
         elif error is ErrorCode.FENCED_INSTANCE_ID:
@@ -288,7 +288,7 @@ class Member:
     # --- inside -----------------------------------------------------------------------
 
     def _check_poll_interval(self, now_ms: int, by_application: bool) -> None:
-        """Leave if the application has stalled, so that others get its partitions (KIP-62)."""
+        """Leave if the application has stalled, so that other members get its partitions (KIP-62)."""
         polled = self._polled_ms
         if by_application or polled is None:
             self._polled_ms = now_ms
@@ -305,7 +305,7 @@ class Member:
         return Send(self.coordinator, LeaveGroup(config.group_id, self.member_id))
 
     def find_coordinator(self, now_ms: int) -> list[Action]:
-        """Return the look-up request of an unknown coordinator, which commits without membership also need."""
+        """Return a look-up request if the coordinator is unknown; commits without membership also need it."""
         if self.coordinator is not None or self._finding is not None or now_ms < self._retry_at_ms:
             return []
         self._finding = FindCoordinator(self.config.group_id)
@@ -352,7 +352,7 @@ class Member:
     def _sync(self, assignments: Mapping[str, bytes], now_ms: int) -> None:
         config = self.config
         if self.coordinator is None:
-            # The coordinator was lost during the assignment: the generation will be outdated when it is found.
+            # The coordinator was lost during the assignment; the generation will be outdated when it is found again.
             self._become(MemberState.UNJOINED)
             return
         request = SyncGroup(
@@ -398,7 +398,7 @@ class Member:
             self._on_error(response.error, "sending a heartbeat", now_ms)
 
     def _on_error(self, error: ErrorCode, doing: str, now_ms: int) -> None:
-        """Handle an error code of any response."""
+        """Handle an error code from any response."""
         if error in _MOVED or error in _PASSING:
             self._coordinator_lost(now_ms)
         elif error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
@@ -442,7 +442,7 @@ class Member:
         self._become(MemberState.UNJOINED)
 
     def _reset(self, *, keep_member_id: bool) -> None:
-        """Restart after the removal from the group: others may own the partitions already."""
+        """Restart after the removal from the group; other members may already own the partitions."""
         self._todo += self._policy.lost()
         self._forget_generation()
         if not keep_member_id:

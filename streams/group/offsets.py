@@ -1,7 +1,7 @@
 """Records of the ``__consumer_offsets`` log: committed offsets and group metadata.
 
-Bytes are Kafka's (OffsetCommitKey v1, OffsetCommitValue v3, GroupMetadataKey v2,
-GroupMetadataValue v3), so that tools which read that topic understand it.  Pure.
+The encoding is Kafka's (OffsetCommitKey v1, OffsetCommitValue v3, GroupMetadataKey v2,
+GroupMetadataValue v3), so that tools for this topic can read the records.  Pure.
 """
 
 import struct
@@ -16,40 +16,40 @@ OFFSET_KEY_VERSION = 1
 GROUP_KEY_VERSION = 2
 _VALUE_VERSION = 3
 
-# An extension, far from Kafka's versions: its tools skip keys of unknown versions.
+# An extension, far from Kafka's version numbers; Kafka's tools skip keys with unknown versions.
 SETTINGS_KEY_VERSION = 1_000
 _SETTINGS_VALUE_VERSION = 0
 
-#: A group with the subject of the record: the offset of a partition, the members, or the settings.
+#: A group and the subject of the record: a partition (its offset), "group" (the members), or "settings".
 LogKey: TypeAlias = tuple[str, TopicPartition | Literal["group", "settings"]]
 
 
 def offset_key(group_id: str, partition: TopicPartition) -> bytes:
-    """Return the key of a group's offset of a partition."""
+    """Return the key of a group's committed offset for a partition."""
     return (
         Writer().int16(OFFSET_KEY_VERSION).string(group_id).string(partition.topic).int32(partition.partition).finish()
     )
 
 
 def offset_value(committed: OffsetAndMetadata, now_ms: int) -> bytes:
-    """Return the bytes of a committed offset."""
+    """Encode a committed offset."""
     writer = Writer().int16(_VALUE_VERSION).int64(committed.offset).int32(committed.leader_epoch)
     return writer.string(committed.metadata).int64(now_ms).finish()
 
 
 def settings_key(group_id: str) -> bytes:
-    """Return the key of the settings of an explicitly created group."""
+    """Return the settings key of an explicitly created group."""
     return Writer().int16(SETTINGS_KEY_VERSION).string(group_id).finish()
 
 
 def settings_value(settings: GroupSettings) -> bytes:
-    """Return the bytes of settings; a session timeout of -1 means none."""
+    """Encode group settings; a session timeout of -1 stands for None."""
     timeout_ms = -1 if settings.session_timeout_ms is None else settings.session_timeout_ms
     return Writer().int16(_SETTINGS_VALUE_VERSION).int8(settings.is_ephemeral).int32(timeout_ms).finish()
 
 
 def read_settings(data: bytes) -> GroupSettings:
-    """Return settings from their bytes."""
+    """Decode group settings."""
     reader = Reader(data)
     version = reader.int16()
     if version != _SETTINGS_VALUE_VERSION:
@@ -64,7 +64,7 @@ def group_key(group_id: str) -> bytes:
 
 
 def group_value(group: Group, now_ms: int) -> bytes:
-    """Return the bytes of generation, protocol, leader and members with their assignments."""
+    """Encode a group's generation, protocol, leader, and members with their assignments."""
     writer = Writer().int16(_VALUE_VERSION).string(group.protocol_type).int32(group.generation_id)
     writer.nullable_string(group.protocol_name or None).nullable_string(group.leader or None).int64(now_ms)
     writer.int32(len(group.members))
@@ -77,7 +77,7 @@ def group_value(group: Group, now_ms: int) -> bytes:
 
 
 def read_key(data: bytes) -> LogKey | None:
-    """Return the subject of a key, None for unknown versions."""
+    """Return the subject of a key, or None if its version is unknown."""
     reader = Reader(data)
     version = reader.int16()
     if version in (0, OFFSET_KEY_VERSION):
@@ -90,7 +90,7 @@ def read_key(data: bytes) -> LogKey | None:
 
 
 def read_offset(data: bytes) -> OffsetAndMetadata:
-    """Return a committed offset from its bytes (v0 to v3)."""
+    """Decode a committed offset (v0 to v3)."""
     reader = Reader(data)
     version = reader.int16()
     offset = reader.int64()
@@ -99,7 +99,7 @@ def read_offset(data: bytes) -> OffsetAndMetadata:
 
 
 def read_group(group_id: str, data: bytes) -> Group:
-    """Return a group from its bytes (v3 as written here); the caller sets its state."""
+    """Decode a group (v3, as written by ``group_value``); the caller sets its state."""
     reader = Reader(data)
     version = reader.int16()
     if version != _VALUE_VERSION:

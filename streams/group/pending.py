@@ -1,6 +1,6 @@
 """Offsets in open transactions, which take effect with the commit marker (KIP-447).
 
-Part of the coordinator's state, which is rebuilt from the ``__consumer_offsets`` log.  Pure.
+Pending offsets are part of the coordinator's state, which is rebuilt from the ``__consumer_offsets`` log.  Pure.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -22,11 +22,11 @@ class PendingOffsets:
         self._open.setdefault(producer_id, {}).setdefault(group_id, {}).update(offsets)
 
     def end(self, producer_id: int) -> Iterator[tuple[str, Mapping[TopicPartition, OffsetAndMetadata]]]:
-        """Remove and return the offsets of a producer's transaction by group."""
+        """Remove and return the offsets in a producer's transaction, by group."""
         yield from self._open.pop(producer_id, {}).items()
 
     def is_unstable(self, group_id: str, partitions: Collection[TopicPartition] | None) -> bool:
-        """Whether an open transaction commits an offset of one of these partitions (None = any) of a group."""
+        """Whether an open transaction commits offsets of a group for any of ``partitions`` (None for all)."""
         for groups in self._open.values():
             held = groups.get(group_id)
             if held and (partitions is None or any(partition in held for partition in partitions)):
@@ -34,7 +34,7 @@ class PendingOffsets:
         return False
 
     def supersede(self, group_id: str, partitions: Collection[TopicPartition]) -> None:
-        """Drop offsets with a later commit in the log, which wins even if the transaction ends after it."""
+        """Drop offsets superseded by a later commit in the log, even if the transaction ends after this commit."""
         for groups in self._open.values():
             held = groups.get(group_id)
             if held:

@@ -1,6 +1,6 @@
 """Group recipes: leader election, task distribution, and member numbers.
 
-Each is a ``GroupClient``: a context manager to be polled, or started in a thread of its own.
+Each recipe is a ``GroupClient``, a context manager that is polled or started in a separate thread.
 """
 
 import json
@@ -17,7 +17,7 @@ from streams.protocol.transport import Cluster
 
 
 class MemberSettings(GroupClientOptions, total=False):
-    """Arguments and settings of every group member, see ``GroupClient``."""
+    """The arguments and settings of every group member; see ``GroupClient``."""
 
     clock: Clock | None
     threads: Threads | None
@@ -67,10 +67,10 @@ class _Election(GroupListener):
 
 
 class LeaderElection(GroupClient):
-    """A leader election: one member leads until it leaves or fails, then another does.
+    """A leader election: one member leads until it leaves or fails, and then another member takes over.
 
-    ``on_elected`` and ``on_deposed`` are called inside ``poll``; the leader stays the same when others join or leave,
-    with a short interruption by the rebalance.  Check ``is_leader`` before each exclusive step: it becomes
+    ``on_elected`` and ``on_deposed`` are called inside ``poll``.  The leader stays the same when other members join or
+    leave, with a short interruption by the rebalance.  Check ``is_leader`` before each exclusive step: it becomes
     False after a session timeout without a response from the coordinator.
     """
 
@@ -140,7 +140,7 @@ class _Distribution(GroupListener):
 
 
 def share_sticky(tasks: Sequence[str], held: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return an even distribution in member order, in which each member keeps as many tasks as possible."""
+    """Return an even distribution in which each member keeps as many of its tasks as possible."""
     wanted = set(tasks)
     taken: set[str] = set()
     kept: dict[str, list[str]] = {}
@@ -164,12 +164,12 @@ def share_sticky(tasks: Sequence[str], held: Mapping[str, Sequence[str]]) -> dic
 
 
 class TaskDistribution(GroupClient):
-    """A distribution of a list of tasks among the members of a group.
+    """The distribution of a list of tasks among the members of a group.
 
-    "round_robin" assigns neighbours in the list to different members; "sticky" moves as few tasks as possible
+    "round_robin" assigns adjacent tasks in the list to different members; "sticky" moves as few tasks as possible
     when members join or leave.  The tasks are the union of all members' lists, which are usually equal.
-    ``on_assigned`` and ``on_revoked`` are called inside ``poll`` with all tasks of this member: it gives up all
-    before each rebalance, so that no task has two owners.
+    ``on_assigned`` and ``on_revoked`` are called inside ``poll`` with all tasks of this member.  A member gives up
+    all its tasks before each rebalance, so that no task has two owners.
 
     Raises:
         ConfigError: the strategy is unknown.
@@ -245,9 +245,10 @@ def _no_number(number: int, count: int) -> None:
 
 
 class MemberNumber(GroupClient):
-    """Numbering of a group's members from 0, with their count, to divide work by modulo.
+    """Numbers a group's members from 0, so that work can be divided by key modulo member count.
 
-    ``on_numbered`` is called inside ``poll`` with number and count.  Numbers change as little as possible.
+    ``on_numbered`` is called inside ``poll`` with this member's number and the member count.  Numbers change as
+    little as possible.
     """
 
     def __init__(
@@ -264,7 +265,7 @@ class MemberNumber(GroupClient):
 
     @property
     def number(self) -> int | None:
-        """This member's number, None during a rebalance."""
+        """This member's number, or None during a rebalance."""
         return self._numbering.number if self.has_assignment else None
 
     @property
@@ -273,6 +274,6 @@ class MemberNumber(GroupClient):
         return self._numbering.count
 
     def owns(self, key: int) -> bool:
-        """Whether this member certainly owns a key, by modulo of the number of members, now."""
+        """Whether this member certainly owns ``key`` now: the key modulo the member count is this member's number."""
         number = self.number
         return number is not None and key % self._numbering.count == number

@@ -1,6 +1,6 @@
-"""All groups of one broker with their committed offsets, as in the ``__consumer_offsets`` log.
+"""All groups of one broker with their committed offsets, as stored in the ``__consumer_offsets`` log.
 
-Part of the coordinator; records to append are among its effects.  Imports protocol and core only.
+This module is part of the coordinator, whose effects include the records to append.  Imports protocol and core only.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ from streams.protocol.messages import (
 
 @frozen
 class Reply:
-    """The reply to the request with this token."""
+    """The reply to the request with ``token``."""
 
     token: object
     response: Response
@@ -44,10 +44,10 @@ class Reply:
 
 @frozen
 class Persist:
-    """Append to the compacted ``__consumer_offsets`` log, before any reply that follows; None deletes the key.
+    """Append a record to the compacted ``__consumer_offsets`` log before any later reply; value None deletes the key.
 
-    With ``producer`` it belongs to that producer's transaction.  ``undo`` restores the previous state after
-    a failed append.
+    With ``producer``, the record belongs to this producer's transaction.  ``undo`` restores the previous state
+    after a failed append.
     """
 
     key: bytes
@@ -60,7 +60,7 @@ Effect: TypeAlias = Reply | Persist
 
 
 def undone(persists: Sequence[Persist]) -> None:
-    """Restore the previous state, because none of these was appended."""
+    """Restore the previous state, because none of ``persists`` was appended."""
     for persist in reversed(persists):
         if persist.undo is not None:
             persist.undo()
@@ -68,7 +68,7 @@ def undone(persists: Sequence[Persist]) -> None:
 
 @define(eq=False)
 class Groups:
-    """Groups by id, and pending offsets of open transactions."""
+    """Groups by ID, and the pending offsets in open transactions."""
 
     effects: list[Effect]
     by_id: dict[str, Group] = field(factory=dict)
@@ -79,11 +79,11 @@ class Groups:
         return iter(self.by_id.values())
 
     def get(self, group_id: str) -> Group | None:
-        """Return a group, None if it does not exist."""
+        """Return a group, or None if it does not exist."""
         return self.by_id.get(group_id)
 
     def made(self, group_id: str) -> Group:
-        """Return a group, creating it if missing."""
+        """Return a group; it is created if it does not exist."""
         group = self.by_id.get(group_id)
         if group is None:
             group = self.by_id[group_id] = Group(group_id)
@@ -106,7 +106,7 @@ class Groups:
             self.by_id.pop(group.group_id, None)
 
     def persist(self, group: Group, now_ms: int) -> None:
-        """Append members and generation to the log."""
+        """Append a group's members and generation to the log."""
         self.effects.append(Persist(group_key(group.group_id), group_value(group, now_ms)))
 
     def set_up(self, group: Group, settings: GroupSettings) -> None:
@@ -117,7 +117,7 @@ class Groups:
     # --- offsets ----------------------------------------------------------------------
 
     def commit(self, group: Group, offsets: Mapping[TopicPartition, OffsetAndMetadata], now_ms: int) -> None:
-        """Set committed offsets; they supersede pending offsets of open transactions."""
+        """Set committed offsets; they supersede pending offsets in open transactions."""
         before = {partition: group.offsets.get(partition) for partition in offsets}
 
         def undo() -> None:
@@ -134,7 +134,7 @@ class Groups:
             self.effects.append(Persist(offset_key(group.group_id, partition), value, undo=undo))
 
     def hold(self, request: TxnOffsetCommit, now_ms: int) -> None:
-        """Add pending offsets of a transaction."""
+        """Add the pending offsets in a transaction."""
         self._pending.add(request.producer_id, request.group_id, request.offsets)
         stamp = ProducerStamp(request.producer_id, request.producer_epoch, is_transactional=True)
         self.effects += (
@@ -143,7 +143,7 @@ class Groups:
         )
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
-        """Commit or drop the offsets of a producer's transaction after its marker is in the log."""
+        """Commit or drop the offsets in a producer's transaction after its marker is in the log."""
         for group_id, offsets in self._pending.end(producer_id):
             if is_commit and offsets:
                 self.made(group_id).offsets.update(offsets)
@@ -165,7 +165,7 @@ class Groups:
             self.forget_offsets(group, [p for p in group.offsets if p.topic in topics])
 
     def forget_offsets(self, group: Group, partitions: Iterable[TopicPartition]) -> None:
-        """Drop committed offsets of a group."""
+        """Drop a group's committed offsets."""
         for partition in partitions:
             if group.offsets.pop(partition, None) is not None:
                 self.effects.append(Persist(offset_key(group.group_id, partition), None))

@@ -1,8 +1,8 @@
 """The coordinator's state of one group, and its legal transitions.
 
-Kafka's classic group: an empty group becomes ``PreparingRebalance`` when a member joins,
-``CompletingRebalance`` when all have joined, ``Stable`` when the leader has sent the
-assignment.  Data with little behaviour; the coordinator drives it.  Imports protocol only.
+This is Kafka's classic group: an empty group becomes ``PreparingRebalance`` when a member joins,
+``CompletingRebalance`` when all members have joined, and ``Stable`` when the leader has sent the
+assignment.  The module is data with little behaviour, which the coordinator drives.  Imports protocol only.
 """
 
 from collections import Counter
@@ -38,10 +38,10 @@ LEGAL_PREVIOUS: Mapping[GroupState, frozenset[GroupState]] = {
 
 @frozen
 class CoordinatorConfig:
-    """Bounds and delays of groups; defaults are for an in-process coordinator.
+    """Bounds and delays for groups, with defaults for an in-process coordinator.
 
     ``initial_rebalance_delay_ms`` is how long an empty group waits for more members before
-    its first generation (Kafka's ``group.initial.rebalance.delay.ms``, 3000 there).
+    its first generation (Kafka's ``group.initial.rebalance.delay.ms``, where the default is 3000).
     """
 
     min_session_timeout_ms: int = field(default=1, validator=ge(1))
@@ -64,7 +64,7 @@ class GroupSettings:
 
 @define(eq=False)
 class GroupMember:
-    """The coordinator's state of a member; tokens are those of pending requests."""
+    """The coordinator's state of a member; the tokens identify pending requests."""
 
     member_id: str
     group_instance_id: str | None
@@ -80,11 +80,11 @@ class GroupMember:
 
     @property
     def is_static(self) -> bool:
-        """Whether it has a group instance id (KIP-345)."""
+        """Whether the member has a group instance id (KIP-345)."""
         return self.group_instance_id is not None
 
     def metadata(self, protocol_name: str) -> bytes:
-        """Return its metadata for a protocol."""
+        """Return the member's metadata for a protocol."""
         return next((data for name, data in self.protocols if name == protocol_name), b"")
 
 
@@ -101,13 +101,13 @@ class Group:
     members: dict[str, GroupMember] = field(factory=dict)
     static_members: dict[str, str] = field(factory=dict)
     offsets: dict[TopicPartition, OffsetAndMetadata] = field(factory=dict)
-    #: Settings, of an explicitly created group only.
+    #: The settings, if the group was created explicitly.
     settings: GroupSettings | None = None
     #: Member ids that were assigned but have not joined yet.
     pending: dict[str, None] = field(factory=dict)
-    #: The latest resets of offsets, by nonce.
+    #: The responses to the latest offset resets, by nonce.
     resets: dict[int, ResetOffsetsResponse] = field(factory=dict)
-    # Number of members that wait for the end of the join phase; used at every join.
+    # The number of members that wait for the end of the join phase; used at every join.
     joined: int = 0
     _supporters: Counter[str] = field(factory=Counter)
 
@@ -138,7 +138,7 @@ class Group:
             self.leader = next(iter(self.members), "")
 
     def validate(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """Return the error of a member's id, instance id or generation, or NONE."""
+        """Return the error code for a member id and group instance id, or NONE."""
         if group_instance_id is not None:
             current = self.static_members.get(group_instance_id)
             if current is None:
@@ -154,7 +154,7 @@ class Group:
         self._supporters.update({name for name, _ in protocols})
 
     def supports(self, protocol_type: str, protocols: Sequence[tuple[str, bytes]], besides: GroupMember | None) -> bool:
-        """Return whether all members, except one that changes its own, share one of these protocols."""
+        """Return whether all members except ``besides`` have this type and share one of ``protocols``."""
         others = len(self.members) - (besides is not None)
         if not protocol_type or not protocols:
             return False
@@ -166,7 +166,7 @@ class Group:
         )
 
     def select_protocol(self) -> str:
-        """Return the protocol that all support and most prefer; the leader's order breaks ties."""
+        """Return the protocol that all members support and most members prefer; the leader's order breaks ties."""
         candidates = {name for name, count in self._supporters.items() if count == len(self.members)}
         votes: Counter[str] = Counter()
         for member in self.members.values():
@@ -183,15 +183,15 @@ class Group:
 
     @property
     def is_ephemeral(self) -> bool:
-        """Whether it is deleted with its last member."""
+        """Whether the group is deleted when its last member leaves."""
         return self.settings is not None and self.settings.is_ephemeral
 
     def session_timeout_ms(self, member: GroupMember) -> int:
-        """Return the effective session timeout of a member."""
+        """Return the effective session timeout of a member in milliseconds."""
         own = None if self.settings is None else self.settings.session_timeout_ms
         return member.session_timeout_ms if own is None else own
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest rebalance timeout of the members."""
+        """The longest rebalance timeout of any member in milliseconds."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)

@@ -1,8 +1,8 @@
-"""Even and sticky assignment: keep, fill, then move along the shortest paths to balance.
+"""Even and sticky assignment: keep partitions, assign free ones, then move partitions along the shortest paths.
 
-Topics with the same subscribers form a pool.  Members keep their partitions, and free ones are
-assigned to the member with the fewest.  While a chain of moves leads from a member to one with at
-least two fewer, it is applied.  Without such a chain the assignment is as even as possible.
+Topics with the same subscribers form a pool.  Members keep their partitions, and each free partition is
+assigned to the member with the fewest.  While there is a chain of moves from a member to another one with at
+least two partitions fewer, the chain is applied.  Without such a chain the assignment is as even as possible.
 Pure; imports core only.
 """
 
@@ -16,9 +16,9 @@ from streams.group.subscriptions import Subscription
 
 
 def owners_of(members: Mapping[str, Subscription]) -> dict[TopicPartition, str | None]:
-    """Return the owner of each partition, None if two members claim it for the same generation.
+    """Return the owner of each partition, or None if two members claim it for the same generation.
 
-    A claim for an earlier generation is from a member that has missed a rebalance.
+    Claims for an earlier generation are ignored, since they are from members that have missed a rebalance.
     """
     owners: dict[TopicPartition, str | None] = {}
     generations: dict[TopicPartition, int] = {}
@@ -62,7 +62,7 @@ def assign_sticky(
 def withhold_owned(
     given: Mapping[str, Sequence[TopicPartition]], members: Mapping[str, Subscription]
 ) -> dict[str, list[TopicPartition]]:
-    """Omit partitions that another member claims to own: they must be revoked before they are assigned."""
+    """Omit partitions that another member claims to own, because they must be revoked before they are assigned."""
     claims: dict[TopicPartition, set[str]] = {}
     for member, subscription in members.items():
         for partition in subscription.owned:
@@ -102,12 +102,12 @@ class _Balance:
         return [partition for pool in self._pools_of[member] for partition in pool.held.get(member, ())]
 
     def give(self, pool: _Pool, member: str, partition: TopicPartition) -> None:
-        """Assign a partition before loads are tracked."""
+        """Assign a partition, before loads are tracked."""
         pool.held.setdefault(member, []).append(partition)
         self._load[member] += 1
 
     def fill(self) -> None:
-        """Assign free partitions to the least loaded members, those with the fewest subscribers first."""
+        """Assign free partitions to the least loaded members, starting with the topics with the fewest subscribers."""
         for pool in self._pools:
             pool.by_load = [(self._load[member], self._rank[member], member) for member in pool.subscribers]
             heapq.heapify(pool.by_load)
@@ -118,7 +118,7 @@ class _Balance:
                 self._change(member, 1)
 
     def even_out(self) -> None:
-        """Move partitions until no chain of moves leads to a member with two fewer."""
+        """Move partitions until no chain of moves leads to a member with at least two partitions fewer."""
         settled: set[str] = set()
         heap = [(-load, self._rank[member], member) for member, load in self._load.items()]
         heapq.heapify(heap)
@@ -130,17 +130,17 @@ class _Balance:
             if way is None:
                 continue
             for giver, pool, taker in way:
-                # The last ones were newly assigned, not kept: they move first.
+                # The last partitions were newly assigned, not kept, so they move first.
                 pool.held.setdefault(taker, []).append(pool.held[giver].pop())
             for changed, by in ((member, -1), (way[-1][2], 1)):
                 self._change(changed, by)
                 heapq.heappush(heap, (-self._load[changed], self._rank[changed], changed))
 
     def _way_down(self, start: str, settled: set[str]) -> list[tuple[str, _Pool, str]] | None:
-        """Return the shortest chain of moves to a member with two fewer than ``start``.
+        """Return the shortest chain of moves to a member with at least two partitions fewer than ``start``.
 
-        Without one, all reached members are final: none of their partitions can leave the set, and
-        none of the set has two fewer than a member that is examined later.
+        Without such a chain, all reached members are final: none of their partitions can leave this set of members,
+        and no member of the set has two partitions fewer than a member that is examined later.
         """
         goal = self._load[start] - 2
         came: dict[str, tuple[str, _Pool] | None] = {start: None}

@@ -1,6 +1,6 @@
 """Subscriptions and assignments of consumers: Kafka's ConsumerProtocol v0 to v3.
 
-The embedded protocol of groups of type ``consumer``, which is opaque to the coordinator.
+This is the embedded protocol of groups with type ``consumer``, which is opaque to the coordinator.
 Imports core only.
 """
 
@@ -14,7 +14,7 @@ from streams.core.errors import SerializationError
 from streams.core.records import TopicPartition
 from streams.group.wire import Reader, Writer
 
-#: Protocol type of groups of consumers.
+#: Protocol type for consumer groups.
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
 _VERSION = 3
@@ -24,8 +24,8 @@ _VERSION = 3
 class Subscription:
     """The subscription of a member.
 
-    ``owned`` was assigned in ``generation`` (-1 = nothing ever); ``user_data`` is the
-    assignor's own.
+    ``owned`` was assigned in ``generation``, which is -1 without any assignment; ``user_data`` belongs to
+    the assignor.
     """
 
     topics: Sequence[str]
@@ -37,14 +37,14 @@ class Subscription:
 
 @frozen
 class Assignment:
-    """The assignment of a member; ``user_data`` is the assignor's own."""
+    """The assignment of a member; ``user_data`` belongs to the assignor."""
 
     partitions: Sequence[TopicPartition] = field(default=())
     user_data: bytes | None = None
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
-    """Return the bytes of a subscription, without the instance id, which JoinGroup has."""
+    """Encode a subscription, without the group instance id, which is a field of JoinGroup."""
     writer = Writer().int16(_VERSION).int32(len(subscription.topics))
     for topic in subscription.topics:
         writer.string(topic)
@@ -54,10 +54,10 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 
 def decode_subscription(data: bytes, group_instance_id: str | None = None) -> Subscription:
-    """Return a subscription from its bytes of any version.
+    """Decode a subscription of any version.
 
     Raises:
-        SerializationError: these are not such bytes.
+        SerializationError: ``data`` is not a subscription.
     """
     try:
         reader = Reader(data)
@@ -74,17 +74,17 @@ def decode_subscription(data: bytes, group_instance_id: str | None = None) -> Su
 
 
 def encode_assignment(assignment: Assignment) -> bytes:
-    """Return the bytes of an assignment."""
+    """Encode an assignment."""
     writer = Writer().int16(_VERSION)
     _write_partitions(writer, assignment.partitions)
     return writer.nullable_bytes(assignment.user_data).finish()
 
 
 def decode_assignment(data: bytes) -> Assignment:
-    """Return an assignment from its bytes of any version; no bytes mean an empty one.
+    """Decode an assignment of any version; empty ``data`` stands for an empty assignment.
 
     Raises:
-        SerializationError: these are not such bytes.
+        SerializationError: ``data`` is not an assignment.
     """
     if not data:
         return Assignment()
@@ -99,34 +99,34 @@ def decode_assignment(data: bytes) -> Assignment:
 
 
 def encode_owned(partitions: Sequence[TopicPartition], number: int) -> bytes:
-    """Return the bytes of a sticky assignor's last assignment and generation (StickyAssignorUserData v1)."""
+    """Encode a sticky assignor's last assignment and generation (StickyAssignorUserData v1)."""
     writer = Writer()
     _write_partitions(writer, partitions)
     return writer.int32(number).finish()
 
 
 def decode_owned(data: bytes) -> tuple[tuple[TopicPartition, ...], int]:
-    """Return a sticky assignor's last assignment and generation; unreadable bytes mean none."""
+    """Decode a sticky assignor's last assignment and generation; unreadable data counts as none."""
     try:
         reader = Reader(data)
         return _read_partitions(reader), reader.int32()
     except (struct.error, UnicodeDecodeError):
-        # Bytes of another version: the member loses stickiness once.
+        # The data has another version; the member loses stickiness once.
         return (), -1
 
 
 def encode_round(number: int) -> bytes:
-    """Return the bytes of the generation for the members' sticky assignors."""
+    """Encode the generation for the members' sticky assignors."""
     return Writer().int32(number).finish()
 
 
 def decode_round(data: bytes | None) -> int:
-    """Return the generation of a sticky assignment, 0 if the leader did not send it."""
+    """Decode the generation of a sticky assignment, or return 0 if the leader did not send it."""
     return 0 if data is None or len(data) != 4 else Reader(data).int32()
 
 
 def is_concerned(assignment: bytes, joined_with: Sequence[bytes], partitions: Set[TopicPartition]) -> bool:
-    """Whether a consumer is assigned, or claims to own, one of these; also True if its bytes cannot be decoded."""
+    """Whether a consumer is assigned or claims any of ``partitions``; also True if its data cannot be decoded."""
     try:
         held = decode_assignment(assignment).partitions
         claimed = [decode_subscription(data).owned for data in joined_with]

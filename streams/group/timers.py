@@ -1,7 +1,7 @@
 """Deadlines by key, ordered by time.
 
-Moving a deadline later, as each heartbeat does, costs one dict write: the heap is put right
-only when its top is looked at.  Pure: the time is an argument.
+Moving a deadline later, as each heartbeat does, costs one dict write, because the heap is corrected
+only when its top is read.  Pure: the time is an argument.
 """
 
 import heapq
@@ -16,7 +16,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 @define(eq=False)
 class Timers(Generic[Key]):
-    """Deadlines per key in milliseconds; ties fire in the order in which they were set."""
+    """Deadlines per key in milliseconds; equal deadlines are due in the order in which they were set."""
 
     _deadlines: dict[Key, int] = field(factory=dict)
     _heap: list[tuple[int, int, Key]] = field(factory=list)
@@ -38,7 +38,7 @@ class Timers(Generic[Key]):
         return self._deadlines.get(key)
 
     def next_ms(self) -> int | None:
-        """Return the earliest deadline, None without any."""
+        """Return the earliest deadline, or None if there is none."""
         heap = self._heap
         while heap:
             noted, _, key = heap[0]
@@ -46,7 +46,7 @@ class Timers(Generic[Key]):
             if actual == noted:
                 return noted
             heapq.heappop(heap)
-            # An entry that differs from its key's deadline is outdated: below it was moved, above it has a newer entry.
+            # An entry that differs from its key's deadline is outdated: moved if it is earlier, replaced if later.
             if actual is not None and actual > noted:
                 self._push(key, actual)
         return None
@@ -78,7 +78,7 @@ class TimerKind(Enum):
 
 
 class GroupTimer(NamedTuple):
-    """A timer of a member, or of the whole group (member "")."""
+    """A timer of a member, or of the whole group if ``member_id`` is empty."""
 
     kind: TimerKind
     group_id: str

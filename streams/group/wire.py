@@ -1,4 +1,4 @@
-"""The primitive types of Kafka's protocol that group records use.  Imports no other module of the package."""
+"""The primitive types of Kafka's protocol that are used in group records.  Imports no other module of the package."""
 
 import struct
 from collections.abc import Sequence
@@ -65,7 +65,7 @@ class Writer:
 
 
 class Reader:
-    """A reader of primitive values; raises ``struct.error`` at a premature end."""
+    """A reader of primitive values; reading beyond the end raises ``struct.error``."""
 
     __slots__ = ("_data", "_position")
 
