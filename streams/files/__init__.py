@@ -1,9 +1,9 @@
 """Files as inputs and outputs of topics: JSON lines, whole records, CSV, text and Parquet.
 
-``kinds`` finds a file's kind, ``lines`` and ``formats`` cut it into rows, ``forms`` turns keys and
-values from and into JSON, ``reader`` makes records of rows and ``writer`` files of records; ``parts``
-cuts a file for several readers, ``lake`` finds the folders of table formats, ``ledger`` records what a state
-directory has read of its inputs.
+``kinds`` determines a file's kind, ``lines`` and ``formats`` split files into rows, ``forms`` converts keys and
+values from and to JSON, ``reader`` turns rows into records, and ``writer`` writes records to files.  ``parts``
+divides a file among several readers, ``lake`` recognizes folders with table formats, and ``ledger`` records which
+input files have been read with a state directory.
 Imports core only.
 """
 

@@ -1,7 +1,7 @@
-"""Columns of Parquet files for the types of a topic.
+"""Parquet columns for the types of a topic.
 
-Between a topic's serdes and pyarrow.  Kafka's plain types and classes of such become columns
-and structs; whatever has no fixed columns (dicts, unions, JSON) becomes its JSON text.
+This module converts between a topic's serdes and pyarrow.  Kafka's plain types, and classes with such fields, become
+columns and structs; types without fixed columns (dicts, unions, JSON) become JSON text.
 Imports core and forms.
 """
 
@@ -19,7 +19,7 @@ from streams.files.forms import form_of, json_type
 
 @frozen
 class ArrowColumn:
-    """A pyarrow type, and how a topic's bytes become a list of its values."""
+    """A pyarrow type, and a conversion from serialized keys or values to a list of values of this type."""
 
     type: Any
     values: Callable[[Sequence[bytes | None]], list[Any]]
@@ -27,14 +27,14 @@ class ArrowColumn:
 
 @frozen
 class _ArrowForm:
-    """A pyarrow type, and how an object of msgspec's builtins becomes a value of it."""
+    """A pyarrow type, and a conversion from msgspec builtins to a value of this type."""
 
     type: Any
     convert: Callable[[Any], Any]
 
 
 def arrow_column(serde: Serde[Any] | None) -> ArrowColumn:
-    """Return the column of one side of a topic; that of an undeclared one is bytes."""
+    """Return the column for a topic's keys or values, which is bytes if ``serde`` is None."""
     import pyarrow as pa
 
     if serde is None:
@@ -81,7 +81,7 @@ def _windowed(serde: WindowedSerde[Any]) -> ArrowColumn:
     return ArrowColumn(pa.struct({"key": inner.type, "start": pa.int64(), "end": pa.int64()}), values)
 
 
-#: What msgspec leaves as it is, because Arrow has a type for it.
+#: Types that msgspec leaves unchanged, because Arrow has them too.
 _KEPT = (datetime, date, time, bytes, bytearray)
 
 
@@ -104,7 +104,7 @@ def _same(value: Any) -> Any:
 
 
 def _structured(info: inspect.Type, depth: int = 0) -> _ArrowForm | None:
-    """Return the form of a type that has columns of its own, or None for JSON text."""
+    """Return the form of a type with fixed columns, or None for JSON text."""
     import pyarrow as pa
 
     if isinstance(info, inspect.UnionType):
@@ -124,7 +124,7 @@ def _structured(info: inspect.Type, depth: int = 0) -> _ArrowForm | None:
     kind = plain.get(type(info))
     if kind is not None:
         return _ArrowForm(kind, _same)
-    if depth > 8:  # A type that holds itself.
+    if depth > 8:  # The type is recursive.
         return None
     if isinstance(info, inspect.ListType):
         item = _structured(info.item_type, depth + 1) or _ArrowForm(pa.string(), _json_text)

@@ -1,7 +1,7 @@
-"""The rows of each kind of file, and what keys, values and times they give.
+"""The rows of each kind of file, and their keys, values and timestamps.
 
-A format cuts a file into rows and turns rows into columns; what to do about a row that gives
-none is the reader's business.  Imports core, kinds, lines and forms.
+A format splits a file into rows and turns rows into columns.  Rows that cannot be converted are handled by
+the reader.  Imports core, kinds, lines and forms.
 """
 
 import csv
@@ -24,21 +24,21 @@ from streams.files.lines import BATCH_ROWS, line_chunks
 
 @frozen
 class RowBatch:
-    """Consecutive rows: their index in the file, their lines (counted from 1), and the rows as cut."""
+    """Consecutive raw rows, with the index of the first row in the file and each row's line number, from 1."""
 
     first_row: int
     lines: Sequence[int]
     rows: Sequence[Any]
 
     def from_row(self, row: int) -> "RowBatch":
-        """Return what is left from a row of the file on."""
+        """Return the rows from index ``row`` of the file."""
         skipped = max(0, row - self.first_row)
         return RowBatch(self.first_row + skipped, self.lines[skipped:], self.rows[skipped:])
 
 
 @define
 class RowColumns:
-    """What rows give: None for a column that they leave to the topic, or an item of it."""
+    """Columns from rows; a column or an item is None if the topic determines it."""
 
     values: list[bytes | None]
     keys: list[bytes | None] | None = None
@@ -48,33 +48,33 @@ class RowColumns:
 
 
 class FileFormat(Protocol):
-    """How one kind of file is cut and read."""
+    """Splits and reads one kind of file."""
 
     @property
     def unit(self) -> str:
-        """What a place in the file is counted in."""
+        """The unit in which positions in the file are counted."""
         ...
 
     @property
     def heading(self) -> bytes:
-        """What stands above the first row and decides what rows mean; known once a batch is there."""
+        """The content above the first row, which determines the meaning of rows; known after the first batch."""
         ...
 
     def batches(self, source: FileSource, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[RowBatch]:
-        """Yield the rows of a part in file order, without the first ``skip_rows`` of the file."""
+        """Yield the rows in ``part`` in file order, without the first ``skip_rows`` rows of the file."""
         ...
 
     def columns(self, rows: Sequence[Any]) -> RowColumns:
-        """Return what the rows give; raises one of BAD_INPUT."""
+        """Convert rows to columns; raise one of BAD_INPUT if a row is bad."""
         ...
 
     def raw(self, row: Any) -> bytes:
-        """Return a row's own bytes, or as near to them as there is."""
+        """Return the original bytes of a row, or the nearest equivalent."""
         ...
 
 
 def format_of(kind: Kind, key: Form, value: Form) -> FileFormat:
-    """Return the format of a kind, for the two sides of a topic."""
+    """Return the format for a kind of file, with the forms of a topic's keys and values."""
     if kind is Kind.RECORDS:
         return RecordLines(key, value)
     if kind is Kind.CSV:
@@ -101,7 +101,7 @@ def _line_batches(
 
 @frozen
 class JsonLines:
-    """One JSON value a line; blank lines are no rows."""
+    """Files with one JSON value per line; blank lines are skipped."""
 
     value: Form
     unit: str = "line"
@@ -122,7 +122,7 @@ class JsonLines:
 
 @frozen
 class TextLines:
-    """A line is a string value, an empty one too."""
+    """Files in which each line, even an empty one, is a string value."""
 
     value: Form
     unit: str = "line"
@@ -150,7 +150,7 @@ class _RecordLine(msgspec.Struct, forbid_unknown_fields=True):
     timestamp: int | msgspec.UnsetType = msgspec.UNSET
     headers: list[tuple[str, str | Hex | None]] | None = None
     partition: int | None = None
-    # Where other programs note where the record came from; not ours to set.
+    # Other programs store the record's origin here; it is ignored.
     topic: str | None = None
     offset: int | None = None
 
@@ -160,7 +160,7 @@ _read_record = msgspec.json.Decoder(_RecordLine).decode
 
 @frozen
 class RecordLines:
-    """One record a line: ``{"key", "value", "timestamp", "headers", "partition"}``, all but value optional."""
+    """One record per line: ``{"key", "value", "timestamp", "headers", "partition"}``; only the value is required."""
 
     key: Form
     value: Form
@@ -172,7 +172,7 @@ class RecordLines:
         return _line_batches(source, kind, skip_rows, part, skip_blank=True)
 
     def columns(self, rows: Sequence[bytes]) -> RowColumns:
-        """Return all columns that the records give."""
+        """Return all columns of the records."""
         records = [_record(line) for line in rows]
         headers = None
         if any(record.headers for record in records):
@@ -205,7 +205,7 @@ def _header(name: str, value: str | Hex | None) -> tuple[str, bytes | None]:
 
 
 def _keys(form: Form, texts: list[bytes]) -> list[bytes | None]:
-    """Return the bytes of keys, which are canonical where they are JSON."""
+    """Serialize keys; JSON keys are in canonical form."""
     keys = form.all_from_json(texts)
     if form.is_json and form.serde is not None:
         return form.serde.serialize_all(form.serde.deserialize_all(keys))
@@ -214,7 +214,7 @@ def _keys(form: Form, texts: list[bytes]) -> list[bytes | None]:
 
 @define
 class CsvRows:
-    """Rows below a header; each a dict of strings."""
+    """CSV files with a header; each row is a dict of strings."""
 
     value: Form
     unit: str = "line"
@@ -222,14 +222,14 @@ class CsvRows:
 
     @property
     def heading(self) -> bytes:
-        """The names of the columns."""
+        """The column names."""
         return ",".join(self._header).encode(errors="surrogateescape") + b"\n"
 
     def batches(self, source: FileSource, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[RowBatch]:
-        """Yield (cells, text) of each row; blank lines are no rows.
+        """Yield (cells, text) for each row; blank lines are skipped.
 
         Raises:
-            InputError: two columns have one name, or a quote is not closed.
+            InputError: two columns have the same name, or a quote is not closed.
         """
         text = _CsvText(line_chunks(source, kind, part))
         reader = csv.reader(text, strict=True)
@@ -276,13 +276,13 @@ class CsvRows:
         return RowColumns([convert(dict(zip(header, cells, strict=True))) for cells, _ in rows])
 
     def raw(self, row: tuple[list[str], str]) -> bytes:
-        """Return the line or lines of the row."""
+        """Return the line or lines that the row occupies."""
         return row[1].rstrip("\n").encode(errors="surrogateescape")
 
 
 @define
 class _CsvText:
-    """Lines as text, remembering those that the current row took."""
+    """An iterator over lines as text, which remembers the lines of the current row."""
 
     chunks: Iterator[tuple[int, list[bytes]]]
     line: int = 0
@@ -299,7 +299,7 @@ class _CsvText:
             self._lines = iter(lines)
             line = next(self._lines, None)
         self.line += 1
-        # Malformed UTF-8 is the matter of its row: a surrogate cannot be written.
+        # Malformed UTF-8 makes only its row bad, since the surrogates cannot be encoded.
         text = line.decode(errors="surrogateescape") + "\n"
         self.taken.append(text)
         return text
@@ -314,17 +314,17 @@ def _csv_header(source: FileSource, line: int, cells: list[str]) -> list[str]:
 
 @frozen
 class ParquetRows:
-    """Each row a dict; times in UTC."""
+    """Parquet files; each row is a dict with times in UTC."""
 
     value: Form
     unit: str = "row"
     heading: bytes = b""
 
     def batches(self, source: FileSource, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[RowBatch]:
-        """Yield rows as dicts; row groups that are skipped whole are not read.
+        """Yield rows as dicts; row groups that are skipped entirely are not read.
 
         Raises:
-            InputError: it is no Parquet file, or a damaged one.
+            InputError: the file is not a Parquet file or is damaged.
         """
         import pyarrow as pa
 
@@ -365,10 +365,10 @@ def _parquet_file(source: FileSource, kind: FileKind) -> Iterator[Any]:
 
 
 def row_groups(source: FileSource, kind: FileKind) -> list[tuple[int, int]]:
-    """Return rows and bytes of each row group of a Parquet file.
+    """Return (number of rows, size in bytes) for each row group in a Parquet file.
 
     Raises:
-        InputError: it is none, or a damaged one.
+        InputError: the file is not a Parquet file or is damaged.
     """
     import pyarrow as pa
 
@@ -381,7 +381,7 @@ def row_groups(source: FileSource, kind: FileKind) -> list[tuple[int, int]]:
 
 
 def _unpacked(source: FileSource, kind: FileKind) -> IO[bytes]:
-    """Return the uncompressed file: Parquet is read from its end."""
+    """Return the uncompressed file, because reading Parquet starts at the end of the file."""
     target = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it.
     with open_binary(source, kind) as stream:
         shutil.copyfileobj(stream, target, 1 << 20)
@@ -390,7 +390,7 @@ def _unpacked(source: FileSource, kind: FileKind) -> IO[bytes]:
 
 
 def _plain_times(batch: Any) -> Any:
-    """Return the batch with times in microseconds, the finest that Python has, and zoned ones in UTC."""
+    """Return the batch with times in microseconds, as in Python, and times with a time zone in UTC."""
     import pyarrow as pa
 
     plain: Callable[[Any], Any] = lambda kind: pa.timestamp("us", "UTC" if kind.tz else None)  # noqa: E731

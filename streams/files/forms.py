@@ -1,7 +1,7 @@
-"""Keys and values of a topic in files: between a serde's bytes and JSON, text or rows.
+"""Keys and values of a topic in files: conversion between serialized bytes and JSON, text or rows.
 
-A ``Form`` stands for one side (key or value) of one topic.  Bytes that JSON cannot hold, and
-bytes that a serde does not read, are ``{"$hex": "00ff"}``; a windowed key is
+A ``Form`` represents the keys or the values of one topic.  Bytes that JSON cannot represent, and
+bytes that a serde cannot read, are written as ``{"$hex": "00ff"}``; a windowed key is written as
 ``{"key": K, "start": MS, "end": MS}``.  Imports core only.
 """
 
@@ -33,7 +33,7 @@ from streams.core.serdes import (
     serde_for,
 )
 
-#: What conversions by msgspec and by serdes raise on bad input.
+#: Exceptions that msgspec and serdes raise on bad input.
 BAD_INPUT = (SerializationError, msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError)
 
 _TYPES: dict[Serde[Any], type] = {STRING: str, LONG: int, INT32: int, DOUBLE: float, BOOLEAN: bool, UUID: uuid.UUID}
@@ -43,7 +43,7 @@ _decode = msgspec.json.decode
 
 
 class Hex(msgspec.Struct, forbid_unknown_fields=True, rename={"hex": "$hex"}):
-    """Bytes in JSON."""
+    """JSON representation of bytes."""
 
     hex: str
 
@@ -80,7 +80,7 @@ def hex_json(data: bytes) -> bytes:
 
 
 def text_or_hex_json(data: bytes) -> bytes:
-    """Return bytes of which nothing is known as JSON: as text if they are UTF-8."""
+    """Return bytes without a known type as JSON: as text if they are UTF-8, otherwise as hex."""
     try:
         return _encode(data.decode())
     except UnicodeDecodeError:
@@ -89,34 +89,34 @@ def text_or_hex_json(data: bytes) -> bytes:
 
 @frozen
 class Form:
-    """One side of a topic: ``serde`` None where the topic is not declared.
+    """The keys or the values of a topic; ``serde`` is None if the topic is not declared.
 
-    ``is_json`` says that the topic's bytes are JSON already; they are then passed on as they
-    are, unchecked, by ``from_json``.  All functions raise one of BAD_INPUT.
+    ``is_json`` is set if the serialized bytes are JSON; ``from_json`` returns such bytes unchanged and
+    unchecked.  Except for ``to_json``, all functions raise one of BAD_INPUT.
     """
 
     serde: Serde[Any] | None
     is_json: bool
-    #: One JSON text to the topic's bytes.
+    #: Converts one JSON text to serialized bytes.
     from_json: Callable[[bytes], bytes | None]
-    #: A string, or the dict of a row, to the topic's bytes, leniently.
+    #: Converts a string, or a row as a dict, to serialized bytes, leniently.
     from_object: Callable[[Any], bytes | None]
-    #: The topic's bytes to one JSON text; never raises.
+    #: Converts serialized bytes to one JSON text; never raises.
     to_json: Callable[[bytes | None], bytes]
 
     def all_from_json(self, texts: Sequence[bytes]) -> list[bytes | None]:
-        """Return the bytes of many JSON texts."""
+        """Convert many JSON texts to serialized bytes."""
         if self.is_json and self.serde is not None:
             return [None if text == b"null" else text for text in texts]
         return list(map(self.from_json, texts))
 
     def check(self, column: Sequence[bytes | None]) -> list[Any]:
-        """Return the objects of bytes, which proves that the serde reads them."""
+        """Deserialize a column, which proves that the serde can read it."""
         return list(column) if self.serde is None else self.serde.deserialize_all(column)
 
 
 def form_of(serde: Serde[Any] | None) -> Form:
-    """Return how a serde's objects look in files."""
+    """Return the form for a serde."""
     if serde is None or serde is NULL:
         return Form(serde, False, _unknown_from_json, _unknown_from_object, _unknown_to_json)
     if isinstance(serde, WindowedSerde):
@@ -142,7 +142,7 @@ def json_type(serde: Serde[Any]) -> tuple[Any] | None:
     return (arguments[0],) if maker is serde_for else None
 
 
-# Undeclared sides, and sides declared as None whose bytes another program has written.
+# Undeclared keys and values, and those declared as None whose bytes another program has written.
 
 
 def _unknown_from_json(text: bytes) -> bytes | None:
@@ -205,11 +205,11 @@ def _json_writer(data: bytes | None) -> bytes:
         _decode(data)
     except (msgspec.MsgspecError, RecursionError):
         return text_or_hex_json(data)
-    # What another program wrote may stand on several lines.
+    # JSON from another program may have several lines.
     return data if b"\n" not in data and b"\r" not in data else msgspec.json.format(data, indent=-1)
 
 
-# Types with Kafka's own bytes, and serdes of the user's.
+# Types with Kafka's own encoding, and user serdes.
 
 
 def _typed_reader(serde: Serde[Any], kind: type) -> Callable[[bytes], bytes | None]:
@@ -239,7 +239,7 @@ def _custom_reader(serde: Serde[Any]) -> Callable[[bytes], bytes | None]:
 
 
 def _raw_bytes(serde: Serde[Any], text: bytes) -> bytes | None:
-    """Return the bytes if a text is ``{"$hex": ...}``, checked by the serde."""
+    """Return the bytes if ``text`` is ``{"$hex": ...}``, checked by the serde."""
     if b'"$hex"' not in text:
         return None
     try:
@@ -262,14 +262,14 @@ def _object_writer(serde: Serde[Any]) -> Callable[[bytes | None], bytes]:
             if may_be_nan and not math.isfinite(value):
                 return hex_json(data)
             return _encode(_plain(value))
-        except Exception:  # noqa: BLE001 - the serde may be the user's; its bytes are shown instead.
+        except Exception:  # noqa: BLE001 - a user serde may raise anything; the bytes are shown instead.
             return hex_json(data)
 
     return to_json
 
 
 def _plain(value: Any) -> Any:
-    """Return what a serde of an undeclared type has read, in the form that files have for it."""
+    """Return a deserialized value of an undeclared type as it is represented in files."""
     if isinstance(value, Windowed):
         return {"key": _plain(value.key), "start": value.window.start_ms, "end": value.window.end_ms}
     return {"$hex": value.hex()} if isinstance(value, bytes) else value
@@ -323,7 +323,7 @@ def _windowed_writer(serde: WindowedSerde[Any]) -> Callable[[bytes | None], byte
 
 
 def _converter(serde: Serde[Any], kind: Any) -> Callable[[Any], bytes | None]:
-    """Return the lenient way from strings, and dicts of strings or of a data file's values, to bytes."""
+    """Return a lenient conversion to bytes, from strings and from dicts of strings or data file values."""
     serialize = serde.serialize
     if kind is str:
         return serialize
@@ -346,7 +346,7 @@ def _converter(serde: Serde[Any], kind: Any) -> Callable[[Any], bytes | None]:
 
 
 def _nan_as_none(convert: Callable[[Any], bytes | None]) -> Callable[[Any], bytes | None]:
-    """Try again with None for NaN and infinity, which data files use for "missing" and JSON has not."""
+    """Retry a conversion with None for NaN and infinity, which data files use for "missing" and JSON lacks."""
 
     def converted(value: Any) -> bytes | None:
         try:
@@ -364,7 +364,7 @@ _LEFT_OUT = object()
 
 
 def _blank_cells(kind: Any) -> dict[str, Any]:
-    """Return what an empty cell of a CSV file means, by field that is no text: None, or left out for the default."""
+    """Return the meaning of an empty CSV cell for each non-text field: None, or omitted so that the default applies."""
     info = inspect.type_info(kind)
     meanings: dict[str, Any] = {}
     for part in getattr(info, "fields", ()):

@@ -1,6 +1,6 @@
-"""Which kind a file is, by its suffix, and how it is opened.
+"""The kind of a file, determined by its suffix, and opening of files.
 
-Between a path that the user typed and the readers and writers.  Imports core only.
+This module connects paths given by the user with the readers and writers.  Imports core only.
 """
 
 import gzip
@@ -20,12 +20,12 @@ STANDARD_OUTPUT = "-"
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
-#: What reading a damaged or mislabelled compressed file raises.
+#: Exceptions that reading a damaged or mislabelled compressed file raises.
 GZIP_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error)
 
 
 class Kind(Enum):
-    """Forms that the rows of a file can have."""
+    """The kinds of files, which differ in the form of their rows."""
 
     RECORDS = ".records.jsonl"
     JSON_LINES = ".jsonl"
@@ -36,12 +36,12 @@ class Kind(Enum):
 
     @property
     def is_text(self) -> bool:
-        """True where each line is a string value."""
+        """Whether each line is a string value."""
         return self in (Kind.LOG, Kind.TEXT)
 
     @property
     def is_lines(self) -> bool:
-        """True where each line, blank ones aside perhaps, is a row."""
+        """Whether each line is a row, possibly except for blank lines."""
         return self.is_text or self in (Kind.RECORDS, Kind.JSON_LINES)
 
 
@@ -50,7 +50,7 @@ WRITTEN = (Kind.RECORDS, Kind.JSON_LINES, Kind.PARQUET)
 
 @frozen
 class FileKind:
-    """A kind, and whether the file is compressed with gzip."""
+    """The kind of a file, and whether the file is compressed with gzip."""
 
     kind: Kind
     is_gzip: bool = False
@@ -58,10 +58,10 @@ class FileKind:
 
 @frozen
 class FileSource:
-    """A file to read: its name, whose suffix gives its kind, and how to open it.
+    """A file to read, with a name whose suffix determines the kind, and a function that opens the file.
 
-    ``opened`` raises an ``OSError`` if that is not possible.  ``lines`` is given instead if the part is already
-    cut into lines; it can be read once.
+    ``opened`` raises an ``OSError`` if the file cannot be opened.  ``lines`` is given instead if the part is already
+    split into lines, which can be read once.
     """
 
     name: str
@@ -70,7 +70,7 @@ class FileSource:
 
     @classmethod
     def local(cls, path: str | os.PathLike[str]) -> "FileSource":
-        """Return a file of this machine."""
+        """Return a local file."""
         return cls(os.fspath(path), lambda: open(path, "rb"))
 
     def __str__(self) -> str:
@@ -79,13 +79,13 @@ class FileSource:
 
 @frozen
 class Part:
-    """A stretch of a file, by bytes at ends of lines, or by row groups of Parquet; the whole by default.
+    """A part of a file, by default the whole file.  Bounds are bytes at line ends, or row groups in Parquet.
 
-    ``first_row`` and ``first_line`` are what it begins with: rows count from 0, lines from 1.
+    The part begins with row ``first_row``, counted from 0, and line ``first_line``, counted from 1.
     """
 
     start: int = 0
-    #: None = all there is.
+    #: None for the end of the file.
     end: int | None = None
     first_row: int = 0
     first_line: int = 1
@@ -95,12 +95,12 @@ WHOLE = Part()
 
 
 def listed(kinds: tuple[Kind, ...] = tuple(Kind)) -> str:
-    """Return suffixes as a message lists them."""
+    """Return a list of suffixes for messages."""
     return ", ".join(kind.value for kind in kinds)
 
 
 def kind_of(path: str | os.PathLike[str]) -> FileKind | None:
-    """Return the kind that a path's suffix names, or None.
+    """Return the kind for a path's suffix, or None if the suffix is not known.
 
     >>> kind_of("a/access.LOG.gz")
     FileKind(kind=<Kind.LOG: '.log'>, is_gzip=True)
@@ -108,18 +108,18 @@ def kind_of(path: str | os.PathLike[str]) -> FileKind | None:
     name = os.fspath(path).lower()
     is_gzip = name.endswith(".gz")
     name = name.removesuffix(".gz")
-    for kind in Kind:  # The longer suffix stands first.
+    for kind in Kind:  # Longer suffixes come first.
         if name.endswith(kind.value):
             return FileKind(kind, is_gzip)
     return None
 
 
 def input_kind(source: FileSource) -> FileKind:
-    """Return the kind of a file to read, after a look at the file itself.
+    """Return the kind of an input file, checking the file's first bytes.
 
     Raises:
-        InputError: there is no such file, it cannot be read, or its suffix is not known or
-            contradicts its first bytes.
+        InputError: the file does not exist or cannot be read, or its suffix is not known or
+            contradicts the first bytes.
     """
     path = Path(source.name)
     kind = kind_of(source.name)
@@ -148,26 +148,26 @@ def input_kind(source: FileSource) -> FileKind:
 
 
 def open_binary(source: FileSource, kind: FileKind) -> IO[bytes]:
-    """Open a file for reading its uncompressed bytes."""
+    """Open a file for reading; a compressed file is decompressed."""
     stream = source.opened()
     return cast(IO[bytes], _Unzipped(stream)) if kind.is_gzip else stream
 
 
 class _Unzipped(gzip.GzipFile):
-    """A compressed file that is closed with the file below it."""
+    """A compressed file; closing it also closes the underlying file."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         super().__init__(fileobj=stream, mode="rb")
         self._below = stream
 
     def close(self) -> None:
-        """Close both."""
+        """Close both files."""
         super().close()
         self._below.close()
 
 
 def _nearby(path: Path) -> str:
-    """Return a hint at what is missing: the folder, or a similar name in it."""
+    """Return a hint for a missing file: its folder is missing, or has a file with a similar name."""
     folder = path.parent
     if not folder.is_dir():
         return f"; its folder {str(folder)!r} does not exist either"

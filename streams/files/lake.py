@@ -1,8 +1,8 @@
-"""Folders of table formats: Delta Lake, Apache Iceberg, Apache Hudi.
+"""Folders with table formats: Delta Lake, Apache Iceberg, Apache Hudi.
 
-Their data files also hold rows that the table does not have any more (deleted, updated, compacted);
-only the format's own log says which count.  So such a folder is neither read nor written to file by
-file.  Imports core only.
+The data files in such folders also contain rows that are no longer in the table (deleted, updated, compacted);
+only the format's own log determines which rows are valid.  Therefore single files in such folders are neither
+read nor written.  Imports core only.
 """
 
 import os
@@ -16,11 +16,11 @@ from streams.core.errors import InputError
 
 @frozen
 class TableFormat:
-    """A table format, and the pattern of what its folders have and no other folder has."""
+    """A table format; ``mark`` is the pattern of a path that exists only in folders with this format."""
 
     name: str
     mark: str
-    #: How Spark names it.
+    #: The name of the format in Spark.
     spark: str
 
 
@@ -33,7 +33,7 @@ FORMATS = (
 
 @frozen
 class LakeTable:
-    """A folder that is a table."""
+    """A folder that contains a table."""
 
     folder: str
     format: TableFormat
@@ -42,7 +42,7 @@ class LakeTable:
         return f"{self.folder}: is a table of {self.format.name} (it has {self.format.mark})"
 
     def refused_as_input(self) -> InputError:
-        """Return the error for an input in this folder."""
+        """Return the error for an input file in this folder."""
         return InputError(
             f"{self}: its files hold rows that the table does not have any more; read it with what knows the format, "
             f'such as spark.read.format("{self.format.spark}").load({self.folder!r}), write the rows to Parquet in '
@@ -50,14 +50,14 @@ class LakeTable:
         )
 
 
-#: Returns the names in a folder; none if there is no such folder.
+#: Returns the names in a folder, or none if the folder does not exist.
 Names = Callable[[str], Iterable[str]]
 
 
 def _local_names(folder: str) -> Iterable[str]:
     try:
         return os.listdir(folder)
-    except OSError:  # Reading or writing there reports why.
+    except OSError:  # Reading or writing in this folder will report the reason.
         return ()
 
 
@@ -71,10 +71,10 @@ def table_around(
     names: Names = _local_names,
     known: dict[str, LakeTable | None] | None = None,
 ) -> LakeTable | None:
-    """Return the table that a path is or is part of, None if there is none.
+    """Return the table that a path is or belongs to, or None if there is no such table.
 
-    ``exists`` says whether there is a folder, ``names`` lists one; by default those of this machine.
-    ``known`` caches what was found, for calls with neighbouring paths.
+    ``exists`` checks whether a folder exists, and ``names`` lists a folder; the defaults use the local file system.
+    ``known`` caches results for calls with neighbouring paths.
     """
     known = {} if known is None else known
     scheme, separator, rest = path.partition("://")
@@ -93,7 +93,7 @@ def table_around(
 
 
 def table_below(folder: str, files: Iterable[str]) -> LakeTable | None:
-    """Return a table to which some files below a folder belong, None if there is none; names are relative."""
+    """Return a table to which any of ``files`` (relative to ``folder``) belongs, or None if there is no such table."""
     for file in files:
         parts = file.split("/")
         for index in range(len(parts) - 1):

@@ -1,11 +1,12 @@
-"""The input files that the runs over one state directory have read.
+"""The input files that have been read by runs with the same state directory.
 
-Between the readers of files and the source that appends their rows to partitions.  The rows of one
-file of a topic follow those of the file before.  The ledger keeps the number of rows read of each file
-and their digest, so that a further run can tell the same file, grown, from another file or a changed one.
+This module is between the file readers and the source that appends rows to partitions.  The rows of each
+file follow the rows of the topic's previous file.  The ledger keeps the number of rows read from each file
+and the digest of these rows.  A later run can therefore distinguish a file that has grown from a changed file or
+another file.
 
-The ledger is an append-only file of JSON lines.  A batch is recorded before it is passed on, so the
-ledger never lags the topic's log.  Imports core and files only.
+The ledger is an append-only file with JSON lines.  A batch is recorded before it is passed on, so the
+ledger never lags behind the topic's log.  Imports core and files only.
 """
 
 import json
@@ -20,16 +21,16 @@ from streams.core.errors import InputError
 from streams.core.records import Block
 from streams.files.reader import FileInput, RowDigest
 
-#: Name of the file within the state directory.
+#: The file name of the ledger in the state directory.
 LEDGER = "inputs.jsonl"
 
 
 @define
 class ReadFile:
-    """The part of a file that was read: the first ``rows`` rows, with their digest.
+    """The part of a file that was read, which is its first ``rows`` rows, with the digest of these rows.
 
-    ``rows_before`` is the number of rows that the topic had before it; ``begins`` has, for each
-    partition, the offset of its first row, and is empty while no row is on its way to the topic.
+    ``rows_before`` is the number of rows that the topic had before this file.  ``begins`` has the offset of the
+    file's first row in each partition, and is empty until the first rows are passed to the topic.
     """
 
     file: str
@@ -43,27 +44,27 @@ class ReadFile:
 
 @frozen
 class Continued:
-    """A ``RowReader`` of a file whose rows follow those of the topic; it records them in the ledger."""
+    """A ``RowReader`` for a file whose rows follow the topic's existing rows; records its progress in the ledger."""
 
     ledger: "Ledger"
     topic: str
     input: FileInput
     read: ReadFile
-    #: Whether records that no file of the ledger brought may come before this file.
+    #: Whether the topic may have records before this file that do not come from files in the ledger.
     may_follow_others: bool = False
-    #: The file before this one, if its run ended before it had read a row.
+    #: The previous file, if its run ended before any row was read.
     abandoned: ReadFile | None = None
 
     def begins(self, ends: Sequence[int]) -> Sequence[int]:
-        """Return the offset of the file's first row in each partition, given the ends of the partitions.
+        """Return the offset of the file's first row in each partition, given the end offsets of the partitions.
 
         Raises:
-            InputError: the topic has records of unknown origin, or has lost some.
+            InputError: the topic has records of unknown origin, or has lost records.
         """
         if not self.read.begins:
             self._check_origin(ends)
             if self.abandoned is not None and list(ends) != self.abandoned.begins:
-                # Its line in the ledger was lost; that of rows is written before they are.
+                # The ledger has lost the line about rows of the abandoned file, which is written before the rows are.
                 raise _cannot_follow(self.input.path, self.abandoned)
             self.read.begins = list(ends)
             self.ledger.write(self.topic, self.read, is_new=True)
@@ -78,7 +79,7 @@ class Continued:
         """Yield the rows of the file; each batch is recorded before it is yielded.
 
         Raises:
-            InputError: a row is bad and must not be, or the file cannot be read on.
+            InputError: a row is bad and bad rows are not allowed, or the file cannot be read further.
         """
         digest = RowDigest()
         for batch in self.input.read(partitions, digest, skip_rows):
@@ -101,10 +102,10 @@ class Continued:
 
 @define
 class Ledger:
-    """The files that were read into the topics of one state directory."""
+    """The files that were read into the topics in one state directory."""
 
     path: Path
-    #: Called with messages about a file, for a person to read.
+    #: Called with messages about a file for the user.
     say: Callable[[str], None]
     _topics: dict[str, list[ReadFile]] = field(factory=dict)
     _is_rewritten: bool = False
@@ -114,7 +115,7 @@ class Ledger:
         """Read the ledger of a state directory.
 
         Raises:
-            InputError: it cannot be read.
+            InputError: the ledger cannot be read.
         """
         ledger = cls(folder / LEDGER, say)
         lines = ledger.path.read_bytes().splitlines() if ledger.path.exists() else []
@@ -123,7 +124,7 @@ class Ledger:
                 ledger._take(json.loads(line))
             except (ValueError, KeyError, TypeError, IndexError) as error:
                 if number == len(lines):
-                    break  # A power failure may tear the last line; its rows are compared with the topic's log.
+                    break  # After a power failure the last line may be torn; its rows are compared with the log.
                 raise InputError(
                     f"{ledger.path}:{number}: is damaged ({error}): it says what was read of the inputs; restore it, "
                     "or give another --state-dir and begin anew"
@@ -135,29 +136,29 @@ class Ledger:
         return bool(self._topics.get(topic))
 
     def knows(self, topic: str, given: FileInput) -> bool:
-        """Whether a file is one that was read into a topic, as it was or grown."""
+        """Whether a file was read into a topic before; it may have grown since."""
         return self._known(self._topics.get(topic, ()), given) is not None
 
     def rows(self, topic: str) -> int:
-        """Return the number of rows that the files of a topic have brought."""
+        """Return the number of rows that a topic has from files."""
         return sum(read.rows for read in self._topics.get(topic, ()))
 
     def follow(
         self, topic: str, given: FileInput, *, is_next: bool = False, rows_before: int | None = None
     ) -> Continued:
-        """Return a reader that continues a file, or reads another one after it.
+        """Return a reader that continues a file, or reads another file after the previous ones.
 
-        The same file, grown, continues after the rows that were read.  Any other file follows
-        as a whole; so does every file with ``is_next``.  ``rows_before`` is the number of rows that a
-        topic without files has from elsewhere.
+        A file that was read before continues after the rows that were read.  Any other file is read from its
+        beginning; with ``is_next``, so is every file.  ``rows_before`` is the number of rows from other sources in
+        a topic without files.
 
         Raises:
-            InputError: the file was changed in what was read of it, the one before it was not read to its end, or
-                one that others have followed has grown.
+            InputError: rows that were already read have changed, the previous file was not read to its end, or
+                the file has grown after other files have followed it.
         """
         files = self._topics.setdefault(topic, [])
         while files and not files[-1].rows and not files[-1].begins:
-            files.pop()  # Its run has ended before it had a row.
+            files.pop()  # The run has ended before any row of the file was read.
         known = None if is_next else self._known(files, given)
         if known is not None:
             return self._go_on(topic, files, known, given)
@@ -178,10 +179,10 @@ class Ledger:
         return Continued(self, topic, reader, read, may_follow_others=may_follow, abandoned=abandoned)
 
     def grown(self, topic: str, given: FileInput, partitions: int, rows: int) -> Continued:
-        """Return a reader of a file whose first ``rows`` rows a topic has from elsewhere, a snapshot say.
+        """Return a reader for a file whose first ``rows`` rows are already in the topic, for example from a snapshot.
 
         Raises:
-            InputError: the file has grown, but others have followed it.
+            InputError: the file has grown after other files have followed it.
         """
         files = self._topics.setdefault(topic, [])
         read = next((read for read in files if not read.rows_before), None)
@@ -191,13 +192,13 @@ class Ledger:
                 files.append(read)
                 self.write(topic, read, is_new=True)
             else:
-                read.rows, read.is_whole = rows, True  # Nothing to record: all rows are there.
+                read.rows, read.is_whole = rows, True  # There is nothing to record, since all rows are in the topic.
         if read is not files[-1] and given.has_rows(max(rows, read.rows)):
             raise _grown_too_late(given.path, files[-1])
         return Continued(self, topic, given, read)
 
     def write(self, topic: str, read: ReadFile, *, is_new: bool = False) -> None:
-        """Record how far a file was read."""
+        """Record the progress of reading a file."""
         if not self._is_rewritten:
             self._rewrite()
             return
@@ -205,7 +206,7 @@ class Ledger:
             stream.write(_line(topic, read, is_new=is_new))
 
     def _rewrite(self) -> None:
-        """Rewrite the ledger with one line per file: without a torn line, and without earlier states."""
+        """Rewrite the ledger with one line per file, which drops incomplete lines and earlier states."""
         begun = [(topic, read) for topic, files in self._topics.items() for read in files if read.begins]
         lines = [_line(topic, read, is_new=True) for topic, read in begun]
         temporary = self.path.with_suffix(".new")
@@ -221,7 +222,7 @@ class Ledger:
         read.rows, read.digest, read.is_whole = int(entry["rows"]), str(entry["digest"]), bool(entry["is_whole"])
 
     def _known(self, files: Sequence[ReadFile], given: FileInput) -> ReadFile | None:
-        """Return the file that this one is, grown or as it was; the last one that fits."""
+        """Return the last file in ``files`` that is the given file, which may have grown since."""
         digests = given.digests({read.rows for read in files if read.rows})
         path = _absolute(given.path)
         for read in reversed(files):

@@ -1,6 +1,6 @@
-"""Lines of a file, in chunks, each with its number.
+"""The lines of a file, in chunks with line numbers.
 
-Between an open file and the formats of its rows.  Imports core and kinds only.
+This module is between open files and the row formats.  Imports core and kinds only.
 """
 
 import re
@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from streams.core.errors import InputError
 from streams.files.kinds import GZIP_ERRORS, WHOLE, FileKind, FileSource, Part, open_binary
 
-#: Bytes read at a time; also about what a batch of rows holds.
+#: Number of bytes read at a time; also the approximate size of a batch of rows.
 CHUNK_BYTES = 1 << 19
-#: Rows of one batch at most.
+#: Maximum number of rows in a batch.
 BATCH_ROWS = 4096
-#: A longer line means that the file is not what its suffix says.
+#: A longer line means that the file's kind does not match its suffix.
 MAX_LINE_BYTES = 64 << 20
 
-#: A line that may be blank, after the end of another one.
+#: Start of a line that may be blank, after the end of another line.
 _BLANK_START = re.compile(rb"\n\s")
 _BOM = b"\xef\xbb\xbf"
 
@@ -24,11 +24,10 @@ _BOM = b"\xef\xbb\xbf"
 def line_chunks(
     source: FileSource, kind: FileKind, part: Part = WHOLE, *, max_line_bytes: int = MAX_LINE_BYTES
 ) -> Iterator[tuple[int, list[bytes]]]:
-    """Yield (number of the first line, lines without their ends) in file order.
+    """Yield (number of the first line, lines without line ends) in file order.
 
-    A part begins and ends where lines do.
-
-    A last line without a line end counts; an empty rest after the last line end does not.
+    The bounds of ``part`` are line bounds.  A last line without a line end counts as a line; an empty rest after the
+    last line end does not.
 
     Raises:
         InputError: the file cannot be read to its end, or a line is longer than allowed.
@@ -69,7 +68,7 @@ def line_chunks(
 
 
 def _chunks(source: FileSource, kind: FileKind, part: Part) -> Iterator[tuple[int, bytes]]:
-    """Yield bytes with their positions in the file."""
+    """Yield chunks of bytes with their positions in the file."""
     position = part.start
     with open_binary(source, kind) as stream:
         if position:
@@ -84,7 +83,7 @@ def _chunks(source: FileSource, kind: FileKind, part: Part) -> Iterator[tuple[in
 
 
 def count_lines(source: FileSource, kind: FileKind, part: Part, *, skip_blank: bool) -> tuple[int, int]:
-    """Return how many rows and how many lines a part has; blank lines are no rows if they are skipped.
+    """Return the number of rows and of lines in a part; with ``skip_blank``, blank lines are not rows.
 
     Raises:
         InputError: the file cannot be read to its end.
@@ -112,14 +111,14 @@ def count_lines(source: FileSource, kind: FileKind, part: Part, *, skip_blank: b
 
 
 def _blank_lines(data: bytes) -> int:
-    """Return how many lines are blank; quickly where none begins as one would."""
+    """Return the number of blank lines; this is fast if no line starts with white space."""
     if data and not data[:1].isspace() and not data.endswith(b"\n") and not _BLANK_START.search(data):
         return 0
     return sum(1 for line in data.split(b"\n") if not line.strip())
 
 
 def _without_returns(lines: list[bytes]) -> list[bytes]:
-    """Return the lines without the carriage returns of another system's line ends."""
+    """Return the lines without the carriage returns of Windows line ends."""
     if lines[0].endswith(b"\r") or lines[-1].endswith(b"\r"):
         return [line.removesuffix(b"\r") for line in lines]
     return lines

@@ -1,7 +1,7 @@
-"""Where a file may be cut, so that several processes read it, and how many rows a part has.
+"""Division of files into parts for several processes, and row counts of parts.
 
-Lines of an uncompressed file are cut at their ends, Parquet between row groups; a compressed file
-and CSV, whose cells may hold line ends, are one part each.
+An uncompressed file with lines is divided at line ends, and Parquet between row groups.  Compressed files
+and CSV files, whose cells may contain line ends, are not divided.
 """
 
 from collections.abc import Iterator
@@ -20,9 +20,10 @@ _LOOK_BYTES = 1 << 16
 def cut_file(
     source: FileSource, kind: FileKind, size_bytes: int, part_bytes: int
 ) -> Iterator[tuple[Part, int | None, int]]:
-    """Yield the parts of a file, each with its number of rows if known without reading, and its approximate bytes.
+    """Yield (part, number of rows or None, approximate size in bytes) for the parts of a file.
 
-    ``size_bytes`` is the size that counts; bytes appended meanwhile are left out.
+    The number of rows is None if it is not known without reading.  Only the first ``size_bytes`` bytes are used;
+    bytes appended in the meantime are omitted.
 
     Raises:
         InputError: the file cannot be read.
@@ -64,14 +65,14 @@ def _line_end(source: FileSource, position: int, size_bytes: int) -> int:
                     return min(end + found + 1, size_bytes)
                 end += len(chunk)
                 if end - position > MAX_LINE_BYTES:
-                    break  # The reader of the line reports it.
+                    break  # The error is reported by the reader of the line.
     except OSError as error:
         raise InputError(f"{source}: cannot be read: {error.strerror or error}") from error
     return size_bytes
 
 
 def count_rows(source: FileSource, kind: FileKind, part: Part) -> tuple[int, int]:
-    """Return how many rows and lines a part has; as many lines as rows where lines are not what is counted.
+    """Return the number of rows and of lines in a part; both are equal for files that are not counted in lines.
 
     Raises:
         InputError: the file cannot be read to its end.

@@ -1,6 +1,6 @@
-"""From an input file to the records of a topic.
+"""Conversion of an input file to the records of a topic.
 
-Between the formats of rows and the source that appends blocks to partitions.  Every row gives
+This module is between the row formats and the source that appends blocks to partitions.  Every row becomes
 exactly one record, so row i of a file is record i of its source.  Imports core and files only.
 """
 
@@ -26,14 +26,14 @@ from streams.files.kinds import WHOLE, FileKind, FileSource, Kind, Part, input_k
 
 logger = logging.getLogger(__name__)
 
-#: Policies for a row that cannot be read.
+#: Policies for rows that cannot be read.
 OnBadRow: TypeAlias = Literal["fail", "continue"]
 
 
 class RowReader(Protocol):
-    """Reads the records of a source: (number of partitions, rows to skip) to batches.
+    """A function that yields the records of a source in batches.
 
-    A batch has at most one block per partition; the offsets of its blocks are row numbers.
+    A batch has at most one block per partition; the offsets in a block are row numbers.
     """
 
     def __call__(self, partitions: int, skip_rows: int) -> Iterator[list[tuple[int, Block]]]:
@@ -51,18 +51,18 @@ def open_input(
     needs_time: bool = False,
     rows_before: int = 0,
 ) -> "FileInput":
-    """Return the reader of an input file, or of a part of it, of the kind that its suffix names.
+    """Return the reader for an input file, or for a part of the file; its suffix determines the kind.
 
-    A row goes to the partition it names, else to that of its key, else to (row number mod
-    partitions).  Its timestamp is the record's own, else that of ``Topic(timestamp=...)``, else
-    the wall clock; with ``needs_time`` a row without a time is a bad row instead.  ``rows_before``
-    is the number of rows that the topic already has: row numbers continue from there.
+    A row goes to its explicit partition, or else to the partition of its key, or else to partition (row number mod
+    partition count).  The timestamp is the row's explicit timestamp, or else the result of ``Topic(timestamp=...)``, or
+    else the wall clock time; with ``needs_time``, a row without a timestamp is a bad row instead.  ``rows_before``
+    is the number of rows that the topic already has, from which row numbers continue.
 
-    A bad row ends the input with "fail"; with "continue" its bytes are handed over as a value that the
-    topic's serde cannot read, with the wall clock's time, so that the task's handler counts it.
+    With ``on_bad_row="fail"``, a bad row ends the input.  With "continue", its bytes are passed on as a value that
+    the topic's serde cannot read, with the wall clock time, so that the task's exception handler counts the row.
 
     Raises:
-        InputError: there is no such file, it cannot be read, or its kind is not known.
+        InputError: the file does not exist or cannot be read, or its kind is not known.
     """
     source = path if isinstance(path, FileSource) else FileSource.local(path)
     kind = input_kind(source)
@@ -75,13 +75,13 @@ def open_input(
 
 @define
 class RowDigest:
-    """Digest of the first rows of a file: the same rows give the same value, however they are cut into batches."""
+    """The digest of the first rows of a file, which does not depend on the division into batches."""
 
     rows: int = 0
     _hash: Any = field(factory=lambda: blake2b(digest_size=16))
 
     def add(self, rows: Collection[bytes], heading: bytes) -> None:
-        """Take further rows in; ``heading`` is what stands above the first row."""
+        """Add further rows; ``heading`` is the content above the first row."""
         if not self.rows:
             self._hash.update(heading)
         self.rows += len(rows)
@@ -94,12 +94,12 @@ class RowDigest:
 
 
 class _BadRow(Exception):
-    """A row that gives no record, and why."""
+    """A row cannot be converted to a record; the message has the reason."""
 
 
 @frozen
 class FileInput:
-    """A ``RowReader`` of one file, or of a part of it; it may be called more than once."""
+    """A ``RowReader`` for one file or a part of a file, which may be called more than once."""
 
     source: FileSource
     kind: FileKind
@@ -114,23 +114,23 @@ class FileInput:
 
     @property
     def path(self) -> str:
-        """Its name for messages."""
+        """The file name for messages."""
         return self.source.name
 
     def __call__(self, partitions: int, skip_rows: int = 0) -> Iterator[list[tuple[int, Block]]]:
         """Yield the rows after the first ``skip_rows`` of the file, in file order.
 
         Raises:
-            InputError: a row is bad and must not be, or the file cannot be read on; after the
-                rows before it.
+            InputError: a row is bad and bad rows are not allowed, or the file cannot be read further; raised
+                after the preceding rows.
         """
         return self.read(partitions, None, skip_rows)
 
     def read(self, partitions: int, digest: RowDigest | None, skip_rows: int = 0) -> Iterator[list[tuple[int, Block]]]:
-        """Yield the rows as by a call, taken into a digest before they are handed out.
+        """Yield the rows like ``__call__``, and add rows to ``digest``, if given, before they are yielded.
 
         Raises:
-            InputError: as by a call.
+            InputError: see ``__call__``.
         """
         for batch in self.format.batches(self.source, self.kind, skip_rows, self.part):
             columns, failure = self._records(batch, partitions)
@@ -142,10 +142,10 @@ class FileInput:
                 raise failure
 
     def digests(self, counts: Iterable[int]) -> dict[int, str]:
-        """Return the digests of the first so many rows, without those counts that the file does not reach.
+        """Return the digest of the first ``count`` rows for each count that does not exceed the file's row count.
 
         Raises:
-            InputError: the file cannot be read on.
+            InputError: the file cannot be read further.
         """
         result: dict[int, str] = {}
         digest = RowDigest()
@@ -165,23 +165,23 @@ class FileInput:
         return result
 
     def has_rows(self, count: int) -> bool:
-        """Whether the file has more rows than so many."""
+        """Whether the file has more than ``count`` rows."""
         return next(iter(self.format.batches(self.source, self.kind, count, self.part)), None) is not None
 
     def after(self, rows: int) -> "FileInput":
-        """Return a reader of the same file for a topic that already has ``rows`` rows."""
+        """Return a reader for the same file and a topic that already has ``rows`` rows."""
         return evolve(self, rows_before=rows)
 
     def _digest(self, digest: RowDigest, rows: Sequence[Any]) -> None:
         digest.add(list(map(self.format.raw, rows)), self.format.heading)
 
     def _records(self, batch: RowBatch, partitions: int) -> tuple["_Records", InputError | None]:
-        """Return a batch as records, up to a bad row if that ends the input."""
+        """Convert a batch to records, up to the first bad row if bad rows end the input."""
         now_ms = self.clock.now_ms()
         try:
             return self._columns(batch.rows, self.rows_before + batch.first_row, partitions, now_ms), None
         except _BadRow:
-            pass  # One by one, to find it.
+            pass  # Convert the rows one by one to find the bad row.
         records = _Records([], [], [], [], [])
         for index, row in enumerate(batch.rows):
             number = self.rows_before + batch.first_row + index
@@ -195,7 +195,7 @@ class FileInput:
                 raw, is_refused = self._unreadable(self.format.raw(row))
                 headers: Headers = ()
                 if is_refused:
-                    # The handler that drops it reports it, once.
+                    # The exception handler that drops the record reports this message once.
                     headers = ((ROW_HEADER, message.encode()),)
                 else:
                     logger.warning("%s; the row is taken as it is", message)
@@ -216,7 +216,7 @@ class FileInput:
         return _Records(columns.keys, columns.values, timestamps, headers, placed)
 
     def _checked(self, values: list[bytes | None]) -> list[Any] | None:
-        """Return the objects of values that are asked for or not checked yet."""
+        """Deserialize the values if they are needed or have not been checked yet, else return None."""
         topic = self.topic
         if self.value.is_json or topic.timestamp is not None or topic.key_from is not None:
             return self.value.check(values)
@@ -284,18 +284,18 @@ class FileInput:
         return f"{self.source}:{line}" if self.format.unit == "line" else f"{self.source}: {self.format.unit} {line}"
 
     def _unreadable(self, raw: bytes) -> tuple[bytes, bool]:
-        """Return bytes that the serde refuses, and True; one that takes any bytes gets them as they are."""
+        """Return (bytes that the serde rejects, True), or (``raw``, False) if the serde accepts any bytes."""
         for data in (raw, b"\xff" + raw):
             try:
                 self.topic.value_serde.deserialize(data)
-            except Exception:  # noqa: BLE001 - the serde may be the user's.
+            except Exception:  # noqa: BLE001 - a user serde may raise anything.
                 return data, True
         return raw, False
 
 
 @define
 class _Records:
-    """Columns of whole records, before they are split by partition."""
+    """The columns of complete records, before they are split by partition."""
 
     keys: list[bytes | None]
     values: list[bytes | None]
@@ -336,7 +336,7 @@ def _blocks(records: _Records, first_row: int, partitions: int) -> list[tuple[in
 
 
 def _reason(error: Exception, topic: str, kind: Kind) -> str:
-    """Return what is wrong with a row, in the words of its kind."""
+    """Return a description of a bad row in the terms of its kind of file."""
     if isinstance(error, SerializationError) and isinstance(error.__cause__, msgspec.MsgspecError):
         error = error.__cause__
     if isinstance(error, UnicodeDecodeError):

@@ -1,6 +1,7 @@
-"""From the records of a topic to an output file.
+"""Writing of the records of a topic to an output file.
 
-Written under a temporary name and renamed when complete: a file is whole or absent.  Imports core and files only.
+A file is written under a temporary name and renamed when complete, so it is complete or absent.
+Imports core and files only.
 """
 
 import gzip
@@ -21,17 +22,17 @@ from streams.files.forms import form_of, text_or_hex_json
 from streams.files.kinds import STANDARD_OUTPUT, WRITTEN, FileKind, Kind, kind_of, listed
 from streams.files.lake import table_around
 
-#: How a topic is read for writing: (partition, block), partition by partition, by offset.
+#: The records to write as (partition, block), ordered by partition and offset.
 Blocks = Iterable[tuple[int, Block]]
 
 
 class OutputError(StreamsError):
-    """An output file that cannot be written, with the file in the message."""
+    """An output file cannot be written; the message names the file."""
 
 
 @frozen
 class FileOutput:
-    """An output that has been checked and can be written once its records are there."""
+    """An output that has been checked and can be written when its records are available."""
 
     path: str
     kind: FileKind
@@ -41,7 +42,7 @@ class FileOutput:
         """Write all records; return their number.
 
         Raises:
-            OutputError: the file cannot be written; it is then as it was before.
+            OutputError: the file cannot be written; an existing file is unchanged.
         """
         if self.path == STANDARD_OUTPUT:
             return self._write(sys.stdout.buffer, blocks)
@@ -62,13 +63,13 @@ class FileOutput:
 
 
 def open_output(topic: Topic[Any, Any] | None, path: str | os.PathLike[str]) -> FileOutput:
-    """Return the writer of an output file, of the kind that its suffix names; ``-`` is standard output.
+    """Return the writer for an output file; the suffix determines the kind, and ``-`` is standard output.
 
-    Without ``topic`` nothing is known of keys and values: they are written as text if they are
-    UTF-8, else as ``{"$hex": ...}``.  An existing file is overwritten.
+    Without ``topic``, the types of keys and values are not known: they are written as text if they are
+    UTF-8, and otherwise as ``{"$hex": ...}``.  An existing file is overwritten.
 
     Raises:
-        OutputError: the kind is not known, or nothing can be written there.
+        OutputError: the kind is not known, or the path cannot be written to.
     """
     path = os.fspath(path)
     if path == STANDARD_OUTPUT:
@@ -94,13 +95,13 @@ def open_output(topic: Topic[Any, Any] | None, path: str | os.PathLike[str]) -> 
 
 @contextmanager
 def _whole_file(path: Path, *, is_gzip: bool) -> Iterator[IO[bytes]]:
-    """Open a file that gets its name only when it is complete and on disk."""
+    """Open a temporary file that is renamed to ``path`` only when it is complete and on disk."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         try:
             with temporary.open("wb") as stream:
                 if is_gzip:
-                    # Neither name nor time inside: equal records make equal files.
+                    # Without a file name and time, equal records produce equal files.
                     with gzip.GzipFile(filename="", mode="wb", fileobj=stream, compresslevel=6, mtime=0) as packed:
                         yield cast(IO[bytes], packed)
                 else:
@@ -133,7 +134,7 @@ def _record_lines(topic: Topic[Any, Any] | None) -> Callable[[int, Block], Itera
         headers = [b"[]"] * len(block) if block.headers is None else map(_headers_json, block.headers)
         columns = zip(map(key_json, block.keys), map(value_json, block.values), block.timestamps, headers, strict=True)
         for key, value, timestamp, header in columns:
-            # Left out if there is none: the reader then takes the wall clock.
+            # The timestamp is omitted if there is none; the reader then uses the wall clock time.
             time = b"" if timestamp == NO_TIMESTAMP else b',"timestamp":%d' % timestamp
             yield b'{"key":%b,"value":%b%b,"headers":%b,"partition":%d}' % (key, value, time, header, partition)
 
