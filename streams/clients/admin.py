@@ -284,7 +284,7 @@ class Admin:
         Raises:
             StatefulGroupError: the group is an application with changelogs, and ``force`` is not given.
             GroupNotEmptyError: the group has members.
-            BrokerError: there is no such group.
+            BrokerError: the group does not exist.
         """
         if not force:
             self._refuse_stateful(group_id, f"deletion of group {group_id!r}")
@@ -348,7 +348,7 @@ class Admin:
             GroupNotEmptyError: the group has members, on a Kafka cluster.
             OffsetOutOfRangeError: one of ``offsets`` is outside the log; nothing has been changed.
             UnknownTopicError: a partition does not exist.
-            BrokerError: there is no such group.
+            BrokerError: the group does not exist.
         """
         if sum(choice is not None for choice in (to, shift, offsets)) != 1:
             raise ConfigError(f"rewind of group {group_id!r}: give exactly one of to=, shift= and offsets=")
@@ -386,7 +386,7 @@ class Admin:
         return dict(response.offsets)
 
     def _refuse_stateful(self, group_id: str, what: str) -> None:
-        """Refuse to rewind an application whose state would not be rewound.
+        """Raise an error if the group is an application with state, which would not be rewound.
 
         Raises:
             StatefulGroupError: the application has changelogs.

@@ -398,7 +398,7 @@ class Consumer:
         self._network.wakeup()
 
     def close(self, timeout_ms: int = 30_000) -> None:
-        """Auto-commit if enabled, give up all partitions, leave the group unless static; idempotent."""
+        """Commit if auto-commit is enabled, give up all partitions, and leave the group unless static; idempotent."""
         if self._is_closed:
             return
         if self._heartbeat is not None:

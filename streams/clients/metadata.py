@@ -37,7 +37,7 @@ class MetadataCache:
         return self.refused.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def partition_count(self, topic: str) -> int | None:
-        """Return the partition count of a topic, None if unknown."""
+        """Return the partition count of a topic, or None if unknown."""
         found = self.topics.get(topic)
         return None if found is None else len(found.leaders)
 

@@ -112,7 +112,7 @@ class SenderDriver:
         """Wait until the buffer has room for this many bytes, or is empty.
 
         Raises:
-            RequestTimeoutError: there is no room within ``max_block_ms``.
+            RequestTimeoutError: the buffer has no room within ``max_block_ms``.
         """
         settings = self._sender.settings
         max_bytes = settings.buffer_memory_bytes

@@ -51,7 +51,7 @@ class TopicWatch:
         return True
 
     def next_deadline_ms(self) -> int | None:
-        """Return when the next request is due, None while one is in flight."""
+        """Return when the next request is due, or None while a request is in flight."""
         return None if self._is_asking else self._due_ms
 
     def _receive(self, response: Response | Exception, asked: tuple[str, ...] | None) -> None:

@@ -102,7 +102,7 @@ class _Balance:
         return [partition for pool in self._pools_of[member] for partition in pool.held.get(member, ())]
 
     def give(self, pool: _Pool, member: str, partition: TopicPartition) -> None:
-        """Assign a partition, before loads are tracked."""
+        """Assign a partition; called before loads are tracked."""
         pool.held.setdefault(member, []).append(partition)
         self._load[member] += 1
 

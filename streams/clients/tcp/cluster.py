@@ -110,7 +110,7 @@ class TcpCluster:
 
         Raises:
             UnknownTopicError: a topic does not exist.
-            BrokerError: the broker refuses, or does not respond in time.
+            BrokerError: the broker rejects the request, or does not respond in time.
         """
         names = list(dict.fromkeys(topics))
         if not names:
@@ -123,7 +123,7 @@ class TcpCluster:
 
         Raises:
             UnknownTopicError: the topic does not exist.
-            BrokerError: the broker refuses, or does not respond in time.
+            BrokerError: the broker rejects the request, or does not respond in time.
         """
         what = f"settings of topic {name!r}"
         configs = [ConfigChange(setting, ConfigOperation.SET, value) for setting, value in changes.items()]
@@ -162,7 +162,7 @@ def addresses(servers: str | Iterable[str]) -> tuple[BrokerAddress, ...]:
     """Return the parsed bootstrap servers.
 
     Raises:
-        ConfigError: there is no address, or one is invalid.
+        ConfigError: ``servers`` has no address, or an address is invalid.
 
     >>> [str(found) for found in addresses("kafka-1:9092, [::1]:9093")]
     ['kafka-1:9092', '[::1]:9093']

@@ -338,7 +338,7 @@ class SocketLink:
         self._mask = mask
 
     def flush(self) -> None:
-        """Write as much as the socket takes; the selector reports when it takes the rest."""
+        """Write as much as the socket accepts; the rest is written when the selector reports the socket as ready."""
         if self._phase is _Phase.CLOSED:
             return
         try:
