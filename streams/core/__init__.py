@@ -1,1 +1,1 @@
-"""Types and functions that every package uses: a collection of modules, imported one by one."""
+"""Types and functions that all packages use. Import the modules individually."""

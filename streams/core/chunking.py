@@ -1,4 +1,4 @@
-"""Cutting a sequence into chunks of a bounded size.  Imports nothing of ours."""
+"""Splitting sequences into chunks of bounded size. Imports no other module of the package."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
@@ -7,7 +7,7 @@ T = TypeVar("T")
 
 
 def chunks_by_size(items: Iterable[T], size_of: Callable[[T], int], limit: int) -> Iterator[list[T]]:
-    """Split neighbours into chunks whose sizes add up to at most ``limit``; a larger item is a chunk of its own.
+    """Split items into chunks of neighbours with a total size of at most ``limit``; larger items form their own chunks.
 
     >>> list(chunks_by_size([3, 4, 9, 1, 1], lambda size: size, 7))
     [[3, 4], [9], [1, 1]]

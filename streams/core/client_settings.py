@@ -1,7 +1,8 @@
-"""The settings of clients: of connections, consumers and producers; each client is given its group whole.
+"""The settings of connections, consumers and producers; each client receives its whole group of settings.
 
-Each is declared once, as a field: name, type, unit, default, bounds and meaning.  ``core.setting`` reads the fields as
-a table.  Names and defaults are Kafka's; ``application=`` says where Kafka Streams has others.  Imports core only.
+Each setting is declared once, as a field with its name, type, unit, default, bounds and meaning. ``core.setting``
+reads the fields as a table. Names and defaults are those of Kafka; ``application=`` declares where Kafka Streams
+differs. Imports core only.
 """
 
 from typing import Any
@@ -13,13 +14,13 @@ from streams.core.setting import changed, choice, flag, group, table_of, text, w
 
 _MIB = 1 << 20
 
-# Above so many in-flight requests of a partition a broker cannot tell a repeated batch from a new one (KIP-98).
+# With more in-flight requests per partition, a broker cannot tell a repeated batch from a new one (KIP-98).
 _MAX_IDEMPOTENT_IN_FLIGHT = 5
 
 
 @frozen(kw_only=True)
 class ConnectionSettings:
-    """How connections to a cluster are made and kept."""
+    """Settings for the connections to a cluster."""
 
     reconnect_backoff_ms: int = whole(50, "ms", "First pause before a new connection.")
     reconnect_backoff_max_ms: int = whole(1_000, "ms", "Longest pause before a new connection.")
@@ -34,13 +35,13 @@ class ConnectionSettings:
 
 @frozen
 class Security:
-    """How to connect; the names are those of the settings.
+    """Security settings of a connection; the field names are the names of the settings.
 
-    Over TLS the broker's certificate must be issued by someone in ``ssl_ca_location`` (empty = the system's) for
-    the host that is connected to.
+    With TLS, the certificate of the broker must be valid for the host name and issued by a certificate authority
+    in ``ssl_ca_location`` (if empty: one that the operating system trusts).
 
     Raises:
-        ConfigError: a setting does not fit, or would not be used.
+        ConfigError: a setting is invalid, or would have no effect.
     """
 
     security_protocol: str = choice(
@@ -80,13 +81,13 @@ class Security:
 
     @property
     def has_sasl(self) -> bool:
-        """Whether the client says who it is."""
+        """Whether the client authenticates with SASL."""
         return self.security_protocol in ("sasl_plaintext", "sasl_ssl")
 
 
 @frozen(kw_only=True)
 class ClientSettings:
-    """What consumers and producers have in common."""
+    """The settings that consumers and producers have in common."""
 
     request_timeout_ms: int = whole(30_000, "ms", "How long to wait for an answer.", minimum=1)
     retry_backoff_ms: int = whole(
@@ -97,7 +98,7 @@ class ClientSettings:
 
 @frozen(kw_only=True)
 class ConsumerSettings:
-    """The settings of a ``Consumer``, checked.  Make them with ``of``; the defaults are Kafka's.
+    """The validated settings of a ``Consumer``, with Kafka's defaults. Create them with ``of``.
 
     >>> ConsumerSettings.of(max_poll_records="100").max_poll_records
     100
@@ -168,22 +169,22 @@ class ConsumerSettings:
 
     @classmethod
     def of(cls, **settings: Any) -> "ConsumerSettings":
-        """Check and parse settings, as ``StreamsConfig.of`` does.
+        """Parse and validate settings in the same way as ``StreamsConfig.of``.
 
         Raises:
-            ConfigError: a name is unknown, or a value does not fit.
+            ConfigError: a name is unknown, or a value is invalid.
         """
         return changed(cls(), settings)
 
     def replace(self, **settings: Any) -> "ConsumerSettings":
-        """Return a copy with other values, checked as by ``of``."""
+        """Return a copy with other values, which are validated as in ``of``."""
         return changed(self, settings)
 
     def check_membership(self) -> None:
-        """Refuse times that do not fit each other in a group.
+        """Check that the group timeouts are consistent.
 
         Raises:
-            ConfigError: the heartbeat is not below the session.
+            ConfigError: the heartbeat interval is not shorter than the session timeout.
         """
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ConfigError(
@@ -194,10 +195,10 @@ class ConsumerSettings:
 
 @frozen(kw_only=True)
 class ProducerSettings:
-    """The settings of a ``Producer``, checked.  Make them with ``of``; the defaults are Kafka's.
+    """The validated settings of a ``Producer``, with Kafka's defaults. Create them with ``of``.
 
     Raises:
-        ConfigError: settings exclude each other.
+        ConfigError: settings contradict each other.
     """
 
     client_id: str = text("producer", "Name of the client in a broker's logs.", of_client=True)
@@ -281,20 +282,20 @@ class ProducerSettings:
 
     @classmethod
     def of(cls, **settings: Any) -> "ProducerSettings":
-        """Check and parse settings, as ``StreamsConfig.of`` does.
+        """Parse and validate settings in the same way as ``StreamsConfig.of``.
 
         Raises:
-            ConfigError: a name is unknown, a value does not fit, or settings exclude each other.
+            ConfigError: a name is unknown, a value is invalid, or settings contradict each other.
         """
         return changed(cls(), settings)
 
     def replace(self, **settings: Any) -> "ProducerSettings":
-        """Return a copy with other values, checked as by ``of``."""
+        """Return a copy with other values, which are validated as in ``of``."""
         return changed(self, settings)
 
     @property
     def is_idempotent(self) -> bool:
-        """Whether the broker drops what it gets a second time."""
+        """Whether the producer is idempotent: the broker drops repeated batches."""
         return self._may_be_idempotent and self.enable_idempotence is not False
 
     @property
@@ -304,7 +305,7 @@ class ProducerSettings:
 
 @frozen(kw_only=True)
 class ParallelSettings:
-    """The settings that a ``ParallelConsumer`` has besides those of a ``Consumer``."""
+    """The settings of a ``ParallelConsumer`` in addition to those of a ``Consumer``."""
 
     batch_size: int = whole(100, "records", "Most records that one call of batch_handler gets.", minimum=1)
     max_concurrency: int = whole(
@@ -327,10 +328,10 @@ class ParallelSettings:
 
 @frozen(kw_only=True)
 class GroupClientSettings:
-    """The settings of a ``GroupClient`` and of the recipes over it.
+    """The settings of a ``GroupClient`` and of the recipes that use it.
 
     Raises:
-        ConfigError: the heartbeat is not below the session.
+        ConfigError: the heartbeat interval is not shorter than the session timeout.
     """
 
     client_id: str = text("worker", "Name of the client in a broker's logs and groups.")

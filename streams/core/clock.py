@@ -1,6 +1,6 @@
 """The clock: the only module that reads the time.
 
-All other code takes a clock, or the time, as an argument.  Imports no module of ours.
+All other code receives a clock, or the time, as an argument. Imports no other module of the package.
 """
 
 import time
@@ -17,13 +17,13 @@ class Clock(Protocol):
         ...
 
     def monotonic_ms(self) -> int:
-        """Monotonic time from an arbitrary origin; for deadlines."""
+        """Monotonic time from an arbitrary origin, for deadlines."""
         ...
 
 
 @define
 class SystemClock:
-    """The clock of the machine."""
+    """The system clock."""
 
     def now_ms(self) -> int:
         """Wall-clock time since the epoch."""
@@ -36,7 +36,7 @@ class SystemClock:
 
 @define(eq=False)
 class VirtualClock:
-    """A clock that only its caller advances: for tests, simulation and replay.
+    """A clock that advances only when told to, for tests, simulation and replay.
 
     >>> clock = VirtualClock(1_000)
     >>> clock.advance(500)
@@ -52,7 +52,7 @@ class VirtualClock:
         return self._now_ms
 
     def monotonic_ms(self) -> int:
-        """Sum of all advances."""
+        """The sum of all advances."""
         return self._monotonic_ms
 
     def advance(self, by_ms: int) -> None:
@@ -67,9 +67,9 @@ class VirtualClock:
         self._monotonic_ms += by_ms
 
     def advance_to(self, now_ms: int) -> None:
-        """Advance until the wall clock shows a time; do nothing if it is past it."""
+        """Advance until the wall clock reaches a time; do nothing if that time has passed."""
         self.advance(max(0, now_ms - self._now_ms))
 
     def jump_to(self, now_ms: int) -> None:
-        """Set the wall clock only, also backwards, as an administrator might."""
+        """Set only the wall clock, possibly backwards, as an administrator might do."""
         self._now_ms = now_ms

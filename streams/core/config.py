@@ -1,7 +1,7 @@
-"""The settings of an application: those of its own, and the groups of ``core.client_settings``.
+"""The settings of an application, including the groups of ``core.client_settings``.
 
-Each is declared once, as a field: name, type, unit, default, bounds and meaning.  ``core.setting`` reads the fields as
-a table.  Names are those of Kafka Streams in snake_case.  Imports core only.
+Each setting is declared once, as a field with its name, type, unit, default, bounds and meaning. ``core.setting``
+reads the fields as a table. Names are those of Kafka Streams in snake_case. Imports core only.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ _MIB = 1 << 20
 
 
 def _check_application_id(value: str) -> None:
-    # It begins the names of internal topics, and is a folder of the state directory.
+    # The id is the prefix of the names of internal topics, and a directory name in the state directory.
     allowed = value.replace("-", "").replace("_", "").replace(".", "")
     if (
         not value
@@ -63,10 +63,10 @@ def _is_extractor(name: str, value: Any) -> bool:
 
 @frozen(kw_only=True)
 class StreamsConfig:
-    """All settings of an application, checked.  Make one with ``of``.
+    """The validated settings of an application. Create one with ``of``.
 
-    Settings of clients are in the groups ``consumer``, ``producer``, ``connection`` and ``security``; they are given
-    by their plain names, like all others.
+    Client settings are in the groups ``consumer``, ``producer``, ``connection`` and ``security``. Pass them to
+    ``of`` by their plain names, like all other settings.
 
     >>> config = StreamsConfig.of(application_id="shop", commit_interval_ms="100", linger_ms=5)
     >>> config.commit_interval_ms, config.producer.linger_ms
@@ -203,21 +203,21 @@ class StreamsConfig:
 
     @classmethod
     def of(cls, **settings: Any) -> "StreamsConfig":
-        """Check and parse settings; text is parsed, so that ``--set NAME=VALUE`` may pass it on.
+        """Parse and validate settings; values may be text, such as those from ``--set NAME=VALUE``.
 
-        Kafka's dotted names are understood too, and a ``timedelta`` where the unit is ms.
+        Kafka's dotted names are accepted too, and so is a ``timedelta`` for settings in milliseconds.
 
         Raises:
-            ConfigError: a name is unknown (with the nearest known one), or a value does not fit.
+            ConfigError: a name is unknown (the message suggests the nearest known name), or a value is invalid.
         """
         return cls().replace(**settings)
 
     def replace(self, **settings: Any) -> "StreamsConfig":
-        """Return a copy with other values, checked as by ``of``."""
+        """Return a copy with other values, which are validated as in ``of``."""
         values = parsed(settings, SETTINGS)
         is_switched = values.get("processing_guarantee") == "exactly_once_v2" and not self.is_exactly_once
         if is_switched and self.commit_interval_ms == SETTINGS["commit_interval_ms"].default:
-            # Results of a transaction are seen only after its commit; Kafka Streams shortens it too.
+            # Results of a transaction are visible only after its commit; Kafka Streams shortens the interval too.
             values.setdefault("commit_interval_ms", 100)
         changed = replaced(self, values)
         changed.consumer.check_membership()
@@ -228,23 +228,23 @@ class StreamsConfig:
 
     @property
     def client(self) -> ClientSettings:
-        """What consumers and producers have in common."""
+        """The settings that consumers and producers have in common."""
         return self.consumer.client
 
     @property
     def is_exactly_once(self) -> bool:
-        """Whether outputs, state and offsets are one transaction."""
+        """Whether outputs, state and offsets are committed in one transaction."""
         return self.processing_guarantee == "exactly_once_v2"
 
 
-#: The settings that an application takes, by name.
+#: The settings of an application, by name.
 SETTINGS: Mapping[str, Setting] = table_of(StreamsConfig, of_application=True)
 
 
 def setting_name(name: str) -> str:
-    """Return our name of a setting of an application, given ours or Kafka's.
+    """Return the canonical name of an application setting, given that name or Kafka's name.
 
     Raises:
-        ConfigError: there is none; the nearest is suggested.
+        ConfigError: the setting is unknown; the message suggests the nearest name.
     """
     return canonical_name(name, SETTINGS)

@@ -1,7 +1,7 @@
-"""Dead letters: records that a handler skips and sends to the dead letter queue.
+"""Dead letters: records that a handler skips and sends to the dead letter queue topic (KIP-1034).
 
-They have the bytes, timestamp and headers of the source record; additional headers describe the
-error and the source.  KIP-1034.  Imports core only.
+A dead letter has the bytes, timestamp and headers of the source record; additional headers describe the error and
+the source. Imports core only.
 """
 
 import traceback
@@ -14,14 +14,15 @@ STACKTRACE_HEADER = "__streams.errors.stacktrace"
 TOPIC_HEADER = "__streams.errors.topic"
 PARTITION_HEADER = "__streams.errors.partition"
 OFFSET_HEADER = "__streams.errors.offset"
-#: For a row of a file that is no valid record: the file, the line and the error.  Other headers are Kafka Streams' own.
+#: Headers for a row of a file that is not a valid record: the file, the line and the error. All other headers are
+#: the same as in Kafka Streams.
 ROW_HEADER = "__streams.errors.row"
 
 
 def error_headers(error: BaseException, topic: str | None, partition: int, offset: int) -> Headers:
-    """Return the headers that describe a failure and the source record: class, message and stack trace of one error.
+    """Return the headers that describe the source record and the class, message and stack trace of an error.
 
-    ``topic`` None: there is no source record.
+    If ``topic`` is None, there is no source record.
     """
     values = {
         EXCEPTION_HEADER: f"{type(error).__module__}.{type(error).__qualname__}",

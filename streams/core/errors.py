@@ -1,6 +1,6 @@
-"""Errors: one class per cause that a caller handles differently.
+"""The errors of this package: one class per cause that callers handle differently.
 
-Each message says what is wrong, where, and what to do.  Imports no module of ours.
+Each message states what is wrong, where, and what to do. Imports no other module of the package.
 """
 
 from typing import Any
@@ -11,19 +11,19 @@ class StreamsError(Exception):
 
 
 class TopologyError(StreamsError):
-    """An invalid topology: a mistake of the user, raised before anything runs."""
+    """The topology is invalid. Raised before anything runs."""
 
 
 class ConfigError(StreamsError):
-    """An unknown setting, or an invalid value of one."""
+    """A setting is unknown or has an invalid value."""
 
 
 class SerializationError(StreamsError):
-    """Bytes that a serde cannot read, or a value that it cannot write."""
+    """A serde cannot deserialize bytes or serialize a value."""
 
 
 class ForeignFormatError(SerializationError):
-    """Bytes in an internal topic or store that are not in the format of this library.
+    """An internal topic or store contains bytes that are not in the format of this library.
 
     Fields: ``what``, the expected content; ``store``, ``topic``, ``partition``, ``offset`` (None if unknown).
     """
@@ -73,8 +73,8 @@ class ProcessingError(StreamsError):
 class HandlerError(ProcessingError):
     """A handler of failed records raised an error, or returned no valid response.
 
-    Fields: those of ``ProcessingError``, and ``setting``, which names the handler.  The cause is the error of the
-    handler; the message describes the failed record.
+    Fields: those of ``ProcessingError``, and ``setting``, the name of the handler setting. The cause is the error
+    that the handler raised; the message describes the failed record.
     """
 
     def __init__(self, message: str, *, setting: str, **place: Any) -> None:
@@ -83,15 +83,15 @@ class HandlerError(ProcessingError):
 
 
 class UnawaitedError(StreamsError):
-    """A function of the user returned a coroutine or a generator, which is not run here."""
+    """A user function returned a coroutine or a generator, which would never be run."""
 
 
 class InvalidTimestampError(StreamsError):
-    """A timestamp extractor returned a negative time or none, and the policy is to fail."""
+    """A timestamp extractor returned a negative timestamp or None, and the policy is to fail."""
 
 
 class WallClockError(StreamsError):
-    """``node`` needs wall-clock time, which a replay does not have."""
+    """A node needs wall-clock time, which is not available in a replay. Field: ``node``."""
 
     def __init__(self, node: str) -> None:
         super().__init__(
@@ -102,13 +102,13 @@ class WallClockError(StreamsError):
 
 
 class StoreError(StreamsError):
-    """A state store that cannot be opened, read or written."""
+    """A state store cannot be opened, read or written."""
 
 
 class LostRecordsError(StoreError):
-    """An internal topic ends before the offset of the last commit or of a store: records were lost.
+    """An internal topic ends before the committed offset or the offset of a store, so records were lost.
 
-    Fields: ``topic``, ``partition``, ``expected`` (the lowest valid end offset), ``end`` (the actual one),
+    Fields: ``topic``, ``partition``, ``expected`` (the lowest valid end offset), ``end`` (the actual end offset),
     ``task_id``, and ``store`` if the topic is a changelog.
     """
 
@@ -133,7 +133,7 @@ class LostRecordsError(StoreError):
 
 
 class UnknownStateError(StoreError):
-    """An application has state that is not part of its topology; fields ``stores``, ``topics``: their names."""
+    """An application has state that is not part of its topology. Fields: ``stores`` and ``topics`` (names)."""
 
     def __init__(self, message: str, *, stores: tuple[str, ...], topics: tuple[str, ...]) -> None:
         super().__init__(message)
@@ -146,10 +146,10 @@ class StoreClosedError(StoreError):
 
 
 class InvalidStateStoreError(StreamsError):
-    """A store that cannot be queried on this instance at present; the key may exist.
+    """A store cannot currently be queried on this instance, although the key may exist.
 
-    Fields: ``store``, ``state`` (of the application, such as "REBALANCING", or None), and ``owner``, a
-    ``KeyQueryMetadata``, if another instance has the key.
+    Fields: ``store``, ``state`` (the state of the application, such as "REBALANCING", or None), and ``owner`` (a
+    ``KeyQueryMetadata`` if another instance has the key).
     """
 
     def __init__(self, message: str, *, store: str, state: str | None = None, owner: Any = None) -> None:
@@ -160,23 +160,23 @@ class InvalidStateStoreError(StreamsError):
 
 
 class UnknownStateStoreError(InvalidStateStoreError):
-    """The topology has no such store."""
+    """The topology has no store with this name."""
 
 
 class StreamsNotStartedError(InvalidStateStoreError):
-    """The application was not started."""
+    """The application has not been started."""
 
 
 class StreamsRebalancingError(InvalidStateStoreError):
-    """Tasks are being reassigned, or their stores restored: retry."""
+    """Tasks are being reassigned or their stores are being restored; retry later."""
 
 
 class StateStoreMigratedError(InvalidStateStoreError):
-    """Another instance has the store: query ``owner``."""
+    """Another instance has the store; query ``owner`` instead."""
 
 
 class StateStoreNotAvailableError(InvalidStateStoreError):
-    """The application is closing, closed or has failed: this instance will not open the store again."""
+    """The application is closing, is closed or has failed; this instance will not open the store again."""
 
 
 class StateLockedError(StoreError):
@@ -184,11 +184,11 @@ class StateLockedError(StoreError):
 
 
 class InputError(StreamsError):
-    """An input file that cannot be read, with the file and the line in the message."""
+    """An input file cannot be read; the message contains the file and the line."""
 
 
 class BrokerError(StreamsError):
-    """A request that the broker refused; ``code`` is Kafka's error code."""
+    """The broker rejected a request; ``code`` is Kafka's error code."""
 
     def __init__(self, message: str, *, code: int = -1) -> None:
         super().__init__(message)
@@ -196,14 +196,14 @@ class BrokerError(StreamsError):
 
 
 class UnknownTopicError(BrokerError):
-    """A topic or partition that does not exist."""
+    """A topic or partition does not exist."""
 
 
 class DamagedLogError(BrokerError):
-    """Stored records of a partition are damaged or missing; the files were not changed.
+    """Stored records of a partition are damaged or missing. The files have not been changed.
 
     Fields: ``code`` (``KAFKA_STORAGE_ERROR``), ``partition``, ``path`` of the file or directory, ``position`` in
-    bytes (-1: the whole file), ``offset`` (the first that cannot be read, -1 if unknown).
+    bytes (-1: the whole file), and ``offset`` (the first offset that cannot be read, -1 if unknown).
     """
 
     def __init__(self, message: str, *, partition: str, path: str, position: int = -1, offset: int = -1) -> None:
@@ -215,7 +215,7 @@ class DamagedLogError(BrokerError):
 
 
 class UnreadableBatchError(BrokerError):
-    """A record batch that cannot be decoded: the position remains at its first record.
+    """A record batch cannot be decoded. The position of the consumer remains at the first record of the batch.
 
     Fields: ``code``, ``partition``, ``offset`` of the first record, and ``next_offset``, to which a consumer may
     seek to skip the batch.
@@ -229,29 +229,29 @@ class UnreadableBatchError(BrokerError):
 
 
 class OffsetOutOfRangeError(BrokerError):
-    """A position outside the log, without a reset policy."""
+    """The position is outside the log, and there is no reset policy."""
 
 
 class MemberFencedError(BrokerError):
-    """A group member whose generation, member id or instance id is no longer valid."""
+    """The generation, member id or instance id of a group member is no longer valid."""
 
 
 class RebalanceInProgressError(BrokerError):
-    """A commit refused because the group is rebalancing; join again and retry."""
+    """A commit was rejected because the group is rebalancing; rejoin the group and retry."""
 
 
 class ClientClosedError(StreamsError):
-    """A consumer, producer or instance was used after close."""
+    """A consumer, producer or instance was used after it was closed."""
 
 
 class RecordTooLargeError(BrokerError):
-    """A record above ``max_message_bytes`` of its topic."""
+    """A record is larger than the ``max_message_bytes`` of its topic."""
 
 
 class TransactionError(BrokerError):
-    """A transaction that can only be aborted: call ``abort_transaction``.
+    """The transaction can only be aborted; call ``abort_transaction``.
 
-    Fields: ``code``, ``transactional_id``; the cause, if any, is the request that failed.
+    Fields: ``code``, ``transactional_id``; the cause, if any, is the error of the failed request.
     """
 
     def __init__(self, message: str, *, code: int = -1, transactional_id: str | None = None) -> None:
@@ -260,7 +260,7 @@ class TransactionError(BrokerError):
 
 
 class ProducerFencedError(BrokerError):
-    """Another producer has the same transactional id, or the broker aborted the transaction: close it, make a new one.
+    """The producer was fenced by another producer with its transactional id, or by the broker; create a new one.
 
     Fields: ``code``, ``transactional_id``, ``producer_id``, ``producer_epoch``.
     """

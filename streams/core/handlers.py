@@ -1,8 +1,8 @@
-"""Arguments and responses of handlers of failed records.
+"""Arguments and responses of the handlers for failed records.
 
-A handler is a function of the context of the failure, the record and the error.  Tasks call it, see
-``runtime.handling``; the settings ``deserialization_handler``, ``processing_handler`` and
-``production_handler`` name it.  Imports core only.  KIP-161, KIP-210, KIP-1033, KIP-1034, KIP-1065.
+A handler is a function that takes the context of the failure, the record and the error. It is set by
+``deserialization_handler``, ``processing_handler`` or ``production_handler``, and called by the tasks (see
+``runtime.handling``). See KIP-161, KIP-210, KIP-1033, KIP-1034 and KIP-1065. Imports core only.
 """
 
 import inspect
@@ -27,7 +27,8 @@ FailureOrigin: TypeAlias = Literal["key", "value", "send"]
 class ProducerRecord(Generic[K, V]):
     """A record to be written to a topic.
 
-    ``timestamp_ms`` is event time in epoch milliseconds; ``partition`` None: the key chooses it.
+    ``timestamp_ms`` is event time in epoch milliseconds. If ``partition`` is None, the key determines the
+    partition.
     """
 
     topic: str
@@ -38,7 +39,7 @@ class ProducerRecord(Generic[K, V]):
     partition: int | None = None
 
 
-#: A record as bytes, as a handler sends it to a dead letter topic.
+#: A record as bytes, in the form in which a handler sends it to a dead letter queue topic.
 DeadLetter: TypeAlias = ProducerRecord[bytes | None, bytes | None]
 
 
@@ -46,8 +47,8 @@ DeadLetter: TypeAlias = ProducerRecord[bytes | None, bytes | None]
 class ErrorHandlerContext:
     """The node at which a record failed, and its source record (KIP-1033, KIP-1034).
 
-    Within a punctuation there is no source record: ``topic`` is None, ``partition`` and ``offset`` are -1, there are
-    no headers and no bytes.  A record from a cache or a suppression buffer has no bytes either.
+    Within a punctuation there is no source record: ``topic`` is None, ``partition`` and ``offset`` are -1, and
+    there are no headers and no bytes. Records from a cache or a suppression buffer have no bytes either.
     """
 
     #: The node of the topology that failed (Kafka Streams: ``processorNodeId``).
@@ -56,24 +57,24 @@ class ErrorHandlerContext:
     topic: str | None
     partition: int
     offset: int
-    #: Event time of the source record, epoch milliseconds; that of the clock within a punctuation.
+    #: Event time of the source record in epoch milliseconds; within a punctuation, the time of the punctuation.
     timestamp_ms: int
     #: Headers of the source record.
     headers: Headers = ()
     source_raw_key: bytes | None = field(default=None, repr=False)
     source_raw_value: bytes | None = field(default=None, repr=False)
-    #: The step at which writing the record failed; None if it failed before.
+    #: The step at which writing the record failed, or None if it failed before it was written.
     origin: FailureOrigin | None = None
-    #: ``errors_dead_letter_queue_topic_name``; empty: none.
+    #: The setting ``errors_dead_letter_queue_topic_name``, which is empty if there is no such topic.
     dead_letter_topic: str = ""
 
     def dead_letter(self, error: BaseException, *, topic: str | None = None) -> DeadLetter:
-        """Return the dead letter that ``continue`` sends: the source record, with headers that describe the error.
+        """Return the dead letter that ``continue`` sends: the source record with headers that describe the error.
 
-        ``topic`` is by default that of the setting ``errors_dead_letter_queue_topic_name`` (KIP-1034).
+        ``topic`` defaults to the setting ``errors_dead_letter_queue_topic_name`` (KIP-1034).
 
         Raises:
-            ConfigError: no topic is given, and the setting is empty.
+            ConfigError: ``topic`` is not given and the setting is empty.
         """
         name = topic or self.dead_letter_topic
         if not name:
@@ -89,11 +90,11 @@ class ErrorHandlerContext:
 
 @frozen
 class HandlerResponse:
-    """What to do with a failed record, and the dead letters to send; see ``fail``, ``resume``, ``retry``.
+    """What to do with a failed record, and the dead letters to send. Create one with ``fail``, ``resume`` or ``retry``.
 
-    A handler may return a str instead (``"fail"``, ``"continue"``), with the effect of the setting of that value:
-    skipped records are sent to ``errors_dead_letter_queue_topic_name``, if set.  A response sends its own dead
-    letters only.
+    A handler may also return ``"fail"`` or ``"continue"``, with the same effect as that value of the setting:
+    skipped records are sent to ``errors_dead_letter_queue_topic_name``, if set. A ``HandlerResponse`` sends only
+    its own dead letters.
     """
 
     result: Literal["fail", "continue", "retry"]
@@ -103,20 +104,20 @@ class HandlerResponse:
     def fail(cls, dead_letters: Iterable[DeadLetter] = ()) -> "HandlerResponse":
         """Stop the application; results after the last commit are discarded.
 
-        So are the dead letters with ``exactly_once_v2``, and in runs over files and replays.
+        Dead letters are also discarded with ``exactly_once_v2``, in runs over files, and in replays.
         """
         return cls("fail", tuple(dead_letters))
 
     @classmethod
     def resume(cls, dead_letters: Iterable[DeadLetter] = ()) -> "HandlerResponse":
-        """Drop and count the record; dead letters are written with the outputs, in the same transaction."""
+        """Drop and count the record. Dead letters are written with the outputs, in the same transaction."""
         return cls("continue", tuple(dead_letters))
 
     @classmethod
     def retry(cls) -> "HandlerResponse":
-        """Retry from the last commit what was not acknowledged in time (KIP-1065).
+        """Retry records that were not acknowledged in time, starting from the last commit (KIP-1065).
 
-        Only for ``production_handler`` and a retriable error; otherwise the application stops.
+        Valid only for ``production_handler`` and retriable errors; otherwise the application stops.
         """
         return cls("retry")
 
@@ -130,17 +131,17 @@ ProductionAnswer: TypeAlias = HandlerAnswer | Literal["retry"]
 DeserializationHandler: TypeAlias = Callable[
     [ErrorHandlerContext, ConsumerRecord[bytes | None, bytes | None], Exception], HandlerAnswer
 ]
-#: Called for a record at which a node failed; the record is None within a punctuation.
+#: Called for a record on which a node failed; within a punctuation the record is None.
 ProcessingHandler: TypeAlias = Callable[[ErrorHandlerContext, Record[Any, Any] | None, Exception], HandlerAnswer]
-#: Called for a record that could not be written; it has objects if serializing failed, else bytes.
+#: Called for a record that could not be written; the record has objects if serialization failed, else bytes.
 ProductionHandler: TypeAlias = Callable[[ErrorHandlerContext, ProducerRecord[Any, Any], Exception], ProductionAnswer]
 
 
 def check_handler(setting: str, handler: Any) -> None:
-    """Refuse a handler that cannot be called.
+    """Check that a handler can be called.
 
     Raises:
-        ConfigError: it is a class, async, a generator, or does not take three arguments.
+        ConfigError: the handler is a class, async or a generator, or does not take three arguments.
     """
     form = "a function of (context, record, error)"
     if isinstance(handler, type):

@@ -1,7 +1,7 @@
-"""The mark of functions whose body the program of a sub-topology may contain in place of a call.
+"""Marking functions whose body may replace a call in the program of a sub-topology.
 
-Stores, the record cache and operators mark what they want on the hot path; ``topology.inliner`` reads
-the source of marked functions.  A marked function runs the same without the compiler.
+Stores, the record cache and operators mark the functions that they need on the hot path; ``topology.inliner``
+reads the source of marked functions. A marked function behaves the same when it is not inlined.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ _MARK = "is_inlined"
 
 
 def inlined(function: F) -> F:
-    """Mark a function, closure or method as one to inline where it is called."""
+    """Mark a function, closure or method to be inlined where it is called."""
     function.__dict__[_MARK] = True
     return function
 

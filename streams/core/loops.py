@@ -1,11 +1,11 @@
-"""The loops that run for each record: the compiled ones where the installation has them, else the plain ones.
+"""The loops that run for each record, compiled if the extension is installed, else in plain Python.
 
-Both give the same (``tests/core/test_loops.py``).
+The compiled and the plain loops have equal results (``tests/core/test_loops.py``).
 """
 
 from contextlib import suppress
 
 from streams.core.plain_loops import *  # noqa: F403
 
-with suppress(ImportError):  # Built where there was no C compiler.
+with suppress(ImportError):  # Installed without a C compiler.
     from streams.core.compiled_loops import *  # noqa: F403

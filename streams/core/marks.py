@@ -1,12 +1,11 @@
-"""Binary formats of this library, which begin with a mark.
+"""Binary formats of this library, all of which begin with a mark.
 
-Keys and values of the user have the bytes of Kafka, and so have key-value, window, session and
-versioned stores.  Data that only the library reads begins with a mark, so that data of Kafka Streams
-or of another version under the same name is never read in the wrong format.  No UTF-8 text, timestamp,
-small number or version byte of Kafka Streams begins with the first byte of a mark.  Only
-``Format.check`` compares marks.
+User keys and values, and key-value, window, session and versioned stores, have the same bytes as in Kafka. Data
+that only this library reads begins with a mark, so that data written under the same name by Kafka Streams or by
+another version is never read in the wrong format. No UTF-8 text, timestamp, small number or version byte of Kafka
+Streams begins with the first byte of a mark. Only ``Format.check`` compares marks.
 
-Imports errors and serdes only.
+Imports only errors and serdes.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,7 +19,7 @@ from streams.core.serde_base import Serde, blank, guarded_reader, guarded_writer
 T = TypeVar("T")
 
 _FIRST = 0xF5
-#: Advice for foreign bytes in an internal topic.
+#: Advice in errors about foreign bytes in an internal topic.
 REMEDY = (
     "give this application an application id of its own, or delete the internal topics and the committed offsets of "
     "this one, so that they are filled again from its sources"
@@ -35,9 +34,9 @@ def _never(data: bytes) -> bool:
 class Format:
     """One binary format of this library.
 
-    ``what`` describes the content.  ``letter`` and ``version`` are the mark: a new version has a new mark.
-    ``counterpart`` is what Kafka Streams writes under the same name, and ``is_counterpart`` says whether
-    bytes without the mark look like it.
+    ``what`` describes the content. ``letter`` and ``version`` form the mark, so a new version has a new mark.
+    ``counterpart`` describes the data that Kafka Streams writes under the same name, and ``is_counterpart``
+    returns whether bytes without the mark look like that data.
     """
 
     what: str
@@ -54,20 +53,20 @@ class Format:
 
     @property
     def name(self) -> str:
-        """The prefix of the names of serdes of this format; it changes with the version."""
+        """The prefix for the names of serdes of this format; the prefix changes with the version."""
         return f"{self.what.replace(' ', '-')}/{self.version}"
 
     def check(self, data: bytes) -> None:
-        """Check that bytes are of this format.
+        """Check that bytes are in this format.
 
         Raises:
-            ForeignFormatError: the bytes are not of this format.
+            ForeignFormatError: the bytes are not in this format.
         """
         if not data.startswith(self.mark):
             self.refuse(data)
 
     def refuse(self, data: bytes) -> NoReturn:
-        """Return the error for bytes that are not of this format; it says what seems to have written them."""
+        """Raise the error for bytes that are not in this format; the message names the likely writer of the bytes."""
         if data[:2] == self.mark[:2]:
             whose = f"they are of version {data[2] if len(data) > 2 else '?'}, which another release of streams wrote"
         elif self.is_counterpart(data):
@@ -81,7 +80,7 @@ class Format:
         )
 
     def first_foreign(self, values: Iterable[bytes | None]) -> tuple[int, ForeignFormatError] | None:
-        """Return index and error of the first value of a column that is not of this format; None if all are."""
+        """Return the index and error for the first value of a column that is not in this format, or None."""
         mark = self.mark
         for row, data in enumerate(values):
             if data is not None and not data.startswith(mark):
@@ -93,7 +92,7 @@ class Format:
 
 
 class MarkedSerde(Serde[T]):
-    """A serde of a format of this library."""
+    """A serde for one of the formats of this library."""
 
     __slots__ = ("format",)
 
@@ -108,13 +107,12 @@ def marked(
     *,
     is_immutable: bool,
 ) -> MarkedSerde[T]:
-    """Return a serde of a format, whose bytes are the mark and the result of ``write``.
+    """Return a serde for a format; the serialized bytes are the mark followed by the result of ``write``.
 
-    ``read`` takes all bytes and the position after the mark.  ``parts`` are the names of the
-    inner serdes.
+    ``read`` takes all bytes and the position after the mark. ``parts`` are the names of the inner serdes.
 
     Raises:
-        ForeignFormatError: from ``deserialize``, for bytes without the mark.
+        ForeignFormatError: ``deserialize`` was called with bytes without the mark.
     """
     mark, start, name = own.mark, len(own.mark), f"{own.name}:{parts}"
 
@@ -140,5 +138,5 @@ def marked(
 
 
 def format_of(serde: Serde[Any]) -> Format | None:
-    """Return the format of this library that a serde reads, None for bytes of Kafka or of the user."""
+    """Return the format of this library that a serde reads, or None if the serde reads other bytes."""
     return serde.format if isinstance(serde, MarkedSerde) else None

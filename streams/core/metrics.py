@@ -1,8 +1,8 @@
 """Counters by task, node and name.
 
-A counter has one owner, the thread that runs the task, which increments it without a lock; readers
-see a recent value.  Names are Kafka Streams' own: ``process-total``, ``dropped-records``,
-``commit-total``, ``punctuate-total``, ``restore-total`` ...  Imports nothing of ours.
+The thread that runs a task owns the counters of the task and increments them without a lock; readers see recent
+values. The names are the same as in Kafka Streams: ``process-total``, ``dropped-records``, ``commit-total``,
+``punctuate-total``, ``restore-total`` and others. Imports no other module of the package.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 from attrs import define, field, frozen
 
-#: Records dropped at a node: in all, and, with a colon and the reason appended, for one reason.
+#: Records dropped at a node: in total, or for one reason if a colon and the reason are appended to the name.
 DROPPED = "dropped-records"
 
 
 class MetricKey(NamedTuple):
-    """Identity of a counter; ``task`` and ``node`` are None for those of a whole thread or task."""
+    """Identity of a counter; ``task`` and ``node`` are None for counters of a whole thread or task."""
 
     task: Any
     node: str | None
@@ -24,7 +24,7 @@ class MetricKey(NamedTuple):
 
 @define(eq=False)
 class Counter:
-    """One number; its owner may increment ``value`` directly."""
+    """A counter; its owner may increment ``value`` directly."""
 
     value: int = 0
 
@@ -48,14 +48,14 @@ class Metrics:
     _examples: dict[MetricKey, str] = field(factory=dict)
 
     def counter(self, name: str, *, task: Any = None, node: str | None = None) -> Counter:
-        """Return the counter, which is made at first use; look it up once and keep it."""
+        """Return the counter, which is created on first use. Look it up once and keep the reference."""
         key = MetricKey(task, node, name)
         found = self._counters.get(key)
         # setdefault is atomic, in case two threads create the counter.
         return found if found is not None else self._counters.setdefault(key, Counter())
 
     def drop(self, reason: str, count: int = 1, *, task: Any, node: str, example: str = "") -> None:
-        """Count dropped records; the ``example`` of the first one, which describes it, is kept."""
+        """Count dropped records; ``example`` describes a record, and only the first example is kept."""
         self.counter(DROPPED, task=task, node=node).value += count
         name = f"{DROPPED}:{reason}"
         self.counter(name, task=task, node=node).value += count
@@ -63,7 +63,7 @@ class Metrics:
             self._examples.setdefault(MetricKey(task, node, name), example)
 
     def examples(self) -> dict[tuple[str, str], str]:
-        """Return the example of the first record of each counter, by its name and node."""
+        """Return the example of the first dropped record for each counter, by counter name and node."""
         return {(key.name, key.node or ""): text for key, text in reversed(list(self._examples.items()))}
 
     def drops(self) -> "list[Dropped]":
@@ -72,12 +72,12 @@ class Metrics:
         return dropped(counts, self.examples())
 
     def get(self, name: str, *, task: Any = None, node: str | None = None) -> int:
-        """Return the value of this counter; 0 if it was never incremented."""
+        """Return the value of a counter, which is 0 if the counter was never incremented."""
         found = self._counters.get(MetricKey(task, node, name))
         return 0 if found is None else found.value
 
     def sum(self, name: str, *, task: Any = None, node: str | None = None) -> int:
-        """Return the sum over all counters of a name, of one task or node if given."""
+        """Return the sum over all counters with a name, optionally restricted to one task or node."""
         return sum(
             counter.value
             for key, counter in list(self._counters.items())

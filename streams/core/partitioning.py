@@ -1,6 +1,6 @@
-"""The default partitioner: murmur2 of the bytes of the key, as in Kafka's Java clients.
+"""The default partitioner: the murmur2 hash of the key bytes, as in Kafka's Java clients.
 
-The producer chooses the partition of records without key.  Imports its compiled form only.
+The producer chooses the partition of records without a key. Imports only the compiled partitioner.
 """
 
 import struct
@@ -15,7 +15,7 @@ except ImportError:  # Installed without a C compiler.
         return plain_partitions_for(keys, partitions)
 
 
-#: Chooses a partition: topic, key, value (bytes) and partition count -> number of the partition.
+#: Chooses a partition: (topic, key bytes, value bytes, partition count) -> partition number.
 Partitioner: TypeAlias = Callable[[str, bytes | None, bytes | None, int], int]
 
 _M: Final = 0x5BD1E995
@@ -32,7 +32,7 @@ _WORDS: Final[list[Callable[[bytes], tuple[Any, ...]]]] = [struct.Struct(f"<{n}I
 
 
 def murmur2(data: bytes) -> int:
-    """Return the 32-bit murmur2 hash of the bytes, signed as Java's.
+    """Return the 32-bit murmur2 hash of the bytes, signed as in Java.
 
     >>> murmur2(b"21")
     -973932308
@@ -42,7 +42,7 @@ def murmur2(data: bytes) -> int:
 
 
 def _murmur2(data: bytes) -> int:
-    """Return the hash, unsigned."""
+    """Return the unsigned hash."""
     size = len(data)
     count = size >> 2
     words = _WORDS[count](data) if count < 65 else struct.unpack_from(f"<{count}I", data)
@@ -57,7 +57,7 @@ def _murmur2(data: bytes) -> int:
 
 
 class _Memo(dict[bytes, int]):
-    """Positive hash by key; computes missing ones."""
+    """Positive hashes by key; missing hashes are computed on access."""
 
     __slots__ = ()
 
@@ -74,7 +74,7 @@ _memo = _Memo()
 
 
 def partition_for(key: bytes, partitions: int) -> int:
-    """Return the partition of a key among so many.
+    """Return the partition of a key, given the number of partitions.
 
     >>> partition_for(b"21", 10)
     0
@@ -83,13 +83,13 @@ def partition_for(key: bytes, partitions: int) -> int:
 
 
 def plain_partitions_for(keys: Sequence[bytes], partitions: int) -> list[int]:
-    """Do what ``partitions_for`` does, in plain Python."""
+    """Return the same as ``partitions_for``, computed in plain Python."""
     memo = _memo
     return [memo[key] % partitions for key in keys]
 
 
 def partitions_for(keys: Sequence[bytes], partitions: int) -> list[int]:
-    """Return the partition of each key; the block form of ``partition_for``."""
+    """Return the partition of each key; the column form of ``partition_for``."""
     if partitions == 1:
         return [0] * len(keys)
     return _partitions_for(keys, partitions)

@@ -15,7 +15,7 @@ _new_tuple = tuple.__new__
 
 
 def windowed(key: Any, window: Window) -> Windowed[Any]:
-    """Return ``Windowed(key, window)``, at half the cost of a call of the class."""
+    """Return ``Windowed(key, window)`` at half the cost of calling the class."""
     return _new_tuple(Windowed, (key, window))
 
 
@@ -30,16 +30,17 @@ def bytes_in(column: Iterable[bytes | None]) -> int:
 
 
 def head_places(timestamps: Iterable[int], width: int, index: int) -> list[int]:
-    """Return the sort key of each record of an input: lowest head timestamp first, ties by input.
+    """Return the sort key of each record of an input, for the order by head timestamp and then by input.
 
-    A record is taken after those before it, so the running maximum of the timestamps counts.  The sort key is that
-    maximum times ``width``, the number of inputs, plus ``index``, the number of this input.
+    A record can only be taken after the records before it, so the running maximum of the timestamps determines
+    the order. The sort key is that maximum times ``width``, the number of inputs, plus ``index``, the number of
+    this input.
     """
     return [time * width + index for time in accumulate(timestamps, max)]
 
 
 def rows_by_number(numbers: Iterable[int]) -> dict[int, list[int]]:
-    """Return the indexes of each number, in the order of their first occurrence."""
+    """Return the indexes of each number; the numbers are in the order of their first occurrences."""
     rows: dict[int, list[int]] = {}
     for index, number in enumerate(numbers):
         found = rows.get(number)

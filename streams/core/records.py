@@ -1,7 +1,7 @@
 """Records, and blocks of records.
 
-Every stage of the data path passes blocks: columns of equal length, never an object per record.
-Imports no module of ours.
+All stages of the data path pass blocks, which are columns of equal length, instead of one object per record.
+Imports no other module of the package.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,10 +12,10 @@ from attrs import define, field
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: Headers of one record, in order; a name may occur more than once.
+#: Headers of a record, in order; a name may occur more than once.
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
-#: Timestamp of a record that has none (Kafka's ``NO_TIMESTAMP``); also "no time seen yet".
+#: Timestamp of a record without a timestamp (Kafka's ``NO_TIMESTAMP``); also means that no time was observed yet.
 NO_TIMESTAMP = -1
 
 
@@ -30,7 +30,7 @@ class TopicPartition(NamedTuple):
 
 
 class TaskId(NamedTuple):
-    """Identity of a stream task: its sub-topology and its partition group."""
+    """Identity of a stream task: sub-topology and partition group."""
 
     sub_topology: int
     partition: int
@@ -51,7 +51,7 @@ class Window(NamedTuple):
 
 
 class Windowed(NamedTuple, Generic[K]):
-    """The key of a windowed table: a key and the window it belongs to."""
+    """The key of a windowed table: a key and its window."""
 
     key: K
     window: Window
@@ -66,7 +66,7 @@ class RecordMetadata(NamedTuple):
 
 
 class RecordContext(NamedTuple):
-    """Origin, event time and headers of a record, for functions that choose a topic."""
+    """Origin, event time and headers of a record, passed to functions that choose a topic."""
 
     topic: str
     partition: int
@@ -77,7 +77,7 @@ class RecordContext(NamedTuple):
 
 @define
 class Record(Generic[K, V]):
-    """One record in the Processor API.
+    """A record in the Processor API.
 
     ``timestamp_ms`` is event time in epoch milliseconds; ``headers`` are in order.
     """
@@ -89,7 +89,7 @@ class Record(Generic[K, V]):
 
 
 class ConsumerRecord(NamedTuple, Generic[K, V]):
-    """One record from a topic; key and value are bytes unless the topic is a ``Topic`` with types."""
+    """A record read from a topic; key and value are bytes unless the topic was given as a typed ``Topic``."""
 
     topic: str
     partition: int
@@ -101,11 +101,11 @@ class ConsumerRecord(NamedTuple, Generic[K, V]):
 
 
 class ProducerStamp(NamedTuple):
-    """Producer id, epoch and sequence of a block (KIP-98).
+    """Producer id, epoch and sequence number of a block (KIP-98).
 
-    ``sequence`` numbers the first record of the block among those that the producer wrote to the
-    partition in this epoch; -1 if it is not idempotent.  A control block has one marker, the end of a
-    transaction, instead of records.
+    ``sequence`` is the sequence number of the first record of the block among the records that the producer wrote
+    to the partition in this epoch, or -1 if the producer is not idempotent. A control block contains no records,
+    but one marker for the end of a transaction.
     """
 
     producer_id: int
@@ -119,9 +119,9 @@ class ProducerStamp(NamedTuple):
 class Block:
     """Raw records of one topic partition, as columns of equal length.
 
-    ``headers`` is None if no record of the block has any.  ``offsets`` ascend strictly; they are a
-    ``range`` if they have no gaps.  ``producer`` is None for producers that are neither idempotent
-    nor transactional.  ``compression`` is the codec of its producer, used when the block is encoded.
+    ``headers`` is None if no record of the block has headers. ``offsets`` are strictly ascending, and a ``range``
+    if there are no gaps. ``producer`` is None for producers that are neither idempotent nor transactional.
+    ``compression`` is the codec that the producer chose, which is used when the block is encoded.
     """
 
     keys: Sequence[bytes | None]
@@ -149,6 +149,6 @@ class Block:
         )
 
     def rows(self) -> Iterator[tuple[int, bytes | None, bytes | None, int, Headers]]:
-        """Yield (offset, key, value, timestamp_ms, headers) of each record."""
+        """Yield (offset, key, value, timestamp_ms, headers) for each record."""
         headers: Sequence[Headers] = self.headers or [()] * len(self)
         return zip(self.offsets, self.keys, self.values, self.timestamps, headers, strict=True)

@@ -1,7 +1,7 @@
-"""Serdes: a name and four functions between objects and bytes.
+"""Serdes: a name and four functions that convert between objects and bytes.
 
-The functions are attributes, not methods, so that a caller can call one without a further frame.
-None is always mapped to None.  Imports errors only.
+The functions are attributes, not methods, so that calling one takes no additional frame. None is always mapped to
+None. Imports errors only.
 """
 
 import reprlib
@@ -17,7 +17,7 @@ T = TypeVar("T")
 #: Errors of C encoders and decoders for invalid input; any other error is a bug and is not caught.
 CODEC_ERRORS = (ValueError, TypeError, OverflowError, RecursionError, LookupError)
 
-#: A callable and its arguments, which make an equal serde in another process.
+#: A callable and its arguments, which create an equal serde in another process.
 Recipe: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]
 
 _short = reprlib.Repr()
@@ -25,26 +25,25 @@ _short.maxstring = _short.maxother = 80
 
 
 def shown(value: object) -> str:
-    """Return a bounded repr for messages."""
+    """Return a repr of limited length, for messages."""
     return _short.repr(value)
 
 
 def type_name(value: object) -> str:
-    """Return the name of the type of a value, for messages."""
+    """Return the type name of a value, for messages."""
     return type(value).__qualname__
 
 
 class Serde(Generic[T]):
     """Serializer and deserializer of one type.
 
-    Fields: ``name`` (for messages and metadata), ``is_immutable`` (objects may be shared without
-    a copy), ``key_suffix`` (trailing bytes that the partitioner ignores: 8 and 16 for windowed
-    keys, else 0) and the functions ``serialize``, ``deserialize`` and, for whole columns,
-    ``serialize_all``, ``deserialize_all``.  All map None to None and raise SerializationError.
-    ``quick`` is (type, function) if a C function writes objects of exactly one type; if that raises an error,
-    ``serialize`` raises the one with a message.
+    Fields: ``name`` (for messages and metadata), ``is_immutable`` (objects may be shared without a copy),
+    ``key_suffix`` (trailing bytes that the partitioner ignores: 8 and 16 for windowed keys, else 0) and the
+    functions ``serialize``, ``deserialize`` and, for whole columns, ``serialize_all``, ``deserialize_all``.  All
+    functions map None to None and raise SerializationError. ``quick`` is (type, function) if a C function can
+    serialize objects of exactly that type; if the function fails, ``serialize`` raises the error with a message.
 
-    Make your own from two functions, which are never called with None:
+    Create a custom serde from two functions, which are never called with None:
 
     >>> upper = Serde("upper", lambda text: text.upper().encode(), bytes.decode, is_immutable=True)
     >>> upper.serialize("a"), upper.serialize(None), upper.deserialize_all([b"A", None])
@@ -112,7 +111,7 @@ B = TypeVar("B")
 
 
 def one_by_one(single: Callable[[A], B]) -> Callable[[Sequence[A]], list[B]]:
-    """Return the column form of a function of one value."""
+    """Return the column form of a function that takes a single value."""
 
     def block(column: Sequence[A]) -> list[B]:
         return [single(item) for item in column]
@@ -121,7 +120,7 @@ def one_by_one(single: Callable[[A], B]) -> Callable[[Sequence[A]], list[B]]:
 
 
 def guarded_writer(name: str, encode: Callable[[T], bytes]) -> Callable[[T | None], bytes | None]:
-    """Wrap an encoder of the user: None is returned as it is, errors name serde, type and value."""
+    """Wrap a user's encoder: None is returned unchanged, and errors name the serde, the type and the value."""
 
     def serialize(value: T | None) -> bytes | None:
         if value is None:
@@ -142,7 +141,7 @@ def guarded_writer(name: str, encode: Callable[[T], bytes]) -> Callable[[T | Non
 
 
 def guarded_reader(name: str, decode: Callable[[bytes], T]) -> Callable[[bytes | None], T | None]:
-    """Wrap a decoder of the user: None is returned as it is, errors name serde and bytes."""
+    """Wrap a user's decoder: None is returned unchanged, and errors name the serde and the bytes."""
 
     def deserialize(data: bytes | None) -> T | None:
         if data is None:
@@ -180,8 +179,8 @@ def assemble(
 ) -> Serde[T]:
     """Set the functions of a serde for one immutable type, with a fast path for exactly that type.
 
-    ``encode`` and ``decode`` may be C functions.  ``convert`` takes a value of any other type,
-    such as a subclass, and returns one of the exact type, or raises TypeError with the expected type.
+    ``encode`` and ``decode`` may be C functions. ``convert`` takes a value of any other type, such as a subclass,
+    and returns a value of the exact type, or raises TypeError with the expected type.
     """
 
     def serialize(value: T | None) -> bytes | None:
@@ -211,7 +210,7 @@ def assemble(
             if kinds <= exact_or_none:
                 return [None if value is None else encode(value) for value in values]
         except CODEC_ERRORS:
-            pass  # Again one by one, so that the message names the value.
+            pass  # Serialize again one by one, so that the message names the value.
         return [serialize(value) for value in values]
 
     def deserialize_all(column: Sequence[bytes | None]) -> list[T | None]:
@@ -232,7 +231,7 @@ def assemble(
     return serde
 
 
-#: Functions and methods of C.
+#: Types of functions and methods that are implemented in C.
 _IN_C = (BuiltinFunctionType, MethodDescriptorType)
 
 

@@ -1,8 +1,7 @@
 """Canonical JSON: keys sorted, no spaces, UTF-8; untyped, or typed by a class or type form.
 
-Equal values have equal bytes, because JSON keys are partitioned, looked up and compared as bytes.
-msgspec encodes and decodes; its unions, constraints and tagged structs work.  Imports
-serde_base only.
+Equal values have equal bytes, because JSON keys are partitioned, looked up and compared as bytes. Encoding and
+decoding use msgspec, whose unions, constraints and tagged structs are supported. Imports serde_base only.
 """
 
 import math
@@ -17,21 +16,21 @@ from streams.core.serde_base import CODEC_ERRORS, Recipe, Serde, blank, read_err
 _encode = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.Decoder().decode
 
-#: Containers whose subclasses are accepted for them.
+#: Container types for which subclasses are accepted.
 _LOOSE = (str, int, float, bytes, dict, list, tuple, set, frozenset, Mapping)
 
 
 def canonical_json(value: Any) -> bytes:
-    """Return canonical JSON of a value.
+    """Return the canonical JSON of a value.
 
-    Dict keys that are not str are converted to str, as in any JSON.
+    Dict keys that are not str are converted to str, as usual in JSON.
 
     >>> canonical_json({"b": 1, "a": ["é", None]}).decode()
     '{"a":["é",null],"b":1}'
 
     Raises:
-        TypeError, ValueError, OverflowError, RecursionError: the value cannot be JSON, for example
-            NaN or infinity.
+        TypeError, ValueError, OverflowError, RecursionError: the value cannot be written as JSON, for example NaN
+            or infinity.
     """
     data = _encode_any(value)
     if b"null" in data:
@@ -40,9 +39,9 @@ def canonical_json(value: Any) -> bytes:
 
 
 def _refuse_non_finite(value: Any, data: bytes, decode: Callable[[bytes], Any]) -> None:
-    """Raise ValueError if a float in the value was written as null, as JSON has no NaN and no infinity."""
+    """Raise ValueError if NaN or infinity in the value was written as null, since JSON has neither."""
     try:
-        if decode(data) == value:  # Fast path: NaN and infinity would have been read back as None.
+        if decode(data) == value:  # Fast path: NaN or infinity would have been read back as None.
             return
     except msgspec.MsgspecError:
         pass
@@ -54,7 +53,7 @@ def _encode_any(value: Any) -> bytes:
     try:
         return _encode(value)
     except TypeError:
-        # msgspec sorts str keys only; with keys as str, builtins sort as well.
+        # msgspec sorts only str keys, so keys are first converted to str.
         return _encode(msgspec.to_builtins(value, str_keys=True))
 
 
@@ -76,11 +75,11 @@ def _has_non_finite(value: Any) -> bool:
 def typed_json(name: str, form: Any, accepted: tuple[type, ...] | None, recipe: Recipe) -> Serde[Any]:
     """Return the JSON serde of a type form.
 
-    ``accepted`` are the valid classes of the outermost type of a value, None for any; inner types are
-    not checked, since that would cost more than the encoding.
+    ``accepted`` are the valid classes of a value, or None for any class. Only the value itself is checked:
+    checking its contents would cost more than the encoding.
 
     Raises:
-        TypeError, NameError: msgspec cannot decode the form.
+        TypeError, NameError: msgspec cannot decode the type form.
     """
     decode = msgspec.json.Decoder(form).decode
     facts = list(_parts(inspect.type_info(form)))
@@ -111,7 +110,7 @@ def typed_json(name: str, form: Any, accepted: tuple[type, ...] | None, recipe: 
         except (msgspec.MsgspecError, *CODEC_ERRORS) as error:
             raise read_error(name, data, error) from error
 
-    # Types whose values need no check.
+    # The values of these types need no check.
     exact = accepted[0] if accepted is not None and len(accepted) == 1 and not holds_float else None
 
     def serialize_all(column: Any) -> list[bytes | None]:
@@ -119,7 +118,7 @@ def typed_json(name: str, form: Any, accepted: tuple[type, ...] | None, recipe: 
             try:
                 return list(map(_encode, column))
             except (msgspec.MsgspecError, *CODEC_ERRORS):
-                pass  # Again one by one: keys as str, or a message that names the value.
+                pass  # Serialize again one by one, either with keys as str or for a message that names the value.
         return [serialize(value) for value in column]
 
     def deserialize_all(column: Any) -> list[Any]:
@@ -142,9 +141,9 @@ def typed_json(name: str, form: Any, accepted: tuple[type, ...] | None, recipe: 
 
 
 def _checker(form: Any, accepted: tuple[type, ...]) -> Callable[[Any], None]:
-    """Return a check of the outermost type of a value: cheap for the exact type, strict otherwise."""
+    """Return a function that checks the class of a value; the check is cheap for the exact class, else strict."""
     exact = frozenset(accepted)
-    # A subclass of a class with fields would lose its own fields, so only containers may be subclasses.
+    # Subclasses are accepted only for containers: a subclass of a class with fields would lose its own fields.
     loose = tuple(cls for cls in accepted if cls in _LOOSE or cls.__module__ == "collections.abc")
     expected = f"expected {getattr(form, '__qualname__', None) if type(form) is type else form}"
 
@@ -160,7 +159,7 @@ def _checker(form: Any, accepted: tuple[type, ...]) -> Callable[[Any], None]:
 
 
 def _parts(info: inspect.Type) -> Iterator[inspect.Type]:
-    """Yield the description of a type and of all types in it, each once."""
+    """Yield the description of a type and of all types within it, each once."""
     pending: list[Any] = [info]
     seen: set[int] = set()
     while pending:
@@ -179,10 +178,10 @@ def _parts(info: inspect.Type) -> Iterator[inspect.Type]:
 
 
 def unreadable_parts(form: Any) -> list[type]:
-    """Return the classes within a type form that JSON cannot be decoded to.
+    """Return the classes within a type form to which JSON cannot be decoded.
 
     Raises:
-        TypeError, NameError: the form is no type, or names an undefined one.
+        TypeError, NameError: the form is not a type, or names an undefined type.
     """
     return [fact.cls for fact in _parts(inspect.type_info(form)) if isinstance(fact, inspect.CustomType)]
 
@@ -204,7 +203,7 @@ _MUTABLE = (
 
 
 def _is_immutable(fact: inspect.Type) -> bool:
-    """Whether objects of this type, apart from their parts, are immutable."""
+    """Whether objects of this type are immutable, regardless of their contents."""
     if isinstance(fact, inspect.StructType):
         return bool(fact.cls.__struct_config__.frozen)
     if isinstance(fact, inspect.DataclassType):

@@ -1,8 +1,8 @@
-"""Serdes of undeclared types, such as the results of lambdas: the first object at a node pins the type.
+"""Serdes for undeclared types, such as results of lambdas: the first object at a node pins the type.
 
-Until then the serde is open.  Once pinned it writes the bytes of the declared serde of that type
-and refuses all others; its ``type_name`` is saved with the store and in a header of internal
-records, so that a reader can pin the type before the first object.  Imports core only.
+Until then the serde is open. A pinned serde writes the same bytes as the declared serde of its type, and raises
+an error for objects of other types. The ``type_name`` is saved with the store and in a header of internal
+records, so that readers can pin the type before the first object. Imports core only.
 """
 
 import importlib
@@ -21,7 +21,7 @@ from streams.core.serde_windows import session_windowed, time_windowed_ms
 #: Headers of internal records with the pinned types of keys and values.
 KEY_TYPE_HEADER = "__streams_key_type"
 VALUE_TYPE_HEADER = "__streams_value_type"
-#: Types whose contents JSON may change; their objects are written only if they are read back equal.
+#: Types whose contents JSON may change; objects of these types are written only if they are read back equal.
 _CHECKED = (list, dict, tuple, set, frozenset)
 _JSON_KINDS = frozenset((dict, list))
 _PLAIN: dict[str, type] = {
@@ -34,7 +34,7 @@ def _is_checked(kinds: frozenset[type]) -> bool:
 
 
 class PinnedSerde(Serde[Any]):
-    """The serde of a node whose type is not declared.
+    """The serde at a node whose type is not declared.
 
     Fields: ``node``, for messages, and ``type_name``, None while open.
 
@@ -78,10 +78,10 @@ class PinnedSerde(Serde[Any]):
         return self.type_name is not None
 
     def pin(self, type_name: str) -> None:
-        """Set the type by a stored name, whose class is imported; idempotent.
+        """Pin the type with the given stored name, importing its class; idempotent.
 
         Raises:
-            SerializationError: another type is pinned already, or the class cannot be found.
+            SerializationError: a different type is already pinned, or the class cannot be found.
         """
         with self._lock:
             if self.type_name is not None:
@@ -97,7 +97,7 @@ class PinnedSerde(Serde[Any]):
         with self._lock:
             if self.type_name is None:
                 inner, kinds, type_name = self._serde_of(value)
-                # If the object cannot be written this raises, and the serde remains open.
+                # If the object cannot be written, this raises an error and the serde remains open.
                 try:
                     self._writer(inner, kinds)(value)
                 except SerializationError as error:
@@ -105,7 +105,7 @@ class PinnedSerde(Serde[Any]):
                 self._settle(inner, kinds, type_name)
 
     def _settle(self, inner: Serde[Any], kinds: frozenset[type], type_name: str) -> None:
-        """Replace the functions of the open serde by those of the pinned type."""
+        """Replace the functions of the open serde with the functions for the pinned type."""
         write = self._writer(inner, kinds)
 
         def serialize(value: Any) -> bytes | None:
@@ -134,14 +134,14 @@ class PinnedSerde(Serde[Any]):
         self.deserialize = inner.deserialize
         self.serialize_all = one_by_one(serialize) if _is_checked(kinds) else serialize_all
         self.deserialize_all = inner.deserialize_all
-        # Last, because other threads read it.
+        # This is set last, because other threads read it.
         self.type_name = type_name
 
     def _writer(self, inner: Serde[Any], kinds: frozenset[type]) -> Callable[[Any], bytes | None]:
         """Return a function that writes objects of the pinned type.
 
-        It refuses objects that JSON would change, since JSON was not declared for them: a tuple or a class
-        inside a dict must not silently be read back as a list or a dict.
+        The function rejects objects that JSON would change, since JSON was not declared for them: a tuple or a
+        class inside a dict must not silently be read back as a list or a dict.
         """
         write, read = inner.serialize, inner.deserialize
         if not _is_checked(kinds):
@@ -163,7 +163,7 @@ class PinnedSerde(Serde[Any]):
     def _serde_of(self, value: Any) -> tuple[Serde[Any], frozenset[type], str]:
         kind = type(value)
         if kind is Windowed:
-            # The windows may be sessions; this format has both ends.
+            # The windows may be sessions; this format contains both start and end.
             inner = session_windowed(PinnedSerde(self.node))
             inner.serialize(value)
             return inner, frozenset((kind,)), f"session_windowed:{inner.inner.type_name}"  # type: ignore[attr-defined]
@@ -187,7 +187,7 @@ class PinnedSerde(Serde[Any]):
         return serde, frozenset((kind,)), serde.name
 
     def _found(self, name: str) -> tuple[Serde[Any], frozenset[type], str]:
-        """Return the serde of a stored type name."""
+        """Return the serde for a stored type name."""
         if name == JSON.name:
             return JSON, _JSON_KINDS, name
         if name in _PLAIN:
@@ -224,8 +224,8 @@ class PinnedSerde(Serde[Any]):
             f"{self.type_name}; declare one type for it with key= or value="
         )
 
-    # The functions of the open serde.  A caller may have saved one before the type was known,
-    # so each calls the one of the pinned type.
+    # The functions of the open serde. A caller may have saved a function before the type was known, so each of
+    # these calls the corresponding function of the pinned type.
 
     def _serialize_first(self, value: Any) -> bytes | None:
         if value is None:

@@ -1,7 +1,7 @@
-"""Serdes with the bytes of Kafka's own: string, long, integer, double, boolean, bytes, UUID, void.
+"""Serdes with the same bytes as Kafka's: string, long, integer, double, boolean, bytes, UUID, void.
 
-Strict in both directions: values are read back equal, and no value is converted to another type
-(a bool is not an int).  Imports serde_base and errors only.
+The serdes are strict in both directions: values are read back equal, and no value is converted to another type (a
+bool is not an int). Imports only serde_base and errors.
 """
 
 import struct
@@ -32,10 +32,10 @@ def _named(name: str) -> Recipe:
 
 
 def primitive(name: str) -> Serde[Any]:
-    """Return the primitive serde of that name.
+    """Return the primitive serde with the given name.
 
     Raises:
-        KeyError: there is no such serde.
+        KeyError: there is no primitive serde with this name.
     """
     return PRIMITIVES[name]
 
@@ -48,7 +48,7 @@ def _expects(what: str) -> Callable[[object], NoReturn]:
 
 
 def _subclass_of(base: type, what: str) -> Callable[[Any], Any]:
-    """Accept instances of subclasses as the base type; a bool is no int."""
+    """Convert an instance of a subclass to the base type; a bool is not accepted as an int."""
 
     def convert(value: Any) -> Any:
         if isinstance(value, base) and not isinstance(value, bool):
@@ -59,9 +59,9 @@ def _subclass_of(base: type, what: str) -> Callable[[Any], Any]:
 
 
 def _packed(name: str, exact: type, code: str, size: int, convert: Callable[[Any], Any], expected: str) -> Serde[Any]:
-    """Return the serde of numbers of ``size`` big-endian bytes, by their ``struct`` code.
+    """Return the serde for numbers with ``size`` big-endian bytes and the given ``struct`` format code.
 
-    Not made by ``assemble``: counts and sums call these most often.
+    Not created with ``assemble``, because counts and sums call these serdes most often.
     """
     layout = struct.Struct(f">{code}")
     pack, one = layout.pack, layout.unpack
@@ -95,7 +95,7 @@ def _packed(name: str, exact: type, code: str, size: int, convert: Callable[[Any
             if kinds <= exact_or_none:
                 return [None if value is None else pack(value) for value in values]
         except struct.error:
-            pass  # Again one by one, so that the message names the value.
+            pass  # Serialize again one by one, so that the message names the value.
         return [serialize(value) for value in values]
 
     def deserialize_all(column: Sequence[bytes | None]) -> list[Any]:
@@ -103,7 +103,7 @@ def _packed(name: str, exact: type, code: str, size: int, convert: Callable[[Any
             if set(map(len, column)) == {size}:  # type: ignore[arg-type]
                 return list(struct.unpack(f">{len(column)}{code}", b"".join(column)))  # type: ignore[arg-type]
         except TypeError:
-            pass  # The column has a None.
+            pass  # The column contains None.
         return [deserialize(data) for data in column]
 
     serde = blank()
@@ -120,14 +120,14 @@ def _packed(name: str, exact: type, code: str, size: int, convert: Callable[[Any
 
 
 def _integer(name: str, code: str, size: int) -> Serde[int]:
-    """Return the serde of big-endian two's complement integers of ``size`` bytes."""
+    """Return the serde for big-endian two's complement integers of ``size`` bytes."""
     highest = (1 << size * 8 - 1) - 1
     expected = f"int of {size * 8} bits, from {-highest - 1} to {highest}"
     return _packed(name, int, code, size, _subclass_of(int, f"int of {size * 8} bits"), expected)
 
 
 def _to_double(value: Any) -> float:
-    # Type checkers accept an int as a float; one that is not exact as a double is refused.
+    # Type checkers accept an int as a float; an int that a double cannot represent exactly is an error.
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         number = float(value)
         if number == value or number != number:
@@ -216,10 +216,10 @@ def _uuid() -> Serde[Uuid]:
 
 
 def _datetime() -> Serde[datetime]:
-    """Return the serde of datetimes as JSON text.
+    """Return the serde for datetimes as JSON text.
 
-    An aware one is written in UTC, so that equal keys have equal bytes; a naive one without
-    an offset, and is read back naive, so that a repartition topic changes nothing.
+    Aware datetimes are written in UTC, so that equal keys have equal bytes. Naive datetimes are written without
+    an offset and are read back as naive, so that a repartition topic does not change them.
     """
     dump = msgspec.json.encode
 
@@ -243,10 +243,9 @@ def _datetime() -> Serde[datetime]:
 
 
 def _null() -> Serde[None]:
-    """Return the serde of None: it writes None only, and reads any bytes as None.
+    """Return the serde for None, which can only write None and reads any bytes as None.
 
-    Reading accepts any bytes because a topic declared without ``key`` may have keys that its reader
-    ignores.
+    Any bytes can be read because a topic declared without ``key`` may contain keys, which the reader ignores.
     """
 
     def serialize(value: None) -> bytes | None:
@@ -275,21 +274,21 @@ def _null() -> Serde[None]:
     return serde
 
 
-#: Text as UTF-8; malformed bytes and lone surrogates are errors.
+#: UTF-8 text; malformed bytes and lone surrogates are errors.
 STRING: Serde[str] = _string()
-#: 64-bit signed integer, big-endian: what ``int`` means.
+#: 64-bit signed big-endian integer; the serde for ``int``.
 LONG: Serde[int] = _integer("long", "q", 8)
-#: 32-bit signed integer, big-endian: Kafka's IntegerSerializer.
+#: 32-bit signed big-endian integer, as written by Kafka's IntegerSerializer.
 INT32: Serde[int] = _integer("int", "i", 4)
-#: IEEE 754 double, big-endian: what ``float`` means.
+#: Big-endian IEEE 754 double; the serde for ``float``.
 DOUBLE: Serde[float] = _packed("double", float, "d", 8, _to_double, "float")
 #: One byte, 0 or 1.
 BOOLEAN: Serde[bool] = _boolean()
-#: Bytes as they are.
+#: Unchanged bytes.
 BYTES: Serde[bytes] = _bytes()
-#: The text of a UUID, as Kafka's UUIDSerializer writes it.
+#: The text of a UUID, as written by Kafka's UUIDSerializer.
 UUID: Serde[Uuid] = _uuid()
-#: JSON text of a time: aware ones in UTC.
+#: A datetime as JSON text; aware datetimes are in UTC.
 DATETIME: Serde[datetime] = _datetime()
 #: Always None.
 NULL: Serde[None] = _null()

@@ -1,7 +1,7 @@
-"""The serde of a type expression.
+"""Serdes for type expressions.
 
-``Topic(key=..., value=...)`` and every ``key=`` and ``value=`` use ``serde_for``.
-Imports serde_base, serde_primitives, serde_json and errors only.
+``Topic(key=..., value=...)`` and all other ``key=`` and ``value=`` arguments use ``serde_for``. Imports only
+serde_base, serde_primitives, serde_json and errors.
 """
 
 import functools
@@ -41,10 +41,10 @@ def serde_for(form: Serde[T]) -> Serde[T]: ...
 @overload
 def serde_for(form: TypeForm[T]) -> Serde[T]: ...
 def serde_for(form: Any) -> Serde[Any]:
-    r"""Return the serde of a type expression; a serde is returned as it is.
+    r"""Return the serde for a type expression; a serde is returned unchanged.
 
-    ``str``, ``int`` (64 bits), ``float``, ``bool``, ``bytes``, ``UUID`` and ``None`` have the bytes
-    of Kafka's own serdes, everything else is JSON.  ``X | None`` is X, with None as tombstone.
+    ``str``, ``int`` (64 bits), ``float``, ``bool``, ``bytes``, ``UUID`` and ``None`` have the same bytes as
+    Kafka's serdes; all other types are JSON. ``X | None`` is the same as ``X``, with None as the tombstone.
 
     >>> serde_for(int | None).serialize(1)
     b'\x00\x00\x00\x00\x00\x00\x00\x01'
@@ -52,20 +52,20 @@ def serde_for(form: Any) -> Serde[Any]:
     b'{"a":2,"b":1}'
 
     Raises:
-        TopologyError: the form is no type, or one that JSON cannot be decoded to.
+        TopologyError: the form is not a type, or is a type to which JSON cannot be decoded.
     """
     if isinstance(form, Serde):
         return form
     try:
         hash(form)
-    except TypeError:  # An unhashable form, such as Literal of a list, is not cached.
+    except TypeError:  # An unhashable form, such as a Literal with a list, is not cached.
         return _make(form)
     return _BY_TYPE.get(form) or _shared(form)
 
 
 @cache
 def _shared(form: Any) -> Serde[Any]:
-    """Return one serde for equal forms."""
+    """Return the serde for a form; equal forms share one serde."""
     return _make(form)
 
 
@@ -98,10 +98,10 @@ def _make(form: Any) -> Serde[Any]:
 
 
 def _json_of(form: Any) -> Serde[Any]:
-    """Return the typed JSON serde of a form.
+    """Return the typed JSON serde for a form.
 
     Raises:
-        TopologyError: the form has none.
+        TopologyError: there is no JSON serde for the form.
     """
     advice = "use a type that JSON can hold (attrs, dataclass, msgspec.Struct, containers of such), or pass a Serde"
     try:
@@ -116,7 +116,7 @@ def _json_of(form: Any) -> Serde[Any]:
 
 
 def form_name(form: Any) -> str:
-    """Return the name of the JSON serde of a form: a class with its module, so that it can be imported."""
+    """Return the name of a form's JSON serde; classes are named with their module, so that they can be imported."""
     if form is tuple:
         return "tuple"
     if isinstance(form, type) and get_origin(form) is None:
@@ -125,7 +125,7 @@ def form_name(form: Any) -> str:
 
 
 def _outermost(form: Any) -> tuple[type, ...] | None:
-    """Return the valid classes of a value of the form, None for any."""
+    """Return the valid classes for a value of the form, or None for any class."""
     origin = get_origin(form)
     if origin is Annotated:
         return _outermost(get_args(form)[0])
@@ -155,5 +155,5 @@ def _merged(parts: Iterable[tuple[type, ...] | None]) -> tuple[type, ...] | None
     return tuple(merged)
 
 
-#: Any JSON value: canonical, untyped; reads dicts, lists and scalars.
+#: Canonical, untyped JSON for any JSON value; returns dicts, lists and scalars.
 JSON: Serde[Any] = typed_json("json", Any, None, (serde_for, (Any,)))

@@ -1,7 +1,7 @@
-"""Serdes of windowed keys, with Kafka's bytes.
+"""Serdes for windowed keys, with the same bytes as Kafka's.
 
-Time-windowed: key, then the start of the window, whose end is start + size.  Session-windowed: key,
-then end, then start.  Each time is a 64-bit big-endian integer.  Imports core only.
+A time-windowed key is written as the key and the start of the window; the end is start + size. A session-windowed
+key is written as key, end and start. Times are 64-bit big-endian integers. Imports core only.
 """
 
 import struct
@@ -18,10 +18,10 @@ from streams.core.serde_types import serde_for
 
 K = TypeVar("K")
 
-#: The end of a window that never ends (Java's Long.MAX_VALUE).
+#: The end of an unlimited window (Java's Long.MAX_VALUE).
 MAX_TIMESTAMP = (1 << 63) - 1
 
-# The constructor of a named tuple costs several times as much.
+# The constructor of a named tuple takes several times as long.
 _tuple = tuple.__new__
 
 _ONE = struct.Struct(">q")
@@ -33,13 +33,13 @@ def time_windowed(key: Serde[K], size: timedelta) -> Serde[Windowed[K]]: ...
 @overload
 def time_windowed(key: TypeForm[K], size: timedelta) -> Serde[Windowed[K]]: ...
 def time_windowed(key: Any, size: timedelta) -> Serde[Windowed[Any]]:
-    """Return the serde of keys of time windows (tumbling, hopping, sliding) of one size.
+    """Return the serde for keys of time windows (tumbling, hopping or sliding) with the given size.
 
     >>> time_windowed(str, timedelta(seconds=1)).deserialize(b"a" + bytes(8))
     Windowed(key='a', window=Window(start_ms=0, end_ms=1000))
 
-    Size 0 is that of sliding windows with records of equal timestamps, ``timedelta.max`` that of
-    unlimited windows.
+    Size 0 is for sliding windows of records with equal timestamps, and ``timedelta.max`` is for unlimited
+    windows.
 
     Raises:
         ValueError: the size is negative.
@@ -53,14 +53,14 @@ def session_windowed(key: Serde[K]) -> Serde[Windowed[K]]: ...
 @overload
 def session_windowed(key: TypeForm[K]) -> Serde[Windowed[K]]: ...
 def session_windowed(key: Any) -> Serde[Windowed[Any]]:
-    """Return the serde of keys of session windows."""
+    """Return the serde for keys of session windows."""
     return _session(serde_for(key))
 
 
 def time_windowed_ms(inner: Serde[K], size_ms: int) -> Serde[Windowed[K]]:
-    """Return the serde of time-windowed keys over a serde of keys; size in milliseconds.
+    """Return the serde for time-windowed keys, given the serde of the inner key and the window size in milliseconds.
 
-    Size 0 is that of sliding windows with records of equal timestamps.
+    Size 0 is for sliding windows of records with equal timestamps.
 
     Raises:
         ValueError: the size is negative.
@@ -93,9 +93,9 @@ def _session(inner: Serde[K]) -> Serde[Windowed[K]]:
 
 
 class WindowedSerde(Serde[Windowed[K]]):
-    """A serde of windowed keys; ``inner`` is the serde of the key.
+    """A serde for windowed keys; ``inner`` is the serde of the inner key.
 
-    ``size_ms`` is the size of time windows, None for sessions, whose keys have both ends.
+    ``size_ms`` is the size of time windows, or None for sessions, whose keys contain start and end.
     """
 
     __slots__ = ("inner", "size_ms")
@@ -105,7 +105,7 @@ class WindowedSerde(Serde[Windowed[K]]):
 
 
 def shown_windows(size_ms: int | None) -> str:
-    """Return the name of windows in messages."""
+    """Return the name of the windows for messages."""
     if size_ms is None:
         return "session windows"
     if size_ms >= MAX_TIMESTAMP:
@@ -129,7 +129,8 @@ def _windowed(
             return None
         if not isinstance(value, Windowed):
             raise write_error(name, value, "expected Windowed(key, Window(start_ms, end_ms))")
-        # Read from the serde at each call: the functions of a pinned serde change with its first object.
+        # The function is read from the serde at each call, because a pinned serde changes its functions at its
+        # first object.
         key = inner.serialize(value[0])
         if key is None:
             raise write_error(name, value, "the key of a windowed key must not be None")

@@ -1,8 +1,8 @@
 """Serdes: the public names of serialization.
 
-``serde_base`` defines a serde, ``serde_primitives`` has those of Kafka, ``serde_json`` canonical JSON,
-``serde_types`` finds the serde of a type expression, ``serde_windows`` has windowed keys and
-``serde_pinned`` undeclared types.
+``serde_base`` defines serdes, ``serde_primitives`` has the serdes of Kafka, ``serde_json`` has canonical JSON,
+``serde_types`` returns the serde for a type expression, ``serde_windows`` has the serdes for windowed keys, and
+``serde_pinned`` has the serdes for undeclared types.
 """
 
 from streams.core.serde_base import Serde

@@ -1,7 +1,7 @@
-"""One setting: its name, type, unit, default, bounds and meaning, and how a value is read and checked.
+"""Settings: name, type, unit, default, bounds and meaning, and how values are parsed and validated.
 
-``core.config`` declares the settings with these functions, as fields of attrs classes.  Everything else is read
-from those fields: parsing, messages, the reference page, ``--set``.  Imports core only.
+``core.config`` declares the settings with these functions, as fields of attrs classes. Parsing, messages, the
+reference page and ``--set`` are all derived from these fields. Imports core only.
 """
 
 import difflib
@@ -17,7 +17,7 @@ from streams.core.errors import ConfigError
 
 T = TypeVar("T")
 
-#: Called with the name of a setting and a value: whether the value is a function that the setting may have.
+#: Called with the name of a setting and a value; returns whether the value is a function that the setting accepts.
 FunctionCheck: TypeAlias = Callable[[str, Any], bool]
 
 _TRUE = ("true", "yes", "on", "1")
@@ -26,18 +26,18 @@ _FALSE = ("false", "no", "off", "0")
 
 @frozen
 class Setting:
-    """One row of a table.
+    """One setting in a table of settings.
 
     Attributes:
-        kind: int, bool, text or choice; ``choices`` belong to the last, ``synonyms`` are other words for them.
-        unit: of a number, such as ms or bytes.
-        minimum, maximum: bounds of a number, both allowed.
-        takes_function: tells whether a value is a function that may stand in place of a choice; None = none may.
-        check: raises ConfigError for a text that cannot be used.
-        aliases: other names that it may be given by: Kafka's where ours differs, and short forms.
-        takes_none: whether None stands for the default.
-        is_secret: whether messages leave the value out.
-        joins: whether a list of texts is taken, and joined with commas.
+        kind: int, bool, text or choice; a choice has ``choices``, and ``synonyms`` for them.
+        unit: the unit of a number, such as ms or bytes.
+        minimum, maximum: inclusive bounds of a number.
+        takes_function: returns whether a value is a function that is accepted instead of a choice, or None.
+        check: raises ConfigError for an invalid text.
+        aliases: other accepted names: Kafka's name if it differs, and short forms.
+        takes_none: whether None is accepted and selects the default.
+        is_secret: whether messages omit the value.
+        joins: whether a list of texts is accepted and joined with commas.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Setting:
 
     @property
     def expected(self) -> str:
-        """What a value must be, in words."""
+        """A description of valid values, for messages."""
         if self.kind == "choice":
             names = " or ".join(self.choices)
             return f"{names}, or a function" if self.takes_function else names
@@ -71,17 +71,17 @@ class Setting:
         return "a whole number" + unit + "".join(f", {words} {bound}" for words, bound in bounds if bound is not None)
 
     def parse(self, value: Any) -> Any:
-        """Return a value as it is kept; text is parsed, a ``timedelta`` is taken where the unit is ms.
+        """Return the validated value. Text is parsed, and a ``timedelta`` is accepted if the unit is ms.
 
         Raises:
-            ConfigError: the value does not fit.
+            ConfigError: the value is invalid.
         """
         if value is None and self.takes_none:
             return self.default
         return _PARSERS[self.kind](self, value)
 
     def misfit(self, value: Any) -> ConfigError:
-        """Return the error for a value that does not fit."""
+        """Return the error for an invalid value."""
         shown = "the given value" if self.is_secret else f"{value!r} of type {type(value).__qualname__}"
         return ConfigError(f"setting {self.name!r}: expected {self.expected}, not {shown}")
 
@@ -92,8 +92,8 @@ class Setting:
 def whole(default: int, unit: str, doc: str, *, minimum: int = 0, **more: Any) -> Any:
     """Declare a whole number.
 
-    ``application`` (here and below) are the facts that differ where an application has the setting, such as
-    ``{"default": 10_000}``; with ``of_client`` only a client has it.
+    ``application`` (here and below) overrides attributes of the setting for applications, for example
+    ``{"default": 10_000}``. With ``of_client`` the setting exists only for clients.
     """
     return _declared("int", default, doc, unit=unit, minimum=minimum, **more)
 
@@ -104,17 +104,17 @@ def text(default: str, doc: str, **more: Any) -> Any:
 
 
 def flag(default: bool | None, doc: str, **more: Any) -> Any:
-    """Declare a yes or no."""
+    """Declare a boolean."""
     return _declared("bool", default, doc, **more)
 
 
 def choice(default: str, choices: tuple[str, ...], doc: str, **more: Any) -> Any:
-    """Declare a choice of words."""
+    """Declare a choice between words."""
     return _declared("choice", default, doc, choices=choices, **more)
 
 
 def group(kind: type[T], *, of_application: bool = False) -> T:
-    """Declare a part of a settings class that is a settings class itself, with an application's defaults or its own."""
+    """Declare a field that is itself a settings class, either with the defaults for applications or with its own."""
     rows = table_of(cast("Any", kind), of_application=True) if of_application else {}
     default = replaced(kind(), {name: row.default for name, row in rows.items()})
     made: T = field(default=default, metadata={"group": kind})
@@ -140,9 +140,9 @@ def _declared(
 
 @cache
 def table_of(kind: Any, *, of_application: bool = False) -> Mapping[str, Setting]:
-    """Return the settings of a class by name: its own, then those of its parts.
+    """Return the settings of a class by name: its own settings, followed by those of its groups.
 
-    ``of_application`` leaves out those that only a client has, and takes an application's defaults.
+    ``of_application`` omits the settings that exist only for clients, and uses the defaults for applications.
     """
     table: dict[str, Setting] = {}
     for part in _fields(kind):
@@ -158,18 +158,19 @@ def table_of(kind: Any, *, of_application: bool = False) -> Mapping[str, Setting
 
 
 def changed(value: T, given: Mapping[str, Any]) -> T:
-    """Return a copy of a group of settings with other values, parsed and checked.
+    """Return a copy of a group of settings with other values, which are parsed and validated.
 
     Raises:
-        ConfigError: a name is unknown or given twice, or a value does not fit.
+        ConfigError: a name is unknown or given twice, or a value is invalid.
     """
     return replaced(value, parsed(given, table_of(cast("Any", type(value))))) if given else value
 
 
 def replaced(value: T, parsed: Mapping[str, Any], *, is_part: bool = False) -> T:
-    """Return a copy of a settings value with other values, which are parsed already, in all its parts.
+    """Return a copy of a settings object and its groups with other values, which must already be parsed.
 
-    What only a client has is not changed in parts: an application's setting of that name is another one.
+    Settings that exist only for clients are not changed in groups: an application setting of the same name is a
+    different setting.
     """
     kind: Any = type(value)
     changes = {
@@ -192,10 +193,10 @@ def _groups(kind: type) -> Iterator[tuple[str, type]]:
 
 
 def canonical_name(name: str, table: Mapping[str, Setting]) -> str:
-    """Return our name of a setting, given ours or Kafka's, in any spelling of dots, dashes and case.
+    """Return the canonical name of a setting, given that name or Kafka's, with any dots, dashes and case.
 
     Raises:
-        ConfigError: there is none; the nearest is suggested.
+        ConfigError: the setting is unknown; the message suggests the nearest name.
     """
     wanted = name.strip().lower().replace(".", "_").replace("-", "_")
     if wanted in table:
@@ -209,10 +210,10 @@ def canonical_name(name: str, table: Mapping[str, Setting]) -> str:
 
 
 def parsed(given: Mapping[str, Any], table: Mapping[str, Setting]) -> dict[str, Any]:
-    """Return given settings by our names, each parsed and checked.
+    """Return the given settings by their canonical names, with parsed and validated values.
 
     Raises:
-        ConfigError: a name is unknown or given twice, or a value does not fit.
+        ConfigError: a name is unknown or given twice, or a value is invalid.
     """
     values: dict[str, Any] = {}
     for name, value in given.items():
@@ -255,7 +256,7 @@ def _parse_text(setting: Setting, value: Any) -> str:
         if all(isinstance(part, str) for part in value):
             return ",".join(value)
         raise setting.misfit(value)
-    if hasattr(value, "__fspath__"):  # A Path, where a folder or file is meant.
+    if hasattr(value, "__fspath__"):  # The value may be a Path for settings that name a directory or file.
         value = value.__fspath__()
     if not isinstance(value, str):
         raise setting.misfit(value)

@@ -1,7 +1,8 @@
-"""The types of the settings, for checkers: what may be given to ``Streams(**settings)``, ``Consumer`` and ``Producer``.
+"""Types of settings for type checkers: the arguments of ``Streams(**settings)``, ``Consumer`` and ``Producer``.
 
-The classes of ``core.config`` and ``core.client_settings`` declare the settings and check them at run time.  A type
-checker cannot derive these from them, so that a test holds the two equal.  Imports core only.
+The classes of ``core.config`` and ``core.client_settings`` declare the settings and validate values at run time.
+Type checkers cannot derive the types here from those classes, so a test checks that they agree. Imports core
+only.
 """
 
 import os
@@ -11,7 +12,7 @@ from typing import Literal, Required, TypeAlias, TypedDict
 from streams.core.handlers import DeserializationHandler, ProcessingHandler, ProductionHandler
 from streams.core.timestamps import Extractor, ExtractorName, TimestampFunction
 
-#: A duration: milliseconds or a ``timedelta``.
+#: A duration, in milliseconds or as a ``timedelta``.
 Milliseconds: TypeAlias = int | timedelta
 
 
@@ -84,7 +85,7 @@ class ConsumerOptions(_Consumer, total=False):
 
 
 class ParallelOptions(ConsumerOptions, total=False):
-    """Settings of a ``ParallelConsumer``; ``retry_backoff_ms`` is that of its handlers."""
+    """Settings of a ``ParallelConsumer``; ``retry_backoff_ms`` applies to retries of its handlers."""
 
     batch_size: int
     max_concurrency: int
@@ -116,7 +117,7 @@ class GroupClientOptions(TypedDict, total=False):
 
 
 class Settings(_Consumer, _Producer, _Connection, _Security, total=False):
-    """All settings of an application but its id; see the reference of settings."""
+    """All settings of an application except its id; see the settings reference."""
 
     bootstrap_servers: str | list[str] | tuple[str, ...]
     client_id: str

@@ -1,8 +1,8 @@
-"""Threads and signals: the only module that starts threads of the package.
+"""Threads and signals. Only this module starts threads.
 
-The runtime and the clients start their threads through ``Threads``.  In production these are threads
-of the operating system; in a simulation they are coroutines of one scheduler on virtual time, so that
-the simulated code is the production code.  Imports no module of ours.
+The runtime and the clients start their threads through ``Threads``. In production these are operating system
+threads; in a simulation they are coroutines of one scheduler on virtual time, so that the production code itself
+is simulated. Imports no other module of the package.
 """
 
 import threading
@@ -13,11 +13,12 @@ T = TypeVar("T")
 
 
 class ThreadKilled(BaseException):
-    """Ends a thread of a simulated process that is killed: what it does afterwards has no effect."""
+    """Ends a thread of a killed simulated process; anything the thread does afterwards has no effect."""
 
 
-#: Errors raised in user code that are not its failure.  All others are, also ``SystemExit`` and
-#: ``asyncio.CancelledError``, which are no ``Exception`` and would end a thread silently.
+#: Errors raised in user code that are not failures of that code. All other errors are failures, including
+#: ``SystemExit`` and ``asyncio.CancelledError``, which do not derive from ``Exception`` and would end a thread
+#: silently.
 INTERRUPTIONS = (KeyboardInterrupt, ThreadKilled)
 
 
@@ -33,7 +34,7 @@ class Signal(Protocol):
         ...
 
     def wait(self, timeout_ms: int | None = None) -> bool:
-        """Wait until the flag is set, for at most the timeout (None: no limit); return whether it is set."""
+        """Wait until the flag is set or the timeout expires (None: no timeout); return whether the flag is set."""
         ...
 
 
@@ -51,12 +52,12 @@ class Worker(Protocol):
         ...
 
     def join(self, timeout_ms: int | None = None) -> bool:
-        """Wait for the end of the thread, for at most the timeout (None: no limit); return whether it has ended."""
+        """Wait until the thread ends or the timeout expires (None: no timeout); return whether the thread has ended."""
         ...
 
 
 class Threads(Protocol):
-    """Starts threads and makes signals."""
+    """Starts threads and creates signals."""
 
     def start(self, name: str, target: Callable[[], None]) -> Worker:
         """Run a function in a new daemon thread."""
@@ -68,7 +69,7 @@ class Threads(Protocol):
 
 
 class SystemSignal:
-    """A flag between threads of the operating system."""
+    """A flag shared by operating system threads."""
 
     __slots__ = ("_event",)
 
@@ -84,12 +85,12 @@ class SystemSignal:
         return self._event.is_set()
 
     def wait(self, timeout_ms: int | None = None) -> bool:
-        """Wait until the flag is set."""
+        """Wait until the flag is set or the timeout expires; return whether the flag is set."""
         return self._event.wait(None if timeout_ms is None else timeout_ms / 1000)
 
 
 class SystemWorker:
-    """A thread of the operating system."""
+    """An operating system thread."""
 
     __slots__ = ("_thread",)
 
@@ -107,13 +108,13 @@ class SystemWorker:
         return self._thread is threading.current_thread()
 
     def join(self, timeout_ms: int | None = None) -> bool:
-        """Wait for the end of the thread."""
+        """Wait until the thread ends or the timeout expires; return whether the thread has ended."""
         self._thread.join(None if timeout_ms is None else timeout_ms / 1000)
         return not self._thread.is_alive()
 
 
 class SystemThreads:
-    """Threads of the operating system."""
+    """Starts operating system threads."""
 
     def start(self, name: str, target: Callable[[], None]) -> Worker:
         """Run a function in a daemon thread."""
@@ -127,7 +128,7 @@ class SystemThreads:
 
 
 class Answer(Generic[T]):
-    """The result, a value or an error, of a call that one thread requests from another."""
+    """The result of a call that one thread requests from another thread: a value or an error."""
 
     __slots__ = ("_done", "_error", "_value")
 
@@ -137,7 +138,7 @@ class Answer(Generic[T]):
         self._value: T | None = None
 
     def settle(self, find: Callable[[], T]) -> None:
-        """Call the function, save its value or error, and wake the waiting thread."""
+        """Call the function, store its value or error, and wake the waiting thread."""
         try:
             self._value = find()
         except Exception as error:  # noqa: BLE001
@@ -151,11 +152,11 @@ class Answer(Generic[T]):
         self._done.set()
 
     def result(self, timeout_ms: int | None = None) -> T:
-        """Wait and return the value.
+        """Wait for the call to finish and return its value.
 
         Raises:
-            TimeoutError: there is no result within the timeout.
-            Exception: the error of the call.
+            TimeoutError: the call did not finish within the timeout.
+            Exception: the call raised this error.
         """
         if not self._done.wait(timeout_ms):
             raise TimeoutError(f"no answer within {timeout_ms} ms")

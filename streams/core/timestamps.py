@@ -1,9 +1,9 @@
 """Event time of input records: extractors, and policies for invalid timestamps.
 
-Between the block of a partition and the queue of its task.  An extractor is called for a whole block
-first; if that returns None, for record by record, so that the records before an invalid one are
-processed.  A negative time means: drop and count the record.  Policies are those of Kafka Streams'
-``TimestampExtractor`` classes.  Imports clock, records and errors.
+Timestamps are extracted between the block of a partition and the queue of its task. An extractor is first called
+for a whole block; if the result is None, it is called for each record, so that the records before an invalid
+record are processed. A negative time means that the record is dropped and counted. The policies correspond to the
+``TimestampExtractor`` classes of Kafka Streams. Imports clock, records and errors.
 """
 
 import operator
@@ -17,10 +17,10 @@ from attrs import frozen
 from streams.core.clock import Clock
 from streams.core.errors import InvalidTimestampError
 
-#: A user's own extractor: (key, value, record timestamp, partition time) to milliseconds or datetime.
+#: A user's extractor: (key, value, record timestamp, partition time) -> milliseconds or datetime.
 TimestampFunction: TypeAlias = Callable[[Any, Any, int, int], "int | datetime"]
 
-#: Names of the extractors that need no function.
+#: Names of the extractors that do not need a function.
 ExtractorName: TypeAlias = Literal["fail_on_invalid", "log_and_skip", "use_partition_time", "wall_clock"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,29 +32,29 @@ class Extractor(Protocol):
     """Returns the event time of records."""
 
     def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
-        """Return the times of a block, or None if ``one`` must be called for each record; never raises."""
+        """Return the times of a block, or None if ``one`` must be called for each record. Never raises an error."""
         ...
 
     def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
-        """Return the time of one record; negative: drop it.
+        """Return the time of one record; a negative time means that the record is dropped.
 
-        ``partition_time_ms`` is the highest time of its partition so far, -1 before the first record.
+        ``partition_time_ms`` is the highest time in the partition so far, -1 before the first record.
 
         Raises:
-            InvalidTimestampError: there is no valid time, and the policy is to fail.
+            InvalidTimestampError: the record has no valid time and the policy is to fail.
         """
         ...
 
 
 def to_milliseconds(time: object) -> int:
-    """Return epoch milliseconds of a datetime (naive = UTC) or an integer, rounded down.
+    """Return a datetime (naive = UTC) or an integer as epoch milliseconds, rounded down.
 
     >>> to_milliseconds(datetime(1970, 1, 1, 0, 0, 1))
     1000
 
     Raises:
-        TypeError: the value is neither.
-        OverflowError: the time does not fit 64 bits.
+        TypeError: the value is neither a datetime nor an integer.
+        OverflowError: the time does not fit in 64 bits.
     """
     if isinstance(time, datetime):
         since = time - (_EPOCH_NAIVE if time.tzinfo is None else _EPOCH)
@@ -77,12 +77,12 @@ def _all_valid(timestamps: Sequence[int]) -> Sequence[int] | None:
 
 @frozen
 class FailOnInvalid:
-    """The timestamp of the record; a negative one is an error.  The default."""
+    """Use the record timestamp; a negative timestamp is an error. This is the default."""
 
     topic: str
 
     def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
-        """Return the timestamps if all are valid."""
+        """Return the timestamps if all of them are valid, else None."""
         return _all_valid(timestamps)
 
     def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
@@ -97,27 +97,27 @@ class FailOnInvalid:
 
 @frozen
 class LogAndSkipInvalid:
-    """The timestamp of the record; a record with a negative one is dropped, and the source logs that."""
+    """Use the record timestamp; records with a negative timestamp are dropped and logged."""
 
     topic: str
 
     def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
-        """Return the timestamps if all are valid."""
+        """Return the timestamps if all of them are valid, else None."""
         return _all_valid(timestamps)
 
     def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
-        """Return the record's timestamp, negative or not."""
+        """Return the record's timestamp, even if it is negative."""
         return timestamp_ms
 
 
 @frozen
 class UsePartitionTime:
-    """The timestamp of the record, or the partition time if it is negative."""
+    """Use the record timestamp, or the partition time if the timestamp is negative."""
 
     topic: str
 
     def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
-        """Return the timestamps if all are valid."""
+        """Return the timestamps if all of them are valid, else None."""
         return _all_valid(timestamps)
 
     def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
@@ -134,7 +134,7 @@ class UsePartitionTime:
 
 @frozen
 class WallClock:
-    """The time at which the record is taken from its block."""
+    """Use the wall-clock time at which the record is taken from its block."""
 
     clock: Clock
 
@@ -149,16 +149,16 @@ class WallClock:
 
 @frozen
 class FromValue:
-    """Event time from the value, by ``Topic(timestamp=...)``.
+    """Extract the event time from the value with ``Topic(timestamp=...)``.
 
-    A tombstone has no value and keeps the timestamp of its record, which must be valid.
+    A tombstone has no value and keeps its record timestamp, which must be valid.
     """
 
     topic: str
     function: Callable[[Any], "int | datetime"]
 
     def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
-        """Return the times of all values, or None after an error or for a tombstone."""
+        """Return the times of all values, or None if there is an error or a tombstone."""
         if NoneType in set(map(type, values)):
             return None
         try:
@@ -167,7 +167,7 @@ class FromValue:
                 return times
             return list(map(to_milliseconds, times))
         except Exception:
-            return None  # ``one`` is then called for each record, and raises the error for the record that has it.
+            return None  # ``one`` is called for each record instead, and raises the error.
 
     def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
         """Return the time of the value."""
@@ -186,13 +186,13 @@ class FromValue:
 
 @frozen
 class Custom:
-    """A function of the user, of key, value, record timestamp and partition time."""
+    """Extract the event time with a user function of key, value, record timestamp and partition time."""
 
     topic: str
     function: TimestampFunction
 
     def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
-        """Return None: the partition time changes with each record."""
+        """Return None, because the partition time changes with each record."""
         return None
 
     def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
@@ -217,10 +217,10 @@ def extractor_for(
     policy: ExtractorName | TimestampFunction | Extractor = "fail_on_invalid",
     clock: Clock,
 ) -> Extractor:
-    """Return the extractor of a topic: by its declaration, else by policy.
+    """Return the extractor for a topic, given by its declaration or else by the policy.
 
     Raises:
-        ValueError: there is no such policy.
+        ValueError: the policy is unknown.
     """
     if from_value is not None:
         return FromValue(topic, from_value)

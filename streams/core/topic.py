@@ -1,7 +1,7 @@
 """Declarations of topics: name, types, serdes and event time.
 
-Between user code and the graph.  A topic is compared, and hashed as dict key, by identity.
-Imports serdes and errors.
+User code declares topics and passes them to the graph. Topics are compared and hashed by identity. Imports serdes
+and errors.
 """
 
 import difflib
@@ -29,11 +29,11 @@ _MAX_NAME = 249
 
 
 def check_topic_name(name: str) -> str:
-    """Return the name if Kafka allows it for a topic.
+    """Return the name if it is a valid Kafka topic name.
 
     Raises:
-        TopologyError: the name is empty, too long, ``.``, ``..`` or has other characters than
-            letters, digits, dot, underscore and hyphen.
+        TopologyError: the name is empty, too long, ``.`` or ``..``, or has characters other than letters, digits,
+            dots, underscores and hyphens.
     """
     if not isinstance(name, str):
         raise TopologyError(f"topic name {name!r} must be text, not {type(name).__qualname__}")
@@ -52,9 +52,9 @@ def check_topic_name(name: str) -> str:
 
 
 class Sink(Generic[K_contra, V_contra]):
-    """A topic as the output of a stream.
+    """A topic that a stream can be written to.
 
-    Contravariant, so that a stream of ints may go to a topic of floats.
+    The types are contravariant, so that a stream of ints can be written to a topic of floats.
     """
 
     __slots__ = ("__weakref__", "_key_serde", "_value_serde", "name", "partitions")
@@ -76,30 +76,31 @@ class Sink(Generic[K_contra, V_contra]):
 
 
 class Source(Generic[K_co, V_co]):
-    """A topic as an input.
+    """A topic that can be read.
 
-    Covariant, so that a topic of ints is also a source of ints or None, as for tombstones.
+    The types are covariant, so that a topic of ints is also a source of ``int | None``, as is needed for
+    tombstones.
     """
 
     __slots__ = ()
 
 
 class Topic(Sink[K, V | None], Source[K, V]):
-    """A topic with the types of its keys and values.
+    """The declaration of a topic, with the types of its keys and values.
 
-    As a sink it accepts tombstones too: values that are None.
+    As a sink, a topic also accepts tombstones, which are records with the value None.
 
-    ``key`` and ``value`` take any type expression or a Serde; without ``key`` it is None.
-    ``timestamp`` is a function from a value to its event time: a datetime (naive = UTC) or epoch
-    milliseconds.  ``key_from`` is a function from a row of a plain file to its key.  ``partitions`` is
-    the number of partitions, by default that of the run or of the existing topic.
+    ``key`` and ``value`` are type expressions or serdes; without ``key``, all keys are None. ``timestamp`` is a
+    function that returns the event time of a value, as a datetime (naive = UTC) or in epoch milliseconds.
+    ``key_from`` is a function that returns the key for a row of a plain file. ``partitions`` is the number of
+    partitions; it defaults to that of the existing topic or to the default for the run.
 
     >>> orders = Topic("orders", key=str, value=dict[str, int], timestamp=lambda order: order["at"])
     >>> orders
     Topic('orders', key=string, value=json:dict[str, int])
 
     Raises:
-        TopologyError: Kafka does not allow the name, a type has no serde, or ``partitions`` is below 1.
+        TopologyError: the name is not a valid topic name, a type has no serde, or ``partitions`` is below 1.
     """
 
     __slots__ = ("key_from", "timestamp")
@@ -193,15 +194,15 @@ class Topic(Sink[K, V | None], Source[K, V]):
         )
 
 
-#: A topic, or its name.
+#: A topic or the name of a topic.
 TopicLike: TypeAlias = Topic[Any, Any] | str
 
 
 def topic_name(topic: TopicLike, what: str, error: type[StreamsError] = TopologyError) -> str:
-    """Return the name of a topic that is given as ``Topic`` or by name; ``what`` names the caller in messages.
+    """Return the name of a topic, which is given as a ``Topic`` or by name; ``what`` names the caller in messages.
 
     Raises:
-        StreamsError: the argument is neither; of the class ``error``.
+        StreamsError: the argument is neither a ``Topic`` nor a name; raised as class ``error``.
     """
     if isinstance(topic, Topic):
         return topic.name
@@ -211,10 +212,10 @@ def topic_name(topic: TopicLike, what: str, error: type[StreamsError] = Topology
 
 
 def topic_names(topics: TopicLike | Iterable[TopicLike], what: str, error: type[StreamsError]) -> list[str]:
-    """Return the names of topics; a single one needs no list.
+    """Return the names of the given topics; a single topic needs no list.
 
     Raises:
-        StreamsError: one is neither a ``Topic`` nor a name; of the class ``error``.
+        StreamsError: a topic is neither a ``Topic`` nor a name; raised as class ``error``.
     """
     if isinstance(topics, Topic | str):
         return [topic_name(topics, what, error)]
@@ -224,10 +225,10 @@ def topic_names(topics: TopicLike | Iterable[TopicLike], what: str, error: type[
 
 
 def typed_topic(topic: Any, what: str) -> Topic[Any, Any]:
-    """Return a topic that must be given as ``Topic``, whose types determine the serdes.
+    """Return a topic that must be given as a ``Topic``, because its types determine the serdes.
 
     Raises:
-        TopologyError: the argument is no ``Topic``.
+        TopologyError: the argument is not a ``Topic``.
     """
     if isinstance(topic, Topic):
         return topic
@@ -236,7 +237,7 @@ def typed_topic(topic: Any, what: str) -> Topic[Any, Any]:
 
 
 def meant(topic: str, known: Iterable[str]) -> str:
-    """Return the part of a message with the nearest topic, or with all topics."""
+    """Return the part of a message that suggests the nearest topic name, or else lists all topics."""
     names = sorted(known)
     close = difflib.get_close_matches(topic, names, n=1)
     return f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(names) or 'none'}"

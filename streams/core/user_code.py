@@ -1,7 +1,8 @@
-"""User code: its line in a traceback, and checks for functions that are async or generators.
+"""User code: finding its line in a traceback, and rejecting functions that are async or generators.
 
-A coroutine that is not awaited and a generator that is not iterated silently do nothing.  Both are
-refused when a function is given, or, for a lambda that returns one, when it is returned.  Imports errors only.
+A coroutine that is not awaited, or a generator that is not iterated, silently does nothing. Such functions are
+rejected when they are passed in; a lambda that returns a coroutine or generator is rejected when it returns.
+Imports errors only.
 """
 
 import functools
@@ -36,7 +37,7 @@ _RETURNED = {
 
 
 def last_frame_outside(trace: TracebackType | None) -> traceback.FrameSummary | None:
-    """Return the innermost frame of user code, None if there is none."""
+    """Return the innermost frame of user code, or None if there is none."""
     for frame in reversed(traceback.extract_tb(trace)):
         if not frame.filename.startswith(("<", *_NOT_THE_USERS)):
             return frame
@@ -44,7 +45,7 @@ def last_frame_outside(trace: TracebackType | None) -> traceback.FrameSummary | 
 
 
 def place_in_user_code(error: BaseException) -> str:
-    """Return the place in user code at which an error was raised: file, line, function and text; empty if none."""
+    """Return where in user code an error was raised (file, line, function and text), or an empty text."""
     frame = last_frame_outside(error.__traceback__)
     if frame is None:
         return ""
@@ -53,7 +54,7 @@ def place_in_user_code(error: BaseException) -> str:
 
 
 def located(function: Any) -> str:
-    """Return the name of a function and its file and line, for messages."""
+    """Return the name, file and line of a function, for messages."""
     inner = _inner(function)
     name = getattr(inner, "__qualname__", None) or repr(function)
     code = getattr(inspect.unwrap(inner) if callable(inner) else inner, "__code__", None)
@@ -65,13 +66,13 @@ def located(function: Any) -> str:
 def refuse_unawaited(
     function: Any, what: str, *, may_yield: bool = False, error: type[StreamsError] = TopologyError
 ) -> None:
-    """Refuse an async function, an async generator or, unless it ``may_yield``, a generator.
+    """Reject an async function, an async generator, or (without ``may_yield``) a generator.
 
     Partial functions, bound methods, cached functions and callable objects are unwrapped.  ``what``
     names the argument in the message; objects that are not callable are not checked.
 
     Raises:
-        StreamsError: of the class ``error``.
+        StreamsError: the function is not supported; raised as class ``error``.
     """
     inner = _inner(function)
     if inspect.iscoroutinefunction(inner):
@@ -88,26 +89,26 @@ def refuse_unawaited(
 def refuse_unawaited_methods(
     owner: Any, names: tuple[str, ...], what: str, *, error: type[StreamsError] = TopologyError
 ) -> None:
-    """Refuse an object or class one of whose named methods is async or a generator.
+    """Reject an object or a class if one of the named methods is async or a generator.
 
     Raises:
-        StreamsError: of the class ``error``.
+        StreamsError: the function is not supported; raised as class ``error``.
     """
     for name in names:
         refuse_unawaited(getattr(owner, name, None), what, error=error)
 
 
 def refuse_result(result: object, what: str) -> None:
-    """Refuse a result that would be ignored although it has to be run: a coroutine or a new generator.
+    """Reject a coroutine or a new generator, which would never be run.
 
     Raises:
-        UnawaitedError: the result is one.
+        UnawaitedError: the result is a coroutine or a new generator.
     """
     found = _RETURNED.get(type(result))
     if found is not None:
         close = getattr(result, "close", None)
         if close is not None:
-            close()  # Python would also warn, but later and without the place.
+            close()  # Python would also warn, but later and without the location.
         kind, verb = found
         raise UnawaitedError(
             f"{what} returned {kind} ({getattr(result, '__qualname__', '?')}), which nothing here {verb}: "
@@ -117,10 +118,10 @@ def refuse_result(result: object, what: str) -> None:
 
 @define(eq=False)
 class CheckedFunction:
-    """A user's function whose first result is looked at: a coroutine or a generator is refused.
+    """A user function whose first result is checked: a coroutine or a generator is rejected.
 
-    ``what`` names the function in the message.  A generator passes where the function ``may_yield``.  After the
-    first result ``install`` gets the function itself, so that later calls cost nothing.
+    ``what`` names the function in the message.  With ``may_yield``, generators are accepted. After the first
+    result, ``install`` is called with the function itself, so that later calls have no overhead.
     """
 
     function: Callable[..., Any]
@@ -132,12 +133,13 @@ class CheckedFunction:
         """Call the function.
 
         Raises:
-            UnawaitedError: its result would never be awaited or iterated.
+            UnawaitedError: the result would never be awaited or iterated.
         """
         try:
             result = self.function(*arguments)
         except BaseException as error:
-            # Dead letters have stack traces: that of the first record must have the same frames as others.
+            # Dead letters contain stack traces, and the trace for the first record must have the same frames as
+            # the others.
             if error.__traceback__ is not None:
                 error.__traceback__ = error.__traceback__.tb_next
             raise
@@ -149,7 +151,7 @@ class CheckedFunction:
 
 
 def _inner(function: Any) -> Any:
-    """Return the unwrapped function."""
+    """Return the innermost wrapped function."""
     while True:
         if isinstance(function, functools.partial):
             function = function.func

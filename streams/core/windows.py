@@ -1,7 +1,8 @@
-"""Windows as values: which windows contain a time.
+"""Window definitions, which determine the windows that contain a time.
 
-Pure arithmetic on epoch milliseconds; operators decide what is late, stored or emitted.  Durations
-are ``timedelta``, rounded down to milliseconds.  Imports no module of ours.
+This module only does arithmetic on epoch milliseconds; operators decide which records are late, stored or
+emitted. Durations are given as ``timedelta`` and rounded down to milliseconds. Imports no other module of the
+package.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -10,7 +11,7 @@ from typing import TypeAlias
 from attrs import field, frozen
 from attrs.validators import ge
 
-#: End of an unlimited window (Long.MAX_VALUE of Java).
+#: End of an unlimited window (Java's Long.MAX_VALUE).
 UNLIMITED_MS = (1 << 63) - 1
 
 _MS = timedelta(milliseconds=1)
@@ -32,10 +33,9 @@ def _not_negative(value_ms: int, name: str) -> int:
 
 @frozen
 class TimeWindows:
-    """Windows of equal size; tumbling if they advance by the size, hopping if by less.
+    """Windows of equal size: tumbling if they advance by their size, hopping if they advance by less.
 
-    Starts are multiples of ``advance_ms``, ends are exclusive.  ``grace_ms`` is measured in
-    stream time (KIP-328).
+    Starts are multiples of ``advance_ms``; ends are exclusive. ``grace_ms`` is measured in stream time (KIP-328).
     """
 
     size_ms: int
@@ -54,20 +54,20 @@ class TimeWindows:
 
     @classmethod
     def of(cls, size: timedelta, advance: timedelta | None = None, grace: timedelta = _ZERO) -> "TimeWindows":
-        """Windows of ``size``, one every ``advance`` (default: the size); ``grace`` default none.
+        """Create windows of ``size`` that start every ``advance`` (default: ``size``), by default without ``grace``.
 
         >>> TimeWindows.of(timedelta(seconds=10), advance=timedelta(seconds=5)).windows_for(12_000)
         [5000, 10000]
 
         Raises:
-            ValueError: the size is not positive, the advance not within (0, size], the grace negative.
+            ValueError: the size is not positive, the advance is not within (0, size], or the grace is negative.
         """
         size_ms = _milliseconds(size, "window size")
         advance_ms = size_ms if advance is None else _milliseconds(advance, "window advance")
         return cls(size_ms, advance_ms, _milliseconds(grace, "grace"))
 
     def windows_for(self, timestamp_ms: int) -> list[int]:
-        """Return the starts of all windows that contain a time, ascending; none is negative."""
+        """Return the starts of all windows that contain a time, in ascending order; no start is negative."""
         advance_ms = self.advance_ms
         if advance_ms == self.size_ms:
             return [timestamp_ms - timestamp_ms % advance_ms] if timestamp_ms >= 0 else []
@@ -77,7 +77,7 @@ class TimeWindows:
 
 @frozen
 class SlidingWindows:
-    """Windows around each record, of records at most ``difference_ms`` apart; both ends inclusive (KIP-450)."""
+    """Windows of records that are at most ``difference_ms`` apart; both ends are inclusive (KIP-450)."""
 
     difference_ms: int
     grace_ms: int = 0
@@ -88,7 +88,7 @@ class SlidingWindows:
 
     @classmethod
     def of(cls, difference: timedelta, *, grace: timedelta = _ZERO) -> "SlidingWindows":
-        """Windows of records at most ``difference`` apart; ``grace`` default none.
+        """Create windows of records at most ``difference`` apart, by default without ``grace``.
 
         Raises:
             ValueError: a duration is negative.
@@ -97,13 +97,13 @@ class SlidingWindows:
 
     @property
     def size_ms(self) -> int:
-        """End minus start of a window, in milliseconds."""
+        """Length of a window (end minus start) in milliseconds."""
         return self.difference_ms
 
 
 @frozen
 class SessionWindows:
-    """Windows that grow as long as records of a key are at most ``gap_ms`` apart; both ends inclusive (KIP-94)."""
+    """Windows that grow while records of a key are at most ``gap_ms`` apart; both ends are inclusive (KIP-94)."""
 
     gap_ms: int
     grace_ms: int = 0
@@ -114,7 +114,7 @@ class SessionWindows:
 
     @classmethod
     def of(cls, gap: timedelta, *, grace: timedelta = _ZERO) -> "SessionWindows":
-        """Sessions that end after ``gap`` without a record; ``grace`` default none.
+        """Create sessions that end after ``gap`` without a record, by default without ``grace``.
 
         Raises:
             ValueError: a duration is negative.
@@ -124,13 +124,13 @@ class SessionWindows:
 
 @frozen
 class UnlimitedWindows:
-    """One window from ``start_ms``, without end; earlier records are in no window."""
+    """A single window from ``start_ms`` that never ends; earlier records are in no window."""
 
     start_ms: int = field(default=0, validator=ge(0))
 
     @classmethod
     def of(cls, *, start: datetime | int = 0) -> "UnlimitedWindows":
-        """One window from ``start``: epoch milliseconds or a datetime (naive = UTC); default 0.
+        """Create a window from ``start`` on, given as epoch milliseconds or a datetime (naive = UTC); default 0.
 
         Raises:
             ValueError: the start is before 1970.
@@ -148,21 +148,21 @@ class UnlimitedWindows:
 
     @property
     def size_ms(self) -> int:
-        """Size of the window: the highest 64-bit integer."""
+        """Size of the window, which is the highest 64-bit integer."""
         return UNLIMITED_MS
 
     @property
     def grace_ms(self) -> int:
-        """Always 0: it never closes."""
+        """Always 0, because the window never closes."""
         return 0
 
 
 @frozen
 class JoinWindows:
-    """The maximum time of the other record of a join before and after this one; both inclusive.
+    """How far before and after a record the other record of a join may be; both bounds are inclusive.
 
-    A record at t joins those of the other side from ``t - before_ms`` to ``t + after_ms``.  One of
-    the two may be negative if the length of the window is not.
+    A record at time t joins the records of the other side from ``t - before_ms`` to ``t + after_ms``. Either
+    bound may be negative as long as the length of the window is not.
     """
 
     before_ms: int
@@ -186,7 +186,7 @@ class JoinWindows:
         after: timedelta | None = None,
         grace: timedelta = _ZERO,
     ) -> "JoinWindows":
-        """Pairs at most ``difference`` apart; ``before`` and ``after`` replace it on one side.
+        """Create windows for pairs at most ``difference`` apart; ``before`` and ``after`` override one side.
 
         >>> JoinWindows.of(timedelta(seconds=5), before=timedelta(0))
         JoinWindows(before_ms=0, after_ms=5000, grace_ms=0)
@@ -205,11 +205,11 @@ class JoinWindows:
 
     @property
     def size_ms(self) -> int:
-        """Length of the window: before and after together."""
+        """Length of the window, which is ``before_ms + after_ms``."""
         return self.before_ms + self.after_ms
 
 
-#: Windows that do not depend on records: those with ``windows_for``.
+#: Windows that do not depend on records, which have ``windows_for``.
 FixedWindows: TypeAlias = TimeWindows | UnlimitedWindows
 #: All windows that ``windowed_by`` accepts.
 Windows: TypeAlias = TimeWindows | SlidingWindows | SessionWindows | UnlimitedWindows
