@@ -40,6 +40,8 @@ def test_each_entry_leaves_something_out_and_keeps_its_kind(request):
         "tests/properties/test_caches.py",
         "tests/properties/test_engines.py",
         "tests/replay/test_equality_spark.py",
+        "tests/replay/test_spark_failures.py",
+        "tests/runtime/test_crashes.py",
         "tests/replay/test_spark_masters.py",
     }
 
