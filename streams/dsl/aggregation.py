@@ -1,6 +1,6 @@
-"""What aggregations share: the repartition upstream, the store, and the table downstream.
+"""Common steps of aggregations: the repartition topic upstream, the store, and the table downstream.
 
-Between the grouped streams and tables and the logical graph.  Imports references, logical nodes
+Grouped streams and tables use this module to extend the logical graph.  Imports references, logical nodes
 and stores.
 """
 
@@ -26,7 +26,7 @@ REDUCER_FORM = "(old, new)"
 AGGREGATOR_FORM = "(key, value, aggregate)"
 MERGER_FORM = "(key, left, right)"
 
-#: Makes the operator when the graph is complete; its argument says whether it forwards old values.
+#: Makes the operator when the graph is complete; the argument is whether the operator forwards old values.
 MakeAggregate = Callable[[bool], Operator]
 
 
@@ -66,12 +66,12 @@ def aggregate_table(
 
 
 def count_variable(node: str) -> SerdeVariable:
-    """Return the variable of counts."""
+    """Return the serde variable for counts."""
     return SerdeVariable(node, LONG)
 
 
 def aggregate_variable(value: Any, initializer: Any, functions: tuple[Any, ...], node: str) -> SerdeVariable:
-    """Return the variable of aggregates: declared, annotated in a function, or the class of the initializer."""
+    """Return the serde variable for aggregates: declared, annotated, or from the class that serves as initializer."""
     if value is not NOT_GIVEN:
         return declared(value, node)
     for function in functions:
@@ -82,6 +82,6 @@ def aggregate_variable(value: Any, initializer: Any, functions: tuple[Any, ...],
 
 
 def check_aggregate(operator: str, initializer: Any, aggregator: Any) -> None:
-    """Refuse functions that an aggregation cannot call."""
+    """Reject functions that an aggregation cannot call."""
     check_function(initializer, f"initializer of {operator}", "()")
     check_function(aggregator, operator, AGGREGATOR_FORM)

@@ -1,4 +1,4 @@
-"""Branched: a split stream, each branch of which is a stream."""
+"""Branched: a split stream, whose branches are streams."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -20,7 +20,7 @@ V = TypeVar("V")
 class Branched(Generic[K, V]):
     """A split stream: each record goes to the first branch whose predicate holds.
 
-    Without a default branch the other records are dropped.
+    Without a default branch, records that match no predicate are dropped.
     """
 
     __slots__ = ("_has_default", "_predicates", "_split", "_stream_class")
@@ -34,9 +34,9 @@ class Branched(Generic[K, V]):
         self._split = stream.at(stream.add(full_name, LogicalOperator(lambda: Branch(tuple(predicates)))))
 
     def branch(self, predicate: Callable[[K, V], object], name: str | None = None) -> "KStream[K, V]":
-        """Return the records for which ``predicate(key, value)`` holds and no earlier one does.
+        """Return the records for which ``predicate(key, value)`` is true and no earlier predicate is.
 
-        ``name`` is appended to that of the split; by default the branches are numbered from 1.
+        ``name`` is appended to the name of the split; by default the branches are numbered from 1.
 
         >>> split = orders.split("by-size-")
         >>> large = split.branch(lambda customer, amount: amount > 9, "large")
@@ -50,7 +50,7 @@ class Branched(Generic[K, V]):
         return self._child(str(len(self._predicates)) if name is None else name)
 
     def default_branch(self, name: str | None = None) -> "KStream[K, V]":
-        """Return the records that no branch took.
+        """Return the records that match no branch.
 
         >>> split = orders.split()
         >>> large = split.branch(lambda customer, amount: amount > 9)
@@ -65,5 +65,5 @@ class Branched(Generic[K, V]):
 
     def _child(self, suffix: str) -> "KStream[K, V]":
         name = check_name(self._split.name + suffix)
-        self._split.graph.names.generated(name)  # As Kafka Streams: a number is taken but not used.
+        self._split.graph.names.generated(name)  # As in Kafka Streams, a number is taken from the counter but not used.
         return self._stream_class(self._split.at(self._split.add(name, LogicalOperator(PassThrough))))

@@ -1,6 +1,6 @@
-"""StreamsBuilder: sources of a topology, and how a topology function is built.
+"""StreamsBuilder: the sources of a topology, and how a topology function is built.
 
-Between user code and the logical graph.
+The builder is the interface between user code and the logical graph.
 """
 
 import re
@@ -103,16 +103,16 @@ class StreamsBuilder:
         timestamp: Timestamp | None = None,
         offset_reset: str | None = None,
     ) -> KStream[Any, Any]:
-        """Read one or more topics, or all whose names match a pattern, as a stream.
+        """Read one or more topics, or all topics whose names match a pattern, as a stream.
 
-        ``timestamp`` is the source of event times, by default that of the ``Topic`` or of the settings;
+        ``timestamp`` is the source of event times; the default comes from the ``Topic`` or from the settings.
         ``offset_reset`` is ``earliest`` or ``latest``.
 
         >>> play(builder.stream("orders", key=str, value=int), ("ann", 1))
         [('ann', 1)]
 
         Raises:
-            TopologyError: the topics have different types or sources of event time, or types are missing.
+            TopologyError: the topics have different types or event time sources, or types are missing.
         """
         source = _Source.of("stream", (topic, *topics), key, value, timestamp, offset_reset)
         full_name = self._graph.names.given(name, "KSTREAM-SOURCE-")
@@ -171,9 +171,9 @@ class StreamsBuilder:
         offset_reset: str | None = None,
         **options: Unpack[StoreOptions],
     ) -> KTable[Any, Any]:
-        """Read a topic as a table: each record replaces the row of its key, None deletes it.
+        """Read a topic as a table: each record replaces the row for its key, and the value None deletes the row.
 
-        ``name`` also names the store, unless ``store`` does; ``history`` keeps old versions.
+        ``name`` is also the store name unless ``store`` is given; ``history`` keeps old versions of rows.
 
         >>> prices = builder.table("prices", "current-prices", key=str, value=int)
         >>> play(prices, ("prices", "tea", 3), ("prices", "tea", None))
@@ -248,7 +248,7 @@ class StreamsBuilder:
         timestamp: Timestamp | None = None,
         **options: Unpack[StoreOptions],
     ) -> GlobalKTable[Any, Any]:
-        """Read a topic as a global table: every instance has all rows.
+        """Read a topic as a global table, which has all rows on every instance.
 
         >>> names = builder.global_table("names", key=int, value=str)
         >>> named = orders.join(names, lambda amount, name: name, key=lambda customer, amount: amount)
@@ -305,7 +305,7 @@ class StreamsBuilder:
         value: Any = NOT_GIVEN,
         timestamp: Timestamp | None = None,
     ) -> "StreamsBuilder":
-        """Add a global store: on every instance a processor fills it from all partitions of a topic.
+        """Add a global store, which a processor fills from all partitions of a topic on every instance.
 
         >>> class Keep(Processor[str, int, None, None]):
         ...     def process(self, record):
@@ -340,8 +340,9 @@ class StreamsBuilder:
         ['KSTREAM-SOURCE-0000000000', 'KSTREAM-SINK-0000000001']
 
         Raises:
-            TopologyError: the topology is invalid as a whole, or, as in Kafka Streams, ``all`` cannot merge its
-                repartition topics: an operator upstream leads to several of them, or one merge follows another.
+            TopologyError: the topology is invalid as a whole, or ``all`` cannot merge its repartition topics.  As in
+                Kafka Streams, the latter happens if an upstream operator leads to several repartition topics, or
+                if one merge follows another.
         """
         if topology_optimization not in ("none", "all"):
             raise TopologyError(f"topology_optimization must be 'none' or 'all', not {topology_optimization!r}")
@@ -403,17 +404,17 @@ class _Source:
         return cls(names, patterns[0] if patterns else None, key, value, extractor, offset_reset, known)
 
     def single(self, operator: str) -> str:
-        """Return the one topic of a table."""
+        """Return the only topic of a table source."""
         if len(self.names) != 1:
             raise TopologyError(f"{operator} needs one topic, got {self.names!r}")
         return self.names[0]
 
     def variables(self, node: str) -> tuple[SerdeVariable, SerdeVariable]:
-        """Return the serde variables of keys and values."""
+        """Return the serde variables for keys and values."""
         return declared(self.key, node), declared(self.value, node)
 
     def declare(self, graph: LogicalGraph) -> None:
-        """Register the declarations of the topics."""
+        """Register the topic declarations."""
         for topic in self.declared:
             graph.declare(topic)
 
@@ -427,7 +428,7 @@ def _topic_name(topic: Any, operator: str) -> str:
 
 
 def _common(operator: str, topics: str, side: str, form: Any, serdes: list[Serde[Any]]) -> Any:
-    """Return the one type that all topics of a source have."""
+    """Return the type that all topics of a source have in common."""
     if form is not NOT_GIVEN:
         return form
     if not serdes:
@@ -444,7 +445,7 @@ def _common(operator: str, topics: str, side: str, form: Any, serdes: list[Serde
 def _extractor(
     operator: str, topics: str, timestamp: Any, known: tuple[Topic[Any, Any], ...], count: int
 ) -> Extractor | ExtractorName | None:
-    """Return the source of event times; None for that of the settings."""
+    """Return the event time source, or None to use the source from the settings."""
     if timestamp is not None:
         if hasattr(timestamp, "block"):
             refuse_unawaited_methods(timestamp, ("block", "one"), f"timestamp of {operator}")
@@ -469,12 +470,12 @@ def _extractor(
     return FromValue(topics, functions.pop())
 
 
-#: A topology: a function of the builder, or a built ``Topology``.
+#: A topology: a function that takes the builder, or a built ``Topology``.
 TopologySource: TypeAlias = Callable[[StreamsBuilder], Any] | Topology
 
 
 class HasOptimization(Protocol):
-    """The setting that building a topology reads."""
+    """The setting that is used to build a topology."""
 
     @property
     def topology_optimization(self) -> str:
@@ -483,12 +484,12 @@ class HasOptimization(Protocol):
 
 
 def build_topology(topology: TopologySource, config: HasOptimization | None = None) -> Topology:
-    """Return the topology of a function of the builder; a built ``Topology`` is returned as it is.
+    """Call a topology function and return its topology; a built ``Topology`` is returned unchanged.
 
-    If the function returns a ``Topology``, that one is used.
+    If the function returns a ``Topology``, this topology is used.
 
     Raises:
-        TopologyError: the argument is neither, or the topology cannot be built.
+        TopologyError: the argument is neither a function nor a ``Topology``, or the topology cannot be built.
     """
     if isinstance(topology, Topology):
         return topology

@@ -1,8 +1,8 @@
 """CogroupedKStream: one aggregate over several grouped streams (KIP-150), windowed or not.
 
-In the examples ``orders`` is a stream of amounts by customer and ``both`` the cogroup of its
-positive and negative amounts, which adds the ones and counts the others; ``play`` shows the
-output for some input.
+In the examples ``orders`` is a stream of amounts by customer, and ``both`` is the cogroup of its positive
+and negative amounts, which adds positive amounts and counts negative ones; ``play`` shows the output for
+some input.
 """
 
 from collections.abc import Callable, Mapping
@@ -50,19 +50,19 @@ A = TypeVar("A")
 AGGREGATE = "COGROUPKSTREAM-AGGREGATE-"
 MERGE = "COGROUPKSTREAM-MERGE-"
 
-#: Makes the operator of one grouped stream from its aggregator; the flag says whether it forwards old values.
+#: Makes the operator for a grouped stream from its aggregator; the flag is whether old values are forwarded.
 _MakeInput = Callable[[Callable[..., Any], bool], Operator]
 
 
 @define(eq=False, repr=False)
 class CogroupRef:
-    """The grouped streams of a cogroup, with the repartition topics that its aggregations share."""
+    """The grouped streams of a cogroup, and the repartition topics that its aggregations share."""
 
     graph: LogicalGraph
     groups: dict[GroupRef, Callable[..., Any]]
     #: The declared type of the aggregate.
     value: Any
-    #: Per group the node downstream of which records are partitioned by key, and its sources.
+    #: The node downstream of which records are partitioned by key, with its sources, by group.
     parents: dict[GroupRef, tuple[LogicalNode, frozenset[str]]] = Factory(dict)
 
     def __repr__(self) -> str:
@@ -79,7 +79,7 @@ class CogroupRef:
         return CogroupRef(self.graph, {**self.groups, group: aggregator}, self.value, self.parents)
 
     def variables(self, initializer: Any, key: Any, value: Any) -> tuple[SerdeVariable, SerdeVariable]:
-        """Return the variables of the keys, which all groups share, and of the aggregates."""
+        """Return the serde variables for the keys, which all groups share, and for the aggregates."""
         first, *others = self.groups
         for other in others:
             first.key.unify(other.key)
@@ -95,7 +95,7 @@ class CogroupRef:
         key: SerdeVariable,
         grace_ms: int | None = None,
     ) -> TableRef:
-        """Add an aggregation per group over one store, and their merge."""
+        """Add one aggregation per group, all with the same store, and the merge of their results."""
         self._repartition(materialized.store)
         sources = self.graph.copartition(source for group in self.groups for source in self.parents[group][1])
         state = AggregateState(materialized)
@@ -137,7 +137,7 @@ class CogroupedKStream(Generic[K, A]):
         return repr(self._ref)
 
     def cogroup(self, grouped: "KGroupedStream[K, V]", aggregator: Callable[[K, V, A], A]) -> "CogroupedKStream[K, A]":
-        """Add another grouped stream with an aggregator of its own.
+        """Add another grouped stream with its own aggregator.
 
         >>> third = orders.filter(lambda customer, amount: amount == 0).group_by_key()
         >>> three = both.cogroup(third, lambda customer, amount, total: 0)
@@ -160,7 +160,7 @@ class CogroupedKStream(Generic[K, A]):
         value: Any = NOT_GIVEN,
         **options: Unpack[StoreOptions],
     ) -> KTable[K, A]:
-        """Fold the records of all streams by key, from ``initializer()`` on.
+        """Fold the records of all streams by key, starting with ``initializer()``.
 
         >>> play(both.aggregate(lambda: 0), ("ann", 5), ("ann", -2))
         [('ann', 5), ('ann', 4)]
@@ -182,7 +182,7 @@ class CogroupedKStream(Generic[K, A]):
     @overload
     def windowed_by(self, windows: SessionWindows) -> "SessionWindowedCogroupedKStream[K, A]": ...
     def windowed_by(self, windows: Any) -> Any:
-        """Group the records by windows of time as well as by key.
+        """Group the records by time window as well as by key.
 
         >>> windowed = both.windowed_by(TimeWindows.of(timedelta(seconds=1)))
         >>> shown(play(windowed.aggregate(lambda: 0), ("ann", 5, 0), ("ann", -2, 500), ("ann", 3, 1000)))
@@ -239,7 +239,7 @@ class TimeWindowedCogroupedKStream(Generic[K, A]):
         value: Any = NOT_GIVEN,
         **options: Unpack[WindowStoreOptions],
     ) -> KTable[Windowed[K], A]:
-        """Fold the records of all streams by key and window, from ``initializer()`` on.
+        """Fold the records of all streams by key and window, starting with ``initializer()``.
 
         >>> windowed = both.windowed_by(TimeWindows.of(timedelta(seconds=1)))
         >>> shown(play(windowed.aggregate(lambda: 0), ("ann", 5, 0), ("ann", -2, 500)))
@@ -259,7 +259,7 @@ class TimeWindowedCogroupedKStream(Generic[K, A]):
 
 @define(eq=False, repr=False)
 class SessionWindowedCogroupedKStream(Generic[K, A]):
-    """A cogroup in sessions."""
+    """A cogroup in session windows."""
 
     _ref: CogroupRef
     _windows: SessionWindows
@@ -275,7 +275,7 @@ class SessionWindowedCogroupedKStream(Generic[K, A]):
         value: Any = NOT_GIVEN,
         **options: Unpack[WindowStoreOptions],
     ) -> KTable[Windowed[K], A]:
-        """Fold the records of all streams by key and session; ``merger(key, left, right)`` joins two sessions.
+        """Fold the records of all streams by key and session; ``merger(key, left, right)`` merges two sessions.
 
         >>> sessions = both.windowed_by(SessionWindows.of(timedelta(seconds=1)))
         >>> shown(play(sessions.aggregate(lambda: 0, lambda key, a, b: a + b), ("ann", 5, 0), ("ann", -2, 5000)))

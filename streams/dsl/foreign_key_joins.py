@@ -1,7 +1,7 @@
-"""Joins of a table with the rows of another one by foreign key (KIP-213).
+"""Joins of a table with the rows of another table by foreign key (KIP-213).
 
-The left table subscribes to rows of the right one through a topic keyed by the foreign key;
-responses come back through a topic keyed by the key of the left table.  Imports references,
+The left table subscribes to rows of the right table through a topic keyed by the foreign key.
+Responses come back through a topic keyed by the key of the left table.  Imports references,
 logical nodes and operators.
 """
 
@@ -40,7 +40,7 @@ _PROCESSOR = _PREFIX + "SUBSCRIPTION-PROCESSOR-"
 
 @define
 class _Parts:
-    """Names of the nodes, topics and the store of a join, in the order in which Kafka Streams numbers them."""
+    """Names of the nodes, topics and store of a join, in the order in which Kafka Streams numbers them."""
 
     subscription_topic: str
     send: str
@@ -80,7 +80,7 @@ def _parts(graph: LogicalGraph, name: str | None) -> _Parts:
 
 @frozen
 class _ForeignKeyJoin:
-    """The steps of a join: both tables, the names of the nodes, and the variable of the keys."""
+    """The steps of a join, with both tables, the node names, and the serde variable for the keys."""
 
     graph: LogicalGraph
     parts: _Parts
@@ -95,7 +95,7 @@ class _ForeignKeyJoin:
         return self.graph.add(parents, LogicalNode(name, content))
 
     def send_subscriptions(self, foreign_key: Callable[[Any, Any], Any], partitioner: Partitioner) -> LogicalNode:
-        """Add the topic of subscriptions, from the left table to the partitions of the right one."""
+        """Add the subscription topic, from the left table to the partitions of the right table."""
         parts, key, foreign = self.parts, self.key, self.right.key
         versioned: set[str] = set()
         content = LogicalOperator(
@@ -114,7 +114,7 @@ class _ForeignKeyJoin:
         return source
 
     def send_responses(self, subscriptions: LogicalNode, partitioner: Partitioner) -> LogicalNode:
-        """Add the topic of responses, from rows of the right table to the partitions of the left one."""
+        """Add the response topic, from rows of the right table to the partitions of the left table."""
         parts, key, foreign = self.parts, self.key, self.right.key
         owned = LogicalOperator(
             lambda: SubscriptionReceive(parts.store, key.resolve(), foreign.resolve()),
@@ -160,7 +160,7 @@ def join(
     *,
     is_left: bool,
 ) -> TableRef:
-    """Add both topics, the subscription store and the operators around them."""
+    """Add both topics, the subscription store, and the operators."""
     graph = table.graph
     foreign_key = options.pop("foreign_key")
     partitioner, other_partitioner = options.pop("partitioner", None), options.pop("other_partitioner", None)

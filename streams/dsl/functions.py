@@ -1,7 +1,7 @@
-"""How a user's function is called, checked once when the topology is built, and its return annotation.
+"""How user functions can be called, checked when the topology is built, and their return annotations.
 
-``inspect.signature`` gives the number of positional arguments; if two forms are allowed the
-shorter one is tried first.  Pure; imports core only.
+The number of positional arguments comes from ``inspect.signature``; if two forms are allowed, the
+shorter form is tried first.  Pure; imports core only.
 """
 
 import inspect
@@ -26,12 +26,12 @@ UNKNOWN: Final[Any] = _Unknown()
 
 
 def matching_form(function: Any, operator: str, forms: Sequence[str], *, may_yield: bool = False) -> int:
-    """Return the index of the first of ``forms`` that the function can be called with.
+    """Return the index of the first form in ``forms`` with which the function can be called.
 
-    A form is shown in messages, such as ``(key, value)``; its commas give the number of arguments.
+    A form such as ``(key, value)`` is shown in messages; the number of arguments follows from its commas.
 
     Raises:
-        TopologyError: it is no function, is async, is a generator unless it ``may_yield``, or matches no form.
+        TopologyError: the function is not callable, is async, matches no form, or is a generator without ``may_yield``.
     """
     allowed = " or ".join(forms)
     if not callable(function):
@@ -40,7 +40,7 @@ def matching_form(function: Any, operator: str, forms: Sequence[str], *, may_yie
     try:
         signature = inspect.signature(function)
     except (ValueError, TypeError):
-        return 0  # Built-in functions may have no signature: assume the first form, the usual one.
+        return 0  # Built-in functions may have no signature: assume the first form, which is the usual one.
     for index, form in enumerate(forms):
         try:
             signature.bind(*[None] * count_of(form))
@@ -51,22 +51,22 @@ def matching_form(function: Any, operator: str, forms: Sequence[str], *, may_yie
 
 
 def check_function(function: F, operator: str, form: str, *, may_yield: bool = False) -> F:
-    """Return the function if it can be called in the one form that the operator has.
+    """Return the function if it can be called with the operator's only form.
 
     Raises:
-        TopologyError: as ``matching_form``.
+        TopologyError: the function cannot be called in this form; see ``matching_form``.
     """
     matching_form(function, operator, (form,), may_yield=may_yield)
     return function
 
 
 def count_of(form: str) -> int:
-    """Return the number of arguments of a form such as ``(key, value)``; ``()`` has none."""
+    """Return the number of arguments in a form such as ``(key, value)``, or 0 for ``()``."""
     return 0 if form == "()" else form.count(",") + 1
 
 
 def result_type(function: Any) -> Any:
-    """Return the return annotation of a function, or ``UNKNOWN``; of a class, the class."""
+    """Return the return annotation of a function, or ``UNKNOWN``; for a class, return the class."""
     if isinstance(function, type):
         return function
     try:
@@ -77,7 +77,7 @@ def result_type(function: Any) -> Any:
 
 
 def pair_types(form: Any) -> tuple[Any, Any]:
-    """Return the two types of a ``tuple[K, V]``, or two times ``UNKNOWN`` for any other type."""
+    """Return the two types in a ``tuple[K, V]``, or ``UNKNOWN`` twice for any other type."""
     arguments = get_args(form)
     if typing.get_origin(form) is tuple and len(arguments) == 2 and arguments[1] is not Ellipsis:
         return known_type(arguments[0]), known_type(arguments[1])
@@ -90,7 +90,7 @@ def known_type(form: Any) -> Any:
 
 
 def element_type(form: Any) -> Any:
-    """Return the type of the elements of ``Iterable[X]``, ``list[X]`` and the like, or ``UNKNOWN``."""
+    """Return the element type of ``Iterable[X]``, ``list[X]`` and similar types, or ``UNKNOWN``."""
     arguments = get_args(form)
     if typing.get_origin(form) is tuple:
         arguments = arguments[:1] if len(set(arguments) - {Ellipsis}) == 1 else ()

@@ -1,4 +1,4 @@
-"""GlobalKTable: a table whose rows are all on every instance, so that any key can be looked up."""
+"""GlobalKTable: a table with all rows on every instance, so that any key can be looked up."""
 
 from typing import Generic, TypeVar
 
@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 @define(eq=False, repr=False)
 class GlobalKTable(Generic[K, V]):
-    """All rows of a topic on every instance; streams join it with a ``key`` function."""
+    """A table with all rows of a topic on every instance; streams join it with a ``key`` function."""
 
     _ref: GlobalTableRef
 

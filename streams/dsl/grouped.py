@@ -41,7 +41,7 @@ A = TypeVar("A")
 class KGroupedStream(Generic[K, V]):
     """Records of type ``V`` grouped by keys of type ``K``.
 
-    In all aggregations ``name`` also names the store, unless ``store`` does; records without key
+    In all aggregations ``name`` is also the store name unless ``store`` is given.  Records without key
     or value are dropped.
     """
 
@@ -67,7 +67,7 @@ class KGroupedStream(Generic[K, V]):
         arguments = StoreArguments(store, key, NOT_GIVEN, options)
         wanted = arguments.store_name(name)
         if wanted is None and arguments.is_given:
-            names.store(AGGREGATE)  # As Kafka Streams: a number is taken but not used.
+            names.store(AGGREGATE)  # As in Kafka Streams, a number is taken from the counter but not used.
         keys = overridden(group.key, key, group.name)
         materialized = key_value(group.graph, wanted, AGGREGATE, keys, count_variable(group.name), options)
         full_name = names.given(name, AGGREGATE)
@@ -87,7 +87,7 @@ class KGroupedStream(Generic[K, V]):
         value: TypeForm[V] | Serde[V] = NOT_GIVEN,
         **options: Unpack[StoreOptions],
     ) -> KTable[K, V]:
-        """Combine the values of each key by ``reducer(old, new)``; the first one is kept as it is.
+        """Combine the values of each key with ``reducer(old, new)``; the first value is the initial result.
 
         >>> play(orders.group_by_key().reduce(max), ("ann", 5), ("ann", 2), ("ann", 7))
         [('ann', 5), ('ann', 5), ('ann', 7)]
@@ -153,9 +153,9 @@ class KGroupedStream(Generic[K, V]):
         key: Any = NOT_GIVEN,
         **options: Unpack[StoreOptions],
     ) -> KTable[K, Any]:
-        """Fold the values of each key by ``aggregator(key, value, aggregate)`` from ``initializer()`` on.
+        """Fold the values of each key with ``aggregator(key, value, aggregate)``, starting with ``initializer()``.
 
-        ``value`` is the type of the aggregate, needed if the initializer does not show it.
+        ``value`` is the type of the aggregate, which is needed if the type does not follow from the initializer.
 
         >>> amounts = orders.group_by_key().aggregate(list, lambda key, amount, seen: [*seen, amount], value=list[int])
         >>> play(amounts, ("ann", 5), ("ann", 2))
@@ -179,7 +179,7 @@ class KGroupedStream(Generic[K, V]):
     @overload
     def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream[K, V]: ...
     def windowed_by(self, windows: Any) -> Any:
-        """Group the records by windows of time as well as by key.
+        """Group the records by time window as well as by key.
 
         >>> windows = TimeWindows.of(timedelta(seconds=1))
         >>> shown(play(orders.group_by_key().windowed_by(windows).count(), ("ann", 5, 100), ("ann", 2, 1000)))

@@ -34,9 +34,9 @@ A = TypeVar("A")
 
 @define(eq=False, repr=False)
 class KGroupedTable(Generic[K, V]):
-    """Rows of a table under new keys; when a row changes, the old row is subtracted from its group.
+    """Rows of a table grouped by new keys; when a row changes, the old row is subtracted from its group.
 
-    In all aggregations ``name`` also names the store, unless ``store`` does.
+    In all aggregations ``name`` is also the store name unless ``store`` is given.
     """
 
     _ref: GroupedTableRef
@@ -79,7 +79,7 @@ class KGroupedTable(Generic[K, V]):
         value: TypeForm[V] | Serde[V] = NOT_GIVEN,
         **options: Unpack[StoreOptions],
     ) -> KTable[K, V]:
-        """Combine the rows of each group: ``adder(aggregate, new)`` and ``subtractor(aggregate, old)``.
+        """Combine the rows of each group with ``adder(aggregate, new)`` and ``subtractor(aggregate, old)``.
 
         >>> lengths = customers.group_by(lambda customer, name: ("all", len(name)))
         >>> total = lengths.reduce(lambda total, new: total + new, lambda total, old: total - old)
@@ -148,7 +148,7 @@ class KGroupedTable(Generic[K, V]):
         key: Any = NOT_GIVEN,
         **options: Unpack[StoreOptions],
     ) -> KTable[K, Any]:
-        """Fold the rows of each group: ``adder`` and ``subtractor`` take (key, value, aggregate).
+        """Fold the rows of each group; ``adder`` and ``subtractor`` take (key, value, aggregate).
 
         >>> initials = customers.group_by(lambda customer, name: (name[0], name))
         >>> longest = initials.aggregate(

@@ -6,9 +6,9 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Initializer(Protocol[T_co]):
-    """Returns the initial aggregate of a key.
+    """A function that returns the initial aggregate for a key.
 
-    A protocol, because mypy then infers the aggregate's type before it looks at the aggregator.
+    It is a protocol because mypy then infers the type of the aggregate before it checks the aggregator.
     """
 
     def __call__(self) -> T_co:

@@ -1,4 +1,4 @@
-"""The optional arguments of joins of a stream, which depend on what is on the other side."""
+"""The optional arguments of stream joins, which depend on the kind of the other side."""
 
 from typing import Any
 
@@ -15,10 +15,10 @@ class JoinArguments:
     given: dict[str, Any]
 
     def take(self, name: str, default: Any = None) -> Any:
-        """Return one argument."""
+        """Remove an argument and return its value."""
         return self.given.pop(name, default)
 
     def finish(self) -> None:
-        """Refuse the arguments that are left."""
+        """Raise an error if any arguments are left."""
         if self.given:
             raise TopologyError(f"{self.verb} does not take {min(self.given)!r} with this kind of other side")

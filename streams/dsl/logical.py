@@ -1,8 +1,8 @@
 """The logical graph: the operators that the user declared, before they are written as a topology.
 
-Each call of the DSL adds nodes here and takes numbers from the counter, in the order of Kafka
-Streams.  ``optimize`` may then rearrange the graph, and writes it as a ``Topology``.  All nodes have
-one class; their ``content`` differs, and writes itself.  Imports topology and core.
+Each DSL call adds nodes to the graph and takes numbers from the counter, in the same order as Kafka
+Streams.  ``optimize`` may rearrange the graph, and writes it as a ``Topology``.  All nodes have the same
+class and differ in their ``content``, which writes itself.  Imports topology and core.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ from streams.topology import GlobalStore, Topology
 
 
 class LogicalContent(Protocol):
-    """The part of a logical node that differs by operator: writes nodes, stores and topics."""
+    """The operator-specific part of a logical node, which writes nodes, stores and topics."""
 
     def write(self, node: "LogicalNode", topology: Topology) -> None:
         """Add nodes, stores and topics to the topology."""
@@ -29,7 +29,7 @@ class LogicalContent(Protocol):
 class LogicalNode:
     """One node of the logical graph.
 
-    ``priority`` orders the writing: parents first, then by the last time the node was added.
+    ``priority`` is the order of writing after parents: the order in which nodes were last added.
     ``is_output_versioned`` is None if it depends on the parents.  ``grace_ms`` is set by windowed
     aggregations.
     """
@@ -39,7 +39,7 @@ class LogicalNode:
     is_key_changing: bool = False
     is_value_changing: bool = False
     is_merge: bool = False
-    #: A left or outer join, whose repartition topics upstream must keep records with null keys.
+    #: Whether this is a left or outer join, whose upstream repartition topics must keep records with null keys.
     has_relaxed_null_keys: bool = False
     is_output_versioned: bool | None = None
     #: Names of parents whose rows are versioned, determined before writing (KIP-914).
@@ -66,7 +66,7 @@ class LogicalNode:
         del child.parents[self]
 
     def find_upwards(self, matches: Callable[["LogicalNode"], bool]) -> "LogicalNode | None":
-        """Return the nearest matching node upstream, this one included; of several parents the last one counts."""
+        """Return the nearest matching node upstream, or this node if it matches; only the last parent is followed."""
         if matches(self):
             return self
         found = None
@@ -78,7 +78,7 @@ class LogicalNode:
 
     @property
     def parent_names(self) -> tuple[str, ...]:
-        """Names of the parents, in order of connecting."""
+        """Names of the parents, in the order in which they were connected."""
         return tuple(parent.name for parent in self.parents)
 
 
@@ -95,7 +95,7 @@ class LogicalGraph:
 
     names: Names = Factory(Names)
     root: LogicalNode = field(factory=lambda: LogicalNode("root", Root()))
-    #: All nodes in order of first adding, for the optimizer.
+    #: All nodes in the order in which they were first added, for the optimizer.
     nodes: dict[LogicalNode, None] = Factory(dict)
     #: Groups of source node names whose topics need equal partition counts.
     copartitioned: list[frozenset[str]] = Factory(list)
@@ -120,7 +120,7 @@ class LogicalGraph:
         return child
 
     def copartition(self, sources: Iterable[str]) -> frozenset[str]:
-        """Require equal partition counts of the topics of these sources; return the sources."""
+        """Require equal partition counts for the topics of these sources; return the sources."""
         group = frozenset(sources)
         if len(group) > 1:
             self.copartitioned.append(group)
@@ -138,7 +138,7 @@ class LogicalGraph:
         """Reserve a store's name.
 
         Raises:
-            TopologyError: another operator has a store of that name.
+            TopologyError: another operator has a store with this name.
         """
         if store in self._stores:
             raise TopologyError(f"there are two stores of the name {store!r}; rename one of them")
@@ -158,7 +158,7 @@ class LogicalStore:
 
 @define(eq=False)
 class LogicalGlobalStore:
-    """A global store that a user's processor fills."""
+    """A global store that a user processor fills."""
 
     store: GlobalStore
 

@@ -1,7 +1,7 @@
-"""The store of an operator's result: its name, serdes and options.
+"""The store for the result of an operator: its name, serdes and options.
 
-As with ``Materialized`` of Kafka Streams, a store has the name that the user gives, else a
-generated one.  Pure; imports serde variables, names and state specs.
+As with ``Materialized`` in Kafka Streams, a store has the name that the user gives, or otherwise a
+generated name.  Pure; imports serde variables, names and state specs.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,18 +27,18 @@ class _SameAsName:
         return "SAME_AS_NAME"
 
 
-#: Default of ``store=`` where ``name=`` also names the store.
+#: Default of ``store=`` if ``name=`` is also the store name.
 SAME_AS_NAME: Final[Any] = _SameAsName()
 #: Default of ``key=`` and ``value=``.
 NOT_GIVEN: Final[Any] = UNSET
 
 
 class StoreOptions(TypedDict, total=False):
-    """Options of a table's store, all optional.
+    """Options for the store of a table, all optional.
 
-    ``caching`` and ``logging`` (a changelog topic) are on by default; ``persistent`` chooses disk or
-    memory, by default that of the settings; ``history`` makes the store versioned and is the time for
-    which old versions are kept (KIP-889); ``changelog`` holds settings of the changelog topic.
+    ``caching`` and ``logging`` (a changelog topic) are on by default.  ``persistent`` chooses between disk
+    and memory; the default comes from the settings.  ``history`` makes the store versioned, and is the time
+    for which old versions are kept (KIP-889).  ``changelog`` has settings of the changelog topic.
     """
 
     caching: bool
@@ -49,10 +49,10 @@ class StoreOptions(TypedDict, total=False):
 
 
 class WindowStoreOptions(TypedDict, total=False):
-    """Options of a windowed table's store, all optional.
+    """Options for the store of a windowed table, all optional.
 
-    As ``StoreOptions``, with ``retention`` instead of ``history``: the stream time for which windows are
-    kept, by default the size of the windows plus their grace.
+    The options are those of ``StoreOptions``, but with ``retention`` instead of ``history``.  ``retention`` is
+    the stream time for which windows are kept, by default the window size plus the grace period.
     """
 
     caching: bool
@@ -66,7 +66,7 @@ def to_ms(duration: Any, what: str) -> int:
     """Return a duration in whole milliseconds.
 
     Raises:
-        TopologyError: the duration is no ``timedelta``, or negative.
+        TopologyError: the duration is not a ``timedelta``, or is negative.
     """
     if not isinstance(duration, timedelta):
         raise TopologyError(f"{what} must be a timedelta, not {duration!r}")
@@ -77,9 +77,9 @@ def to_ms(duration: Any, what: str) -> int:
 
 @define(eq=False)
 class Materialized:
-    """A store that an operator has, or has only if another operator reads it.
+    """A store that an operator has, always or only if another operator reads the store.
 
-    ``is_queryable``: the user gave the name.  ``spec`` is called only when the graph is complete.
+    ``is_queryable`` is whether the user gave the name.  ``spec`` is called only when the graph is complete.
     """
 
     store: str
@@ -123,7 +123,7 @@ class Materialized:
 
 
 def once(make: Callable[[], T]) -> Callable[[], T]:
-    """Return a function that calls ``make`` once and then returns the same object, for nodes that share it."""
+    """Return a function that calls ``make`` once and returns this object on every call, for nodes that share it."""
     made: list[T] = []
 
     def get() -> T:
@@ -135,14 +135,14 @@ def once(make: Callable[[], T]) -> Callable[[], T]:
 
 
 def store_name(name: str | None, store: Any) -> str | None:
-    """Return the name of a store if the user gave one, as ``store=`` or as the ``name`` of the operator."""
+    """Return the store name if the user gave one, as ``store=`` or as the ``name`` of the operator."""
     wanted: str | None = name if store is SAME_AS_NAME else store
     return None if wanted is None else check_name(wanted, "store name")
 
 
 @frozen
 class StoreArguments:
-    """What the user asked for about the store of a result: ``store=``, ``key=``, ``value=`` and options."""
+    """The user's arguments for the store of a result: ``store=``, ``key=``, ``value=`` and options."""
 
     store: Any
     key: Any
@@ -151,13 +151,13 @@ class StoreArguments:
 
     @classmethod
     def of(cls, options: dict[str, Any]) -> "StoreArguments":
-        """Take ``store=``, ``key=`` and ``value=`` out of keyword arguments; the rest are the options."""
+        """Extract ``store=``, ``key=`` and ``value=`` from keyword arguments; the other arguments are options."""
         store, key, value = options.pop("store", None), options.pop("key", NOT_GIVEN), options.pop("value", NOT_GIVEN)
         return cls(store, key, value, options)
 
     @property
     def is_given(self) -> bool:
-        """Whether the user asked for anything."""
+        """Whether the user gave any of these arguments."""
         has_store = self.store is not None and self.store is not SAME_AS_NAME
         return has_store or self.key is not NOT_GIVEN or self.value is not NOT_GIVEN or bool(self.options)
 
@@ -174,7 +174,7 @@ def key_value(
     value: SerdeVariable,
     options: Mapping[str, Any],
 ) -> Materialized:
-    """Return the store of a table; without a name of the user it has a generated one."""
+    """Return the store of a table; unless the user gave a name, the name is generated."""
     given = dict(options)
     history = given.pop("history", None)
     kind = TIMESTAMPED_KEY_VALUE if history is None else VERSIONED

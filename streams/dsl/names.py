@@ -1,7 +1,7 @@
 """Names of nodes, stores and internal topics, numbered as Kafka Streams numbers them.
 
-A topology has one counter.  A name that the user gives takes a number as well, so that naming
-one operator renames no other.  Pure; imports errors only.
+A topology has one counter.  A name that the user gives also takes a number, so that naming an
+operator does not rename other operators.  Pure; imports errors only.
 """
 
 import re
@@ -19,10 +19,10 @@ REPARTITION_SUFFIX = "-repartition"
 
 
 def check_name(name: str, what: str = "name") -> str:
-    """Return a name that may become part of a topic's name.
+    """Return ``name`` if it may become part of a topic name.
 
     Raises:
-        TopologyError: it is empty, too long, or has characters that a topic cannot have.
+        TopologyError: the name is empty, too long, or has characters that are invalid in topic names.
     """
     if not isinstance(name, str):
         raise TopologyError(f"{what} must be a str, not {name!r} of type {type(name).__qualname__}")
@@ -55,11 +55,11 @@ class Names:
         return self.generated(prefix + STORE)
 
     def given(self, name: str | None, prefix: str) -> str:
-        """Return ``name`` if the user gave one, else a generated one; both take a number."""
+        """Return ``name`` if the user gave one, otherwise a generated name; both take a number."""
         generated = self.generated(prefix)
         return generated if name is None else check_name(name)
 
     def suffixed(self, name: str | None, suffix: str, prefix: str) -> str:
-        """Return ``name`` + ``suffix`` if the user gave a name, else a generated one."""
+        """Return ``name`` + ``suffix`` if the user gave a name, otherwise a generated name."""
         generated = self.generated(prefix)
         return generated if name is None else check_name(name + suffix)

@@ -1,4 +1,4 @@
-"""Contents of logical nodes: sources, sinks, operators and repartitions, and how each is written.
+"""Contents of logical nodes (sources, sinks, operators and repartitions), and how they are written.
 
 Imports the logical graph, topology and core.
 """
@@ -30,12 +30,12 @@ from streams.topology import (
 
 #: Makes an operator when the graph is complete.
 MakeOperator = Callable[[], Operator]
-#: Makes the spec of a store when the graph is complete.
+#: Makes a store spec when the graph is complete.
 MakeSpec = Callable[[], StoreSpec]
 
 
 def has_key(key: Any, value: Any) -> bool:
-    """Whether a record has a key; the filter upstream of repartition topics."""
+    """Whether a record has a key; used as the filter upstream of repartition topics."""
     return key is not None
 
 
@@ -72,7 +72,7 @@ class LogicalSource:
 
 @define(eq=False)
 class LogicalSink:
-    """A stream written to a topic, or to that which a function chooses."""
+    """A stream written to a topic, or to the topics that a function chooses."""
 
     topic: str | None
     topic_for: Callable[..., str] | None
@@ -97,7 +97,7 @@ class LogicalSink:
 
 @define(eq=False)
 class LogicalOperator:
-    """An operator with the stores that it owns and those that it only reads."""
+    """An operator, with the stores that it owns and the stores that it only reads."""
 
     make: MakeOperator
     owned: Callable[[], Iterable[StoreSpec]] | None = None
@@ -108,7 +108,7 @@ class LogicalOperator:
         self.write_as(node.name, node.parent_names, topology)
 
     def write_as(self, name: str, parents: tuple[str, ...], topology: Topology) -> None:
-        """Add the operator under another name and downstream of other nodes than those of the logical node."""
+        """Add the operator with another name and other upstream nodes than the logical node has."""
         topology.add_node(ProcessorNode(name, self.make(), parents))
         for spec in self.owned() if self.owned is not None else ():
             topology.add_state_store(spec, name)
@@ -118,7 +118,7 @@ class LogicalOperator:
 
 @define(eq=False)
 class LogicalProcessor:
-    """A user's processor, with the stores that its class declares and those connected by name."""
+    """A user processor, with the stores that its class declares and the stores connected by name."""
 
     operator: ProcessorOperator
     stores: tuple[str, ...]
@@ -134,7 +134,7 @@ class LogicalProcessor:
 class LogicalRepartition:
     """An internal topic between two sub-topologies: filter, sink and source.
 
-    ``filter`` is None for grouped tables.  The node has the name of the source.
+    ``filter`` is None for grouped tables.  The name of the node is that of the source.
     """
 
     topic: str
@@ -148,7 +148,7 @@ class LogicalRepartition:
     partitioner: Partitioner | None = None
     #: Set by ``optimize`` if no operator downstream uses records without key.
     is_dropping_null_keys: bool = False
-    #: For changes of tables: makes the serde of changes from that of the rows.
+    #: Makes the serde of table changes from the serde of the rows.
     change_of: Callable[[Any], Any] | None = None
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
@@ -175,11 +175,11 @@ class LogicalTableSource:
     key: SerdeVariable
     value: SerdeVariable
     operator: LogicalOperator
-    #: Name of the store, if there is one; called when the graph is complete.
+    #: Returns the store name, if there is a store; called when the graph is complete.
     store: Callable[[], str | None]
     timestamp: Any = None
     offset_reset: str | None = None
-    #: Set by ``optimize``: the topic itself serves as the store's changelog.
+    #: Set by ``optimize`` if the topic itself serves as the changelog of the store.
     is_changelog: bool = False
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
@@ -218,7 +218,7 @@ def _table_source(table: LogicalTableSource | LogicalGlobalTable) -> SourceNode:
 
 @define(eq=False)
 class LogicalStreamTableJoin:
-    """Join of a stream and a table; ``grace_ms`` needs a versioned table with at least that history."""
+    """A join of a stream and a table; ``grace_ms`` needs a versioned table with at least as much history."""
 
     process: LogicalOperator
     stores: Callable[[], Iterable[str]]
@@ -255,7 +255,7 @@ class LogicalStreamStreamJoin:
     this: LogicalOperator
     other: LogicalOperator
     self_join: LogicalOperator
-    #: Set by ``optimize``: both sides are the same stream, and one store is enough.
+    #: Set by ``optimize`` if both sides are the same stream, so that one store is enough.
     is_self_join: bool = False
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
@@ -270,7 +270,7 @@ class LogicalStreamStreamJoin:
 
 @define(eq=False)
 class LogicalTableTableJoin:
-    """Both sides of a table-table join and their merge."""
+    """Both sides of a table-table join, and their merge."""
 
     this_parent: str
     other_parent: str
@@ -289,7 +289,7 @@ class LogicalTableTableJoin:
 
 @define(eq=False)
 class LogicalInternalSink:
-    """A sink to an internal topic; its serdes are made when the graph is complete."""
+    """A sink to an internal topic, whose serdes are made when the graph is complete."""
 
     topic: str
     key: Callable[[], Serde[Any]]
@@ -306,7 +306,7 @@ class LogicalInternalSink:
 
 @define(eq=False)
 class LogicalInternalSource:
-    """A source of an internal topic; its serdes are made when the graph is complete."""
+    """A source from an internal topic, whose serdes are made when the graph is complete."""
 
     topic: str
     key: Callable[[], Serde[Any]]

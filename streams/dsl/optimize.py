@@ -1,9 +1,9 @@
-"""Writes the logical graph as a topology: merging of sources, optimization, and the order of writing.
+"""Writing of the logical graph as a topology: merged sources, optimization, and the order of writing.
 
-The rules are those of Kafka Streams.  Sources of one topic become one.  With
-``topology_optimization="all"`` tables use their topic as changelog, repartition topics downstream of
-one change of key become one, and a stream joined with itself has one store.  Repartition topics
-drop records without key unless an operator downstream uses them.  Imports the logical graph.
+The rules are those of Kafka Streams.  Several sources of the same topic are merged.  With
+``topology_optimization="all"``, tables use their topic as changelog, repartition topics downstream of the
+same key change are merged, and a stream joined with itself has a single store.  Repartition topics drop
+records without a key unless a downstream operator uses these records.  Imports the logical graph.
 """
 
 import heapq
@@ -20,7 +20,7 @@ _ByKeyChange = dict[LogicalNode, dict[LogicalNode, None]]
 
 
 def write(graph: LogicalGraph, optimization: str) -> Topology:
-    """Return the topology of a graph; ``optimization`` is ``none`` or ``all``.
+    """Return the topology for a graph; ``optimization`` is ``none`` or ``all``.
 
     Raises:
         TopologyError: the graph is invalid as a whole.
@@ -45,7 +45,7 @@ def write(graph: LogicalGraph, optimization: str) -> Topology:
 
 
 def _write_in_order(graph: LogicalGraph, topology: Topology) -> None:
-    """Write parents before children, and otherwise in the order of the nodes' priority."""
+    """Write parents before children, and otherwise in the order of node priority."""
     queue: list[tuple[int, int, LogicalNode]] = [(-1, 0, graph.root)]
     offered = 1
     while queue:
@@ -60,7 +60,7 @@ def _write_in_order(graph: LogicalGraph, topology: Topology) -> None:
 
 
 def _merge_duplicate_sources(graph: LogicalGraph) -> None:
-    """Replace sources of the same topics by one.
+    """Replace several sources of the same topics with a single source.
 
     Raises:
         TopologyError: two sources overlap but are not equal, or have different ``offset_reset``.
@@ -115,7 +115,7 @@ def _key_change_of(node: LogicalNode) -> LogicalNode | None:
 
 
 def _merge_repartitions(graph: LogicalGraph) -> None:
-    """Replace the repartition topics downstream of a change of key by one."""
+    """Replace the repartition topics downstream of a key change with a single topic."""
     by_change: _ByKeyChange = {}
     for node in graph.nodes:
         if node.is_key_changing:
@@ -131,7 +131,7 @@ def _merge_repartitions(graph: LogicalGraph) -> None:
 
 
 def _move_below_merges(graph: LogicalGraph, by_change: _ByKeyChange) -> None:
-    """Treat a merge as the change of key if it is upstream of all repartitions of the changes upstream of it."""
+    """Treat a merge as the key change if it is upstream of all repartition nodes of the key changes above it."""
     before: dict[LogicalNode, dict[LogicalNode, None]] = {}
     for merge in graph.nodes:
         if not merge.is_merge:
@@ -163,7 +163,7 @@ def _replace(graph: LogicalGraph, change: LogicalNode, repartitions: dict[Logica
         assert isinstance(content, LogicalRepartition)
         key, value = _better(key, content.key), _better(value, content.value)
     single = repartition_node(graph.names, first.topic, key, value)
-    # Written with the change of key, hence before all nodes downstream of it.
+    # Written with the key change, and therefore before all nodes downstream of the key change.
     single.priority = change.priority
     for node in repartitions:
         child = _child_towards(change, node)
@@ -183,10 +183,10 @@ def _replace(graph: LogicalGraph, change: LogicalNode, repartitions: dict[Logica
 
 
 def _no_way(change: LogicalNode, node: LogicalNode, contents: list[LogicalContent]) -> str:
-    """Return the message for topics that cannot be merged, since one has no path to the change of key any more.
+    """Return the message for topics that cannot be merged, since one of them has no path to the key change any more.
 
-    Merging the topic before it disconnected the operators on that path, or another merge upstream
-    took the topic.  Kafka Streams 4.2 refuses the same topologies ("Found a null
+    Merging the previous topic has disconnected the operators on that path, or another merge upstream
+    has already used the topic.  Kafka Streams 4.2 rejects the same topologies ("Found a null
     keyChangingChild node").
     """
     topics = ", ".join(repr(content.topic) for content in contents if isinstance(content, LogicalRepartition))
@@ -203,7 +203,7 @@ def _no_way(change: LogicalNode, node: LogicalNode, contents: list[LogicalConten
 
 
 def _better(one: SerdeVariable, other: SerdeVariable) -> SerdeVariable:
-    """Return the variable whose serde is known; otherwise unify both."""
+    """Return the variable with a known serde, or unify both variables if neither serde is known."""
     if one.known is None and other.known is not None:
         return other
     one.unify(other)
@@ -214,7 +214,7 @@ def _better(one: SerdeVariable, other: SerdeVariable) -> SerdeVariable:
 
 
 def _rewrite_self_joins(graph: LogicalGraph) -> None:
-    """Replace the two stores of a join of a stream with itself by one."""
+    """Replace the two stores of a join of a stream with itself with a single store."""
     for node in _from_root(graph):
         join = node.content
         if not isinstance(join, LogicalStreamStreamJoin) or len(node.parents) != 1:
@@ -228,7 +228,7 @@ def _rewrite_self_joins(graph: LogicalGraph) -> None:
 
 
 def _from_root(graph: LogicalGraph) -> list[LogicalNode]:
-    """Return the nodes that can be reached, each once, depth first."""
+    """Return the nodes that can be reached from the root, each once, depth first."""
     found: dict[LogicalNode, None] = {}
     waiting = [graph.root]
     while waiting:
@@ -243,7 +243,7 @@ def _from_root(graph: LogicalGraph) -> list[LogicalNode]:
 
 
 def _drop_null_keys(graph: LogicalGraph) -> None:
-    """Filter records without key upstream of repartition topics, unless an outer join downstream uses them."""
+    """Drop records without a key before repartition topics, unless a downstream outer join uses these records."""
     keeps: dict[LogicalNode, bool] = {}
     for node in _children_first(graph):
         keeps[node] = any(child.has_relaxed_null_keys or keeps[child] for child in node.children)

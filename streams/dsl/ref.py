@@ -1,8 +1,8 @@
-"""Where a stream or a table is in the logical graph, as a value.
+"""References to streams and tables in the logical graph.
 
-The operators of the DSL are functions from references to references: they add nodes to the graph
-and import no class that users see.  ``KStream``, ``KTable`` and the other fluent classes wrap one
-reference each.  Imports the logical graph, serde variables and table states.
+The DSL operators are functions that take and return references.  They add nodes to the graph and
+import no public classes.  ``KStream``, ``KTable`` and the other fluent classes each wrap a single
+reference.  Imports the logical graph, serde variables and table states.
 """
 
 from collections.abc import Iterable
@@ -30,9 +30,9 @@ class StreamRef:
     value: SerdeVariable
     #: Names of the source nodes that determine the partitions of the records.
     sources: frozenset[str]
-    #: The key was changed upstream, so that records with equal keys may be in different partitions.
+    #: Whether the key was changed upstream, so that records with equal keys may be in different partitions.
     needs_repartition: bool = False
-    #: The repartition topic shared by all joins of this stream that have no name.
+    #: The repartition topic shared by all unnamed joins of this stream.
     _shared: LogicalNode | None = None
 
     def __repr__(self) -> str:
@@ -44,7 +44,7 @@ class StreamRef:
         return self.node.name
 
     def add(self, name: str, content: LogicalContent, **properties: Any) -> LogicalNode:
-        """Add a node downstream of this stream and return it; ``properties`` are those of ``LogicalNode``."""
+        """Add a node downstream of this stream and return it; ``properties`` are attributes of ``LogicalNode``."""
         return self.graph.add(self.node, LogicalNode(name, content, **properties))
 
     def at(
@@ -56,7 +56,7 @@ class StreamRef:
         needs_repartition: bool | None = None,
         sources: Iterable[str] | None = None,
     ) -> "StreamRef":
-        """Return the stream that ``node`` forwards; properties that are not given are those of this stream."""
+        """Return the stream that ``node`` forwards; properties that are not given are copied from this stream."""
         return StreamRef(
             self.graph,
             node,
@@ -73,7 +73,7 @@ class StreamRef:
     def repartitioned_for_join(self, base: str, key: SerdeVariable, value: SerdeVariable) -> "StreamRef":
         """Return the stream read back from a repartition topic named after ``base``.
 
-        Joins without a name share one topic, whose ``base`` is the name of this stream.
+        Unnamed joins share one topic, for which ``base`` is the name of this stream.
         """
         node = repartition_node(self.graph.names, base, key, value)
         if self._shared is None or self.name != base:
@@ -102,14 +102,14 @@ class TableRef:
         return self.node.name
 
     def derived(self, node: LogicalNode, key: SerdeVariable, value: SerdeVariable, state: TableState) -> "TableRef":
-        """Add a node that computes its rows from those of this table, and return its table."""
+        """Add a node that computes new rows from the rows of this table, and return the new table."""
         self.graph.add(self.node, node)
         return TableRef(self.graph, node, key, value, self.sources, state)
 
 
 @define(eq=False, repr=False)
 class GlobalTableRef:
-    """A store that every instance fills whole from a topic."""
+    """A store that every instance fills from all partitions of a topic."""
 
     graph: LogicalGraph
     key: SerdeVariable
@@ -149,10 +149,10 @@ class GroupRef:
         return self.stream.name
 
     def partitioned_by_key(self, store: str) -> tuple[LogicalNode, frozenset[str]]:
-        """Return the node downstream of which all records of a key are in one partition, and its sources.
+        """Return the node, with its sources, downstream of which all records of a key are in the same partition.
 
-        The repartition topic is named after the grouping, whose aggregations then share it, or after
-        the store.
+        The repartition topic is named after the grouping if that has a name, so that all its aggregations
+        share the topic.  Otherwise it is named after the store.
         """
         stream = self.stream
         if not stream.needs_repartition:
@@ -166,7 +166,7 @@ class GroupRef:
 
 @define(eq=False, repr=False)
 class GroupedTableRef:
-    """Rows of a table under new keys, before they are repartitioned."""
+    """Rows of a table with new keys, before they are repartitioned."""
 
     graph: LogicalGraph
     node: LogicalNode
@@ -185,7 +185,7 @@ class GroupedTableRef:
         return self.node.name
 
     def partitioned_by_key(self, store: str, sink: str, source: str) -> LogicalNode:
-        """Add the repartition topic, named after the grouping, whose aggregations then share it, or the store."""
+        """Add the repartition topic, named after the grouping, so that aggregations share it, or after the store."""
         if self._shared is None or self.topic is None:
             topic = (self.topic or store) + REPARTITION_SUFFIX
             content = LogicalRepartition(
@@ -195,15 +195,15 @@ class GroupedTableRef:
         return self.graph.add(self.node, self._shared)
 
 
-#: What can be on the right side of a join of a stream.
+#: The possible right sides of a stream join.
 JoinableRef: TypeAlias = StreamRef | TableRef | GlobalTableRef
 
 
 def check_builder(one: Any, other: Any, operator: str) -> None:
-    """Refuse to connect parts of two topologies.
+    """Reject connections between parts of two topologies.
 
     Raises:
-        TopologyError: the two were made by different builders.
+        TopologyError: the two parts belong to different builders.
     """
     if one.graph is not other.graph:
         raise TopologyError(

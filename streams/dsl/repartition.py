@@ -1,4 +1,4 @@
-"""Repartition topics: their names and their node.
+"""Repartition topics: their names and nodes.
 
 Imports the logical graph and topology.
 """
@@ -20,10 +20,10 @@ def repartition_node(
     partitions: int | None = None,
     partitioner: Partitioner | None = None,
 ) -> LogicalNode:
-    """Return the node of a repartition topic named ``<base>-repartition``; takes three numbers.
+    """Return the node for a repartition topic named ``<base>-repartition``; takes three numbers from the counter.
 
-    Sink, filter and source have generated names if ``base`` is generated, else names derived from
-    that of the topic.
+    Sink, filter and source have generated names if ``base`` is generated; otherwise their names are derived
+    from the topic name.
     """
     topic = base if base.endswith(REPARTITION_SUFFIX) else base + REPARTITION_SUFFIX
     sink = names.generated("KSTREAM-SINK-")

@@ -1,11 +1,11 @@
-"""Inference of serdes: which serde the keys and the values have at each position of the graph.
+"""Inference of serdes: the serdes of keys and values at each position of the graph.
 
 A ``SerdeVariable`` is the type variable of one position.  Operators that keep a type pass the
-variable on, so that what a sink or a join declares downstream also reaches the stores and the
-repartition topics upstream.  When the topology is written each variable is resolved, in this
-order: declared (``key=``, ``value=``, a ``Topic``), annotated in a user's function, inferred from
-a sink or a join, else pinned by the first object.  Writer and reader of a topic share the
-variable, hence the pinned serde.  Pure; imports core only.
+variable on, so that a type declared by a sink or a join downstream also reaches the stores and
+repartition topics upstream.  When the topology is written, each variable is resolved to the first of
+these serdes: declared (``key=``, ``value=``, a ``Topic``), annotated in a user function, inferred
+from a sink or a join, and pinned by the first object.  Writer and reader of a topic share the
+variable, and therefore the pinned serde.  Pure; imports core only.
 """
 
 from collections.abc import Callable
@@ -29,17 +29,17 @@ from streams.core.serdes import (
 from streams.dsl.functions import UNKNOWN
 from streams.topology import UNSET
 
-#: Kinds of windows: sizes in ms, None for sessions.
+#: Kinds of windows: window sizes in ms, with None for sessions.
 WindowSizes: TypeAlias = frozenset[int | None]
 
 
 @define(eq=False)
 class SerdeVariable:
-    """The serde of the keys, or of the values, at one position of the graph.
+    """The serde of the keys or of the values at one position of the graph.
 
-    ``node`` names the position in messages.  The variable of windowed keys has that of their keys as
-    ``inner``, and ``windowed`` makes its serde from the inner one.  ``window_sizes`` are the windows
-    that keys are known to have without a serde that says so: sizes in ms, None for sessions.
+    ``node`` names the position in messages.  In the variable of windowed keys, ``inner`` is the variable of
+    the inner keys, and ``windowed`` makes the windowed serde from the inner serde.  ``window_sizes`` are the
+    window sizes in ms that keys are known to have even without a windowed serde, with None for sessions.
     """
 
     node: str
@@ -48,16 +48,16 @@ class SerdeVariable:
     inner: "SerdeVariable | None" = None
     windowed: Callable[[Serde[Any]], Serde[Any]] | None = None
     window_sizes: WindowSizes = frozenset()
-    #: From a sink or a join downstream.
+    #: The serde of a sink or a join downstream.
     inferred: Serde[Any] | None = None
-    #: Two sinks or joins disagree.
+    #: Whether two sinks or joins have different serdes.
     is_ambiguous: bool = False
-    #: The variable that this one was unified with.
+    #: The variable with which this variable was unified.
     unified_with: "SerdeVariable | None" = None
     resolved: Serde[Any] | None = None
 
     def root(self) -> "SerdeVariable":
-        """Return the variable that represents all those unified with this one."""
+        """Return the variable that represents all variables unified with this one."""
         variable = self
         while variable.unified_with is not None:
             variable = variable.unified_with
@@ -65,7 +65,7 @@ class SerdeVariable:
 
     @property
     def known(self) -> Serde[Any] | None:
-        """The serde as far as it is declared or annotated."""
+        """The declared or annotated serde, or None."""
         root = self.root()
         if root.inner is not None and root.windowed is not None:
             inner = root.inner.known
@@ -74,13 +74,13 @@ class SerdeVariable:
 
     @property
     def windows(self) -> WindowSizes:
-        """The windows that the keys are known to have; several downstream of a merge."""
+        """The windows that the keys are known to have, of which there may be several downstream of a merge."""
         root = self.root()
         serde = root.declared or root.annotated
         return frozenset({serde.size_ms}) if isinstance(serde, WindowedSerde) else root.window_sizes
 
     def infer(self, serde: Serde[Any]) -> None:
-        """Take the serde of a sink or join unless this variable is declared; two that differ count as none."""
+        """Use the serde of a sink or join unless this variable is declared; if two such serdes differ, none is used."""
         root = self.root()
         if root.inner is not None:
             if isinstance(serde, WindowedSerde):
@@ -94,10 +94,10 @@ class SerdeVariable:
             root.is_ambiguous = True
 
     def unify(self, other: "SerdeVariable") -> None:
-        """State that two positions have one type, as the keys on both sides of a join have.
+        """Declare that two positions have the same type, such as the keys on both sides of a join.
 
         Raises:
-            TopologyError: the keys on both sides are of different windows.
+            TopologyError: the keys on both sides have different windows.
         """
         one, two = self.root(), other.root()
         if one is two:
@@ -115,7 +115,7 @@ class SerdeVariable:
             _unify_roots(two, one)
 
     def resolve(self) -> Serde[Any]:
-        """Return the serde, which is final; first called when the topology is written."""
+        """Return the final serde; first called when the topology is written."""
         root = self.root()
         if root.resolved is None:
             if root.inner is not None and root.windowed is not None:
@@ -127,7 +127,7 @@ class SerdeVariable:
 
 
 def _unify_roots(one: SerdeVariable, two: SerdeVariable) -> None:
-    """Let ``two`` represent ``one``, or the reverse if only ``one`` has a serde of its own."""
+    """Let ``two`` represent ``one``, or the reverse if only ``one`` has its own serde."""
     if one.declared is not None or one.inner is not None:
         if two.declared is None and two.inner is None:
             _unify_roots(two, one)
@@ -140,7 +140,7 @@ def _unify_roots(one: SerdeVariable, two: SerdeVariable) -> None:
 
 
 def declared(form: Any, node: str) -> SerdeVariable:
-    """Return a variable with the serde of a type expression or serde, without one if it was not given."""
+    """Return a variable for a type expression or serde; without either, the variable has no serde."""
     return SerdeVariable(node) if form is UNSET else SerdeVariable(node, serde_for(form))
 
 
@@ -155,15 +155,15 @@ def annotated(form: Any, node: str) -> SerdeVariable:
 
 
 def declared_or_annotated(form: Any, annotation: Any, node: str) -> SerdeVariable:
-    """Return a variable with the declared type, or that of the annotation if none was declared."""
+    """Return a variable with the declared type, or with the annotated type if none was declared."""
     return annotated(annotation, node) if form is UNSET else declared(form, node)
 
 
 def overridden(variable: SerdeVariable, form: Any, node: str, what: str = "the type declared here") -> SerdeVariable:
-    """Return ``variable``, or a new one if the user declares a type here; ``what`` names the declaration.
+    """Return ``variable``, or a new variable if the user declares a type; ``what`` names the declaration.
 
     Raises:
-        TopologyError: the declared windows are not those of the keys, which would give wrong window ends.
+        TopologyError: the declared windows differ from those of the keys, so window ends would be wrong.
     """
     if form is UNSET:
         return variable
@@ -193,7 +193,7 @@ def _declaration(windows: WindowSizes) -> str:
 
 
 def joint(left: SerdeVariable, right: SerdeVariable, node: str) -> SerdeVariable:
-    """Return the variable downstream of a merge: that of both sides if they agree, else a new one."""
+    """Return the variable downstream of a merge: the common variable if both sides agree, otherwise a new one."""
     if left.root() is right.root():
         return left
     one, two = left.known, right.known
@@ -202,14 +202,14 @@ def joint(left: SerdeVariable, right: SerdeVariable, node: str) -> SerdeVariable
         return left if one.name == two.name else SerdeVariable(node, window_sizes=windows)
     if one is None and two is None:
         return SerdeVariable(node, window_sizes=windows)
-    # The type of one side is no declaration for the other, whose keys may be of other windows.
+    # The type of one side is not a declaration for the other side, whose keys may have other windows.
     if len(windows) > 1:
         return SerdeVariable(node, window_sizes=windows)
     return SerdeVariable(node, annotated=one or two)
 
 
 def time_windowed_variable(key: SerdeVariable, size_ms: int) -> SerdeVariable:
-    """Return the variable of keys in time windows over that of their keys."""
+    """Return the variable for time-windowed keys, given the variable of the inner keys."""
     return SerdeVariable(
         key.node,
         inner=key,
@@ -219,5 +219,5 @@ def time_windowed_variable(key: SerdeVariable, size_ms: int) -> SerdeVariable:
 
 
 def session_windowed_variable(key: SerdeVariable) -> SerdeVariable:
-    """Return the variable of keys in session windows over that of their keys."""
+    """Return the variable for session-windowed keys, given the variable of the inner keys."""
     return SerdeVariable(key.node, inner=key, windowed=session_windowed, window_sizes=frozenset({None}))

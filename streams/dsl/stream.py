@@ -1,8 +1,8 @@
 """KStream: a stream of records, and the operators on it.
 
 Each method adds a node to the logical graph and returns its output; nothing runs before the
-topology is built.  In the examples ``lines`` is a stream of texts without key, ``orders`` one of
-amounts by customer and ``customers`` a table of names; ``play`` shows the output for some input.
+topology is built.  In the examples ``lines`` is a stream of texts without keys, ``orders`` is a stream of
+amounts by customer, and ``customers`` is a table of names; ``play`` shows the output for some input.
 """
 
 from collections.abc import Callable, Iterable
@@ -64,7 +64,7 @@ class KStream(Generic[K, V]):
         return KStream(stream_operators.filter_records(self._ref, predicate, name, negate=True))
 
     def map(self, mapper: Callable[[K, V], tuple[K2, V2]], name: str | None = None) -> "KStream[K2, V2]":
-        """Replace key and value by the pair that ``mapper(key, value)`` returns.
+        """Replace key and value with the pair that ``mapper(key, value)`` returns.
 
         >>> play(orders.map(lambda customer, amount: (amount, customer)), ("ann", 1))
         [(1, 'ann')]
@@ -76,7 +76,7 @@ class KStream(Generic[K, V]):
     @overload
     def map_values(self, mapper: Callable[[K, V], V2], name: str | None = None) -> "KStream[K, V2]": ...
     def map_values(self, mapper: Callable[..., Any], name: str | None = None) -> "KStream[Any, Any]":
-        """Replace the value by the result of ``mapper(value)`` or ``mapper(key, value)``.
+        """Replace the value with the result of ``mapper(value)`` or ``mapper(key, value)``.
 
         >>> play(lines.map_values(str.upper), (None, "hi"))
         [(None, 'HI')]
@@ -84,7 +84,7 @@ class KStream(Generic[K, V]):
         return KStream(stream_operators.map_values(self._ref, mapper, name))
 
     def flat_map(self, mapper: Callable[[K, V], Iterable[tuple[K2, V2]]], name: str | None = None) -> "KStream[K2, V2]":
-        """Replace a record by the pairs that ``mapper(key, value)`` returns.
+        """Replace each record with the pairs that ``mapper(key, value)`` returns.
 
         >>> play(lines.flat_map(lambda _, line: [(word, len(word)) for word in line.split()]), (None, "to be"))
         [('to', 2), ('be', 2)]
@@ -96,7 +96,7 @@ class KStream(Generic[K, V]):
     @overload
     def flat_map_values(self, mapper: Callable[[K, V], Iterable[V2]], name: str | None = None) -> "KStream[K, V2]": ...
     def flat_map_values(self, mapper: Callable[..., Any], name: str | None = None) -> "KStream[Any, Any]":
-        """Replace a record by one for each value of ``mapper(value)`` or ``mapper(key, value)``.
+        """Replace each record with one record per value returned by ``mapper(value)`` or ``mapper(key, value)``.
 
         >>> play(lines.flat_map_values(lambda line: line.split()), (None, "to be"))
         [(None, 'to'), (None, 'be')]
@@ -104,7 +104,7 @@ class KStream(Generic[K, V]):
         return KStream(stream_operators.flat_map_values(self._ref, mapper, name))
 
     def select_key(self, mapper: Callable[[K, V], K2], name: str | None = None) -> "KStream[K2, V]":
-        """Replace the key by the result of ``mapper(key, value)``.
+        """Replace the key with the result of ``mapper(key, value)``.
 
         A later grouping or join sends the records through a repartition topic.
 
@@ -133,7 +133,7 @@ class KStream(Generic[K, V]):
         stream_operators.for_each(self._ref, action, name)
 
     def split(self, name: str | None = None) -> "Branched[K, V]":
-        """Split the stream into branches; ``name`` is the prefix of their names.
+        """Split the stream into branches; ``name`` is the prefix of the branch names.
 
         >>> split = orders.split()
         >>> large = split.branch(lambda customer, amount: amount > 9)
@@ -144,7 +144,7 @@ class KStream(Generic[K, V]):
         return Branched(self._ref, name, KStream)
 
     def merge(self, other: "KStream[K2, V2]", name: str | None = None) -> "KStream[K | K2, V | V2]":
-        """Merge the records of both streams; there is no order between the two.
+        """Merge the records of both streams; the order between the two streams is undefined.
 
         >>> play(orders.merge(totals.to_stream()), ("ann", 1), ("totals", "bob", 9))
         [('ann', 1), ('bob', 9)]
@@ -160,9 +160,9 @@ class KStream(Generic[K, V]):
         key: TypeForm[KO] | Serde[KO] = NOT_GIVEN,
         value: TypeForm[VO] | Serde[VO] = NOT_GIVEN,
     ) -> "KStream[KO, VO]":
-        """Process each record by a ``Processor``: a class, or a function that makes one per task.
+        """Process each record with a ``Processor``, given as a class or as a function that makes one per task.
 
-        ``stores`` names stores that were added to the builder; those that the class declares are
+        ``stores`` names stores that were added to the builder; stores that the class declares are
         added automatically.  The key may change (KIP-820).
 
         >>> class Twice(Processor[str, int, str, int]):
@@ -182,7 +182,7 @@ class KStream(Generic[K, V]):
         stores: Iterable[str] = (),
         value: TypeForm[VO] | Serde[VO] = NOT_GIVEN,
     ) -> "KStream[K, VO]":
-        """Process each record by a ``Processor`` that must keep the key, so that no repartition is needed.
+        """Process each record with a ``Processor`` that must keep the key, so that no repartitioning is needed.
 
         >>> class Double(Processor[str, int, str, int]):
         ...     def process(self, record):
@@ -205,7 +205,7 @@ class KStream(Generic[K, V]):
     ) -> "KStream[K, V]":
         """Send the records through an internal topic ``<name>-repartition`` (KIP-221).
 
-        ``partitions`` is the number of partitions, by default that of the source topics.
+        ``partitions`` is the partition count, by default the count of the source topics.
 
         >>> play(orders.repartition(partitions=3), ("ann", 1))
         [('ann', 1)]
@@ -253,9 +253,9 @@ class KStream(Generic[K, V]):
         value: Any = NOT_GIVEN,
         partitioner: Partitioner | None = None,
     ) -> None:
-        """Write the records to a ``Topic``, to a topic by name, or to the one that a function chooses per record.
+        """Write the records to a ``Topic``, to a topic given by name, or to the topic that a function returns.
 
-        The function takes (key, value) or (key, value, record context with topic, time and headers).
+        The function takes (key, value) or (key, value, context), where the context has topic, time and headers.
 
         >>> doubled = Topic("doubled", key=str, value=int)
         >>> orders.map_values(lambda amount: 2 * amount).to(doubled)
@@ -294,9 +294,9 @@ class KStream(Generic[K, V]):
         value: Any = NOT_GIVEN,
         **options: Unpack[StoreOptions],
     ) -> Any:
-        """Read the stream as a table: each record replaces the row of its key, None deletes it.
+        """Convert the stream to a table: each record replaces the row for its key, and None deletes the row.
 
-        ``name`` also names the store, unless ``store`` does.
+        ``name`` is also the store name unless ``store`` is given.
 
         >>> play(orders.to_table("last-order"), ("ann", 1), ("ann", 2))
         [('ann', 1), ('ann', 2)]
@@ -326,7 +326,7 @@ class KStream(Generic[K, V]):
 
         Records whose value is None are not aggregated.
 
-        ``name`` names the repartition topic, if the key was changed upstream.
+        ``name`` is the name of the repartition topic, which is needed if the key was changed upstream.
 
         >>> play(orders.group_by_key().count(), ("ann", 1), ("ann", 2))
         [('ann', 1), ('ann', 2)]
@@ -434,12 +434,13 @@ class KStream(Generic[K, V]):
     def join(self, other: Any, joiner: Any, *arguments: Any, **options: Any) -> "KStream[K, Any]":
         """Join with a stream within windows, with a table, or with a global table.
 
-        The joiner takes (left, right) or (key, left, right).  Two streams join records of one key
-        whose timestamps are within the ``windows``; ``name`` is the prefix of the names of the nodes and
-        ``store`` that of the stores.  A table is looked up when a record of the stream arrives; with
-        ``grace`` the record is buffered for that stream time and joined with the row of its own
-        timestamp (KIP-923).  A global table needs ``key``: a function from key and value to the key
-        of the table.
+        The joiner takes (left, right) or (key, left, right).
+
+        Two streams join records with the same key whose timestamps are within ``windows``; ``name`` is the
+        prefix of the node names, and ``store`` is the prefix of the store names.  A table is looked up when a
+        stream record arrives; with ``grace``, the record is buffered for that stream time and joined with the
+        row that was valid at the record's timestamp (KIP-923).  A global table needs ``key``, a function that
+        returns the table key for (key, value).
 
         >>> both = orders.join(orders, lambda one, two: one + two, JoinWindows.of(timedelta(seconds=1)))
         >>> play(both, ("ann", 1), ("ann", 2))
@@ -518,9 +519,9 @@ class KStream(Generic[K, V]):
         key: Callable[[K, V], GK],
     ) -> "KStream[K, R]": ...
     def left_join(self, other: Any, joiner: Any, *arguments: Any, **options: Any) -> "KStream[K, Any]":
-        """Join as ``join``, with None for the right side if it has no match.
+        """Join like ``join``, with None for the right side if there is no match.
 
-        Between streams such a result is emitted when the window has closed (KIP-633).
+        Between streams, a result without a match is emitted when the window has closed (KIP-633).
 
         >>> named = orders.left_join(customers, lambda amount, name: (name, amount))
         >>> play(named, ("ann", 1), ("customers", "ann", "Ann"), ("ann", 2))
@@ -569,5 +570,5 @@ class KStream(Generic[K, V]):
 
 
 def _ref(other: Any) -> Any:
-    """Return the reference of a stream or table; anything else unchanged, for the error message."""
+    """Return the reference of a stream or table; other objects are returned unchanged, for the error message."""
     return other._ref if isinstance(other, KStream | KTable | GlobalKTable) else other

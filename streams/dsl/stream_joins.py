@@ -1,7 +1,7 @@
 """Joins of a stream with a stream, a table or a global table, as functions of references.
 
-``KStream`` has the signatures and the documentation; here is what each join adds to the logical
-graph, with the names and numbers that Kafka Streams gives.  Imports references, logical nodes and
+``KStream`` has the signatures and the documentation.  The functions here add the nodes of each join to the
+logical graph, with the same names and numbers as in Kafka Streams.  Imports references, logical nodes and
 operators.
 """
 
@@ -74,7 +74,7 @@ def _join_table(
     arguments.finish()
     is_left = kind is JoinKind.LEFT
     key, value = overridden(stream.key, key_form, stream.name), overridden(stream.value, form, stream.name)
-    overridden(table.value, other_form, table.name)  # The table's type may be known only here.
+    overridden(table.value, other_form, table.name)  # The type of the table may only become known here.
     key.unify(table.key)
     left = stream
     if stream.needs_repartition:

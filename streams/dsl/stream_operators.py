@@ -1,8 +1,8 @@
 """The operators of KStream except joins, as functions of a stream reference.
 
-``KStream`` has the signatures and the documentation; here is what each operator adds to the
-logical graph, with the names and numbers that Kafka Streams gives.  Imports references, logical
-nodes and inline operators.
+``KStream`` has the signatures and the documentation.  The functions here add the nodes of each operator to
+the logical graph, with the same names and numbers as in Kafka Streams.  Imports references, logical nodes
+and inline operators.
 """
 
 from collections.abc import Callable, Iterable
@@ -90,7 +90,7 @@ def flat_map_values(stream: StreamRef, mapper: Callable[..., Any], name: str | N
 def select_key(
     stream: StreamRef, mapper: Callable[..., Any], name: str | None, operator: str = "select_key"
 ) -> StreamRef:
-    """Add ``select_key``; ``operator`` is the method that messages name."""
+    """Add ``select_key``; ``operator`` is the method name in messages."""
     check_function(mapper, operator, _KEY_VALUE)
     full_name = stream.graph.names.given(name, "KSTREAM-KEY-SELECT-")
     node = stream.add(full_name, _inline(SelectKey(mapper)), is_key_changing=True)
@@ -114,7 +114,7 @@ def merge(stream: StreamRef, other: StreamRef | Any, name: str | None) -> Stream
     """Add ``merge``.
 
     Raises:
-        TopologyError: ``other`` is no stream, or a stream of another builder.
+        TopologyError: ``other`` is not a stream, or belongs to another builder.
     """
     if not isinstance(other, StreamRef):
         raise TopologyError(f"merge of {stream!r} needs another stream, got {other!r}")
@@ -135,19 +135,19 @@ def _inline(operator: Operator) -> LogicalOperator:
 
 
 def _with_pair(stream: StreamRef, name: str, operator: Operator, types: tuple[Any, Any]) -> StreamRef:
-    """Add an operator that makes a new key and a new value of the annotated types."""
+    """Add an operator that makes a new key and a new value, with the annotated types."""
     key, value = types
     node = stream.add(name, _inline(operator), is_key_changing=True)
     return stream.at(node, annotated(key, name), annotated(value, name), needs_repartition=True)
 
 
 def _with_value(stream: StreamRef, name: str, operator: Operator, type_: Any) -> StreamRef:
-    """Add an operator that keeps the key and makes a new value of the annotated type."""
+    """Add an operator that keeps the key and makes a new value with the annotated type."""
     node = stream.add(name, _inline(operator), is_value_changing=True)
     return stream.at(node, value=annotated(type_, name))
 
 
-# Processors of the user.
+# User processors.
 
 
 def process(
@@ -173,7 +173,7 @@ def process_values(stream: StreamRef, supplier: Any, name: str | None, stores: I
 
 
 def _processor_name(stream: StreamRef, name: str | None, prefix: str) -> str:
-    # Kafka Streams takes no number from the counter here if there is a name, unlike for all other operators.
+    # If there is a name, Kafka Streams takes no number from the counter here, unlike for all other operators.
     return stream.graph.names.generated(prefix) if name is None else check_name(name)
 
 
@@ -189,7 +189,7 @@ def _processor(supplier: Any, stores: Iterable[str], operator: str, *, has_fixed
 
 
 def _output_types(supplier: Any) -> tuple[Any, Any]:
-    """Return KO and VO of ``class P(Processor[KI, VI, KO, VO])``."""
+    """Return KO and VO from ``class P(Processor[KI, VI, KO, VO])``."""
     for base in getattr(supplier, "__orig_bases__", ()):
         if get_origin(base) is Processor:
             *_, key, value = get_args(base)
@@ -269,11 +269,11 @@ def to_table(stream: StreamRef, name: str | None, arguments: StoreArguments) -> 
 
 
 def group_by_key(stream: StreamRef, name: str | None, key: Any, value: Any) -> GroupRef:
-    """Return the stream as a group; ``group_by_key`` adds no node."""
+    """Return the stream as a grouped stream; ``group_by_key`` adds no node."""
     types = overridden(stream.key, key, stream.name), overridden(stream.value, value, stream.name)
     return GroupRef(stream, *types, name)
 
 
 def group_by(stream: StreamRef, mapper: Callable[..., Any], name: str | None, key: Any, value: Any) -> GroupRef:
-    """Add ``group_by``: a change of the key."""
+    """Add ``group_by``, which changes the key."""
     return group_by_key(select_key(stream, mapper, name, "group_by"), name, key, value)

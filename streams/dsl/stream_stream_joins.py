@@ -1,7 +1,7 @@
-"""Joins of two streams within a window of time.
+"""Joins of two streams within a time window.
 
-Upstream of the join each side keeps its records in a window store, and the join of one side reads
-the store of the other.  Between ``stream_joins`` and the logical graph; imports operators.
+Upstream of the join, each side keeps its records in a window store, and the join node of one side reads
+the store of the other side.  Used by ``stream_joins`` to extend the logical graph; imports operators.
 """
 
 from collections.abc import Callable, Sequence
@@ -61,7 +61,7 @@ def _sides(names: Names, name: str | None, kind: JoinKind) -> _Sides:
 
 @frozen
 class _StreamJoin:
-    """A join and its stores; makes the contents of its nodes."""
+    """A join and its stores, which makes the contents of the join nodes."""
 
     sides: _Sides
     kind: JoinKind
@@ -70,12 +70,12 @@ class _StreamJoin:
     with_key: bool
     this_store: Materialized
     other_store: Materialized
-    #: The store of records without a match so far: its name and its spec.
+    #: The name and the spec of the store for records without a match so far.
     unmatched: str | None
     unmatched_spec: Callable[[], StoreSpec]
 
     def claim_stores(self, graph: LogicalGraph) -> None:
-        """Reserve the names of the stores."""
+        """Reserve the store names."""
         graph.claim_store(self.this_store.store)
         graph.claim_store(self.other_store.store)
         if self.unmatched is not None:
@@ -204,7 +204,7 @@ def _join_store(
 
 
 def _unmatched_name(sides: _Sides, store: str | None, kind: JoinKind) -> str:
-    """Return the name of the store of records without a match so far."""
+    """Return the name of the store for records without a match so far."""
     if store is not None:
         suffix = "-outer-shared-join" if kind is JoinKind.OUTER else "-left-shared-join"
         return f"{store}{suffix}-store"

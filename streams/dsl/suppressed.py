@@ -15,20 +15,20 @@ from streams.dsl.materialized import to_ms
 class EmitStrategy(Enum):
     """When a windowed aggregation forwards its results (KIP-825)."""
 
-    #: Each time a window changes.
+    #: Forward a result each time a window changes.
     ON_WINDOW_UPDATE = "update"
-    #: Once per window, when stream time has passed its end and grace.
+    #: Forward one result per window, when stream time has passed the window end and grace period.
     ON_WINDOW_CLOSE = "close"
 
 
 @frozen
 class Suppressed:
-    """For how long the changes of a table are buffered before they are forwarded (KIP-328).
+    """How long the changes of a table are buffered before they are forwarded (KIP-328).
 
-    Use ``until_window_closes`` or ``until_time_limit`` to make one.
+    Use ``until_window_closes`` or ``until_time_limit`` to create an instance.
     """
 
-    #: None: until the window closes.
+    #: Time limit in milliseconds, or None to buffer until the window closes.
     time_limit_ms: int | None
     max_records: int | None = None
     max_bytes: int | None = None
@@ -58,7 +58,7 @@ class Suppressed:
     ) -> "Suppressed":
         """Forward the last change of a key when stream time has advanced by ``time_limit``.
 
-        A full buffer forwards its oldest records early, or stops the application.
+        A full buffer forwards its oldest changes early; with ``shut_down_when_full``, it stops the application.
 
         >>> Suppressed.until_time_limit(timedelta(seconds=1), max_records=10).time_limit_ms
         1000
