@@ -1,1 +1,1 @@
-"""The protocol between client and broker: messages, record batches, transport."""
+"""The protocol between client and broker: messages, record batches and transport."""

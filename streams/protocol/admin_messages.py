@@ -1,7 +1,7 @@
-"""Requests and responses of sessions and administration: versions, SASL, settings, group offsets.
+"""Session and administration requests and responses: versions, SASL, settings and group offsets.
 
-Names and meanings are those of Kafka's protocol guide.  ``error`` and ``message`` are ``error_code`` and
-``error_message`` there; an empty ``message`` means none.  Imports core only.
+Names and meanings follow Kafka's protocol guide, except that ``error_code`` and ``error_message`` are called
+``error`` and ``message``; an empty ``message`` means that there is none.  Only imports ``core``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,14 +18,14 @@ from streams.protocol.error_codes import ErrorCode
 
 @frozen
 class ApiVersions:
-    """Ask which versions of which APIs the broker serves (KIP-35, KIP-511)."""
+    """Request the APIs that the broker serves, with their versions (KIP-35, KIP-511)."""
 
     client_software_name: str = ""
     client_software_version: str = ""
 
 
 class VersionRange(NamedTuple):
-    """Lowest and highest version of an API."""
+    """The lowest and highest supported version of an API."""
 
     min_version: int
     max_version: int
@@ -63,7 +63,7 @@ class SaslAuthenticate:
 
 @frozen
 class SaslAuthenticateResponse:
-    """The broker's token.  ``session_lifetime_ms``: reauthenticate within this time; 0 = never (KIP-368)."""
+    """The broker's token; the client must reauthenticate within ``session_lifetime_ms``, unless it is 0 (KIP-368)."""
 
     error: ErrorCode
     message: str | None = None
@@ -73,20 +73,20 @@ class SaslAuthenticateResponse:
 
 # --- the cluster --------------------------------------------------------------------------
 
-#: Value of authorized operations that were not requested (KIP-430).
+#: The value of authorized operations that were not requested (KIP-430).
 NO_OPERATIONS = -(2**31)
 
 
 @frozen
 class DescribeCluster:
-    """Ask for the brokers and the id of the cluster (KIP-700)."""
+    """Request the brokers and the ID of the cluster (KIP-700)."""
 
     include_cluster_authorized_operations: bool = False
 
 
 @frozen
 class DescribedBroker:
-    """One broker; in process it has no address."""
+    """A broker; a broker in this process has no address."""
 
     broker_id: int
     host: str = ""
@@ -96,7 +96,7 @@ class DescribedBroker:
 
 @frozen
 class DescribeClusterResponse:
-    """The brokers of the cluster; ``cluster_authorized_operations`` has one bit per ``AclOperation`` of Kafka."""
+    """The brokers of the cluster; ``cluster_authorized_operations`` has one bit per Kafka ``AclOperation``."""
 
     error: ErrorCode
     cluster_id: str
@@ -110,7 +110,7 @@ class DescribeClusterResponse:
 
 
 class ResourceType(IntEnum):
-    """Kinds of resources that have settings (Kafka's ``ConfigResource.Type``)."""
+    """Resource types that have settings (Kafka's ``ConfigResource.Type``)."""
 
     TOPIC = 2
     BROKER = 4
@@ -120,7 +120,7 @@ class ResourceType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Source of a setting's value (``DescribeConfigsResponse.ConfigSource``)."""
+    """The source of a setting value (``DescribeConfigsResponse.ConfigSource``)."""
 
     TOPIC = 1
     BROKER = 4
@@ -128,7 +128,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigType(IntEnum):
-    """Type of a setting's value (``DescribeConfigsResponse.ConfigType``)."""
+    """The type of a setting value (``DescribeConfigsResponse.ConfigType``)."""
 
     BOOLEAN = 1
     STRING = 2
@@ -138,7 +138,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigOperation(IntEnum):
-    """Operation of an incremental change (``AlterConfigOp.OpType``)."""
+    """The operation of an incremental change (``AlterConfigOp.OpType``)."""
 
     SET = 0
     DELETE = 1
@@ -148,7 +148,7 @@ class ConfigOperation(IntEnum):
 
 @frozen
 class ConfigResource:
-    """A requested resource; ``configuration_keys`` None = all settings."""
+    """A requested resource; if ``configuration_keys`` is None, all of its settings are requested."""
 
     resource_type: int
     resource_name: str
@@ -157,7 +157,7 @@ class ConfigResource:
 
 @frozen
 class DescribeConfigs:
-    """Ask for settings, defaults included."""
+    """Request settings, including defaults."""
 
     resources: Sequence[ConfigResource]
     include_synonyms: bool = False
@@ -165,7 +165,7 @@ class DescribeConfigs:
 
 @frozen
 class ConfigSynonym:
-    """Another setting that can provide the value."""
+    """Another setting that can provide the value of a setting."""
 
     name: str
     value: str | None
@@ -197,14 +197,14 @@ class DescribedResource:
 
 @frozen
 class DescribeConfigsResponse:
-    """One result for each distinct resource."""
+    """The results, one for each distinct resource."""
 
     results: Sequence[DescribedResource]
 
 
 @frozen
 class ConfigValue:
-    """A setting and its new value; None = the default."""
+    """A setting and its new value; None resets the setting to its default."""
 
     name: str
     value: str | None
@@ -212,7 +212,7 @@ class ConfigValue:
 
 @frozen
 class ReplacedConfigs:
-    """The complete new settings of a resource; absent ones get their defaults."""
+    """The complete new settings of a resource; absent settings get their defaults."""
 
     resource_type: int
     resource_name: str
@@ -221,7 +221,7 @@ class ReplacedConfigs:
 
 @frozen
 class AlterConfigs:
-    """Replace all settings of resources; ``validate_only``: check only."""
+    """Replace all settings of resources; with ``validate_only``, the request is only validated."""
 
     resources: Sequence[ReplacedConfigs]
     validate_only: bool = False
@@ -239,7 +239,7 @@ class AlteredResource:
 
 @frozen
 class AlterConfigsResponse:
-    """One result for each distinct resource."""
+    """The results, one for each distinct resource."""
 
     responses: Sequence[AlteredResource]
 
@@ -255,7 +255,7 @@ class ConfigChange:
 
 @frozen
 class ChangedConfigs:
-    """Changes of single settings of a resource; others stay."""
+    """Changes to individual settings of a resource; other settings are kept."""
 
     resource_type: int
     resource_name: str
@@ -264,7 +264,7 @@ class ChangedConfigs:
 
 @frozen
 class IncrementalAlterConfigs:
-    """Change single settings of resources (KIP-339); ``validate_only``: check only."""
+    """Change individual settings of resources (KIP-339); with ``validate_only``, the request is only validated."""
 
     resources: Sequence[ChangedConfigs]
     validate_only: bool = False
@@ -272,14 +272,14 @@ class IncrementalAlterConfigs:
 
 @frozen
 class IncrementalAlterConfigsResponse:
-    """One result for each distinct resource."""
+    """The results, one for each distinct resource."""
 
     responses: Sequence[AlteredResource]
 
 
 @frozen
 class ListConfigResources:
-    """Ask which resources have settings, by ``ResourceType``; version 0 asks for client metrics (KIP-1142)."""
+    """Request the resources that have settings, by ``ResourceType``; version 0 requests client metrics (KIP-1142)."""
 
     resource_types: Sequence[int] = ()
 
@@ -294,7 +294,7 @@ class ListedResource:
 
 @frozen
 class ListConfigResourcesResponse:
-    """Resources in the order of the requested types."""
+    """The resources, in the order of the requested types."""
 
     error: ErrorCode
     config_resources: Sequence[ListedResource] = ()
@@ -313,7 +313,7 @@ class OffsetDelete:
 
 @frozen
 class OffsetDeleteResponse:
-    """The error of the group, or one per partition."""
+    """An error for the group, or one error per partition."""
 
     error: ErrorCode
     errors: Mapping[TopicPartition, ErrorCode] = field(factory=dict)
@@ -321,7 +321,7 @@ class OffsetDeleteResponse:
 
 @frozen
 class AskedEpoch:
-    """A requested leader epoch; ``current_leader_epoch`` -1 = not known."""
+    """A requested leader epoch; ``current_leader_epoch`` is -1 if unknown."""
 
     leader_epoch: int
     current_leader_epoch: int = -1
@@ -329,14 +329,14 @@ class AskedEpoch:
 
 @frozen
 class OffsetForLeaderEpoch:
-    """Ask for the end offsets of leader epochs (KIP-101, KIP-320)."""
+    """Request the end offsets of leader epochs (KIP-101, KIP-320)."""
 
     partitions: Mapping[TopicPartition, AskedEpoch]
 
 
 @frozen
 class EpochEnd:
-    """The end offset of an epoch; -1 if not known."""
+    """The end offset of an epoch, or -1 if unknown."""
 
     error: ErrorCode
     leader_epoch: int = -1
@@ -345,7 +345,7 @@ class EpochEnd:
 
 @frozen
 class OffsetForLeaderEpochResponse:
-    """End offset per partition."""
+    """The end offset for each partition."""
 
     partitions: Mapping[TopicPartition, EpochEnd]
 

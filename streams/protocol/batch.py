@@ -1,8 +1,8 @@
 """Encoding and decoding of record batches v2.
 
-Used for records that leave the process or go to disk; in process, blocks are passed
-as objects.  The records after the header are compressed if the batch's attributes say so
-(``compression``).  Layout: Kafka's protocol guide ("Record Batch").  Imports core only.
+Used for records that leave the process or are written to disk; within the process, blocks are passed
+as objects.  The records after the header are compressed if the batch attributes specify a codec (see
+``compression``).  The layout is described in Kafka's protocol guide ("Record Batch").  Only imports ``core``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from streams.protocol.compression import CODECS, MAX_BYTES, CompressionError, De
 from streams.protocol.messages import ErrorCode
 from streams.protocol.record_codec import check_records, decode_records, encode_records, record_size
 
-#: Bits of the attributes of a batch.
+#: Bits of the batch attributes.
 COMPRESSION_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
@@ -27,9 +27,9 @@ CONTROL = 0x20
 _NOBODY = ProducerStamp(-1, -1)
 DELETE_HORIZON = 0x40
 
-#: Bytes of a batch before its first record.
+#: Number of bytes in a batch before its first record.
 HEADER_SIZE = 61
-#: Bytes not included in the length field: base offset and the length itself.
+#: Number of bytes that the length field does not include: the base offset and the length field itself.
 LENGTH_PREFIX = 12
 
 _MAGIC = 2
@@ -43,18 +43,18 @@ _INT32_MAX = 2**31 - 1
 
 
 class CorruptBatchError(BrokerError):
-    """Bytes that are not a record batch, or whose checksum does not match."""
+    """The bytes are not a record batch, or the checksum does not match."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code=ErrorCode.CORRUPT_MESSAGE)
 
 
 class IncompleteBatchError(CorruptBatchError):
-    """A batch that is shorter than its length field says."""
+    """A batch is shorter than its length field specifies."""
 
 
 class InvalidBatchError(BrokerError):
-    """A valid batch that a producer may not send."""
+    """A batch is valid, but a producer may not send it."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code=ErrorCode.INVALID_RECORD)
@@ -78,12 +78,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """Offset after the last record, including records removed by compaction."""
+        """The offset after the last record, including records removed by compaction."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def compression(self) -> str:
-        """Name of the codec, "none" for plain bytes."""
+        """The name of the codec, or "none" if the batch is not compressed."""
         bits = self.attributes & COMPRESSION_MASK
         return CODECS[bits] if bits < len(CODECS) else f"unknown ({bits})"
 
@@ -94,7 +94,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_gap(self) -> bool:
-        """Whether the batch replaces removed records (``markers.gap``)."""
+        """Whether the batch replaces removed records (see ``markers.gap``)."""
         return self.producer_id < 0 and bool(self.attributes & CONTROL)
 
     @property
@@ -104,7 +104,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def stamp(self) -> ProducerStamp:
-        """The producer's stamp; producer id -1 means no idempotent producer."""
+        """The producer stamp; producer ID -1 means that the producer is not idempotent."""
         return ProducerStamp(
             self.producer_id, self.producer_epoch, self.base_sequence, self.is_transactional, self.is_control
         )
@@ -123,15 +123,14 @@ def encode(
 ) -> bytes:
     """Encode a block as one record batch that starts at ``base_offset``.
 
-    Offset gaps within the block (left by compaction) are kept, and so is its producer's stamp.
-    With ``next_offset`` the batch spans ``base_offset`` to ``next_offset``, and the block's offsets are
-    within: compaction may have removed records at either end.
-    ``attributes`` are the batch's bits; its compression bits choose the codec, unless the records
-    exceed the limit of decompression.
+    Offset gaps within the block (left by compaction) and the producer stamp are kept.  With ``next_offset``,
+    the batch spans ``base_offset`` to ``next_offset``, which may be more than the offsets in the block, because
+    compaction may have removed records at either end.  The compression bits in ``attributes`` select the codec;
+    records that exceed the decompression limit are not compressed.
 
     Raises:
-        CompressionError: ``attributes`` have an unknown compression.
-        ValueError: the block is empty, or above 2 GiB.
+        CompressionError: ``attributes`` specifies an unknown codec.
+        ValueError: the block is empty or larger than 2 GiB.
     """
     count = len(block)
     if count == 0:
@@ -141,7 +140,7 @@ def encode(
     records = encode_records(block, base_timestamp, deltas)
     if attributes & COMPRESSION_MASK:
         if len(records) > MAX_BYTES:
-            # No reader would decompress it: send it uncompressed.
+            # No reader would decompress this batch, so send it uncompressed.
             attributes &= ~COMPRESSION_MASK
         else:
             records = compression.compress(attributes & COMPRESSION_MASK, records)
@@ -173,7 +172,7 @@ def _offset_deltas(block: Block) -> Sequence[int]:
 
 
 def batch_size(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
-    """Return the size in bytes of a batch with only this record."""
+    """Return the size in bytes of a batch that contains only this record."""
     return HEADER_SIZE + record_size(key, value, headers)
 
 
@@ -181,11 +180,11 @@ def batch_size(key: bytes | None, value: bytes | None, headers: Headers = ()) ->
 
 
 def read_header(data: bytes, position: int = 0) -> BatchHeader:
-    """Read the header of the batch at ``position``; its records may be cut off.
+    """Read the header of the batch at ``position``; the records may be cut off.
 
     Raises:
-        IncompleteBatchError: fewer bytes than a header has.
-        CorruptBatchError: not a record batch v2.
+        IncompleteBatchError: the header is cut off.
+        CorruptBatchError: the bytes are not a record batch v2.
     """
     if len(data) - position < HEADER_SIZE:
         raise IncompleteBatchError(
@@ -206,7 +205,7 @@ def read_header(data: bytes, position: int = 0) -> BatchHeader:
 
 
 def headers(data: bytes, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield (position, header) of each whole batch; a batch cut short at the end is left out."""
+    """Yield (position, header) of each whole batch; a truncated batch at the end is left out."""
     while len(data) - position >= HEADER_SIZE:
         header = read_header(data, position)
         if position + header.size > len(data):
@@ -218,11 +217,11 @@ def headers(data: bytes, position: int = 0) -> Iterator[tuple[int, BatchHeader]]
 def check(data: bytes, position: int = 0, header: BatchHeader | None = None) -> BatchHeader:
     """Verify the checksum of the whole batch at ``position``, and return its header.
 
-    ``header`` saves reading it again.
+    Pass ``header`` if it has already been read.
 
     Raises:
-        IncompleteBatchError: the batch ends beyond ``data``.
-        CorruptBatchError: not a batch, or a wrong checksum.
+        IncompleteBatchError: the batch extends beyond ``data``.
+        CorruptBatchError: the bytes are not a record batch, or the checksum does not match.
     """
     if header is None:
         header = read_header(data, position)
@@ -232,7 +231,7 @@ def check(data: bytes, position: int = 0, header: BatchHeader | None = None) -> 
             f"record batch at byte {position} (offset {header.base_offset}): "
             f"{len(data) - position} of its {header.size} bytes are there"
         )
-    # The C checksum takes bytes only, not views.
+    # The C checksum function only accepts bytes, not memory views.
     actual = google_crc32c.value(data[position + HEADER_SIZE - _CHECKED.size : end])
     if actual != header.crc:
         raise CorruptBatchError(
@@ -243,13 +242,13 @@ def check(data: bytes, position: int = 0, header: BatchHeader | None = None) -> 
 
 
 def check_produced(data: bytes) -> BatchHeader:
-    """Verify the checksum and counts of the one batch from a producer, and return its header.
+    """Verify the checksum and counts of a single batch from a producer, and return its header.
 
     Records are not checked (see ``check_inside``).  The base offset, usually 0, is ignored.
 
     Raises:
-        CorruptBatchError: the bytes are damaged, or cut short.
-        InvalidBatchError: no or several batches, a control batch, or a wrong count.
+        CorruptBatchError: the bytes are damaged or truncated.
+        InvalidBatchError: there is not exactly one batch, it is a control batch, or a count is wrong.
     """
     if not data:
         raise InvalidBatchError("not a record batch: a produce request has one for each partition")
@@ -271,8 +270,8 @@ def check_inside(data: bytes, header: BatchHeader, most_bytes: int = MAX_BYTES) 
     Compressed records are decompressed for the check, as in Kafka.
 
     Raises:
-        InvalidBatchError: they cannot be read, their offsets are not consecutive, or decompressed they exceed
-            ``most_bytes``.
+        InvalidBatchError: the records cannot be read, their offsets are not consecutive, or their decompressed size
+            exceeds ``most_bytes``.
     """
     codec = header.attributes & COMPRESSION_MASK
     try:
@@ -286,7 +285,7 @@ def check_inside(data: bytes, header: BatchHeader, most_bytes: int = MAX_BYTES) 
 
 
 def moved(data: bytes, base_offset: int, leader_epoch: int = 0) -> bytes:
-    """Return the batch with another base offset and leader epoch, which its checksum does not cover."""
+    """Return the batch with a different base offset and leader epoch, which the checksum does not cover."""
     return b"".join((_OFFSET.pack(base_offset), data[8:12], _EPOCH.pack(leader_epoch), data[16:]))
 
 
@@ -298,15 +297,15 @@ def decode(
     verify: bool = True,
     most_bytes: int = MAX_BYTES,
 ) -> Block:
-    """Decode the batch at ``position`` to a block with offsets.
+    """Decode the batch at ``position`` into a block with offsets.
 
-    ``header`` saves reading it again; ``verify`` False skips the checksum, for bytes that
-    were verified before.  ``most_bytes`` bounds the decompressed size.
+    Pass ``header`` if it has already been read.  ``verify=False`` skips the checksum, for bytes that
+    have already been verified.  ``most_bytes`` limits the decompressed size.
 
     Raises:
-        IncompleteBatchError: the batch ends beyond ``data``.
-        CorruptBatchError: damaged bytes.
-        InvalidBatchError: its decompressed size exceeds ``most_bytes``.
+        IncompleteBatchError: the batch extends beyond ``data``.
+        CorruptBatchError: the bytes are damaged.
+        InvalidBatchError: the decompressed size exceeds ``most_bytes``.
     """
     if verify:
         header = check(data, position, header)
@@ -343,7 +342,7 @@ def decode(
 
 
 def decode_all(data: bytes, *, verify: bool = True) -> list[Block]:
-    """Return every whole data batch of ``data``; control batches and a cut tail are left out."""
+    """Return every whole data batch in ``data``; control batches and a truncated tail are left out."""
     return [
         decode(data, position, header, verify=verify)
         for position, header in headers(data)
@@ -358,7 +357,7 @@ def _absolute_offsets(header: BatchHeader, deltas: list[int] | None) -> Sequence
         if count > header.last_offset_delta + 1:
             raise CorruptBatchError(f"record batch at offset {base}: a record is after its last offset")
         return range(base, base + count)
-    # Steps below one mean offsets that do not ascend.
+    # Steps below one mean that the offsets do not ascend.
     if deltas[0] < 0 or any(map((1).__gt__, map(sub, deltas[1:], deltas))):
         raise CorruptBatchError(f"record batch at offset {base}: the offsets of its records do not ascend")
     if deltas[-1] > header.last_offset_delta:

@@ -1,10 +1,10 @@
-"""Compression of record batches, as Kafka's clients write and read it.
+"""Record batch compression, compatible with Kafka clients.
 
-gzip and zstd are plain streams; snappy uses the framing of xerial's library, which Kafka's
-Java clients read and write; lz4 is the frame format with independent blocks, the only one that
-they read.  The codecs are from ``cramjam``, imported only here.  The decompressed size is
-bounded, because a few bytes can expand to any size.
-Layout of batches: ``batch``.  Imports core only.
+gzip and zstd are plain streams.  snappy uses the framing of the xerial library, which Kafka's Java
+clients read and write.  lz4 uses the frame format with independent blocks, the only one that Java
+clients read.  The codecs come from ``cramjam``, which is only imported here.  The decompressed size
+is limited, because a few bytes can expand to any size.  The batch layout is in ``batch``.  Only
+imports ``core``.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,14 +18,14 @@ from streams.protocol.error_codes import ErrorCode
 
 F = TypeVar("F", bound=Callable[..., bytes])
 
-#: Names of the codecs by their number in a batch's attributes.
+#: Codec names by their number in the batch attributes.
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
-#: Default limit of decompressed bytes: the size limit of a request (Kafka's ``socket.request.max.bytes``).
+#: Default limit on decompressed bytes: the size limit of a request (Kafka's ``socket.request.max.bytes``).
 MAX_BYTES: Final = 104_857_600
 
 _NUMBERS: Final = {name: number for number, name in enumerate(CODECS)}
-# Compression levels: Kafka's defaults, which are those of the libraries.
+# Compression levels: Kafka's defaults, which are the library defaults.
 _ZSTD_LEVEL: Final = 3
 _GZIP_LEVEL: Final = 6
 
@@ -34,22 +34,22 @@ _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01" * 2
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _XERIAL_SIZE: Final = Struct(">i")
 
-# First output buffer per input byte; enough for most batches.
+# Size of the first output buffer per input byte; large enough for most batches.
 _USUAL_RATIO: Final = 8
 _LEAST_ROOM: Final = 4_096
-#: Messages of the codecs for an output buffer that is too small.
+#: Error messages of the codecs when the output buffer is too small.
 _NO_ROOM: Final = "failed to write whole buffer"
 
 
 class CompressionError(BrokerError):
-    """Bytes that cannot be decompressed, or an unknown codec."""
+    """The bytes cannot be decompressed, or the codec is unknown."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code=ErrorCode.CORRUPT_MESSAGE)
 
 
 class DecompressedSizeError(CompressionError):
-    """Bytes whose decompressed size exceeds the limit."""
+    """The decompressed size exceeds the limit."""
 
     def __init__(self, codec: str, size: int, limit: int) -> None:
         super().__init__(
@@ -62,7 +62,7 @@ def codec_number(name: str) -> int:
     """Return the number of a codec.
 
     Raises:
-        ConfigError: there is no such codec.
+        ConfigError: the codec is unknown.
     """
     number = _NUMBERS.get(name)
     if number is None:
@@ -71,20 +71,20 @@ def codec_number(name: str) -> int:
 
 
 def compress(number: int, data: bytes) -> bytes:
-    """Compress data with the codec of this number.
+    """Compress data with the codec that has this number.
 
     Raises:
-        CompressionError: there is no such codec.
+        CompressionError: the codec is unknown.
     """
     return _codec(number, _COMPRESS)(data)
 
 
 def decompress(number: int, data: bytes, limit: int = MAX_BYTES) -> bytes:
-    """Decompress data from ``compress`` or a Kafka client.
+    """Decompress data that was compressed by ``compress`` or a Kafka client.
 
     Raises:
-        DecompressedSizeError: the result would exceed ``limit`` bytes; no more than that is allocated.
-        CompressionError: there is no such codec, or the bytes are damaged.
+        DecompressedSizeError: the result would exceed ``limit`` bytes; at most ``limit`` bytes are allocated.
+        CompressionError: the codec is unknown, or the bytes are damaged.
     """
     try:
         return _codec(number, _DECOMPRESS)(data, limit)
@@ -103,7 +103,7 @@ def _plain(data: bytes) -> bytes:
 
 
 def _lz4(data: bytes) -> bytes:
-    # The module's function writes linked blocks, which Java clients refuse.
+    # The function of the module writes linked blocks, which Java clients reject.
     compressor = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
     compressor.compress(data)
     return bytes(compressor.finish())
@@ -139,7 +139,7 @@ def _bounded(codec: Any, name: str) -> Callable[[bytes, int], bytes]:
 
 
 def _from_xerial(data: bytes, limit: int) -> bytes:
-    # Some clients send one raw block without framing, as old librdkafka versions did.
+    # Some clients, such as old librdkafka versions, send one raw block without framing.
     blocks = list(_xerial_blocks(data)) if data.startswith(_XERIAL_MAGIC) else [data]
     # Each block begins with its decompressed length.
     if sum(map(cramjam.snappy.decompress_raw_len, blocks)) > limit:

@@ -1,4 +1,4 @@
-"""Kafka's error codes.  Imports nothing of ours."""
+"""Kafka's error codes.  Imports no other module of this package."""
 
 from enum import IntEnum
 from typing import Final
@@ -113,5 +113,5 @@ _BY_NUMBER: Final = {code.value: code for code in ErrorCode}
 
 
 def error_code(number: int) -> ErrorCode:
-    """Return the code with this number; UNKNOWN_SERVER_ERROR for an unknown number."""
+    """Return the code with this number, or ``UNKNOWN_SERVER_ERROR`` if the number is unknown."""
     return _BY_NUMBER.get(number, ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -1,6 +1,6 @@
-"""Requests and responses of groups: Kafka's classic group protocol and group administration.
+"""Group requests and responses: Kafka's classic group protocol and group administration.
 
-Part of ``protocol.messages``, which reexports them.  Imports core only.
+``protocol.messages`` reexports these messages.  Only imports ``core``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,10 @@ from streams.protocol.error_codes import ErrorCode
 class JoinGroup:
     """Join or rejoin a group; ``protocols`` are (name, metadata) in order of preference.
 
-    ``takes_member_id``: a new member first gets its id and then joins with it (version 4 on, KIP-394), so that
-    a join that is repeated after a lost connection leaves no dead member.  ``client_host`` is the client's address
-    as the broker sees it, "" in process: members without one end with the process of an embedded broker.
+    With ``takes_member_id``, a new member first gets a member ID and then joins with it (from version 4 on, KIP-394),
+    so that a join that is repeated after a lost connection leaves no dead member.  ``client_host`` is the address of
+    the client as seen by the broker, or "" for a client in the broker process; members without a host end with the
+    process of an embedded broker.
     """
 
     group_id: str
@@ -35,7 +36,7 @@ class JoinGroup:
 
 @frozen
 class JoinGroupMember:
-    """A member and its metadata, for the leader."""
+    """A member and its metadata, as sent to the leader."""
 
     member_id: str
     group_instance_id: str | None
@@ -44,9 +45,9 @@ class JoinGroupMember:
 
 @frozen
 class JoinGroupResponse:
-    """``members`` is filled for the leader only.
+    """The response to a join; only the leader gets ``members``.
 
-    ``session_timeout_ms`` is set if the group has its own session timeout (``CreateGroup``).
+    ``session_timeout_ms`` is set if the group has its own session timeout (see ``CreateGroup``).
     """
 
     error: ErrorCode
@@ -61,10 +62,11 @@ class JoinGroupResponse:
 
 @frozen
 class SyncGroup:
-    """Get the member's assignment; the leader sends those of all members.
+    """Request this member's assignment; the leader's request carries the assignments of all members.
 
-    Protocol type and name, if given, must be the group's (KIP-559).  ``rebalance_timeout_ms`` is how long the
-    broker may hold it while the leader assigns; it is not sent, but says for the client when the connection is lost.
+    The protocol type and name, if given, must match the group (KIP-559).  ``rebalance_timeout_ms`` is how long the
+    broker may delay the response while the leader assigns partitions.  It is not sent; the client uses it to detect
+    a lost connection.
     """
 
     group_id: str
@@ -89,7 +91,7 @@ class SyncGroupResponse:
 
 @frozen
 class Heartbeat:
-    """Keep the session alive; error REBALANCE_IN_PROGRESS when the member must rejoin."""
+    """Keep the session alive; the error is ``REBALANCE_IN_PROGRESS`` when the member must rejoin."""
 
     group_id: str
     generation_id: int
@@ -99,7 +101,7 @@ class Heartbeat:
 
 @frozen
 class HeartbeatResponse:
-    """Only an error code."""
+    """The result, which is only an error code."""
 
     error: ErrorCode
 
@@ -115,16 +117,16 @@ class LeaveGroup:
 
 @frozen
 class LeaveGroupResponse:
-    """Only an error code."""
+    """The result, which is only an error code."""
 
     error: ErrorCode
 
 
 @frozen
 class OffsetAndMetadata:
-    """A committed offset (the next record to read) with its metadata text.
+    """A committed offset (the next record to read) with metadata text.
 
-    ``leader_epoch`` is that of the last record read, -1 if not given (KIP-320).
+    ``leader_epoch`` is the leader epoch of the last record read, or -1 if not given (KIP-320).
     """
 
     offset: int
@@ -134,7 +136,7 @@ class OffsetAndMetadata:
 
 @frozen
 class OffsetCommit:
-    """Commit offsets; generation -1 and member "" for a group without members."""
+    """Commit offsets; the generation is -1 and the member ID "" for a group without members."""
 
     group_id: str
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
@@ -145,17 +147,17 @@ class OffsetCommit:
 
 @frozen
 class OffsetCommitResponse:
-    """An error per partition."""
+    """The error code for each partition."""
 
     errors: Mapping[TopicPartition, ErrorCode]
 
 
 @frozen
 class OffsetFetch:
-    """Get committed offsets; partitions None = all of the group.
+    """Request committed offsets; if ``partitions`` is None, all offsets of the group are requested.
 
-    ``require_stable``: error UNSTABLE_OFFSET_COMMIT while a transaction that commits one of
-    them is open (KIP-447).
+    With ``require_stable``, the error is ``UNSTABLE_OFFSET_COMMIT`` while a transaction that commits any of
+    these offsets is open (KIP-447).
     """
 
     group_id: str
@@ -165,19 +167,19 @@ class OffsetFetch:
 
 @frozen
 class OffsetFetchResponse:
-    """Committed offsets; partitions without one are absent."""
+    """The committed offsets; partitions without a committed offset are absent."""
 
     error: ErrorCode
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
 
 
-#: Type of groups with client-side assignment; the other type is KIP-848's.
+#: The type of groups with client-side assignment; the other type is defined by KIP-848.
 CLASSIC_GROUP = "Classic"
 
 
 @frozen
 class ListGroups:
-    """List groups; empty filters match all (KIP-518, KIP-848)."""
+    """List groups; an empty filter matches all groups (KIP-518, KIP-848)."""
 
     states_filter: Sequence[str] = ()
     types_filter: Sequence[str] = ()
@@ -185,7 +187,7 @@ class ListGroups:
 
 @frozen
 class ListGroupsResponse:
-    """(group id, protocol type, state) per group."""
+    """The group ID, protocol type and state of each group."""
 
     groups: Sequence[tuple[str, str, str]]
     error: ErrorCode = ErrorCode.NONE
@@ -193,7 +195,7 @@ class ListGroupsResponse:
 
 @frozen
 class DescribeGroup:
-    """Get state and members of one group."""
+    """Request the state and members of one group."""
 
     group_id: str
     include_authorized_operations: bool = False
@@ -201,7 +203,7 @@ class DescribeGroup:
 
 @frozen
 class DescribedMember:
-    """A member with the bytes of its metadata and its assignment."""
+    """A member with its metadata and assignment, both as bytes."""
 
     member_id: str
     group_instance_id: str | None
@@ -213,7 +215,7 @@ class DescribedMember:
 
 @frozen
 class DescribeGroupResponse:
-    """``state`` is Kafka's: Empty, PreparingRebalance, CompletingRebalance, Stable, Dead."""
+    """A group; ``state`` is Empty, PreparingRebalance, CompletingRebalance, Stable or Dead, as in Kafka."""
 
     error: ErrorCode
     state: str = "Dead"
@@ -227,24 +229,24 @@ class DescribeGroupResponse:
 
 @frozen
 class DeleteGroup:
-    """Delete a group without members."""
+    """Delete a group that has no members."""
 
     group_id: str
 
 
 @frozen
 class DeleteGroupResponse:
-    """Only an error code."""
+    """The result, which is only an error code."""
 
     error: ErrorCode
 
 
 @frozen
 class CreateGroup:
-    """Create a group before its first member joins; not in Kafka.
+    """Create a group before its first member joins.  Kafka has no such request.
 
-    An ephemeral group is deleted with its last member, offsets included.  ``session_timeout_ms`` overrides the
-    timeouts of its members.
+    An ephemeral group and its offsets are deleted when the last member leaves.  ``session_timeout_ms`` overrides the
+    session timeouts of the members.
     """
 
     group_id: str
@@ -254,14 +256,14 @@ class CreateGroup:
 
 @frozen
 class CreateGroupResponse:
-    """Only an error code."""
+    """The result, which is only an error code."""
 
     error: ErrorCode
 
 
 @frozen
 class Shift:
-    """Shift of a committed offset within bounds; without a committed offset it starts at ``lowest``."""
+    """The shift of a committed offset within bounds; without a committed offset, the shift starts at ``lowest``."""
 
     by: int
     lowest: int
@@ -270,10 +272,10 @@ class Shift:
 
 @frozen
 class ResetOffsets:
-    """Set committed offsets of a group, even one with members; not in Kafka.
+    """Set committed offsets of a group, even if it has members.  Kafka has no such request.
 
-    Members with one of the partitions are removed from the group in the same step: their late commits are
-    refused, and they rejoin and continue from the new offsets.  ``nonce`` makes the request idempotent.
+    Members that are assigned any of the partitions are removed from the group in the same step: their late commits
+    are rejected, and they rejoin and continue from the new offsets.  ``nonce`` makes the request idempotent.
     """
 
     group_id: str

@@ -1,6 +1,6 @@
-"""Control records: transaction markers (Kafka's protocol guide), and gaps in place of removed records.
+"""Control records: transaction markers (Kafka's protocol guide), and gaps that replace removed records.
 
-Readers skip both.
+Readers skip both kinds.
 """
 
 import struct
@@ -31,11 +31,11 @@ def marker(producer_id: int, epoch: int, *, is_commit: bool, timestamp_ms: int, 
 
 
 def is_commit_marker(block: Block) -> bool:
-    """Whether a control block commits its transaction."""
+    """Whether a control block commits a transaction."""
     key = block.keys[0]
     return key is not None and len(key) >= _KEY.size and _KEY.unpack_from(key)[1] == _COMMIT
 
 
 def gap(last_offset: int, timestamp_ms: int = NO_TIMESTAMP) -> Block:
-    """Return the control block in place of removed records up to ``last_offset``, so that readers get past it."""
+    """Return the control block that replaces removed records up to ``last_offset``, so that readers can skip them."""
     return Block([_GAP_KEY], [None], [timestamp_ms], None, range(last_offset, last_offset + 1), _NOBODY)

@@ -1,8 +1,8 @@
 """Requests and responses between client and broker.
 
-Names, fields and meanings are those of Kafka's protocol guide (classic group protocol).  In process they
-are passed as objects, with records as blocks; over TCP ``protocol.wire`` encodes them.  Those of
-administration are in ``admin_messages`` and ``operations_messages``.  Imports core only.
+Names, fields and meanings follow Kafka's protocol guide (classic group protocol).  Within a process, messages
+are passed as objects, with records as blocks; over TCP, ``protocol.wire`` encodes them.  Administration messages
+are in ``admin_messages`` and ``operations_messages``.  Only imports ``core``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -137,7 +137,7 @@ REQUEST_TIMEOUT_MS = 30_000
 
 @frozen
 class TopicSpec:
-    """A topic to create; ``partitions`` and ``replicas`` -1 = the broker's default; ``config`` has Kafka's names."""
+    """A topic to create; -1 for ``partitions`` or ``replicas`` means the broker default."""
 
     name: str
     partitions: int = -1
@@ -147,7 +147,7 @@ class TopicSpec:
 
 @frozen
 class CreateTopics:
-    """Create topics; each has its own result.  ``is_trial``: validate only.  Timeout in milliseconds."""
+    """Create topics, each with its own result; with ``is_trial``, the request is only validated."""
 
     topics: Sequence[TopicSpec]
     is_trial: bool = False
@@ -156,7 +156,7 @@ class CreateTopics:
 
 @frozen
 class CreateTopicsResponse:
-    """Result per topic name; ``made`` describes the created topics, or with ``is_trial`` the valid ones."""
+    """The result for each topic name; ``made`` describes the created topics (with ``is_trial``, the valid topics)."""
 
     errors: Mapping[str, tuple[ErrorCode, str]]
     made: Mapping[str, "TopicMetadata"] = field(factory=dict)
@@ -164,7 +164,7 @@ class CreateTopicsResponse:
 
 @frozen
 class CreatePartitions:
-    """Raise the partition counts of topics.  ``is_trial``: validate only.  Timeout in milliseconds."""
+    """Raise the partition counts of topics; with ``is_trial``, the request is only validated."""
 
     counts: Mapping[str, int]
     is_trial: bool = False
@@ -173,14 +173,14 @@ class CreatePartitions:
 
 @frozen
 class CreatePartitionsResponse:
-    """Result per topic name."""
+    """The result for each topic name."""
 
     errors: Mapping[str, tuple[ErrorCode, str]]
 
 
 @frozen
 class DeleteTopics:
-    """Delete topics by name, and by id.  Timeout in milliseconds."""
+    """Delete topics by name or by ID."""
 
     topics: Sequence[str]
     topic_ids: Sequence[bytes] = ()
@@ -189,7 +189,7 @@ class DeleteTopics:
 
 @frozen
 class DeleteTopicsResponse:
-    """Error per topic name; for topics requested by id, error and name ("" if unknown)."""
+    """The error code for each topic name; for topics requested by ID, the error code and name ("" if unknown)."""
 
     errors: Mapping[str, ErrorCode]
     by_id: Mapping[bytes, tuple[ErrorCode, str]] = field(factory=dict)
@@ -197,14 +197,14 @@ class DeleteTopicsResponse:
 
 @frozen
 class DeleteRecords:
-    """Raise the log start offset of partitions; -1 = to the high watermark.  Timeout in milliseconds."""
+    """Raise the log start offsets of partitions; -1 means the high watermark."""
 
     offsets: Mapping[TopicPartition, int]
     timeout_ms: int = REQUEST_TIMEOUT_MS
 
 
 class DeletedRecords(NamedTuple):
-    """Error, and the log start offset afterwards."""
+    """The error code, and the new log start offset."""
 
     error: ErrorCode
     low_watermark: int
@@ -212,17 +212,17 @@ class DeletedRecords(NamedTuple):
 
 @frozen
 class DeleteRecordsResponse:
-    """Result per partition."""
+    """The result for each partition."""
 
     partitions: Mapping[TopicPartition, DeletedRecords]
 
 
 @frozen
 class Metadata:
-    """Get topic metadata; None = all topics.
+    """Request topic metadata; None requests all topics.
 
-    Unknown topics are created if the broker's configuration and this request allow it.  ``topic_ids`` requests more
-    topics by id (KIP-516).  Authorized operations are bit sets (KIP-430).
+    Unknown topics are created if the broker configuration and this request allow it.  ``topic_ids`` requests
+    additional topics by ID (KIP-516).  Authorized operations are bit sets (KIP-430).
     """
 
     topics: Sequence[str] | None = None
@@ -232,16 +232,16 @@ class Metadata:
     include_topic_authorized_operations: bool = False
 
 
-#: Id of a topic without an id, or of an unknown topic.
+#: The ID of an unknown topic, or of a topic that has no ID.
 NO_TOPIC_ID = bytes(16)
 
 
 @frozen
 class TopicMetadata:
-    """Partitions, leaders (node id per partition) and configuration of a topic.
+    """The partitions, leaders (a broker ID per partition) and configuration of a topic.
 
-    ``partitioner`` is the function of a topic with a custom strategy, in process only.  ``topic_id`` distinguishes a
-    topic from earlier ones of the same name (KIP-516).
+    ``partitioner`` is the user-defined partitioner, which is only available within the broker process.  ``topic_id``
+    distinguishes a topic from earlier topics with the same name (KIP-516).
     """
 
     name: str
@@ -255,7 +255,7 @@ class TopicMetadata:
 
 @frozen
 class MetadataResponse:
-    """Brokers as node id -> address ("" in process), and topics; ``controller_id`` -1 = not known."""
+    """Broker addresses by broker ID ("" within a process), and topics; ``controller_id`` is -1 if unknown."""
 
     brokers: Mapping[int, str]
     topics: Sequence[TopicMetadata]
@@ -269,8 +269,8 @@ class MetadataResponse:
 class Produce:
     """Append blocks; the broker assigns offsets.
 
-    Blocks of an idempotent producer carry its stamp; ``transactional_id`` is set if they
-    belong to its transaction.
+    Blocks from an idempotent producer carry the producer stamp; ``transactional_id`` is set if the blocks
+    belong to a transaction.
     """
 
     blocks: Mapping[TopicPartition, Sequence[Block]]
@@ -279,7 +279,7 @@ class Produce:
 
 
 class Produced(NamedTuple):
-    """The result for one partition; -1 = not known.
+    """The result for one partition; -1 means unknown.
 
     ``log_append_time_ms`` is set for topics with ``message.timestamp.type=LogAppendTime``.
     """
@@ -293,7 +293,7 @@ class Produced(NamedTuple):
 
 @frozen
 class ProduceResponse:
-    """Result per partition."""
+    """The result for each partition."""
 
     partitions: Mapping[TopicPartition, Produced]
 
@@ -304,16 +304,14 @@ READ_COMMITTED = 1
 
 @frozen
 class Fetch:
-    """Read records; ``positions`` is partition -> next offset.
+    """Read records; ``positions`` maps each partition to the next offset.
 
-    The response waits up to ``max_wait_ms`` for records.  With READ_COMMITTED nothing at or above the
-    last stable offset is returned, and the response lists the aborted transactions, whose records the consumer
-    skips.
+    The broker waits up to ``max_wait_ms`` for records.  With ``READ_COMMITTED``, no records at or above the last
+    stable offset are returned, and the response lists the aborted transactions, whose records the consumer skips.
 
-    ``max_records`` bounds each partition's blocks in process.  Over TCP
-    (``as_bytes``) stored batches are returned unchanged: the response waits for ``min_bytes``, ``max_bytes`` bounds
-    all of it, and ``partition_max_bytes`` or ``limits`` each partition; the first batch may exceed them
-    (KIP-74).
+    Within a process, ``max_records`` limits the number of records per partition.  Over TCP (``as_bytes``), stored
+    batches are returned unchanged: the broker waits for ``min_bytes``, ``max_bytes`` limits the whole response, and
+    ``partition_max_bytes`` or ``limits`` limits each partition; the first batch may exceed these limits (KIP-74).
     """
 
     positions: Mapping[TopicPartition, int]
@@ -329,18 +327,18 @@ class Fetch:
 
 @frozen
 class AbortedTransaction:
-    """An aborted transaction: records of the producer from this offset to its next abort marker are skipped."""
+    """An aborted transaction: records from the producer are skipped from this offset to its next abort marker."""
 
     producer_id: int
     first_offset: int
 
 
 class FetchedPartition(NamedTuple):
-    """Blocks in offset order, control blocks among them; ``high_watermark`` is the next offset to be written.
+    """Blocks in offset order, including control blocks; ``high_watermark`` is the next offset to be written.
 
-    ``last_stable_offset`` is the first offset of the oldest open transaction, or the high
-    watermark; ``aborted`` is filled with READ_COMMITTED only, by first offset.  ``chunks`` are the encoded
-    batches if the fetch has ``as_bytes``.
+    ``last_stable_offset`` is the first offset of the oldest open transaction, or the high watermark if no
+    transaction is open.  ``aborted`` is only set with ``READ_COMMITTED``, and ordered by first offset.
+    ``chunks`` has the encoded batches if the fetch has ``as_bytes``.
     """
 
     error: ErrorCode
@@ -354,9 +352,9 @@ class FetchedPartition(NamedTuple):
 
 @frozen
 class FetchResponse:
-    """The records per partition.
+    """The records of each partition.
 
-    In process, partitions without new records are absent.
+    Within a process, partitions without new records are absent.
     """
 
     partitions: Mapping[TopicPartition, FetchedPartition]
@@ -371,9 +369,9 @@ LATEST_TIERED_TIMESTAMP = -5
 
 @frozen
 class ListOffsets:
-    """Get the offset of the first record at or after a time; -2 = earliest, -1 = latest.
+    """Request the offset of the first record at or after a timestamp; -2 = earliest, -1 = latest.
 
-    With READ_COMMITTED the latest is the last stable offset.
+    With ``READ_COMMITTED``, the latest offset is the last stable offset.
     """
 
     timestamps: Mapping[TopicPartition, int]
@@ -381,7 +379,7 @@ class ListOffsets:
 
 
 class ListedOffset(NamedTuple):
-    """The record found: timestamp in milliseconds, offset and leader epoch; -1 if there is none."""
+    """The timestamp in milliseconds, offset and leader epoch of the matching record; -1 if there is none."""
 
     error: ErrorCode
     timestamp: int = -1
@@ -391,7 +389,7 @@ class ListedOffset(NamedTuple):
 
 @frozen
 class ListOffsetsResponse:
-    """Result per partition."""
+    """The result for each partition."""
 
     partitions: Mapping[TopicPartition, ListedOffset]
 
@@ -405,7 +403,7 @@ COORDINATOR_TRANSACTION = 1
 
 @frozen
 class FindCoordinator:
-    """Get the coordinator of a group or of a transactional id."""
+    """Request the coordinator for a group or a transactional ID."""
 
     key: str
     key_type: int = COORDINATOR_GROUP
@@ -413,7 +411,7 @@ class FindCoordinator:
 
 @frozen
 class FindCoordinatorResponse:
-    """Node id of the coordinator."""
+    """The broker ID of the coordinator."""
 
     error: ErrorCode
     node_id: int
@@ -424,7 +422,7 @@ class FindCoordinatorResponse:
 
 @frozen
 class InitProducerId:
-    """Get a producer id and epoch; with a transactional id, fence its earlier owner and end its open transaction."""
+    """Request a producer ID and epoch; with a transactional ID, fence the previous owner and end its transaction."""
 
     transactional_id: str | None = None
     transaction_timeout_ms: int = 60_000
@@ -434,7 +432,7 @@ class InitProducerId:
 
 @frozen
 class InitProducerIdResponse:
-    """The producer's identity from now on."""
+    """The new identity of the producer."""
 
     error: ErrorCode
     producer_id: int = -1
@@ -443,7 +441,7 @@ class InitProducerIdResponse:
 
 @frozen
 class AddPartitionsToTxn:
-    """Add partitions to the transaction, before its first record is sent there."""
+    """Add partitions to the transaction before records are sent to them."""
 
     transactional_id: str
     producer_id: int
@@ -453,14 +451,14 @@ class AddPartitionsToTxn:
 
 @frozen
 class AddPartitionsToTxnResponse:
-    """Error per partition; if one is refused the others are OPERATION_NOT_ATTEMPTED."""
+    """The error code for each partition; if one is rejected, the others get ``OPERATION_NOT_ATTEMPTED``."""
 
     errors: Mapping[TopicPartition, ErrorCode]
 
 
 @frozen
 class AddOffsetsToTxn:
-    """Add a group, whose offsets will be committed, to the transaction."""
+    """Add a group to the transaction, before the transaction commits offsets of the group."""
 
     transactional_id: str
     producer_id: int
@@ -470,14 +468,14 @@ class AddOffsetsToTxn:
 
 @frozen
 class AddOffsetsToTxnResponse:
-    """Only an error code."""
+    """The result, which is only an error code."""
 
     error: ErrorCode
 
 
 @frozen
 class TxnOffsetCommit:
-    """Commit offsets of a group as part of a transaction; they are valid once it is committed."""
+    """Commit offsets of a group as part of a transaction; they take effect when the transaction is committed."""
 
     transactional_id: str
     group_id: str
@@ -491,7 +489,7 @@ class TxnOffsetCommit:
 
 @frozen
 class TxnOffsetCommitResponse:
-    """Error per partition."""
+    """The error code for each partition."""
 
     errors: Mapping[TopicPartition, ErrorCode]
 
@@ -500,7 +498,8 @@ class TxnOffsetCommitResponse:
 class EndTxn:
     """Commit or abort a transaction: markers are written to all its partitions.
 
-    ``bumps_epoch``: the producer continues with the identity in the response (KIP-890); older clients keep theirs.
+    With ``bumps_epoch``, the producer continues with the identity in the response (KIP-890); older clients keep their
+    identity.
     """
 
     transactional_id: str
@@ -512,9 +511,9 @@ class EndTxn:
 
 @frozen
 class EndTxnResponse:
-    """With KIP-890 the producer's identity for its next transaction, so that late requests of this one are refused.
+    """The producer identity for the next transaction (KIP-890), so that late requests of this one are rejected.
 
-    -1 if the producer keeps its identity.
+    The producer ID and epoch are -1 if the producer keeps its identity.
     """
 
     error: ErrorCode

@@ -1,7 +1,7 @@
-"""Requests and responses of operators' tools: log directories, reassignments, transactions, ACLs, quotas.
+"""Operations requests and responses: log directories, reassignments, transactions, ACLs and quotas.
 
-Names and meanings are those of Kafka's protocol guide.  ``error`` and ``message`` are ``error_code`` and
-``error_message`` there; an empty ``message`` means none.  Imports core only.
+Names and meanings follow Kafka's protocol guide, except that ``error_code`` and ``error_message`` are called
+``error`` and ``message``; an empty ``message`` means that there is none.  Only imports ``core``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,14 +25,14 @@ class ErrorWithMessage(NamedTuple):
 
 @frozen
 class DescribeLogDirs:
-    """Get the sizes of partitions on disk (KIP-113); None = all."""
+    """Request the sizes of partitions on disk (KIP-113); None requests all partitions."""
 
     partitions: Sequence[TopicPartition] | None = None
 
 
 @frozen
 class LogSize:
-    """Size of one partition in bytes."""
+    """The size of one partition in bytes."""
 
     partition_size: int
     offset_lag: int = 0
@@ -50,7 +50,7 @@ class LogDir:
 
 @frozen
 class DescribeLogDirsResponse:
-    """Directories; partitions that do not exist are absent."""
+    """The log directories; partitions that do not exist are absent."""
 
     results: Sequence[LogDir]
     error: ErrorCode = ErrorCode.NONE
@@ -58,7 +58,7 @@ class DescribeLogDirsResponse:
 
 @frozen
 class ElectLeaders:
-    """Elect leaders of partitions (KIP-183, KIP-460); None = all."""
+    """Elect leaders for partitions (KIP-183, KIP-460); None means all partitions."""
 
     partitions: Sequence[TopicPartition] | None = None
     election_type: int = 0
@@ -67,7 +67,7 @@ class ElectLeaders:
 
 @frozen
 class ElectLeadersResponse:
-    """Result per partition."""
+    """The result for each partition."""
 
     results: Mapping[TopicPartition, ErrorWithMessage]
     error: ErrorCode = ErrorCode.NONE
@@ -75,7 +75,7 @@ class ElectLeadersResponse:
 
 @frozen
 class AlterPartitionReassignments:
-    """Move replicas of partitions (KIP-455); replicas None = cancel a pending reassignment."""
+    """Move partition replicas (KIP-455); None instead of replicas cancels a pending reassignment."""
 
     replicas: Mapping[TopicPartition, Sequence[int] | None]
     timeout_ms: int = 60_000
@@ -83,7 +83,7 @@ class AlterPartitionReassignments:
 
 @frozen
 class AlterPartitionReassignmentsResponse:
-    """Result per partition."""
+    """The result for each partition."""
 
     results: Mapping[TopicPartition, ErrorWithMessage]
     error: ErrorCode = ErrorCode.NONE
@@ -92,7 +92,7 @@ class AlterPartitionReassignmentsResponse:
 
 @frozen
 class ListPartitionReassignments:
-    """Ask for reassignments in progress (KIP-455); None = of all partitions."""
+    """Request reassignments in progress (KIP-455); None requests those of all partitions."""
 
     partitions: Sequence[TopicPartition] | None = None
     timeout_ms: int = 60_000
@@ -100,7 +100,7 @@ class ListPartitionReassignments:
 
 @frozen
 class Reassignment:
-    """A reassignment in progress; node ids."""
+    """A reassignment in progress; replicas are broker IDs."""
 
     replicas: Sequence[int]
     adding_replicas: Sequence[int]
@@ -109,7 +109,7 @@ class Reassignment:
 
 @frozen
 class ListPartitionReassignmentsResponse:
-    """Reassignments in progress, per partition."""
+    """The reassignments in progress by partition."""
 
     reassignments: Mapping[TopicPartition, Reassignment] = field(factory=dict)
     error: ErrorCode = ErrorCode.NONE
@@ -132,14 +132,14 @@ class TxnMarker:
 
 @frozen
 class WriteTxnMarkers:
-    """Write transaction markers to partitions, regardless of the coordinator's state."""
+    """Write transaction markers to partitions, regardless of the coordinator state."""
 
     markers: Sequence[TxnMarker]
 
 
 @frozen
 class WrittenMarker:
-    """Error per partition of one marker."""
+    """The error codes for one marker by partition."""
 
     producer_id: int
     errors: Mapping[TopicPartition, ErrorCode]
@@ -147,21 +147,21 @@ class WrittenMarker:
 
 @frozen
 class WriteTxnMarkersResponse:
-    """One result for each marker, in order."""
+    """The results, one for each marker, in order."""
 
     markers: Sequence[WrittenMarker]
 
 
 @frozen
 class DescribeProducers:
-    """Get the active idempotent and transactional producers of partitions."""
+    """Request the active idempotent and transactional producers of partitions."""
 
     partitions: Sequence[TopicPartition]
 
 
 @frozen
 class DescribedProducer:
-    """An active producer; ``current_txn_start_offset`` -1 = no open transaction, times in epoch milliseconds."""
+    """An active producer; ``current_txn_start_offset`` is -1 without an open transaction.  Times are in epoch ms."""
 
     producer_id: int
     producer_epoch: int
@@ -182,21 +182,21 @@ class PartitionProducers:
 
 @frozen
 class DescribeProducersResponse:
-    """Active producers per partition."""
+    """The active producers of each partition."""
 
     partitions: Mapping[TopicPartition, PartitionProducers]
 
 
 @frozen
 class DescribeTransactions:
-    """Ask for the states of transactional ids."""
+    """Request the states of transactional IDs."""
 
     transactional_ids: Sequence[str]
 
 
 @frozen
 class DescribedTransaction:
-    """State of one transactional id; ``transaction_start_time_ms`` -1 = none is open."""
+    """The state of one transactional ID; ``transaction_start_time_ms`` is -1 if no transaction is open."""
 
     error: ErrorCode
     transactional_id: str
@@ -210,16 +210,17 @@ class DescribedTransaction:
 
 @frozen
 class DescribeTransactionsResponse:
-    """One state for each distinct id."""
+    """The states, one for each distinct transactional ID."""
 
     transaction_states: Sequence[DescribedTransaction]
 
 
 @frozen
 class ListTransactions:
-    """Ask for transactional ids; empty filters take all.
+    """Request transactional IDs; an empty filter matches all IDs.
 
-    ``duration_filter``: only transactions open for longer, in milliseconds; below 0 = all (KIP-994).
+    With ``duration_filter`` (in milliseconds), only transactions that have been open for longer match; a negative
+    value matches all (KIP-994).
     """
 
     state_filters: Sequence[str] = ()
@@ -229,7 +230,7 @@ class ListTransactions:
 
 @frozen
 class ListedTransaction:
-    """A transactional id and its state."""
+    """A transactional ID and its state."""
 
     transactional_id: str
     producer_id: int
@@ -238,7 +239,7 @@ class ListedTransaction:
 
 @frozen
 class ListTransactionsResponse:
-    """Transactional ids; ``unknown_state_filters`` are filters that are not states."""
+    """The matching transactional IDs; ``unknown_state_filters`` has the state filters that are not valid states."""
 
     error: ErrorCode
     unknown_state_filters: Sequence[str]
@@ -250,7 +251,7 @@ class ListTransactionsResponse:
 
 @frozen
 class AclFilter:
-    """A filter for ACLs; names None = any.  Numbers are those of Kafka's enumerations."""
+    """A filter for ACLs; a name of None matches any name.  The numbers are defined by Kafka's enumerations."""
 
     resource_type_filter: int
     resource_name_filter: str | None
@@ -263,7 +264,7 @@ class AclFilter:
 
 @frozen
 class DescribeAcls:
-    """Ask for the ACLs that a filter matches (KIP-140, KIP-290); the attributes are those of ``AclFilter``."""
+    """Request the ACLs that match a filter (KIP-140, KIP-290); the attributes are the same as in ``AclFilter``."""
 
     resource_type_filter: int
     resource_name_filter: str | None
@@ -276,7 +277,7 @@ class DescribeAcls:
 
 @frozen
 class Acl:
-    """An access control entry: a principal, a host, an operation, and whether it is allowed."""
+    """An access control entry: a principal, a host, an operation, and whether the operation is allowed."""
 
     principal: str
     host: str
@@ -296,7 +297,7 @@ class ResourceAcls:
 
 @frozen
 class DescribeAclsResponse:
-    """Matching ACLs by resource."""
+    """The matching ACLs by resource."""
 
     error: ErrorCode
     message: str = ""
@@ -325,21 +326,21 @@ class CreateAcls:
 
 @frozen
 class CreateAclsResponse:
-    """One result for each ACL, in order."""
+    """The results, one for each ACL, in order."""
 
     results: Sequence[ErrorWithMessage]
 
 
 @frozen
 class DeleteAcls:
-    """Delete the ACLs that filters match."""
+    """Delete the ACLs that match any of the filters."""
 
     filters: Sequence[AclFilter]
 
 
 @frozen
 class DeletedAcl:
-    """An ACL that a filter matched."""
+    """A deleted ACL, which matched a filter."""
 
     error: ErrorCode
     resource_type: int
@@ -354,7 +355,7 @@ class DeletedAcl:
 
 @frozen
 class DeletedAcls:
-    """The result of one filter."""
+    """The result for one filter."""
 
     error: ErrorCode
     message: str = ""
@@ -363,14 +364,14 @@ class DeletedAcls:
 
 @frozen
 class DeleteAclsResponse:
-    """One result for each filter, in order."""
+    """The results, one for each filter, in order."""
 
     filter_results: Sequence[DeletedAcls]
 
 
 @frozen
 class QuotaFilter:
-    """A filter for quota entities; ``match`` None = any, or the default (KIP-546)."""
+    """A filter for quota entities; a ``match`` of None means any name, or the default entity (KIP-546)."""
 
     entity_type: str
     match_type: int
@@ -379,7 +380,7 @@ class QuotaFilter:
 
 @frozen
 class DescribeClientQuotas:
-    """Get the quotas of matching entities; ``strict``: exclude entities with further components."""
+    """Request the quotas of matching entities; ``strict`` excludes entities with additional components."""
 
     components: Sequence[QuotaFilter]
     strict: bool
@@ -387,7 +388,7 @@ class DescribeClientQuotas:
 
 @frozen
 class QuotaEntity:
-    """One component of an entity; None = the default."""
+    """One component of a quota entity; None means the default."""
 
     entity_type: str
     entity_name: str | None
@@ -395,7 +396,7 @@ class QuotaEntity:
 
 @frozen
 class QuotaEntry:
-    """The quotas of an entity, by name."""
+    """The quotas of an entity by quota name."""
 
     entity: Sequence[QuotaEntity]
     values: Mapping[str, float]
@@ -403,7 +404,7 @@ class QuotaEntry:
 
 @frozen
 class DescribeClientQuotasResponse:
-    """Quotas of matching entities."""
+    """The quotas of the matching entities."""
 
     error: ErrorCode
     message: str = ""

@@ -1,8 +1,8 @@
-"""Encoding and decoding of the records of a batch.
+"""Encoding and decoding of the records in a batch.
 
-The hot loops of the protocol in plain Python.  ``compiled_codec`` must give the same results,
-byte for byte; no other module knows the layout of a record (Kafka's protocol guide,
-("Record").  Under ``record_codec``.
+The hot loops of the protocol in plain Python.  ``compiled_codec`` must produce the same results,
+byte for byte; no other module knows the record layout (Kafka's protocol guide, "Record").
+Used by ``record_codec``.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from streams.core.records import Block, Headers
 
 
 class Columns(NamedTuple):
-    """Decoded columns of records; ``offset_deltas`` is None if they are 0, 1, 2, ..."""
+    """Decoded record columns; ``offset_deltas`` is None if the deltas are 0, 1, 2, ..."""
 
     keys: list[bytes | None]
     values: list[bytes | None]
@@ -35,9 +35,9 @@ def _zigzag_varint(number: int) -> bytes:
 
 
 class _Varints(dict[int, bytes]):
-    """Zigzag varints by number: cached for small numbers, else computed.
+    """Zigzag varints by number, which are cached for small numbers and computed for others.
 
-    A dict and not a list: a negative delta must not index from the end.
+    This is a dict rather than a list, because a negative delta must not index from the end.
     """
 
     def __missing__(self, number: int) -> bytes:
@@ -51,7 +51,7 @@ _VARINTS = _Varints()
 
 
 def _continued(data: bytes, position: int, low: int) -> tuple[int, int]:
-    """Read the rest of a varint whose first byte gave ``low`` (7 bits); return it and the next position."""
+    """Read the rest of a varint whose first byte holds the bits ``low``; return the value and the next position."""
     result, shift = low, 7
     while True:
         byte = data[position]
@@ -65,7 +65,7 @@ def _continued(data: bytes, position: int, low: int) -> tuple[int, int]:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """Read one zigzag varint; return it and the next position."""
+    """Read one zigzag varint; return the value and the next position."""
     raw = data[position]
     position += 1
     if raw > 127:
@@ -77,7 +77,7 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def encode_records(block: Block, base_timestamp: int, deltas: Sequence[int]) -> bytes:
-    """Encode the records of a block; ``deltas`` are their offsets relative to the batch's base offset."""
+    """Encode the records of a block; ``deltas`` are their offsets relative to the base offset of the batch."""
     if block.headers is None:
         return _encode_plain(block, base_timestamp, deltas)
     return _encode_with_headers(block, base_timestamp, deltas)
@@ -149,7 +149,7 @@ def _encode_with_headers(block: Block, base_timestamp: int, deltas: Sequence[int
 
 
 def encode_headers(headers: Headers) -> bytes:
-    """Encode a record's headers, with their number first."""
+    """Encode the headers of a record, preceded by their count."""
     parts = [_VARINTS[len(headers)]]
     for name, content in headers:
         parts += (_sized(name.encode()), _sized(content))
@@ -167,8 +167,8 @@ def decode_records(data: bytes, count: int, base_timestamp: int) -> Columns:
     """Decode ``count`` records, which must fill the bytes exactly.
 
     Raises:
-        IndexError: a wrong length, or bytes are left over.
-        ValueError: a number is too long, or a header's name is not UTF-8.
+        IndexError: a length is wrong, or bytes are left over.
+        ValueError: a number is too long, or a header name is not UTF-8.
     """
     keys: list[bytes | None] = []
     values: list[bytes | None] = []
@@ -179,13 +179,13 @@ def decode_records(data: bytes, count: int, base_timestamp: int) -> Columns:
     sections: dict[bytes, Headers] = {}
     add_key, add_value, add_time = keys.append, values.append, times.append
     p = 0
-    # Varints of one byte are read in place: a call for each would double the time.
+    # One-byte varints are read inline: a function call for each would double the time.
     for twice in range(0, 2 * count, 2):
         n, p = data[p], p + 1
         if n > 127:
             n, p = _continued(data, p, n & 127)
         end = p + (n >> 1 ^ -(n & 1))
-        # The byte of record attributes is skipped: it is unused so far.
+        # The record attributes byte is skipped, because it is unused so far.
         n, p = data[p + 1], p + 2
         if n > 127:
             n, p = _continued(data, p, n & 127)
@@ -214,7 +214,7 @@ def decode_records(data: bytes, count: int, base_timestamp: int) -> Columns:
             start, p = p, p + (n >> 1)
             add_value(data[start:p])
         if data[p]:
-            # The rest of the record; usually the same bytes as in other records.
+            # The rest of the record, which usually has the same bytes as in other records.
             section, p = data[p:end], end
             row = sections.get(section)
             if row is None:
@@ -239,8 +239,8 @@ def check_records(data: bytes, position: int, count: int) -> None:
     """Check that ``decode_records`` can read the bytes from a position on, with offset deltas 0, 1, 2, ...
 
     Raises:
-        IndexError: a wrong length, or bytes are left over.
-        ValueError: a number is too long, a header's name is not UTF-8, or an offset delta is wrong.
+        IndexError: a length is wrong, or bytes are left over.
+        ValueError: a number is too long, a header name is not UTF-8, or an offset delta is wrong.
     """
     columns = decode_records(data[position:], count, 0)
     if columns.offset_deltas is not None:

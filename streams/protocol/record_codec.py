@@ -1,13 +1,13 @@
-"""Choice of the record codec: compiled loops if installed, else plain ones.
+"""Selects the record codec: the compiled one if installed, otherwise the plain Python one.
 
-Both give the same bytes and columns (``tests/protocol/test_record_codec.py``).  Under ``batch``.
+Both codecs produce the same bytes and columns (``tests/protocol/test_record_codec.py``).  Used by ``batch``.
 """
 
 from streams.protocol.plain_codec import record_size
 
 try:
     from streams.protocol.compiled_codec import check_records, decode_records, encode_records
-except ImportError:  # Installed without a C compiler.
+except ImportError:  # The package was installed without a C compiler.
     from streams.protocol.plain_codec import check_records, decode_records, encode_records
 
     IS_COMPILED = False

@@ -1,15 +1,15 @@
 """How a client reaches brokers: the interface between ``clients`` and any transport.
 
-A connection multiplexes requests by correlation id.  In process the broker is called directly; over TCP and in
-simulation requests go over sockets, real or simulated.  Imports messages only.
+A connection multiplexes requests by correlation ID.  Within a process, the broker is called directly; over TCP and
+in simulations, requests are sent over real or simulated sockets.  Only imports the messages.
 
-Every transport keeps the same contract, so that clients need no branch for one of them:
+Every transport keeps the same contract, so that clients need no special cases:
 
-- Each request gets exactly one outcome from ``poll``: its response, or the error that took its place.
-- Nothing is repeated by the transport.  After an error (a reset, a timeout) it is unknown whether the broker has
-  performed the request; repeating it is the client's decision.
-- Requests to one broker are performed in the order of ``send``, except fetches, and joins and syncs of groups, which
-  may wait at the broker and overtake the others or be overtaken.
+- ``poll`` returns exactly one outcome for each request: the response, or an error in its place.
+- The transport never repeats a request.  After an error (such as a reset or a timeout), it is unknown whether the
+  broker has performed the request; the client decides whether to repeat it.
+- A broker performs requests in the order of the ``send`` calls, except for fetches, group joins and group syncs, which
+  may wait at the broker and so overtake other requests or be overtaken.
 """
 
 from typing import Protocol
@@ -22,10 +22,11 @@ from streams.protocol.messages import Request, Response
 
 @frozen
 class Traits:
-    """What a client may expect of the brokers that a connection reaches.
+    """What a client can expect from the brokers that a connection reaches.
 
-    ``settling_ms``: for how many milliseconds a broker may not know a topic that another one has created; 0 where
-    there is only one.  ``retriable``: error codes after which the same request may succeed later.
+    ``settling_ms`` is the time in milliseconds for which a broker may not know a topic that another broker has
+    created; 0 if there is only one broker.  ``retriable`` has the error codes after which the same request may
+    succeed later.
     """
 
     settling_ms: int
@@ -33,19 +34,19 @@ class Traits:
 
 
 class Connection(Protocol):
-    """One client's connection to one cluster; used by one thread, except ``wakeup``."""
+    """A client connection to a cluster, used by one thread only, except for ``wakeup``."""
 
     @property
     def traits(self) -> Traits:
-        """What may be expected of the brokers."""
+        """What the client can expect from the brokers."""
         ...
 
     def send(self, node_id: int, request: Request) -> int:
-        """Send to a broker by its id (-1 = any) and return the correlation id."""
+        """Send a request to a broker, given its ID (-1 = any broker), and return the correlation ID."""
         ...
 
     def poll(self, timeout_ms: int) -> list[tuple[int, Response | Exception]]:
-        """Return arrived responses as (correlation id, response), waiting up to the timeout for the first."""
+        """Return the available responses as (correlation ID, response), waiting up to the timeout for the first."""
         ...
 
     def wakeup(self) -> None:
@@ -53,12 +54,12 @@ class Connection(Protocol):
         ...
 
     def close(self) -> None:
-        """Drop the connection; requests in flight get no outcome."""
+        """Close the connection; requests in flight get no outcome."""
         ...
 
 
 class Cluster(Protocol):
-    """A cluster, for ``broker=``: anything that opens connections (the embedded broker, a network)."""
+    """A cluster to pass as ``broker=``: anything that opens connections, such as an embedded broker or a network."""
 
     def connect(self, client_id: str) -> Connection:
         """Open a connection for one client."""

@@ -1,8 +1,8 @@
 """Kafka's wire protocol: encoding and decoding of requests and responses.
 
-``framing`` splits and builds frames, ``codec`` writes and reads messages by the tables, ``mapping``
-translates them to ours, ``encoded`` keeps record batches as bytes until they are read.  Nothing in
-here does I/O.  Kafka's protocol guide; KIP-482 (flexible versions).
+``framing`` splits and builds frames, ``codec`` writes and reads messages using the tables, ``mapping``
+translates between wire messages and our own, and ``encoded`` keeps record batches as bytes until they
+are read.  Nothing in this package does I/O.  See Kafka's protocol guide and KIP-482 (flexible versions).
 """
 
 from streams.protocol.wire.apis import API_VERSIONS, APIS, all_versions, api_of, served_versions

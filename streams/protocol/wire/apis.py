@@ -1,6 +1,6 @@
 """All APIs that can be encoded and decoded, by key, with their versions.
 
-Collects the ``tables``.  Imports nothing else of ours.
+Collects the ``tables``, and imports no other module of this package.
 """
 
 from typing import Final
@@ -21,12 +21,12 @@ API_VERSIONS: Final = session.API_VERSIONS.key
 
 
 def served_versions() -> dict[int, tuple[int, int]]:
-    """Return lowest and highest version by API key of all APIs that our broker serves."""
+    """Return the lowest and highest version of every API that our broker serves, by API key."""
     return {key: api.served for key, api in APIS.items() if api.served is not None}
 
 
 def all_versions() -> dict[int, tuple[int, int]]:
-    """Return lowest and highest version by API key of all APIs that can be encoded and decoded."""
+    """Return the lowest and highest version of every API that can be encoded and decoded, by API key."""
     return {key: api.versions for key, api in APIS.items()}
 
 

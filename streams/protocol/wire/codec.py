@@ -1,7 +1,7 @@
-"""Codecs of messages: one pair of functions per API, version and direction, generated on first use.
+"""Message codecs: a pair of functions per API, version and direction, generated on first use.
 
 ``coder`` may return any other implementation of ``Coder``, such as a compiled one.
-Between ``framing`` and the tables.
+Sits between ``framing`` and the tables.
 """
 
 from functools import cache
@@ -25,16 +25,16 @@ class Coder:
 
     name: str
     version: int
-    #: Returns a message as chunks of bytes; raises ``EncodingError``.
+    #: Encodes a message as chunks of bytes; raises ``EncodingError``.
     encode: Encode
-    #: Returns message and next position for bytes and position; raises ``MalformedError``.
+    #: Decodes the message at a position, and returns it with the next position; raises ``MalformedError``.
     decode: Decode
 
     def to_bytes(self, message: Fields) -> bytes:
-        """Return the message in one piece.
+        """Return the encoded message in one piece.
 
         Raises:
-            EncodingError: a value is missing, invalid, or not supported by this version.
+            EncodingError: a value is missing, invalid, or not supported in this version.
         """
         return b"".join(self.encode(message))
 
@@ -42,7 +42,7 @@ class Coder:
         """Decode a message that must fill the rest of the bytes exactly.
 
         Raises:
-            MalformedError: bytes are left over, or cannot be decoded.
+            MalformedError: the bytes cannot be decoded, or bytes are left over.
         """
         message, end = self.decode(data, position)
         if end != len(data):
@@ -53,37 +53,37 @@ class Coder:
 
 
 def coder(message: Message, version: int, most_text: int | None = None) -> Coder:
-    """Return the functions for one version of a message; ``most_text`` bounds each decoded string, in bytes."""
+    """Return the codec for one version of a message; ``most_text`` limits each decoded string, in bytes."""
     return Coder(message.name, version, encoder(message, version), decoder(message, version, most_text))
 
 
 @cache
 def request_coder(api_key: int, version: int) -> Coder:
-    """Return the functions for a version of a request.
+    """Return the codec for one version of a request.
 
     Raises:
-        UnsupportedVersionError: this is not spoken here.
+        UnsupportedVersionError: the API or this version is not supported.
     """
     return coder(api_of(api_key, version).request, version, REQUEST_TEXT_BYTES)
 
 
 @cache
 def response_coder(api_key: int, version: int) -> Coder:
-    """Return the functions for a version of a response.
+    """Return the codec for one version of a response.
 
     Raises:
-        UnsupportedVersionError: this is not spoken here.
+        UnsupportedVersionError: the API or this version is not supported.
     """
     return coder(api_of(api_key, version).response, version)
 
 
 @cache
 def header_coder(kind: str, version: int) -> Coder:
-    """Return the functions for a header; ``kind`` is "request" (versions 0 to 2) or "response" (versions 0 and 1)."""
+    """Return the codec for a header; ``kind`` is "request" (versions 0 to 2) or "response" (versions 0 and 1)."""
     return coder(_HEADERS[kind], version)
 
 
 def is_flexible(api_key: int, version: int) -> bool:
-    """Whether the version of an API has flexible headers; False for unknown APIs."""
+    """Whether a version of an API has flexible headers; False for unknown APIs."""
     api = APIS.get(api_key)
     return api is not None and api.is_flexible(version)

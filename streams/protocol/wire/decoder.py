@@ -2,7 +2,7 @@
 
 Adjacent fields of fixed size, and the length after them, are read by one ``struct`` call.
 Every length and count is checked against the remaining bytes before anything is allocated.
-Under ``codec``.  Imports the table vocabulary only.
+Used by ``codec``.  Only imports the table vocabulary.
 """
 
 import struct
@@ -16,19 +16,19 @@ from streams.protocol.wire.errors import MalformedError
 from streams.protocol.wire.fields import UNKNOWN_TAGS, Array, Bytes, Field, Fields, Fixed, Message, Struct, Text, Type
 from streams.protocol.wire.source import FieldPlace, FunctionSource
 
-#: Default limit of array elements in a message: bounded by its bytes only.
+#: Default limit on array elements in a message: only limited by the message size.
 UNBOUNDED: Final = 1 << 31
 
 
-#: Maximum bytes of a string in a request, since names are kept in memory.  Kafka refuses strings above
-#: 32,767 bytes; here metadata that is too long still gets a proper error.
+#: Maximum bytes of a string in a request, because names are kept in memory.  Kafka rejects strings above
+#: 32,767 bytes; with this higher limit, metadata that is too long still gets a proper error.
 REQUEST_TEXT_BYTES: Final = 131_072
 
 
 class Decode(Protocol):
-    """Decodes a message at a position of the bytes; returns it and the position after it.
+    """Decodes the message at a position in the bytes; returns the message and the position after it.
 
-    ``most_items`` bounds the elements of all its arrays and its unknown tagged fields together.
+    ``most_items`` limits the total number of array elements and unknown tagged fields in the message.
     """
 
     def __call__(self, data: bytes, position: int, most_items: int = UNBOUNDED, /) -> tuple[Fields, int]:
@@ -40,7 +40,7 @@ _LONGEST_VARINT_SHIFT: Final = 28
 
 
 class _Fault(Exception):
-    """An invalid value; the line that raised it determines the field."""
+    """A value is invalid; the line that raised this error determines the field."""
 
 
 _FAULTS: Final = (_Fault, struct.error, IndexError, UnicodeDecodeError)
@@ -71,7 +71,7 @@ def _wrong_tag(tag: int, expected: int, actual: int) -> NoReturn:
 
 
 def _long_varint(data: bytes, position: int, low: int) -> tuple[int, int]:
-    """Read the rest of an unsigned varint whose first byte was ``low``; return it and the next position."""
+    """Read the rest of an unsigned varint whose first byte was ``low``; return the value and the next position."""
     result, shift = low & 127, 7
     while True:
         byte = data[position]
@@ -106,7 +106,7 @@ def least_size(type_: Type, version: int, is_flexible: bool, *, is_nullable: boo
 def decoder(message: Message, version: int, most_text: int | None = None) -> Decode:
     """Return the function that decodes this version of the message; it raises ``MalformedError``.
 
-    ``most_text`` bounds each string, in bytes; None = no limit.
+    ``most_text`` limits the size of each string in bytes; None = no limit.
     """
     return _Decoder(message, version, most_text).compiled()
 
@@ -149,7 +149,7 @@ class _Decoder:
 
     def _malformed(self, fault: Exception, position: int, end: int) -> MalformedError:
         place = self.source.place_of(fault.__traceback__)
-        # A position after the end means that the last value is cut off.
+        # A position beyond the end means that the last value is cut off.
         name, behind = place.at(max(end - position, 0))
         if isinstance(fault, UnicodeDecodeError):
             reason = "no UTF-8"
@@ -192,7 +192,7 @@ class _Decoder:
         return self._typed(item.type, path, item.is_nullable(self.version))
 
     def _typed(self, type_: Type, path: str, is_nullable: bool) -> str:
-        """Generate code that reads a value; return its variable, which is set after the next flush."""
+        """Generate code that reads a value; return the variable for the value, which is set after the next flush."""
         match type_:
             case Fixed(code=code, size=size):
                 variable = self.source.fresh("v")
@@ -216,7 +216,7 @@ class _Decoder:
                 return self._nullable_struct(fields, path)
 
     def _length(self, code: str, size: int, path: str, *, is_compact: bool = True) -> str:
-        """Generate code that reads a length or count; its variable is -1 for null."""
+        """Generate code that reads a length or count; the returned variable is -1 for null."""
         variable = self.source.fresh("k")
         if self.is_flexible and is_compact:
             self._flush()
@@ -294,7 +294,7 @@ class _Decoder:
         return variable
 
     def _tags(self, tagged: list[Field], path: str) -> tuple[str, list[str]]:
-        """Generate code that reads tagged fields; return the variables of the unknown ones and of each known one."""
+        """Generate code that reads tagged fields; return the variables for the unknown fields and each known field."""
         source = self.source
         place = FieldPlace((f"{path}(tagged fields)",))
         unknown, count = source.fresh("u"), source.fresh("k")

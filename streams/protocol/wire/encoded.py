@@ -1,8 +1,8 @@
-"""Encoded blocks, and the records of Fetch and Produce.
+"""Encoded blocks, and the records in Fetch responses and Produce requests.
 
-A received batch is decoded only when its columns are read; a block in memory is encoded
-only when it leaves the process.  Between ``batch`` and ``mapping``; a log may store received
-batches unchanged.
+A received batch is decoded only when its columns are read, and an in-memory block is encoded
+only when it leaves the process.  A log may store received batches unchanged.  Sits between
+``batch`` and ``mapping``.
 """
 
 from collections.abc import Iterable
@@ -24,11 +24,11 @@ _COLUMNS: Final = frozenset({"keys", "values", "timestamps", "headers", "offsets
 class EncodedBlock(Block):
     """A block over the bytes of one batch; columns are decoded on first access.
 
-    Length, producer, compression, and offsets without gaps, are known without decoding.  The bytes
-    must be a checked batch, otherwise access to a column may raise ``CorruptBatchError``.
+    The length, producer and compression are known without decoding, and so are the offsets if they have no gaps.
+    If the batch has not been checked, access to a column may raise ``CorruptBatchError``.
     """
 
-    # Only the first access to an unset column reaches __getattr__; later ones cost the same as in any block.
+    # Only the first access to an unset column reaches __getattr__; later accesses cost the same as in any block.
     __slots__ = ("data", "header")
 
     data: bytes
@@ -44,10 +44,10 @@ class EncodedBlock(Block):
 
     @classmethod
     def of(cls, block: Block, base_offset: int, leader_epoch: int = 0) -> Self:
-        """Encode a block with its first record at ``base_offset``; columns and bytes are both kept.
+        """Encode a block with its first record at ``base_offset``; the result keeps both columns and bytes.
 
         Raises:
-            ValueError: the block is empty, or above 2 GiB.
+            ValueError: the block is empty or larger than 2 GiB.
         """
         if isinstance(block, EncodedBlock):
             header = block.header._replace(base_offset=base_offset, leader_epoch=leader_epoch)
@@ -68,21 +68,21 @@ class EncodedBlock(Block):
         return getattr(self, name)
 
     def look_inside(self, most_bytes: int = MAX_BYTES) -> None:
-        """Decode the columns; ``most_bytes`` bounds their decompressed size.
+        """Decode the columns; ``most_bytes`` limits the decompressed size.
 
         Raises:
             CorruptBatchError: the bytes are damaged.
-            InvalidBatchError: they are larger decompressed.
+            InvalidBatchError: the decompressed size exceeds ``most_bytes``.
         """
         block = batch.decode(self.data, 0, self.header, verify=False, most_bytes=most_bytes)
         self.keys, self.values, self.headers = block.keys, block.values, block.headers
         self.timestamps, self.offsets = block.timestamps, block.offsets
 
     def check_inside(self, most_bytes: int, *, decodes: bool) -> None:
-        """Check that the records can be decoded; ``decodes``: keep the decoded columns.
+        """Check that the records can be decoded; with ``decodes``, the decoded columns are kept.
 
         Raises:
-            InvalidBatchError: they cannot be decoded, or exceed ``most_bytes`` decompressed.
+            InvalidBatchError: the records cannot be decoded, or their decompressed size exceeds ``most_bytes``.
         """
         if not decodes:
             batch.check_inside(self.data, self.header, most_bytes)
@@ -96,27 +96,27 @@ class EncodedBlock(Block):
 
     @property
     def next_offset(self) -> int:
-        """Offset after the batch, including records removed by compaction."""
+        """The offset after the batch, including records removed by compaction."""
         return self.header.next_offset
 
 
 def produced(data: bytes) -> EncodedBlock:
-    """Verify checksum and counts of a producer's batch and return it as a block; records are not decoded.
+    """Verify the checksum and counts of a batch from a producer, and return it as a block without decoding its records.
 
     Raises:
-        CorruptBatchError: the bytes are damaged, or cut short.
-        InvalidBatchError: no or several batches, a control batch, or a wrong count.
+        CorruptBatchError: the bytes are damaged or truncated.
+        InvalidBatchError: there is not exactly one batch, it is a control batch, or a count is wrong.
     """
     return EncodedBlock(data, batch.check_produced(data))
 
 
 def encoded(block: Block, base_offset: int | None = None) -> bytes:
-    """Encode a block as one batch; ``base_offset`` None = that of its offsets, 0 if it has none.
+    """Encode a block as one batch; ``base_offset`` defaults to the first offset of the block, or to 0 if it has none.
 
-    An encoded block returns its own bytes.
+    For an encoded block, the existing bytes are returned.
 
     Raises:
-        ValueError: the block is empty, or above 2 GiB.
+        ValueError: the block is empty or larger than 2 GiB.
     """
     if base_offset is None:
         base_offset = block.offsets[0] if len(block.offsets) else 0
@@ -127,16 +127,16 @@ def encoded(block: Block, base_offset: int | None = None) -> bytes:
 
 
 def encoded_all(blocks: Iterable[Block]) -> list[bytes]:
-    """Encode blocks at their offsets, as chunks."""
+    """Encode blocks with their offsets, as chunks of bytes."""
     return [encoded(block) for block in blocks]
 
 
 def fetched(data: bytes, *, verify: bool = True) -> list[Block]:
     """Return the batches of a fetch response, including markers and empty batches.
 
-    A batch that is cut off at the end is left out and will be fetched again.  Message sets of the formats
-    0 and 1, which brokers up to 3.x may still have in their logs, are decoded immediately.  ``verify`` False
-    skips the checksums.
+    A truncated batch at the end is left out and will be fetched again.  Message sets in formats 0 and 1,
+    which brokers up to 3.x may still have in their logs, are decoded immediately.  ``verify=False`` skips
+    the checksums.
 
     Raises:
         CorruptBatchError: the bytes are damaged.
@@ -168,13 +168,13 @@ def _batch(data: bytes, position: int, *, verify: bool) -> EncodedBlock:
 
 
 def _message_set(data: bytes, position: int, blocks: list[Block], *, verify: bool) -> int:
-    """Decode old messages from the position up to the next batch; return its position."""
+    """Decode old messages from a position up to the next batch, and return the position of that batch."""
     start, end = position, len(data)
     while end - position > _MAGIC_AT and data[position + _MAGIC_AT] < 2:
         (length,) = _LENGTH.unpack_from(data, position + _LENGTH_AT)
         after = position + batch.LENGTH_PREFIX + length
         if length < 0 or after > end:
-            # Damaged or cut off: the loop over the batches finds out which.
+            # The bytes are damaged or truncated: the loop over the batches finds out which.
             break
         position = after
     blocks += decode_message_set(data[start:position], verify=verify)

@@ -1,7 +1,7 @@
 """Generates the encoder of a message from its table: straight-line code for one version.
 
-The result is a list of chunks, so that record batches are sent without a copy.
-Under ``codec``.  Imports the table vocabulary only.
+The result is a list of chunks, so that record batches are sent without copying.
+Used by ``codec``.  Only imports the table vocabulary.
 """
 
 import struct
@@ -20,7 +20,7 @@ Encode: TypeAlias = Callable[[Fields], list[bytes]]
 
 
 class _Fault(Exception):
-    """A value that cannot be encoded; the line that raised it determines the field."""
+    """A value cannot be encoded; the line that raised this error determines the field."""
 
 
 _FAULTS: Final = (_Fault, struct.error, KeyError, TypeError, AttributeError, ValueError, OverflowError)
@@ -36,7 +36,7 @@ def _uvarint(number: int) -> bytes:
 
 
 class _Uvarints(dict[int, bytes]):
-    """Unsigned varints by number: cached for small numbers, else computed."""
+    """Unsigned varints by number, which are cached for small numbers and computed for others."""
 
     def __missing__(self, number: int) -> bytes:
         if number < 0:
@@ -55,13 +55,13 @@ def _null() -> None:
 
 
 def _unknown_to(version: int, since: int, until: int) -> None:
-    """Raise the fault of a value that this version does not support."""
+    """Raise the fault for a value that this version does not support."""
     wanted = f"{since} or later" if version < since else f"{until} or earlier"
     raise _Fault(f"not supported by this version, but by version {wanted}")
 
 
 def _chunks(records: Any) -> tuple[int, Sequence[bytes]]:
-    """Return size and chunks of records; -1 for None."""
+    """Return the size and chunks of encoded records; the size is -1 for None."""
     if records is None:
         return -1, ()
     if isinstance(records, list | tuple):
@@ -70,7 +70,7 @@ def _chunks(records: Any) -> tuple[int, Sequence[bytes]]:
 
 
 def _tagged(known: Sequence[tuple[int, list[bytes]]], unknown: Mapping[int, bytes]) -> bytes:
-    """Return the encoded tagged fields, in order of their tags."""
+    """Return the encoded tagged fields, ordered by tag."""
     values = {tag: b"".join(chunks) for tag, chunks in known} | dict(unknown)
     parts = [_UVARINTS[len(values)]]
     for tag in sorted(values):
@@ -79,7 +79,7 @@ def _tagged(known: Sequence[tuple[int, list[bytes]]], unknown: Mapping[int, byte
 
 
 def _differs(expression: str, item: Field) -> str:
-    """Return the condition that a value differs from the default."""
+    """Return the condition under which a value differs from the default."""
     # An empty array may be a list or a tuple.
     return expression if item.absent == () else f"{expression} != {item.absent!r}"
 
@@ -96,7 +96,7 @@ class _Encoder:
     source: FunctionSource = field(factory=FunctionSource)
     # Pending fixed values: expression, layout letter, size, field.
     pending: list[tuple[str, str, int, str]] = field(factory=list)
-    # Variable of the current list of chunks.
+    # The variable that holds the current list of chunks.
     out: str = "o"
 
     @property
@@ -139,7 +139,7 @@ class _Encoder:
     # --- values ---------------------------------------------------------------------------
 
     def _struct(self, fields: Sequence[Field], holder: str, path: str) -> None:
-        """Generate code that writes fields of the dict in the variable ``holder``, in order."""
+        """Generate code that writes the fields of the dict in the variable ``holder``, in order."""
         tagged: list[Field] = []
         for item in fields:
             if not item.is_in(self.version):
@@ -160,7 +160,7 @@ class _Encoder:
         return f"{holder}.get({item.name!r}, {item.absent!r})"
 
     def _refuse(self, item: Field, holder: str, path: str) -> None:
-        """Generate code that refuses a value that this version does not support."""
+        """Generate code that rejects a value that this version does not support."""
         if item.is_ignorable:
             return
         value = f"{holder}.get({item.name!r}, {item.absent!r})"
@@ -185,7 +185,7 @@ class _Encoder:
                 self._nested(fields, expression, path, is_nullable)
 
     def _length(self, expression: str, code: str, path: str) -> None:
-        """Generate code that writes a length; ``code`` is "" for a compact one."""
+        """Generate code that writes a length; ``code`` is "" for a compact length."""
         if code:
             self.pending.append((expression, code, 2 if code == "h" else 4, path))
             self._flush()

@@ -1,13 +1,13 @@
-"""Errors of encoding and decoding Kafka's protocol.  Imports core only."""
+"""Errors in encoding and decoding the Kafka protocol.  Only imports ``core``."""
 
 from streams.core.errors import StreamsError
 
 
 class MalformedError(StreamsError):
-    """Bytes that are not the message their header announces; the connection cannot be used any further.
+    """The bytes are not the message that the header announces; the connection can no longer be used.
 
-    Fields: ``api`` (name), ``version`` (-1 where not known), ``field`` (dotted, as far as it was reached),
-    ``position`` (byte offset within the frame, after its length).
+    Fields: ``api`` (name), ``version`` (-1 if unknown), ``field`` (dotted path, as far as it was reached),
+    ``position`` (byte offset in the frame, after the length field).
     """
 
     def __init__(self, reason: str, *, api: str, version: int = -1, field: str = "", position: int = 0) -> None:
@@ -21,9 +21,9 @@ class MalformedError(StreamsError):
 
 
 class EncodingError(StreamsError):
-    """A message that cannot be encoded in this version: a value is missing, too large or not supported.
+    """A message cannot be encoded in this version: a value is missing, too large or not supported.
 
-    Fields: ``api`` (name), ``version``, ``field`` (dotted; several where the value is one of them).
+    Fields: ``api`` (name), ``version``, ``field`` (dotted path; several if any of these fields may be the cause).
     """
 
     def __init__(self, reason: str, *, api: str, version: int, field: str = "") -> None:
@@ -35,7 +35,7 @@ class EncodingError(StreamsError):
 
 
 class UnsupportedVersionError(StreamsError):
-    """An API, or a version of it, that is not supported.
+    """An API or API version is not supported.
 
     Fields: ``api_key``, ``version``, ``correlation_id`` (None if it could not be read).
     """

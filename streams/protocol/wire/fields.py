@@ -1,9 +1,9 @@
-"""Descriptions of messages of Kafka's protocol: types, fields, messages, APIs.
+"""Descriptions of Kafka protocol messages: types, fields, messages and APIs.
 
-``tables`` contains them; ``encoder`` and ``decoder`` generate functions from them.  A message is a plain dict from
-field name to value, an array is a list.  A field that a version lacks has its default:
-every decoded message has all fields, whatever its version.
-Protocol types and flexible versions: Kafka's protocol guide, KIP-482, KIP-893.  Imports core only.
+``tables`` contains the descriptions, from which ``encoder`` and ``decoder`` generate functions.  A message is a plain
+dict from field name to value, and an array is a list.  Every decoded message has all fields, whatever its version: a
+field that is missing in a version has its default.  Protocol types and flexible versions are defined in Kafka's
+protocol guide, KIP-482 and KIP-893.  Only imports ``core``.
 """
 
 from collections.abc import Sequence
@@ -14,17 +14,17 @@ from attrs import frozen
 #: One message or nested structure: values by field name.
 Fields: TypeAlias = dict[str, Any]
 
-#: Key of unknown tagged fields: their bytes by tag, unchanged.
+#: Key of the unknown tagged fields, which are kept as unchanged bytes by tag.
 UNKNOWN_TAGS: Final = "unknown_tags"
 
-#: First flexible version of messages without flexible versions.
+#: The value of ``flexible`` for messages without flexible versions.
 NEVER: Final = 32_767
 _REQUIRED: Final[Any] = object()
 
 
 @frozen
 class Fixed:
-    """A value of fixed size; ``code`` is its letter in ``struct``."""
+    """A value of fixed size; ``code`` is its format character in ``struct``."""
 
     name: str
     code: str
@@ -34,7 +34,7 @@ class Fixed:
 
 @frozen
 class Text:
-    """UTF-8 with its length; ``is_compact`` False: a fixed-size length even in flexible versions."""
+    """UTF-8 text with its length; with ``is_compact=False``, the length has a fixed size even in flexible versions."""
 
     is_compact: bool = True
 
@@ -80,13 +80,13 @@ RECORDS: Final = Bytes(is_records=True)
 class Field:
     """One field.
 
-    - ``since``, ``until``: the versions that have it.
-    - ``nullable``: the first version in which it may be None; None = in no version.
-    - ``default``: its value if it is absent or not in the version; without a default it is required.
-    - ``tag``: the number of a tagged field, which is written only if it differs from the default.
-    - ``is_ignorable``: left out silently in versions without it; otherwise a value other than the default
-      raises ``EncodingError`` there.
-    - ``attribute``: the attribute of our message, if it has another name (``mapping.derived``).
+    - ``since``, ``until``: the first and last version that have the field.
+    - ``nullable``: the first version in which the field may be None; None = never.
+    - ``default``: the value if the field is absent or not in the version; a field without a default is required.
+    - ``tag``: the number of a tagged field, which is written only if the value differs from the default.
+    - ``is_ignorable``: the field is silently left out in versions that lack it; for other fields, a value that
+      differs from the default raises ``EncodingError`` in such versions.
+    - ``attribute``: the attribute of our message, if its name differs from the field name (see ``mapping.derived``).
     """
 
     name: str
@@ -131,7 +131,7 @@ class Field:
 
 
 def array(name: str, *of: Field | Type, **settings: Any) -> Field:
-    """Return an array field: of one type, or of structures with these fields."""
+    """Return an array field; the elements have one type, or are structures with these fields."""
     return Field(name, Array(_type_of(of)), **settings)
 
 
@@ -165,8 +165,8 @@ class Api:
 
     - ``versions``: lowest and highest version that can be encoded and decoded.
     - ``flexible``: first flexible version (KIP-482).
-    - ``request_type``, ``response_type``: our messages; None = none, so that only the codec supports the API.
-    - ``served``: lowest and highest version that our broker serves; None = it does not serve the API.
+    - ``request_type``, ``response_type``: our message types; None if only the codec supports the API.
+    - ``served``: lowest and highest version that our broker serves; None if it does not serve the API.
     """
 
     key: int
@@ -181,12 +181,12 @@ class Api:
 
     @property
     def request(self) -> Message:
-        """The fields of the request."""
+        """The request fields."""
         return Message(f"{self.name}Request", self.flexible, self.request_fields)
 
     @property
     def response(self) -> Message:
-        """The fields of the response."""
+        """The response fields."""
         return Message(f"{self.name}Response", self.flexible, self.response_fields)
 
     def has(self, version: int) -> bool:

@@ -1,8 +1,8 @@
 """Frames: requests and responses on a connection, each preceded by its length.
 
-Sans I/O.  Between a transport and ``codec``.  Two special cases of the protocol:
-the header of an ApiVersions response is always version 0, and an ApiVersions request of a version that
-the broker does not know is answered in version 0 with error 35.  Kafka's protocol guide, KIP-511.
+Performs no I/O; sits between a transport and ``codec``.  The protocol has two special cases:
+the header of an ApiVersions response is always version 0, and an ApiVersions request in a version that
+the broker does not know is answered in version 0 with error 35 (Kafka's protocol guide, KIP-511).
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from streams.protocol.wire.codec import header_coder, is_flexible, request_coder
 from streams.protocol.wire.errors import MalformedError
 from streams.protocol.wire.fields import Fields
 
-#: Default maximum size of a request in bytes; Kafka's ``socket.request.max.bytes``.
+#: Default maximum size of a request in bytes (Kafka's ``socket.request.max.bytes``).
 MAX_FRAME_BYTES: Final = 104_857_600
 
 _SIZE: Final = Struct(">i")
@@ -35,30 +35,30 @@ class RequestHeader(NamedTuple):
 
     @property
     def api(self) -> str:
-        """Name of the API, for errors."""
+        """The name of the API, for error messages."""
         api = APIS.get(self.api_key)
         return f"API {self.api_key}" if api is None else api.name
 
 
 @define(eq=False)
 class FrameReader:
-    """Splits the bytes of a connection into frames.
+    """Splits the bytes received on a connection into frames.
 
-    Memory grows with the received bytes, not with the announced length of a frame.
+    Memory use grows with the number of received bytes, not with the announced length of a frame.
     """
 
     max_bytes: int = MAX_FRAME_BYTES
-    #: Why no frame can be read after the returned ones; None while there is no fault.
+    #: The reason why no further frames can be read, or None.
     fault: MalformedError | None = field(default=None, init=False)
     _chunks: list[bytes] = field(factory=list, init=False)
     _size: int = field(default=0, init=False)
-    # Bytes required before the next frame can be read.
+    # Number of bytes required before the next frame can be read.
     _wanted: int = field(default=_SIZE.size, init=False)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Add received bytes; return the completed frames, without their lengths.
+        """Add received bytes, and return the completed frames without their length fields.
 
-        After a length that is negative or above ``max_bytes`` nothing can be read: see ``fault``.
+        After a length that is negative or above ``max_bytes``, no further frames can be read (see ``fault``).
         """
         if self.fault is not None:
             return []
@@ -92,7 +92,7 @@ class FrameReader:
     def _gathered(self, frames: list[bytes]) -> bytes:
         """Return all bytes in one piece; a frame that ends within the last chunk is joined directly.
 
-        So a large response, which arrives in many chunks, is copied only once.
+        This way, a large response that arrives in many chunks is copied only once.
         """
         first, *middle, last = self._chunks
         behind = self._size - self._wanted
@@ -113,11 +113,11 @@ def framed(chunks: list[bytes]) -> list[bytes]:
 def encode_request(
     api_key: int, version: int, correlation_id: int, client_id: str | None, message: Fields
 ) -> list[bytes]:
-    """Encode a request as chunks, with its length first.
+    """Encode a request as chunks, preceded by its length.
 
     Raises:
-        UnsupportedVersionError: this is not spoken here.
-        EncodingError: a value is missing, does not fit, or has no place in this version.
+        UnsupportedVersionError: the API or this version is not supported.
+        EncodingError: a value is missing, too large, or not supported in this version.
     """
     header = header_coder("request", 2 if is_flexible(api_key, version) else 1)
     fields = {
@@ -130,9 +130,9 @@ def encode_request(
 
 
 def read_request_header(frame: bytes) -> tuple[RequestHeader, int]:
-    """Decode the header of a request; return it and the position of the body.
+    """Decode the header of a request; return the header and the position of the body.
 
-    The header of an unknown API is read as not flexible.
+    The header of an unknown API is read as a non-flexible header.
 
     Raises:
         MalformedError: the bytes are not a header.
@@ -145,7 +145,7 @@ def read_request_header(frame: bytes) -> tuple[RequestHeader, int]:
 
 
 def read_request(frame: bytes) -> tuple[RequestHeader, Fields]:
-    """Return a request.
+    """Decode a request, and return its header and fields.
 
     Raises:
         MalformedError: the bytes are damaged.
@@ -163,18 +163,18 @@ def _response_header_version(api_key: int, version: int) -> int:
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, message: Fields) -> list[bytes]:
-    """Encode the response to a request of this version as chunks, with its length first.
+    """Encode the response to a request in this version as chunks, preceded by its length.
 
     Raises:
-        UnsupportedVersionError: this is not spoken here.
-        EncodingError: a value is missing, does not fit, or has no place in this version.
+        UnsupportedVersionError: the API or this version is not supported.
+        EncodingError: a value is missing, too large, or not supported in this version.
     """
     header = header_coder("response", _response_header_version(api_key, version))
     return framed(header.encode({"correlation_id": correlation_id}) + response_coder(api_key, version).encode(message))
 
 
 def refused_versions(correlation_id: int, versions: Mapping[int, tuple[int, int]]) -> list[bytes]:
-    """Return the response to an ApiVersions request of an unknown version: version 0, error 35, and our ranges.
+    """Return the response to an ApiVersions request in an unknown version: version 0, error 35, and our version ranges.
 
     The client retries with a version from the response, on the same connection.
     """
@@ -183,12 +183,12 @@ def refused_versions(correlation_id: int, versions: Mapping[int, tuple[int, int]
 
 
 def api_ranges(versions: Mapping[int, tuple[int, int]]) -> list[Fields]:
-    """Return version ranges by API key in the form of an ApiVersions response."""
+    """Return version ranges by API key in the format of an ApiVersions response."""
     return [{"api_key": key, "min_version": low, "max_version": high} for key, (low, high) in sorted(versions.items())]
 
 
 def correlation_id_of(frame: bytes) -> int:
-    """Return the correlation id of a response.
+    """Return the correlation ID of a response.
 
     Raises:
         MalformedError: the frame is too short.
@@ -200,13 +200,13 @@ def correlation_id_of(frame: bytes) -> int:
 
 
 def read_response(api_key: int, version: int, frame: bytes) -> tuple[int, Fields]:
-    """Decode the response to a request of this version; return correlation id and message.
+    """Decode the response to a request in this version; return the correlation ID and the message.
 
     A broker that does not know the version of an ApiVersions request responds in version 0, with error 35.
 
     Raises:
         MalformedError: the bytes are damaged.
-        UnsupportedVersionError: this is not spoken here.
+        UnsupportedVersionError: the API or this version is not supported.
     """
     header = header_coder("response", _response_header_version(api_key, version))
     fields, position = header.decode(frame, 0)

@@ -1,8 +1,8 @@
-"""Message sets of the formats 0 and 1, which were written before record batches (up to Kafka 0.10).
+"""Message sets in formats 0 and 1, which preceded record batches (up to Kafka 0.10).
 
-Read only: upgraded brokers may have them in their logs and return them for a Fetch.
-Compressed messages are nested in a wrapper message.  Layout: Kafka's protocol guide ("Message
-sets"), KIP-31, KIP-32.  lz4 of format 0, whose frames carry a wrong checksum, is not read.
+Message sets can only be decoded: upgraded brokers may have them in their logs and return them for a Fetch.
+Compressed messages are nested in a wrapper message.  The layout is described in Kafka's protocol guide ("Message
+sets"), KIP-31 and KIP-32.  lz4 in format 0, whose frames have a wrong checksum, is not supported.
 """
 
 from collections.abc import Iterator
@@ -32,9 +32,9 @@ class _Message(NamedTuple):
 
 
 def decode_message_set(data: bytes, *, verify: bool = True) -> list[Block]:
-    """Decode messages to blocks: one per compressed message, and one per run of plain ones.
+    """Decode messages into blocks: one per compressed message, and one per run of uncompressed messages.
 
-    A message that is cut off at the end is left out.  ``verify`` False skips the checksums.
+    A truncated message at the end is left out.  ``verify=False`` skips the checksums.
 
     Raises:
         CorruptBatchError: the bytes are damaged.
@@ -74,7 +74,7 @@ def _block(messages: list[_Message], codec: str) -> Block:
 
 
 def _unwrapped(wrapper: _Message, codec: int, *, verify: bool) -> list[_Message]:
-    """Return the messages inside a compressed one, with their offsets and timestamps."""
+    """Return the messages inside a compressed message, with their offsets and timestamps."""
     if wrapper.value is None:
         raise CorruptBatchError(f"message at offset {wrapper.offset}: compressed, and without value")
     try:
@@ -86,7 +86,7 @@ def _unwrapped(wrapper: _Message, codec: int, *, verify: bool) -> list[_Message]
         raise CorruptBatchError(f"message at offset {wrapper.offset}: compressed messages within a compressed one")
     if not inside or wrapper.magic == 0:
         return inside
-    # In format 1 inner offsets start at 0; the wrapper has the offset of the last (KIP-31).
+    # In format 1, inner offsets start at 0; the wrapper has the offset of the last message (KIP-31).
     shift = wrapper.offset - inside[-1].offset
     if wrapper.attributes & LOG_APPEND_TIME:
         return [message._replace(offset=message.offset + shift, timestamp=wrapper.timestamp) for message in inside]

@@ -1,7 +1,7 @@
-"""Generated Python source of one function, with the field of each line.
+"""Generated Python source of a function, with the message field that each line handles.
 
-If a function fails, the number of the failed line determines the field, so that nothing
-needs to be tracked while it runs.  Under ``encoder`` and ``decoder``.  Imports the table vocabulary only.
+If the function fails, the number of the failed line determines the field, so that nothing needs to be
+tracked while the function runs.  Used by ``encoder`` and ``decoder``.  Only imports the table vocabulary.
 """
 
 import linecache
@@ -16,7 +16,7 @@ _INDENT: Final = "    "
 
 @frozen
 class FieldPlace:
-    """The fields of a line (dotted names) with their sizes, read or written together."""
+    """The fields (dotted names) that a line reads or writes together, with their sizes."""
 
     names: Sequence[str]
     sizes: Sequence[int] = ()
@@ -33,7 +33,7 @@ class FieldPlace:
 
 @define(eq=False)
 class FunctionSource:
-    """Lines of one function, and the objects that they refer to."""
+    """The lines of a function, and the objects that they refer to."""
 
     lines: list[str] = field(factory=list)
     places: dict[int, FieldPlace] = field(factory=dict)
@@ -48,12 +48,12 @@ class FunctionSource:
             self.places[len(self.lines)] = place
 
     def open(self, line: str, place: FieldPlace | None = None) -> None:
-        """Append the head of a block; later lines belong to it."""
+        """Append the first line of a code block, and indent the lines that follow."""
         self.add(line, place)
         self.depth += 1
 
     def close(self) -> None:
-        """End the innermost block."""
+        """End the innermost code block."""
         self.depth -= 1
 
     def fresh(self, letter: str) -> str:
@@ -68,7 +68,7 @@ class FunctionSource:
         return name
 
     def compiled(self, function: str, file: str) -> Callable[..., Any]:
-        """Compile the function of this name; ``file`` is the file name in tracebacks."""
+        """Compile the function with this name; ``file`` is the file name in tracebacks."""
         text = "\n".join(self.lines) + "\n"
         namespace = dict(self.names)
         # Without a modification time linecache keeps the lines, so that tracebacks show them.
@@ -79,6 +79,6 @@ class FunctionSource:
         return compiled  # type: ignore[no-any-return]
 
     def place_of(self, traceback: TracebackType | None) -> FieldPlace:
-        """Return the fields of the line at which this function failed."""
+        """Return the fields of the line at which the function failed."""
         # The first entry is the frame that caught the error, which is this source's function.
         return self.places.get(traceback.tb_lineno if traceback is not None else -1, FieldPlace(()))

@@ -1,9 +1,9 @@
-"""Translation between our messages and the fields of Kafka's protocol, both ways.
+"""Translation between our messages and the fields of the Kafka protocol, in both directions.
 
 A client encodes with ``ask`` and decodes with ``answer``; a broker decodes with ``asked`` and encodes with
-``answered``.  The translation of an API is ``derived`` from its table and messages, except for those in ``groups``,
-``records``, ``topics`` and ``transactions``, whose form depends on the version or the client.
-Our requests without a Kafka API are in ``WITHOUT_API``.  Above ``codec``; imports protocol and core.
+``answered``.  The translation of an API is ``derived`` from its table and messages.  The exceptions are in ``groups``,
+``records``, ``topics`` and ``transactions``, where the translation depends on the version or the client.
+Our requests that have no Kafka API are in ``WITHOUT_API``.  Uses ``codec``; imports ``protocol`` and ``core``.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ def api_of_request(request: Request) -> Api:
     """Return the API of a request.
 
     Raises:
-        UnsupportedVersionError: Kafka has no such request.
+        UnsupportedVersionError: the request has no Kafka API.
     """
     api = _API_OF.get(type(request))
     if api is None:
@@ -67,7 +67,7 @@ def key_of(request: Request) -> int:
     """Return the API key of a request.
 
     Raises:
-        UnsupportedVersionError: Kafka has no such request.
+        UnsupportedVersionError: the request has no Kafka API.
     """
     return api_of_request(request).key
 
@@ -90,7 +90,7 @@ def translation_of(api_key: int) -> AnyTranslation:
 
 
 def versions_of(api_key: int) -> tuple[int, int]:
-    """Return lowest and highest version of an API that our messages support.
+    """Return the lowest and highest version of an API that our messages support.
 
     Raises:
         UnsupportedVersionError: the API is unknown, or has no messages.
@@ -102,18 +102,18 @@ def versions_of(api_key: int) -> tuple[int, int]:
 
 
 def ask(request: Request, version: int) -> tuple[int, Fields]:
-    """Return API key and fields of a request.
+    """Return the API key and fields of a request.
 
     Raises:
-        UnsupportedVersionError: Kafka has no such request.
-        EncodingError: this version cannot represent the request.
+        UnsupportedVersionError: the request has no Kafka API.
+        EncodingError: the request cannot be represented in this version.
     """
     api_key = key_of(request)
     return api_key, translation_of(api_key).ask(request, version)
 
 
 def is_answered(request: Request) -> bool:
-    """Whether the broker responds; it does not for a produce request with acks 0."""
+    """Whether the broker responds to a request; it does not respond to a produce request with acks=0."""
     return getattr(request, "acks", -1) != 0
 
 
@@ -121,7 +121,7 @@ def answer(request: Request, version: int, message: Fields) -> Response:
     """Decode the response to a request that was sent in this version.
 
     Raises:
-        BrokerError: an error of the whole response, which our message has no attribute for.
+        BrokerError: the whole response has an error, for which our message has no attribute.
         MalformedError: the response does not match this request.
     """
     api = api_of_request(request)

@@ -1,7 +1,7 @@
-"""The interface of translations between our messages and Kafka's, with common helpers.
+"""The interface for translations between our messages and Kafka messages, with common helpers.
 
-Ours (``protocol.messages``) are used by clients, the group core and the broker; Kafka's are
-dicts as the tables describe them.  Imports core, messages and the codec's vocabulary.
+Clients, the group core and the broker use our messages (``protocol.messages``); Kafka messages are
+dicts that the tables describe.  Imports ``core``, the messages and the codec vocabulary.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,12 +21,12 @@ Q = TypeVar("Q")
 R = TypeVar("R")
 V = TypeVar("V")
 
-#: Error of a part of a request that was refused before it reached the broker.
+#: The error for a part of a request that was rejected before it reached the broker.
 Refusal: TypeAlias = tuple[ErrorCode, str]
 
 
 class Operation(IntEnum):
-    """Operation on a resource (Kafka's ``AclOperation``)."""
+    """An operation on a resource (Kafka's ``AclOperation``)."""
 
     READ = 3
     WRITE = 4
@@ -41,13 +41,13 @@ class Operation(IntEnum):
 
 
 def operations_bits(*operations: Operation) -> int:
-    """Return a set of operations as one bit each (KIP-430)."""
+    """Return a set of operations as a bit set (KIP-430)."""
     return sum(1 << operation for operation in operations)
 
 
 @frozen
 class Serving:
-    """The broker's identity; ``addresses`` are its advertised (host, port) by node id."""
+    """The broker identity; ``addresses`` has the advertised (host, port) by broker ID."""
 
     cluster_id: str
     addresses: Mapping[int, tuple[str, int]]
@@ -55,17 +55,17 @@ class Serving:
 
 
 class Client(NamedTuple):
-    """The client of a request: its client id, and its host in Java's form ("/127.0.0.1")."""
+    """The client that sent a request: its client ID, and its host as written in Java ("/127.0.0.1")."""
 
     client_id: str = ""
     host: str = ""
 
 
 class RequestParts(NamedTuple, Generic[Q]):
-    """A decoded request: one of our requests, several, or none if all of it is refused.
+    """A decoded request, as one or several of our requests, or none if all parts are rejected.
 
     ``refused`` has errors by topic partition or name; ``order`` has all items in the order of the
-    request if some may be refused.  ``is_answered`` is False for a produce request with acks 0.
+    request if some may be rejected.  ``is_answered`` is False for a produce request with acks=0.
     """
 
     requests: Sequence[Q]
@@ -89,8 +89,8 @@ class Incoming(NamedTuple, Generic[Q]):
 class Translation(Generic[Q, R]):
     """The translation of the two messages of one API, in both directions.
 
-    - ``ask``, ``answer``: the client's side; ``answer`` gets the request that was sent.
-    - ``asked``, ``answered``: the broker's side; ``answered`` gets one response for each of the requests.
+    - ``ask``, ``answer``: the client side; ``answer`` is passed the request that was sent.
+    - ``asked``, ``answered``: the broker side; ``answered`` is passed one response for each of the requests.
     - ``versions``: lowest and highest version that our messages support.
     """
 
@@ -133,12 +133,12 @@ def each_partition(
 
 
 def code(fields: Fields, name: str = "error_code") -> ErrorCode:
-    """Return the error code of a message."""
+    """Return the error code in a message."""
     return error_code(fields[name])
 
 
 def fail_on(fields: Fields, what: str) -> None:
-    """Raise the error of a whole response, which our message has no attribute for.
+    """Raise the error of a whole response, for which our message has no attribute.
 
     Raises:
         BrokerError: the response has an error.
@@ -149,5 +149,5 @@ def fail_on(fields: Fields, what: str) -> None:
 
 
 def text(message: str | None) -> str:
-    """Return an error's message, "" if there is none."""
+    """Return the error message, or "" if there is none."""
     return message or ""

@@ -1,16 +1,16 @@
 """Derived translations: functions generated from the attributes of a message and the fields of its table.
 
-An attribute of our message is the field with its name, or the one whose ``attribute`` names it; ``error`` and
-``message`` are ``error_code`` and ``error_message``.  Fields without an attribute have their default; attributes
-without a field must have a default.  The types decide the form:
+An attribute of our message corresponds to the field with the same name, or to the field whose ``attribute`` names it;
+``error`` and ``message`` correspond to ``error_code`` and ``error_message``.  Fields without an attribute have their
+default; attributes without a field must have a default.  The types determine the format:
 
-- a mapping or sequence by ``TopicPartition`` is an array of topics, each with an array of partitions;
-- any other mapping is an array of structures, whose first field is the key;
-- a single value with a key is the only required field of its structure;
-- a sequence of messages or tuples is an array of structures; plain tuples take the fields in order;
-- an empty text is None if that is the default of the field, and None is read as "".
+- A mapping or sequence by ``TopicPartition`` is an array of topics, each with an array of partitions.
+- Any other mapping is an array of structures, whose first field is the key.
+- A single value with a key is the only required field of its structure.
+- A sequence of messages or tuples is an array of structures; the items of plain tuples are the fields in order.
+- An empty string is written as None if that is the default of the field, and None is read as "".
 
-The functions are generated as straight-line source, like those of the codec.  Under the translations of ``mapping``.
+The functions are generated as straight-line source, like the functions of the codec.  Used by ``mapping``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,25 +26,25 @@ from streams.protocol.wire.fields import Api, Array, Field, Fields, Fixed, Struc
 from streams.protocol.wire.mapping.base import RequestParts, Translation, by_topic, partitions_by_topic
 from streams.protocol.wire.source import FunctionSource
 
-#: Field names of a partition number.
+#: Names of fields that hold a partition number.
 _INDEXES: Final = frozenset({"partition_index", "partition", "index", "partition_id"})
 _ALIASES: Final[Mapping[str, str]] = {"error_code": "error", "error_message": "message"}
 
 
 def writer(kind: type[Any], fields: Sequence[Field], name: str = "") -> Callable[[Any], Fields]:
-    """Return the function from a message to its fields.
+    """Return the function that converts a message to its fields.
 
     Raises:
-        TypeError: message and fields do not fit.
+        TypeError: the message and the fields do not match.
     """
     return _Derivation().compiled("write", "value", name or kind.__name__, lambda one: one.written(kind, fields))
 
 
 def reader(kind: type[Any], fields: Sequence[Field], name: str = "") -> Callable[[Fields], Any]:
-    """Return the function from decoded fields to a message.
+    """Return the function that converts decoded fields to a message.
 
     Raises:
-        TypeError: message and fields do not fit.
+        TypeError: the message and the fields do not match.
     """
     return _Derivation().compiled("read", "value", name or kind.__name__, lambda one: one.read(kind, fields))
 
@@ -53,7 +53,7 @@ def derived(api: Api) -> Translation[Any, Any]:
     """Derive the translation of an API from its table and its two message types.
 
     Raises:
-        TypeError: it has no message types, or they do not match the table.
+        TypeError: the API has no message types, or they do not match the table.
     """
     request_type, response_type = api.request_type, api.response_type
     if request_type is None or response_type is None:
@@ -84,7 +84,7 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
 
 
 def _attributes(kind: type[Any]) -> dict[str, bool]:
-    """Return the attributes of a message or named tuple, and whether each must be given."""
+    """Return the attributes of a message or named tuple, and whether each is required."""
     if attrs.has(kind):
         return {found.name: found.default is attrs.NOTHING for found in attrs.fields(kind)}
     return {name: name not in kind._field_defaults for name in kind._fields}
@@ -115,7 +115,7 @@ class _Derivation:
     def compiled(
         self, verb: str, argument: str, name: str, expression: Callable[["_Derivation"], str]
     ) -> Callable[[Any], Any]:
-        """Compile a function of one argument that returns this expression."""
+        """Compile a function with one argument that returns this expression."""
         source = self._source
         source.names.update(
             TopicPartition=TopicPartition,
@@ -160,7 +160,7 @@ class _Derivation:
 
     @staticmethod
     def _by_topic(of: Type) -> tuple[Field, Field] | None:
-        """Return the fields of topic and partitions, if an array is one of topics."""
+        """Return the topic field and the partitions field, if an array is an array of topics."""
         if isinstance(of, Struct) and len(of.fields) == 2:
             topic, partitions = of.fields
             if isinstance(topic.type, Text) and isinstance(partitions.type, Array):
@@ -168,7 +168,7 @@ class _Derivation:
         return None
 
     def _split(self, fields: Sequence[Field]) -> tuple[str, list[Field]]:
-        """Return the field name of a partition's number, and the other fields."""
+        """Return the name of the field with the partition number, and the other fields."""
         (index,) = (item.name for item in fields if item.name in _INDEXES and isinstance(item.type, Fixed))
         return index, [item for item in fields if item.name != index]
 

@@ -1,4 +1,4 @@
-"""Translations of group APIs whose form depends on the version, or that cover several groups."""
+"""Translations of group APIs whose format depends on the version, or that cover several groups."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -47,14 +47,14 @@ from streams.protocol.wire.mapping.base import (
 from streams.protocol.wire.mapping.derived import derived, reader, writer
 from streams.protocol.wire.tables import groups as tables
 
-# First versions with a new form of a message.
+# First versions with a new message format.
 _MANY_COORDINATORS_SINCE = 4
 _MANY_LEAVE_SINCE = 3
 _MEMBER_ID_FIRST_SINCE = 4
 _MANY_FETCH_SINCE = 8
 _FETCH_ERROR_SINCE = 2
 _NO_OFFSET = -1
-# An authenticated client may do everything (KIP-430).
+# An authenticated client may perform all operations (KIP-430).
 _GROUP_OPERATIONS = operations_bits(Operation.READ, Operation.DELETE, Operation.DESCRIBE)
 
 
@@ -109,13 +109,13 @@ def _join_asked(message: Fields, version: int, client: Client) -> RequestParts[J
 
 
 def _join_answer(message: Fields, version: int, request: JoinGroup) -> JoinGroupResponse:
-    # On the wire from version 7 on only; the member joined with it.
+    # Only on the wire from version 7 on; the member joined with this value.
     response: JoinGroupResponse = evolve(_JOIN.answer(message, version, request), protocol_type=request.protocol_type)
     return response
 
 
 def _sync_answer(message: Fields, version: int, request: SyncGroup) -> SyncGroupResponse:
-    # Protocol type and name are on the wire from version 5 on only; the request has them too.
+    # The protocol type and name are only on the wire from version 5 on; the request has them too.
     return SyncGroupResponse(
         code(message), message["assignment"], request.protocol_type or "", request.protocol_name or ""
     )
@@ -169,7 +169,7 @@ def _leave_answered(
 ) -> Fields:
     if incoming.version < _MANY_LEAVE_SINCE:
         return {"error_code": responses[0].error}
-    # An error of the group is the same for all its members.
+    # A group error applies to all members.
     errors = {response.error for response in responses}
     whole = next(iter(errors)) if len(errors) == 1 and errors <= _OF_THE_GROUP else ErrorCode.NONE
     rows = [
@@ -218,7 +218,7 @@ def _fetch_answer(message: Fields, version: int, request: OffsetFetch) -> Offset
 
 def _fetch_asked(message: Fields, version: int, client: Client) -> RequestParts[OffsetFetch]:
     groups = message["groups"] if version >= _MANY_FETCH_SINCE else (message,)
-    # Each group once: without partitions the request asks for all its offsets.
+    # List each group once: without partitions, all offsets of the group are requested.
     distinct = {group["group_id"]: group for group in groups}.values()
     is_stable = message["require_stable"]
     return RequestParts(tuple(OffsetFetch(one["group_id"], _partitions(one["topics"]), is_stable) for one in distinct))
@@ -296,7 +296,7 @@ _read_group = reader(DescribeGroupResponse, _GROUP_ROW)
 
 
 def _describe_asked(message: Fields, version: int, client: Client) -> RequestParts[DescribeGroup]:
-    # Each group once: its description may be a thousand times as long as its name.
+    # List each group once: its description may be a thousand times as long as its name.
     includes_operations = message["include_authorized_operations"]
     return RequestParts(
         tuple(DescribeGroup(group_id, includes_operations) for group_id in dict.fromkeys(message["groups"]))

@@ -1,4 +1,4 @@
-"""Translations of Produce and Fetch: record batches stay encoded; versions limit their content."""
+"""Translations of Produce and Fetch; record batches stay encoded, and versions limit their content."""
 
 import logging
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ _ZSTD: Final = 4
 _ZSTD_PRODUCED_SINCE: Final = 7
 _ZSTD_FETCHED_SINCE: Final = 10
 _ACKS: Final = (-1, 0, 1)
-#: Position of the low byte of a batch's attributes.
+#: Position of the low byte of the batch attributes.
 _ATTRIBUTES_AT: Final = 22
 
 
@@ -287,7 +287,7 @@ FETCH = Translation(
     _fetch_answer,
     _fetch_asked,
     _fetch_answered,
-    # From version 13 on topics are identified by id, which our messages do not have.
+    # From version 13 on, topics are identified by ID, which our messages do not have.
     (tables.FETCH.versions[0], 12),
 )
 

@@ -1,4 +1,4 @@
-"""Translations of Metadata, DescribeCluster, CreateTopics and DeleteTopics: addresses, ids, and defaults."""
+"""Translations of Metadata, DescribeCluster, CreateTopics and DeleteTopics: addresses, IDs and defaults."""
 
 from collections.abc import Mapping, Sequence
 
@@ -42,13 +42,13 @@ from streams.protocol.wire.tables import session
 from streams.protocol.wire.tables import topics as tables
 
 _NO_LEADER = -1
-# First version in which the broker's defaults can be requested (KIP-464).
+# First version in which the broker defaults can be requested (KIP-464).
 _BROKER_DEFAULTS_SINCE = 4
-# First version in which a topic requested by id has no name.
+# First version in which a topic requested by ID has no name.
 _NO_NAME_SINCE = 12
-# First version in which topics are deleted by id too (KIP-516).
+# First version in which topics can also be deleted by ID (KIP-516).
 _BY_ID_SINCE = 6
-# An authenticated client may do everything with topics and the cluster (KIP-430).
+# An authenticated client may perform all operations on topics and the cluster (KIP-430).
 _TOPIC_OPERATIONS = operations_bits(
     Operation.READ,
     Operation.WRITE,
@@ -79,7 +79,7 @@ def _metadata(request: Metadata, version: int) -> Fields:
     topics: list[Fields] | None = None if request.topics is None else [{"name": name} for name in request.topics]
     if topics is not None:
         topics += [{"name": None, "topic_id": topic_id} for topic_id in request.topic_ids]
-    # Version 0 has no None: an empty list means all topics, and no topics cannot be requested.
+    # Version 0 has no None: an empty list means all topics, and it is not possible to request no topics.
     return {
         "topics": topics or [] if version == 0 else topics,
         "allow_auto_topic_creation": request.allow_auto_topic_creation,
@@ -110,7 +110,7 @@ def _metadata_asked(message: Fields, version: int, client: Client) -> RequestPar
     names: tuple[str, ...] | None = None
     ids: tuple[bytes, ...] = ()
     if topics or (topics is not None and version > 0):
-        # Each topic once, as in Kafka, even if it is named repeatedly.
+        # Return each topic once, as in Kafka, even if it is named repeatedly.
         names = tuple(dict.fromkeys(topic["name"] for topic in topics if topic["name"]))
         found = (topic["topic_id"] for topic in topics if not topic["name"] and topic["topic_id"] != NO_TOPIC_ID)
         ids = tuple(dict.fromkeys(found))
@@ -142,7 +142,7 @@ def _metadata_answered(incoming: Incoming[Metadata], responses: Sequence[Metadat
 def _topic_row(topic: TopicMetadata, version: int, operations: int) -> Fields:
     return {
         "error_code": topic.error,
-        # A topic requested by an unknown id: earlier versions cannot have None as its name.
+        # The topic was requested by an unknown ID: in earlier versions, its name cannot be None.
         "name": topic.name or (None if version >= _NO_NAME_SINCE else ""),
         "topic_id": topic.topic_id,
         "is_internal": topic.is_internal,
@@ -319,7 +319,7 @@ _CLUSTER = derived(session.DESCRIBE_CLUSTER)
 def _cluster_answered(
     incoming: Incoming[DescribeCluster], responses: Sequence[DescribeClusterResponse], serving: Serving
 ) -> Fields:
-    # Cluster id and advertised address come from the server, not from the broker's response.
+    # The cluster ID and the advertised address come from the server, not from the broker response.
     (request,), (response,) = incoming.requests, responses
     brokers = tuple(DescribedBroker(node_id, *address) for node_id, address in serving.addresses.items())
     operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_OPERATIONS

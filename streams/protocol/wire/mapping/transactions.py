@@ -1,4 +1,4 @@
-"""Translation of EndTxn: the epoch is bumped only in versions whose response has it (KIP-890)."""
+"""Translation of EndTxn; the epoch is bumped only in versions whose response includes the epoch (KIP-890)."""
 
 from attrs import evolve
 
@@ -12,7 +12,7 @@ _END = derived(tables.END_TXN)
 
 
 def _end_asked(message: Fields, version: int, client: Client) -> RequestParts[EndTxn]:
-    # Only versions from 5 on return the new epoch: older clients keep theirs.
+    # Only versions from 5 on return the new epoch: older clients keep their epoch.
     (request,) = _END.asked(message, version, client).requests
     return RequestParts((evolve(request, bumps_epoch=False),))
 

@@ -1,1 +1,1 @@
-"""Tables of Kafka's APIs: their fields by version, from its message definitions."""
+"""Tables of the Kafka APIs: their fields by version, based on Kafka's message definitions."""

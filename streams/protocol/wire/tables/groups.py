@@ -1,4 +1,4 @@
-"""Tables of group APIs: membership, committed offsets, administration."""
+"""Tables of the group APIs: membership, committed offsets and administration."""
 
 from streams.protocol.admin_messages import (
     OffsetDelete,

@@ -1,4 +1,4 @@
-"""Tables of APIs for operators: log directories, reassignments, transactions, ACLs, quotas."""
+"""Tables of the operations APIs: log directories, reassignments, transactions, ACLs and quotas."""
 
 from streams.protocol.admin_messages import (
     ListConfigResources,

@@ -1,4 +1,4 @@
-"""Tables of APIs for records and offsets: Produce, Fetch, ListOffsets and others."""
+"""Tables of the record and offset APIs: Produce, Fetch, ListOffsets and others."""
 
 from streams.protocol.admin_messages import (
     OffsetForLeaderEpoch,

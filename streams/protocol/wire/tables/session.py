@@ -42,7 +42,7 @@ REQUEST_HEADER = Message(
         Field("api_key", INT16),
         Field("api_version", INT16),
         Field("correlation_id", INT32),
-        # Its length is never compact, so that a broker can read the header of an unknown version.
+        # The length of this field is never compact, so that a broker can read the header of an unknown version.
         Field("client_id", CLASSIC_STRING, since=1, nullable=1, default=None, is_ignorable=True),
     ),
 )

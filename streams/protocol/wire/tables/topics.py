@@ -1,4 +1,4 @@
-"""Tables of APIs for administration of topics and settings."""
+"""Tables of the APIs that administer topics and settings."""
 
 from streams.protocol.admin_messages import (
     AlterConfigs,

@@ -1,4 +1,4 @@
-"""Tables of APIs for idempotent producers and transactions (KIP-98, KIP-447)."""
+"""Tables of the APIs for idempotent producers and transactions (KIP-98, KIP-447)."""
 
 from streams.protocol.messages import (
     AddOffsetsToTxn,
