@@ -1,4 +1,4 @@
-"""The graph as values, sub-topologies, descriptions, and the program that is compiled from a graph."""
+"""The processor graph, its sub-topologies and descriptions, and the programs compiled from it."""
 
 from streams.topology.compile import CompiledSubTopology
 from streams.topology.describe import TopologyDescription, describe

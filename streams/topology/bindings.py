@@ -1,8 +1,8 @@
-"""Bindings: the values of the outer names of an operator's process function in one task.
+"""Bindings: the values that the outer names of an operator's process function have in one task.
 
-``Capture`` inspects the closures that operators are bound as.  Plain constants are written into the
-program; other objects get a name in it.  Tasks of the same sub-topology differ only in the objects: their
-bindings are equal, and they share one program.  Functions that will be inlined are inspected in turn.
+``Capture`` inspects the closures that binding an operator returns. Plain constants are written into the program;
+other objects get a name in the program. Tasks of the same sub-topology differ only in these objects, so their
+bindings are equal and they share one program. Functions that will be inlined are inspected recursively.
 """
 
 from collections.abc import Sequence
@@ -28,14 +28,14 @@ class Constant:
 
 @frozen
 class Named:
-    """An object of the task, by its name in the program."""
+    """An object of the task, represented by its name in the program."""
 
     name: str
 
 
 @frozen
 class Forward:
-    """The function that sends a record to the children of a node, or to one of them."""
+    """The function that sends a record to all children of a node, or to a single child."""
 
     name: str
     node: str
@@ -44,15 +44,15 @@ class Forward:
 
 @frozen
 class Inlined:
-    """A function that is inlined; where that is not possible, ``name`` is called."""
+    """A function that is inlined; where inlining is not possible, ``name`` is called."""
 
     name: str
     code: CodeType
-    #: Outer names, and methods of outer names as ``name.method``.
+    #: Values of outer names; a method of an outer name has the key ``name.method``.
     names: "tuple[tuple[str, Binding], ...]"
-    #: Bound first arguments, as ``self`` of a method.
+    #: Bound first arguments, such as ``self`` of a method.
     bound: "tuple[Binding, ...]" = ()
-    #: Of the last parameters.
+    #: Default values of the last parameters.
     defaults: "tuple[Binding, ...]" = ()
 
 
@@ -65,7 +65,7 @@ class Capture:
 
     #: The namespace of the program.
     names: dict[str, Any]
-    #: By the identity of the function.
+    #: Bindings by the identity of the function.
     forwards: dict[int, Forward]
     _known: dict[int, str] = field(factory=dict)
     _inside: list[FunctionType] = field(factory=list)

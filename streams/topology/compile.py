@@ -1,10 +1,10 @@
-"""Compilation of a sub-topology into a program: three generated functions per source.
+"""Compilation of a sub-topology into a program with three generated functions per source.
 
 Operators' process functions and plain sinks are inlined, so that a record is a few local variables.  User
-processors, and operators whose source cannot be inlined, are one call each.  The code is generated once per
-sub-topology and bound once per task.  Each generated line belongs to a node, so that exceptions are attributed
-without a cost on the normal path.  The source is in ``linecache``: tracebacks show it and debuggers step
-through it.
+processors, and operators whose source cannot be inlined, cost one call each.  The code is generated once per
+sub-topology and bound once per task.  Each generated line belongs to a node, so that exceptions can be attributed
+to nodes without a cost on the normal path. The source is in ``linecache``, so that tracebacks show it and
+debuggers can step through it.
 """
 
 import builtins
@@ -28,7 +28,7 @@ from streams.topology.subtopologies import SubTopology
 
 
 class ProgramHost(Protocol):
-    """The services of a task for a program that is bound to it."""
+    """The services that a task provides to its program."""
 
     #: Non-empty when the run must end after the current record.
     stop: list[bool]
@@ -42,11 +42,11 @@ class ProgramHost(Protocol):
         ...
 
     def sink_process(self, sink: SinkNode) -> Process:
-        """Return the process function of a sink that is not plain."""
+        """Return the process function of a sink that is not a plain sink."""
         ...
 
     def on_error(self, node: str, error: Exception, key: Any, value: Any, timestamp_ms: int, headers: Any) -> None:
-        """Count and drop a record that failed at a node, or raise ``error``."""
+        """Count and drop a record that failed on a node, or raise ``error``."""
         ...
 
 
@@ -56,21 +56,21 @@ class Program:
 
     #: Source node -> process function of one record.
     entries: dict[str, Process]
-    #: Source node -> function of the columns (keys, values, timestamps), for runs without headers.
+    #: Source node -> function that processes the columns keys, values and timestamps, for records without headers.
     runs: dict[str, Callable[[Any, Any, Any], None]]
-    #: Source node -> function of the columns with a fourth column of headers.
+    #: Source node -> function that processes the same columns and a fourth column of headers.
     runs_with_headers: dict[str, Callable[[Any, Any, Any, Any], None]]
-    #: Runs records of several sources: columns of entries, keys, values, timestamps, headers.
+    #: Processes records of several sources, given as columns of entries, keys, values, timestamps and headers.
     run_mixed: Callable[[Any, Any, Any, Any, Any], None]
-    #: Python source, as tracebacks show it.
+    #: The Python source that tracebacks show.
     source_code: str
-    #: Names of the nodes; names in the source end in a node's position here.
+    #: Names of the nodes; names in the source end in the index of a node in this list.
     nodes: Sequence[str]
     _filename: str
     _owners: Sequence[str]
 
     def failed_node(self, error: BaseException) -> str | None:
-        """Return the node of the innermost program line in an exception's traceback."""
+        """Return the node to which the innermost program line in an exception's traceback belongs."""
         found = None
         for frame, line in traceback.walk_tb(error.__traceback__):
             if frame.f_code.co_filename == self._filename:
@@ -80,13 +80,13 @@ class Program:
 
 @frozen
 class _Written:
-    """The program of all tasks whose operators have equal bindings."""
+    """The program shared by all tasks whose operators have equal bindings."""
 
     source_code: str
     code: CodeType
     filename: str
     owners: Sequence[str]
-    #: Names of its functions.
+    #: Names of the functions in the program.
     functions: frozenset[str]
 
 
@@ -94,11 +94,11 @@ class _Written:
 class CompiledSubTopology:
     """The generated code that the tasks of a sub-topology share.
 
-    With ``isolate_errors`` every processor catches its errors, for a processing handler that
-    continues; otherwise an exception ends the run.  An error in a sink is an error of the node that
-    forwards to it, as in Kafka Streams; if that is a source, it is not caught.  ``guard_sinks``
-    catches serialization errors of sinks, for a production handler that continues.  ``has_cache``:
-    its tasks have a record cache.  ``inlines`` False calls each operator.
+    With ``isolate_errors`` every processor catches its errors, for a processing handler that continues; otherwise
+    an exception ends the run. As in Kafka Streams, an error in a sink is attributed to the node that forwards to
+    the sink; if that node is a source, the error is not caught. ``guard_sinks`` catches serialization errors in
+    sinks, for a production handler that continues. ``has_cache`` means that the tasks have a record cache. With
+    ``inlines=False`` each operator is called.
     """
 
     _topology: Topology
@@ -109,7 +109,7 @@ class CompiledSubTopology:
     inlines: bool = field(kw_only=True, default=True)
     _ids: dict[str, int] = field(init=False)
     _live: LiveHeaders = field(init=False)
-    #: Programs by the bindings of the operators; usually all tasks share one.
+    #: Programs by the bindings of the operators; usually all tasks share one program.
     _written: dict[Any, _Written] = field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
@@ -120,7 +120,7 @@ class CompiledSubTopology:
         return self._topology.stores[store].has_caching
 
     def ignores_values(self, source: str) -> bool:
-        """Return whether the values of a source are unused and need not be deserialized."""
+        """Return whether the values of a source are unused, so that they need not be deserialized."""
         nodes = [self._topology.nodes[name] for name in self._topology.children[source]]
         return all(isinstance(node, ProcessorNode) and _ignores_values(node.operator) for node in nodes)
 
@@ -151,7 +151,7 @@ class CompiledSubTopology:
         late = {name: names[name] for name in names if name in written.functions}
         exec(written.code, names)
         for name, function in late.items():
-            # Operators already refer to the function; its code is set only now.
+            # Operators already reference the function, whose code is set only now.
             function.__code__ = names[name].__code__
         sources = [node.name for node in nodes if isinstance(node, SourceNode)]
         return Program(
@@ -189,8 +189,8 @@ class CompiledSubTopology:
         )
         writer.write()
         source = "\n".join(writer.lines) + "\n"
-        # Unique per program, so that tracebacks are attributed to the right nodes.  The same in all processes
-        # and runs, since dead letters contain tracebacks.
+        # The file name is unique per program, so that tracebacks are attributed to the right nodes. It is the
+        # same in all processes and runs, because dead letters contain tracebacks.
         digest = blake2b(repr((source, writer.owners)).encode(), digest_size=6).hexdigest()
         filename = f"<sub-topology {self.sub.id}, {digest}>"
         linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)

@@ -1,6 +1,6 @@
 """Descriptions of a topology: text, JSON and Mermaid.
 
-The text is that of Kafka Streams' ``Topology.describe()``.  Pure; imports topology.
+The text has the format of ``Topology.describe()`` in Kafka Streams. Imports topology.
 """
 
 import json
@@ -29,7 +29,7 @@ class NodeDescription:
 
 @frozen
 class SubTopologyDescription:
-    """One sub-topology with its nodes in order of adding."""
+    """One sub-topology, with its nodes in the order in which they were added."""
 
     id: int
     nodes: tuple[NodeDescription, ...]
@@ -48,14 +48,14 @@ class GlobalStoreDescription:
 
 @frozen
 class TopologyDescription:
-    """The content of ``streams describe``."""
+    """The description that ``streams describe`` prints."""
 
     sub_topologies: tuple[SubTopologyDescription, ...]
     global_stores: tuple[GlobalStoreDescription, ...]
     internal_topics: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values, as ``describe --format json`` prints them."""
+        """Return the description as plain JSON values, as printed by ``describe --format json``."""
         return {
             "subtopologies": [
                 {"id": sub.id, "nodes": [_node_dict(node) for node in sorted(sub.nodes, key=lambda node: node.name)]}
@@ -79,7 +79,7 @@ class TopologyDescription:
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
 
     def to_text(self) -> str:
-        """Return the text form of Kafka Streams."""
+        """Return the description in the text format of Kafka Streams."""
         lines = ["Topologies:"]
         parts: list[tuple[int, list[str]]] = []
         for sub in self.sub_topologies:
@@ -180,7 +180,7 @@ def _node_lines(node: NodeDescription) -> Iterable[str]:
 
 
 class _Mermaid:
-    """Writes a flowchart; every name has a short id, since Mermaid restricts the characters of ids."""
+    """Writes a flowchart. Every name gets a short id, because Mermaid restricts the characters in ids."""
 
     def __init__(self) -> None:
         self._ids: dict[tuple[str, str], str] = {}

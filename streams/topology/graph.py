@@ -1,8 +1,7 @@
 """The processor graph: sources, processors, sinks and stores, as values.
 
-``Topology`` is the low-level builder that the DSL writes into and that users of the
-Processor API call themselves.  It checks each node as it is added; ``validate`` checks
-the graph as a whole.
+``Topology`` is the low-level builder that the DSL uses and that users of the Processor API call directly. Each
+node is checked when it is added; ``validate`` checks the graph as a whole.
 """
 
 import re
@@ -26,14 +25,15 @@ Partitioner = Callable[[str, Any, Any, int], int | None]
 
 @frozen
 class SourceNode:
-    """Reads topics, by names or by a pattern on names."""
+    """Reads topics, given by their names or by a pattern."""
 
     name: str
     topics: tuple[str, ...]
     pattern: re.Pattern[str] | None
     key_serde: Serde[Any]
     value_serde: Serde[Any]
-    #: The source of event times: an extractor, the name of a policy, or None for the default of the settings.
+    #: How event times are determined: an extractor, the name of a policy, or None for the default from the
+    #: settings.
     extractor: Extractor | ExtractorName | None = None
     offset_reset: str | None = None
 
@@ -49,9 +49,9 @@ class ProcessorNode:
 
 @frozen
 class SinkNode:
-    """Writes to one topic, or to the one that ``topic_for(key, value, RecordContext)`` returns.
+    """Writes to one topic, or to the topic that ``topic_for(key, value, RecordContext)`` returns.
 
-    Without a ``partitioner`` the partition is chosen by the key's bytes, for a windowed key by the
+    Without a ``partitioner`` the bytes of the key determine the partition; for a windowed key, these are the
     bytes of the inner key.
     """
 
@@ -65,7 +65,7 @@ class SinkNode:
 
     @property
     def is_plain(self) -> bool:
-        """Return whether topic and partition depend on the node and the key's bytes only."""
+        """Return whether topic and partition depend only on the node and the bytes of the key."""
         return self.topic_for is None and self.partitioner is None
 
 
@@ -74,7 +74,7 @@ Node = SourceNode | ProcessorNode | SinkNode
 
 @frozen
 class RepartitionTopic:
-    """A repartition topic; ``partitions`` None: the largest partition count of its upstream source topics."""
+    """A repartition topic; ``partitions`` defaults to the largest partition count of the upstream source topics."""
 
     name: str
     partitions: int | None = None
@@ -82,7 +82,7 @@ class RepartitionTopic:
 
 @frozen
 class GlobalStore:
-    """A global store: every instance fills it from all partitions of a topic."""
+    """A global store, which every instance fills from all partitions of a topic."""
 
     spec: StoreSpec
     source: SourceNode
@@ -93,24 +93,24 @@ class GlobalStore:
 class Topology:
     """A graph of sources, processors, sinks and state stores.
 
-    Names of nodes are unique.  Nodes are in the order in which they were added, which numbers the
-    sub-topologies.  Names of internal topics are without the application id.
+    Node names are unique. Nodes are in the order in which they were added, which determines the numbers of the
+    sub-topologies. Names of internal topics do not include the application id.
     """
 
     nodes: dict[str, Node] = Factory(dict)
     children: dict[str, list[str]] = Factory(dict)
     stores: dict[str, StoreSpec] = Factory(dict)
-    #: Store name -> names of the nodes connected to it, in order of connecting.
+    #: Store name -> names of the connected nodes, in the order in which they were connected.
     store_users: dict[str, list[str]] = Factory(dict)
     global_stores: dict[str, GlobalStore] = Factory(dict)
     internal_topics: dict[str, RepartitionTopic] = Factory(dict)
-    #: Source names whose topics must have equal partition counts.
+    #: Groups of source names whose topics must have equal partition counts.
     copartitioned: list[frozenset[str]] = Factory(list)
-    #: Store name -> source topic that serves as its changelog (optimized tables).
+    #: Store name -> source topic that serves as the changelog of the store (optimized tables).
     source_changelogs: dict[str, str] = Factory(dict)
-    #: Names of all nodes, including those of global stores, in order of adding.
+    #: Names of all nodes, including the nodes of global stores, in the order in which they were added.
     order: list[str] = Factory(list)
-    #: Declarations by topic name, of topics that were given as ``Topic`` objects.
+    #: Declarations of the topics that were given as ``Topic`` objects, by topic name.
     topics: dict[str, Topic[Any, Any]] = Factory(dict)
 
     def add_source(
@@ -125,7 +125,7 @@ class Topology:
         """Add a source that reads topics; serdes come from ``Topic`` objects or ``key``/``value``.
 
         Raises:
-            TopologyError: the name exists, no topic is given, or another source reads the topic.
+            TopologyError: a node has the name already, no topic is given, or another source reads the topic.
         """
         patterns = [topic for topic in topics if isinstance(topic, re.Pattern)]
         if not topics or (patterns and len(topics) > 1):
@@ -156,7 +156,7 @@ class Topology:
     def add_processor(
         self, name: str, processor: ProcessorSupplier, *parents: str, stores: Iterable[str] = ()
     ) -> "Topology":
-        """Add a processor (a class or a function that makes one) downstream of its parents."""
+        """Add a processor, given as a class or a factory function, downstream of its parents."""
         operator = ProcessorOperator(processor)
         self.add_node(ProcessorNode(name, operator, parents))
         self.connect_declared(name, operator)
@@ -201,7 +201,7 @@ class Topology:
         """Add a store and connect it to processors.
 
         Raises:
-            TopologyError: another store has the name, or a processor does not exist.
+            TopologyError: another store has the name already, or a processor does not exist.
         """
         spec = store.spec() if isinstance(store, StoreBuilder) else store
         known = self.stores.get(spec.name)
@@ -233,7 +233,7 @@ class Topology:
             if processor not in self.nodes:
                 raise TopologyError(f"cannot connect store {store!r}: there is no processor {processor!r}")
             if store in self.global_stores:
-                continue  # Every node can use global stores.
+                continue  # Every node can use global stores without being connected to them.
             if store not in self.stores:
                 raise TopologyError(f"processor {processor!r}: there is no state store {store!r}; add it first")
             users = self.store_users[store]
@@ -257,11 +257,11 @@ class Topology:
         self.internal_topics[topic.name] = topic
 
     def declare(self, topic: Topic[Any, Any]) -> None:
-        """Register the declaration of a topic: serdes, partitions, key and timestamp of file rows."""
+        """Register the declaration of a topic: its serdes, its partitions, and the key and timestamp of file rows."""
         self.topics.setdefault(topic.name, topic)
 
     def require_copartitioning(self, sources: Iterable[str]) -> None:
-        """Require equal partition counts of the topics of these source nodes."""
+        """Require equal partition counts for the topics of the given source nodes."""
         self.copartitioned.append(frozenset(sources))
 
     def add_node(self, node: Node) -> None:
@@ -280,11 +280,11 @@ class Topology:
                 self.children[parent].append(node.name)
 
     def sources(self) -> list[SourceNode]:
-        """Return the source nodes in order of adding."""
+        """Return the source nodes in the order in which they were added."""
         return [node for node in self.nodes.values() if isinstance(node, SourceNode)]
 
     def sinks(self) -> list[SinkNode]:
-        """Return the sink nodes in order of adding."""
+        """Return the sink nodes in the order in which they were added."""
         return [node for node in self.nodes.values() if isinstance(node, SinkNode)]
 
     def stores_of(self, node: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Inlining of function bodies: locals are renamed, constants folded, dead branches removed.
 
-Behaviour is the same without inlining (``tests/topology/test_inliner.py``).  Where a body cannot
-replace a call, the call stays, for example with a ``return`` inside a loop.
+Behaviour is the same without inlining (``tests/topology/test_inliner.py``). A call is kept if a body cannot
+replace it, for example because of a ``return`` inside a loop.
 """
 
 import ast
@@ -15,7 +15,7 @@ from attrs import define, field
 from streams.topology.bindings import Binding, Constant, Forward, Inlined
 from streams.topology.source_trees import Tree, tree_of
 
-#: Returns the statements that use a value that the function returns.
+#: Called with a returned value; returns the statements that use it.
 OnReturn: TypeAlias = Callable[[ast.expr], list[ast.stmt]]
 
 _COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
@@ -35,11 +35,11 @@ _NONE = ast.Constant(None)
 
 
 class _StaysCall(Exception):
-    """Raised where a body cannot replace a call."""
+    """Raised if a function body cannot replace a call."""
 
 
 def name_of(text: str) -> ast.Name:
-    """Return a name as an expression."""
+    """Return the expression that reads a name."""
     return ast.Name(text, ast.Load())
 
 
@@ -52,17 +52,17 @@ def is_simple(value: ast.expr) -> bool:
 class Inliner:
     """Inlines the functions of one node as statements, in the names of the program."""
 
-    #: Number of the node, the suffix of its locals.
+    #: Number of the node, which is the suffix of its local names.
     number: int
     #: Functions that may be inlined, by their names in the program.
     functions: dict[str, Inlined | Forward] = field(factory=dict)
     #: Names of the task's objects, which are never None.
     _objects: set[str] = field(factory=set)
-    #: Names that are taken: locals, and objects of the task, which locals must not hide.
+    #: Names already in use: local names, and objects of the task, which local names must not hide.
     _locals: set[str] = field(factory=set)
 
     def body(self, function: Inlined, arguments: Sequence[ast.expr]) -> list[ast.stmt] | None:
-        """Return the statements that replace a call whose result is unused, None if the call must stay."""
+        """Return the statements that replace a call whose result is unused, or None if the call must be kept."""
         self.functions[function.name] = function
         self._locals.update(_names_in(function))
         try:
@@ -80,7 +80,7 @@ class Inliner:
         self._locals.add(found)
         return found
 
-    # One function.
+    # Inlining one function.
 
     def _inlined(self, function: Inlined, arguments: Sequence[ast.expr], on_return: OnReturn) -> list[ast.stmt]:
         before, body = self._written(function, arguments)
@@ -141,7 +141,7 @@ class Inliner:
     # Statements.
 
     def _block(self, body: Sequence[ast.stmt], on_return: OnReturn) -> list[ast.stmt]:
-        """Return statements without ``return``; each exit of the function continues with ``on_return``."""
+        """Return the statements without ``return``; each exit of the function continues with ``on_return``."""
         written: list[ast.stmt] = []
         for place, statement in enumerate(body):
             statement = self._nested(statement)
@@ -189,7 +189,7 @@ class Inliner:
                 handler.body = self._block(handler.body, on_return)
 
     def _valued(self, value: ast.expr, on_return: OnReturn) -> list[ast.stmt]:
-        """Return the statements that compute a value, followed by those of ``on_return``."""
+        """Return the statements that compute a value, followed by the statements of ``on_return``."""
         found = self._callee(value)
         if found is None:
             return on_return(value)
@@ -200,7 +200,7 @@ class Inliner:
             return on_return(value)
 
     def _lead(self, statement: ast.If, written: list[ast.stmt]) -> None:
-        """Inline the call that a condition begins with."""
+        """Inline the call with which a condition begins."""
         parent: Any = statement
         place = "test"
         test: ast.expr = statement.test
@@ -230,7 +230,7 @@ class Inliner:
         return statement
 
     def _callee(self, value: ast.expr) -> tuple[Inlined, list[ast.expr]] | None:
-        """Return the function that an expression calls, and the arguments, if it may be inlined."""
+        """Return the function that an expression calls and the arguments, if the function may be inlined."""
         match value:
             case ast.Call(ast.Name(name), arguments, []):
                 function = self.functions.get(name)
@@ -380,14 +380,14 @@ def _names_in(binding: Binding) -> Iterator[str]:
 
 
 def _copied(value: Any) -> Any:
-    """Return a copy of a syntax tree, to be changed."""
+    """Return a copy of a syntax tree that may be modified."""
     if isinstance(value, list):
         return [_copied(item) for item in value]
     if not isinstance(value, ast.AST) or not value._fields:
         return value
     copy = type(value)(*[_copied(getattr(value, name, None)) for name in value._fields])
     if isinstance(copy, ast.stmt):
-        copy.lineno = 0  # ``ast.unparse`` needs it.
+        copy.lineno = 0  # ``ast.unparse`` needs this attribute.
     return copy
 
 
@@ -406,7 +406,7 @@ def _assigned(target: ast.expr, value: ast.expr) -> ast.stmt:
 
 
 def _assignment(target: ast.expr, value: ast.expr) -> list[ast.stmt]:
-    """Return the assignment, or nothing if the target has been folded away."""
+    """Return the assignment, or nothing if the target was folded away."""
     match target, value:
         case ast.Name("_"), ast.Constant():
             return []

@@ -1,8 +1,8 @@
-"""Operators: values of the graph that a task binds to process functions.
+"""Operators: values in the graph that a task binds to process functions.
 
-Each task binds an operator once and receives the function that processes one record:
-``process(key, value, timestamp_ms, headers)``.  Downstream of a table operator the value is a
-tuple ``(new, old, is_latest)``, which is Kafka Streams' ``Change``.  Imports core only.
+Each task binds an operator once and receives the function that processes one record: ``process(key, value,
+timestamp_ms, headers)``. Downstream of a table operator the value is a tuple ``(new, old, is_latest)``, which
+corresponds to ``Change`` in Kafka Streams. Imports core only.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,13 +13,13 @@ from attrs import define, frozen
 
 from streams.core.records import NO_TIMESTAMP, Headers, RecordContext, RecordMetadata, TaskId, Window
 
-#: Processes one record: key, value, timestamp_ms, headers (None: no headers).  A user's processor
-#: returns the headers of the record, which it may have changed; other operators return None.
+#: Processes one record: key, value, timestamp_ms, headers (None: no headers). A user's processor returns the
+#: record headers, which may have been changed; other operators return None.
 Process: TypeAlias = Callable[[Any, Any, int, Headers | None], Any]
 
 
 class PunctuationType(Enum):
-    """The clock of a punctuation."""
+    """The clock that triggers a punctuation."""
 
     STREAM_TIME = "stream"
     WALL_CLOCK_TIME = "wall"
@@ -27,9 +27,9 @@ class PunctuationType(Enum):
 
 @define
 class StreamTime:
-    """Highest event time of the records of an operator, in epoch milliseconds; -1 before the first.
+    """Highest event time of an operator's records in epoch milliseconds; -1 before the first record.
 
-    The operator updates it; the task saves it with every commit and snapshot.
+    The operator updates the time; the task saves it with every commit and snapshot.
     """
 
     ms: int = NO_TIMESTAMP
@@ -44,7 +44,7 @@ class Cancellable(Protocol):
 
 
 class NodeContext(Protocol):
-    """The services of a task for an operator that it binds."""
+    """The services that a task provides to its operators."""
 
     @property
     def node(self) -> str:
@@ -63,7 +63,7 @@ class NodeContext(Protocol):
 
     @property
     def forward(self) -> Process:
-        """Return the process function of all children, called in their order."""
+        """Return a process function that calls all children in order."""
         ...
 
     @property
@@ -82,7 +82,7 @@ class NodeContext(Protocol):
     def table_forward(
         self, store: str | None, *, send_old: bool = True
     ) -> Callable[[Any, Any, Any, int, Headers | None, bool], None]:
-        """Return ``emit(key, new, old, timestamp_ms, headers, is_latest)`` for table results.
+        """Return the function ``emit(key, new, old, timestamp_ms, headers, is_latest)`` for table results.
 
         If the store has a record cache, the first old and the last new value of a key are cached until
         the flush; otherwise ``(new, old, is_latest)`` is forwarded at once.  With ``send_old`` False the
@@ -95,7 +95,7 @@ class NodeContext(Protocol):
     ) -> Any:
         """Return the section of a store in the record cache, a ``state.cache.Section``.
 
-        With ``window_of`` its keys are (key, window start).
+        With ``window_of``, the keys of the section are (key, window start).
         """
         ...
 
@@ -114,7 +114,7 @@ class NodeContext(Protocol):
         callback: Callable[[int], None],
         start_ms: int | None = None,
     ) -> Cancellable:
-        """Call ``callback(now_ms)`` every interval of the given clock."""
+        """Call ``callback(now_ms)`` at every interval of the given clock."""
         ...
 
     def commit(self) -> None:
@@ -122,7 +122,7 @@ class NodeContext(Protocol):
         ...
 
     def drop(self, reason: str, count: int = 1) -> None:
-        """Count records dropped at this node (metric ``dropped-records``)."""
+        """Count records dropped at this node in the metric ``dropped-records``."""
         ...
 
     def task_stream_time_ms(self) -> int:
@@ -134,11 +134,11 @@ class NodeContext(Protocol):
         ...
 
     def record_metadata(self) -> RecordMetadata | None:
-        """Return topic, partition and offset of the current record; None within a punctuation."""
+        """Return topic, partition and offset of the current record, or None within a punctuation."""
         ...
 
     def on_init(self, callback: Callable[[], None]) -> None:
-        """Register a function to call once all nodes are bound, in the order of the graph."""
+        """Register a function to call once all nodes are bound; functions are called in the order of the graph."""
         ...
 
     def caches(self, store: str | None) -> bool:
@@ -152,7 +152,7 @@ class NodeContext(Protocol):
     def on_final_flush(self, callback: Callable[[], None]) -> None:
         """Register a function that forwards buffered results at the end of a bounded run.
 
-        For operators that buffer results: suppression, emission on window close, outer joins.
+        Used by operators that buffer results: suppression, emission on window close, and outer joins.
         """
         ...
 
@@ -166,12 +166,12 @@ class StoreNaming:
     """The rule for the name of an operator's store: the user's ``argument`` plus a suffix."""
 
     argument: str = "store"
-    #: Suffixes that the library adds to the argument; without any the argument is the whole name.
+    #: Suffixes that the library appends to the argument; without suffixes, the argument is the whole name.
     ends: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, operator: Any) -> "StoreNaming":
-        """Return the naming of an operator: its ``store_naming`` if it has one, otherwise the default."""
+        """Return the store naming of an operator: its ``store_naming`` if present, otherwise the default."""
         naming: StoreNaming = getattr(operator, "store_naming", _PLAIN_NAMING)
         return naming
 
@@ -180,8 +180,8 @@ _PLAIN_NAMING = StoreNaming()
 
 
 class Operator(Protocol):
-    """The behaviour of a node: a frozen value, shared by all tasks."""
+    """The behaviour of a node, which is a frozen value shared by all tasks."""
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
+        """Return the process function for one task."""
         ...

@@ -1,7 +1,7 @@
 """Processor API: user code that processes records one at a time, with stores and punctuations.
 
-Each task has its own instance of a ``Processor``.  A ``Record`` object is created
-only for user code.  KIP-478, KIP-820.
+Each task has its own instance of a ``Processor``. ``Record`` objects are created only for user code. See KIP-478
+and KIP-820.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +44,7 @@ P = TypeVar("P", bound="Processor[Any, Any, Any, Any]")
 
 
 class _Unset:
-    """The type of the default of an omitted argument, since None is a valid type."""
+    """The type of the default for omitted arguments, because None is a valid type expression."""
 
     def __repr__(self) -> str:
         return "UNSET"
@@ -54,7 +54,7 @@ UNSET: Final = _Unset()
 
 
 def serde_of(form: Any, node: str = "") -> Serde[Any]:
-    """Return the serde of a type expression or serde; if unset, one pinned to the first object's type at ``node``."""
+    """Return the serde for a type expression or serde; if unset, a serde that the first object at ``node`` pins."""
     if form is UNSET:
         return PinnedSerde(node) if node else BYTES
     return form if isinstance(form, Serde) else serde_for(form)
@@ -68,7 +68,7 @@ def milliseconds(duration: timedelta) -> int:
 class ProcessorContext(Generic[KO, VO]):
     """Forwarding, punctuations, stores and metadata for a processor.
 
-    ``forward`` and ``schedule`` are called on the task's thread only.
+    Call ``forward`` and ``schedule`` only on the thread of the task.
     """
 
     __slots__ = ("_children", "_fixed_key", "_forward", "_is_live", "_key", "_live", "_node", "_now_ms", "_record")
@@ -82,7 +82,7 @@ class ProcessorContext(Generic[KO, VO]):
         self._now_ms = 0
         #: The record being processed; None within a punctuation.
         self._record: Record[Any, Any] | None = None
-        #: Whether a record cache shares the headers of the processed records, and the current headers.
+        #: Whether a record cache shares the headers of processed records; and the headers of the current record.
         self._is_live = is_live
         self._live: list[tuple[str, bytes | None]] | None = None
 
@@ -97,12 +97,12 @@ class ProcessorContext(Generic[KO, VO]):
     ) -> None:
         """Send a record to all children, or to the child named ``to``.
 
-        ``timestamp_ms`` and ``headers`` default to those of the record being processed; within
-        a punctuation to its time and to no headers.  Default headers are shared with the
-        current record, as in Kafka Streams: changes by a downstream processor are visible here.
+        ``timestamp_ms`` and ``headers`` default to those of the record being processed; within a punctuation,
+        they default to the punctuation time and to no headers. As in Kafka Streams, default headers are shared
+        with the current record, so changes by downstream processors are visible here.
 
         Raises:
-            ProcessingError: there is no child ``to``, the timestamp is negative, or a processor of
+            ProcessingError: there is no child ``to``, the timestamp is negative, or a processor in
                 ``process_values`` changes the key.
         """
         if timestamp_ms is None:
@@ -153,8 +153,8 @@ class ProcessorContext(Generic[KO, VO]):
     ) -> Cancellable:
         """Call ``callback(now_ms)`` every ``interval`` of stream or wall-clock time (KIP-138).
 
-        ``start_ms`` aligns the schedule (KIP-1146); by default stream time starts at the first
-        record and wall-clock time one interval from now.
+        ``start_ms`` aligns the schedule (KIP-1146). By default, a stream-time schedule starts at the first
+        record, and a wall-clock schedule starts one interval from now.
 
         Raises:
             ValueError: the interval is below one millisecond.
@@ -190,12 +190,12 @@ class ProcessorContext(Generic[KO, VO]):
 
     @property
     def application_id(self) -> str:
-        """The application id."""
+        """The id of the application."""
         return self._node.application_id
 
     @property
     def task_id(self) -> TaskId:
-        """The task id: sub-topology and partition."""
+        """The id of the task, which consists of sub-topology and partition."""
         return self._node.task_id
 
     @property
@@ -205,7 +205,7 @@ class ProcessorContext(Generic[KO, VO]):
 
     @property
     def stream_time_ms(self) -> int:
-        """The highest timestamp of the records that the task has taken, in epoch milliseconds; -1 before the first."""
+        """The highest timestamp of the task's records so far, in epoch milliseconds; -1 before the first record."""
         return self._node.task_stream_time_ms()
 
     @property
@@ -215,9 +215,9 @@ class ProcessorContext(Generic[KO, VO]):
 
 
 class Processor(Generic[KI, VI, KO, VO]):
-    """Processes records one at a time; one instance per task.
+    """Processes records one at a time. Each task has its own instance.
 
-    ``context`` is set before ``init``.  Keep state in stores: a Python attribute is lost when the task
+    ``context`` is set before ``init`` is called. Keep state in stores: Python attributes are lost when the task
     moves to another instance.
     """
 
@@ -239,7 +239,7 @@ ProcessorSupplier = Callable[[], Processor[Any, Any, Any, Any]]
 
 @frozen
 class StoreBuilder(Generic[S]):
-    """The declaration of a state store; as a class attribute of a processor, its instances see the open store."""
+    """The declaration of a state store. Instances of a processor class that declares it see the open store."""
 
     kind: StoreKind
     key_serde: Serde[Any]
@@ -250,7 +250,7 @@ class StoreBuilder(Generic[S]):
 
     @property
     def name(self) -> str:
-        """The name of the store: the given one, otherwise the name of the class attribute."""
+        """The name of the store: the given name, or else the name of the class attribute."""
         if not self._names:
             raise TopologyError("a state store that is no class attribute needs a name: key_value_store(..., name=...)")
         return self._names[0]
@@ -260,14 +260,15 @@ class StoreBuilder(Generic[S]):
         return StoreSpec(self.name, self.kind, self.key_serde, self.value_serde, **self.options)
 
     def viewed(self, kind: str, view: Callable[[S], T], queries: Sequence[str] = ()) -> "StoreBuilder[T]":
-        """Return the declaration of a custom store kind: processors get ``view(store)``.
+        """Return the declaration of a store of a custom kind, which processors use through ``view(store)``.
 
-        ``store`` is the store declared here: its options, changelog, restore and commit are unchanged.
-        ``kind`` is the name of the new kind, recorded in state folders and snapshots; ``queries`` are the names of
-        the view's methods that ``StoreView.ask`` can call.
+        ``store`` is the store declared here; its options, changelog, restoring and commits are unchanged.
+        ``kind`` is the name of the new kind, which is recorded in state directories and snapshots. ``queries``
+        are the names of the view methods that ``StoreView.ask`` can call.
 
         Raises:
-            StoreError: ``kind`` is the name of the built-in kind, the view lacks a query, or this is a view already.
+            StoreError: ``kind`` is the name of the built-in kind, the view has no such query, or this is already
+                a view.
         """
         return evolve(self, kind=self.kind.viewed(kind, view, queries))  # type: ignore[return-value]
 
@@ -291,7 +292,7 @@ def _builder(kind: StoreKind, key: Any, value: Any, name: str | None, options: d
 def key_value_store(
     key: TypeForm[K] | Serde[K], value: TypeForm[V] | Serde[V], name: str | None = None, **options: Any
 ) -> StoreBuilder[KeyValueStore[K, V]]:
-    """Declare a key-value store; options are those of ``StoreSpec`` (has_changelog, is_persistent ...)."""
+    """Declare a key-value store; ``options`` are those of ``StoreSpec`` (``has_changelog``, ``is_persistent`` ...)."""
     return _builder(KEY_VALUE, key, value, name, options)
 
 
@@ -310,7 +311,7 @@ def lru_store(
 def timestamped_key_value_store(
     key: TypeForm[K] | Serde[K], value: TypeForm[V] | Serde[V], name: str | None = None, **options: Any
 ) -> StoreBuilder[TimestampedKeyValueStore[K, V]]:
-    """Declare a key-value store whose values carry their timestamps (KIP-258)."""
+    """Declare a key-value store whose values have timestamps (KIP-258)."""
     return _builder(TIMESTAMPED_KEY_VALUE, key, value, name, options)
 
 
@@ -357,7 +358,7 @@ def versioned_store(
     """Declare a store that keeps old versions for ``history`` (KIP-889).
 
     Raises:
-        TopologyError: ``has_caching`` is true; a cache would drop versions.
+        TopologyError: ``has_caching`` is true, but a cache would drop versions.
     """
     if options.get("has_caching"):
         raise TopologyError(f"versioned store {name or ''!r} cannot have a cache, which would drop versions")
@@ -385,7 +386,7 @@ def punctuate(
 
 
 def _members(owner: type) -> Iterator[tuple[str, Any]]:
-    """Yield class attributes in order of definition, base classes first."""
+    """Yield class attributes in the order of their definition, base classes first."""
     seen: dict[str, Any] = {}
     for base in reversed(owner.__mro__):
         seen.update(vars(base))
@@ -410,7 +411,7 @@ class ProcessorOperator:
         return [value for _, value in _members(owner) if isinstance(value, StoreBuilder)]
 
     def bind(self, context: NodeContext) -> Process:
-        """Create the task's instance and return its process function; ``init`` runs once all nodes are bound."""
+        """Create the instance for a task and return its process function; ``init`` runs once all nodes are bound."""
         user_context, handle, shown = self._bound(context, is_live=False)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> Headers:
@@ -426,7 +427,7 @@ class ProcessorOperator:
         return process
 
     def bind_live(self, context: NodeContext) -> Process:
-        """Do as ``bind``, for records whose headers are a shared list."""
+        """Do the same as ``bind``, for records whose headers are a shared list."""
         user_context, handle, shown = self._bound(context, is_live=True)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Any) -> None:
@@ -444,7 +445,7 @@ class ProcessorOperator:
     def _bound(
         self, context: NodeContext, *, is_live: bool
     ) -> tuple[ProcessorContext[Any, Any], Callable[[Record[Any, Any]], object], str]:
-        """Create the task's instance; return its context, its ``process`` and its name in messages."""
+        """Create the instance for a task; return its context, its ``process`` method and its name for messages."""
         processor = self._make()
         user_context: ProcessorContext[Any, Any] = ProcessorContext(
             context, fixed_key=self.has_fixed_key, is_live=is_live

@@ -1,8 +1,8 @@
-"""Source code of a program: functions of a sub-topology's sources and nodes, with the node of each line.
+"""The source code of a program: functions for the sources and nodes of a sub-topology, and the node of each line.
 
-``k``, ``v``, ``t`` and ``h`` are key, value, timestamp and headers of a record at a source; names that end in a
-number belong to that node: ``f3`` calls the children of node 3, ``n3`` is the node itself, ``p3`` its operator
-where it is called.
+``k``, ``v``, ``t`` and ``h`` are the key, value, timestamp and headers of a record at a source. Names that end in
+a number belong to the node with that number: ``f3`` calls the children of node 3, ``n3`` is the node itself, and
+``p3`` is its operator, if the operator is called.
 """
 
 import ast
@@ -25,7 +25,7 @@ from streams.topology.subtopologies import SubTopology
 
 #: Python allows twenty nested blocks in a function; deeper parts become separate functions.
 _MAX_DEPTH = 14
-#: Maximum number of copies of a node's children where it forwards in several places; above it they are called.
+#: Maximum number of copies of a node's children if the node forwards in several places; above it, they are called.
 _MAX_COPIES = 3
 
 _NONE = ast.Constant(None)
@@ -37,24 +37,24 @@ class SinkColumns(Protocol):
     keys: list[bytes | None]
     values: list[bytes | None]
     timestamps: list[int]
-    #: Index of the record -> its headers, for records with headers.
+    #: Index of the record -> headers, for records with headers.
     headers: dict[int, Headers]
 
 
 class SinkHost(Protocol):
-    """The services of a task for sinks."""
+    """The services that a task provides to sinks."""
 
     def sink_columns(self, sink: SinkNode) -> SinkColumns:
         """Return the columns of a plain sink."""
         ...
 
     def sink_process(self, sink: SinkNode) -> Process:
-        """Return the process function of a sink that is not plain."""
+        """Return the process function of a sink that is not a plain sink."""
         ...
 
 
 def sink_names(node: SinkNode, number: int, host: SinkHost, *, is_guarded: bool) -> dict[str, Any]:
-    """Return the values of the names in a sink's lines, for one task."""
+    """Return the values for the names in a sink's lines, for one task."""
     if is_guarded or not node.is_plain:
         return {f"sink{number}": host.sink_process(node)}
     names: dict[str, Any] = {}
@@ -73,13 +73,13 @@ def sink_names(node: SinkNode, number: int, host: SinkHost, *, is_guarded: bool)
 
 @define
 class _Record:
-    """The names of a record's parts at some point of the program."""
+    """The names of a record's parts at some point in the program."""
 
     key: ast.expr
     value: ast.expr
     timestamp: ast.expr
     headers: ast.expr
-    #: Number of copies of its lines in the program.
+    #: Number of copies of these lines in the program.
     copies: int = 1
 
     def __str__(self) -> str:
@@ -94,8 +94,8 @@ class _Record:
 class ProgramWriter:
     """Writes the program of one sub-topology.
 
-    ``bodies`` has the binding of each operator's process function.  With ``isolates`` each node catches its
-    errors; with ``guards_sinks`` all sinks are called.
+    ``bodies`` contains the binding of each operator's process function. With ``isolates`` each node catches its
+    errors. With ``guards_sinks`` all sinks are called.
     """
 
     topology: Topology
@@ -106,10 +106,10 @@ class ProgramWriter:
     guards_sinks: bool = field(kw_only=True)
     lines: list[str] = field(init=False, factory=list)
     owners: list[str] = field(init=False, factory=list)
-    #: Names of the functions that are written.
+    #: Names of the functions that have been written.
     functions: list[str] = field(init=False, factory=list)
     _ids: dict[str, int] = field(init=False)
-    #: Functions still to be written: name -> node, and whether the function is that of the node's children.
+    #: Functions still to be written: name -> node, and whether the function calls the children of the node.
     _pending: dict[str, tuple[str, bool]] = field(init=False, factory=dict)
     _separate: set[str] = field(init=False, factory=set)
     _variables: Iterator[int] = field(init=False, factory=lambda: iter(range(1 << 30)))
@@ -142,7 +142,7 @@ class ProgramWriter:
         return self.isolates and isinstance(node, ProcessorNode)
 
     def _is_short(self, node: ProcessorNode | SinkNode) -> bool:
-        """Return whether a node's lines are repeated for each of its parents, as for a merge before a sink."""
+        """Return whether the lines of a node are repeated for each parent, as for a merge before a sink."""
         if not isinstance(node, ProcessorNode) or not isinstance(node.operator, PassThrough):
             return False
         children = [self.topology.nodes[name] for name in self.topology.children[node.name]]
@@ -193,7 +193,7 @@ class ProgramWriter:
                 self._line(2, "if stop: break", name)
 
     def _aside(self, name: str) -> list[tuple[str, str]]:
-        """Return the lines of a source's children, which three functions contain, and their nodes."""
+        """Return the lines for a source's children, which are used in three functions, and the nodes of these lines."""
         before = self.lines, self.owners
         self.lines, self.owners = [], []
         self._children(name, _source_record(), 2)
@@ -251,7 +251,7 @@ class ProgramWriter:
         return any(self._changes_headers(child) for child in self.topology.children[name])
 
     def _enliven(self, name: str, own: str, h: str, depth: int) -> None:
-        """Write the creation of a new record's live headers, where a cache must see changes of them."""
+        """Write the creation of live headers for a new record, where a cache must see changes of the headers."""
         if name in self.live.making:
             self._line(depth, f"{own} = []" if h == "None" else f"{own} = [*{h}] if {h} else []", name)
 
@@ -311,7 +311,7 @@ class ProgramWriter:
         self._call(name, record, depth)
 
     def _need_forwards(self, statements: Sequence[ast.stmt], forwards: Mapping[str, Forward]) -> int:
-        """Return the maximum number of copies of a child's lines; a call whose result is used needs a function."""
+        """Return the maximum number of copies of a child's lines; a call whose result is used requires a function."""
         inside = [node for statement in statements for node in ast.walk(statement)]
         called = Counter(
             node.func.id for node in inside if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
@@ -360,7 +360,8 @@ class ProgramWriter:
         if self.guards_sinks or not node.is_plain:
             self._line(depth, f"sink{number}({record})", node.name)
             return
-        # Both are serialized before either is appended: after a failure the columns must have equal lengths.
+        # Key and value are serialized before either is appended: after a failure the columns must have equal
+        # lengths.
         self._serialized(f"a{number}", node.key_serde, f"k{number}", record.key, node.name, depth)
         self._serialized(f"b{number}", node.value_serde, f"v{number}", record.value, node.name, depth)
         h = ast.unparse(record.headers)
@@ -370,20 +371,20 @@ class ProgramWriter:
         self._line(depth, f"ak{number}(a{number}); av{number}(b{number}); at{number}({t})", node.name)
 
     def _serialized(self, name: str, serde: Serde[Any], what: str, of: ast.expr, node: str, depth: int) -> None:
-        """Write the serialization of a key or value: by a function in C where possible, otherwise by the serde."""
+        """Write the serialization of a key or value, with a C function where possible, otherwise with the serde."""
         thing = ast.unparse(of)
         slow = f"{name} = s{what}({thing})"
         if thing == "None" or serde.quick is None:
             self._line(depth, f"{name} = None" if thing == "None" else slow, node)
             return
         self._line(depth, f"try: {name} = q{what}({thing}) if type({thing}) is x{what} else s{what}({thing})", node)
-        # Serialized again for a better error message.
+        # The value is serialized again for a better error message.
         self._line(depth, f"except Exception: {slow}", node)
 
 
 @define
 class _Operator:
-    """Writes the statements of one operator, with its children's lines in place of ``forward``."""
+    """Writes the statements of one operator, with the lines of its children in place of ``forward``."""
 
     writer: ProgramWriter
     name: str
@@ -391,7 +392,7 @@ class _Operator:
     copies: int
 
     def statements(self, statements: Sequence[ast.stmt], depth: int) -> None:
-        """Write statements at a depth."""
+        """Write statements at a nesting depth."""
         if not statements:
             self._line(depth, "pass")
         for statement in statements:
@@ -464,7 +465,7 @@ class _Operator:
         return all(isinstance(child, SinkNode) for child in children)
 
     def _once(self, value: ast.expr, what: str, depth: int) -> ast.expr:
-        """Return an equivalent of an argument's expression that may be repeated."""
+        """Return an expression that is equivalent to an argument and may be repeated."""
         is_change = what == "value" and isinstance(value, ast.Tuple) and all(map(is_simple, value.elts))
         if is_simple(value) or (is_change and self._all_take_changes()):
             return value
@@ -473,7 +474,7 @@ class _Operator:
         return name_of(local)
 
     def _all_take_changes(self) -> bool:
-        """Return whether all children are inlined operators, which need no tuple of the change."""
+        """Return whether all children are inlined operators, which do not need a change tuple."""
         writer = self.writer
         return all(
             isinstance(writer.bodies.get(child), Inlined) and child not in writer._separate

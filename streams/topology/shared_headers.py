@@ -1,12 +1,12 @@
 """Records shared by several nodes, and record caches that must see changes of their headers.
 
-Kafka Streams passes one record object to all children of a node.  Changes of its headers by a
-processor are visible to the siblings after it, and to a record cache that has an update of the
-record: the entry references the headers, and is read at the flush.
+Kafka Streams passes one record object to all children of a node. If a processor changes the headers, the change
+is visible to the siblings after it, and to a record cache that holds an update of the record: the cache entry
+references the headers, which are read at the flush.
 
-In the program headers are a tuple, or None.  A node that may change them returns them, for the
-nodes after it.  Only if a cache has a record that a processor may change, its headers are one list
-for all nodes that share the record: *live* headers.
+In the program, headers are a tuple or None. A node that may change the headers returns them for the nodes after
+it. Only if a cache holds a record whose headers a processor may change are the headers a list that all nodes
+share: *live* headers.
 """
 
 from collections.abc import Callable
@@ -18,25 +18,26 @@ from streams.topology.processors import ProcessorOperator
 from streams.topology.stateless import Branch, PassThrough
 from streams.topology.subtopologies import SubTopology
 
-#: Operators that forward the record they receive; the others create a new one with its own headers.  So do filters,
-#: peeks and value mappers: in Kafka Streams they are fixed-key processors, whose context copies the record.
+#: Operators that forward the record they receive. All other operators create a new record with its own headers,
+#: including filters, peeks and value mappers: in Kafka Streams these are fixed-key processors, whose context
+#: copies the record.
 _SHARING = (PassThrough, Branch)
 
 
 @frozen
 class LiveHeaders:
-    """Nodes of a sub-topology with live headers."""
+    """The nodes of a sub-topology that use live headers."""
 
     #: Nodes that receive live headers.
     taking: frozenset[str] = frozenset()
-    #: Receiving nodes that need a copy: all except caches, processors, and nodes that forward the record itself.
+    #: Receiving nodes that need a copy: all except caches, processors, and nodes that forward the same record.
     copying: frozenset[str] = frozenset()
     #: Nodes that create records with live headers.
     making: frozenset[str] = frozenset()
 
 
 def changes_headers(node: Node) -> bool:
-    """Return whether user code at a node may change the headers of its record."""
+    """Return whether user code at a node may change the headers of a record."""
     return (
         isinstance(node, ProcessorNode)
         and isinstance(node.operator, ProcessorOperator)
@@ -50,7 +51,7 @@ def shares_headers(node: Node) -> bool:
 
 
 def live_headers(topology: Topology, sub: SubTopology, caches: Callable[[str], bool] | None) -> LiveHeaders:
-    """Return the live headers of a sub-topology; ``caches`` says whether a store has a record cache."""
+    """Return the live headers of a sub-topology; ``caches`` returns whether a store has a record cache."""
     nodes = [topology.nodes[name] for name in sub.nodes]
     if caches is None or not any(changes_headers(node) for node in nodes):
         return LiveHeaders()

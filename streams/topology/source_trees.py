@@ -1,8 +1,8 @@
-"""Syntax trees of functions that can be inlined.
+"""Syntax trees of functions that may be inlined.
 
-A tree is read once per code object.  A function has none if its source is unavailable or its body cannot
-be inlined: it defines functions, has comprehensions or yields, or a sibling function rebinds one of its
-outer names.
+A tree is created once per code object. A function has no tree if its source is unavailable or its body cannot be
+inlined: the body defines functions, has comprehensions or yields, or a sibling function rebinds one of the outer
+names.
 """
 
 import ast
@@ -37,27 +37,27 @@ _UNMOVABLE = (
 
 @frozen(eq=False)
 class Tree:
-    """A function's body, and its names by role."""
+    """The body of a function, and the names in it by role."""
 
     body: list[ast.stmt]
     parameters: tuple[str, ...]
-    #: Parameters that the body assigns.
+    #: Parameters to which the body assigns.
     assigned: frozenset[str]
-    #: Parameters of which the body uses only the items of a tuple.
+    #: Parameters that are tuples and of which the body only uses the items.
     unpacked: frozenset[str]
-    #: Other names that the body assigns, in alphabetical order.
+    #: Other names to which the body assigns, in alphabetical order.
     locals: tuple[str, ...]
-    #: Its outer names: free variables and globals.
+    #: Outer names of the function: free variables and globals.
     outer: tuple[str, ...]
-    #: Methods that it calls on outer names: (name, method).
+    #: Methods that the function calls on outer names: (name, method).
     methods: tuple[tuple[str, str], ...]
-    #: Locals that are assigned once, from a call of an outer name: (local, name).
+    #: Local names that are assigned once, from a call of an outer name: (local, name).
     results: tuple[tuple[str, str], ...]
 
 
 @cache
 def tree_of(code: CodeType) -> Tree | None:
-    """Return the tree of a function, None if it cannot be inlined."""
+    """Return the tree of a function, or None if the function cannot be inlined."""
     found = _functions(code.co_filename).get((code.co_name, code.co_firstlineno))
     if found is None:
         return None
@@ -86,7 +86,7 @@ def tree_of(code: CodeType) -> Tree | None:
 
 @cache
 def _functions(filename: str) -> dict[tuple[str, int], tuple[ast.FunctionDef, frozenset[str]]]:
-    """Return the functions of a file by name and first line, each with the names that its siblings rebind."""
+    """Return the functions in a file by name and first line, each with the names that its siblings rebind."""
     source = "".join(linecache.getlines(filename))
     if not source:
         return {}
@@ -102,7 +102,7 @@ def _functions(filename: str) -> dict[tuple[str, int], tuple[ast.FunctionDef, fr
 
 
 def _outermost(tree: ast.AST) -> Iterator[ast.FunctionDef]:
-    """Yield the functions that are not nested in another one."""
+    """Yield the functions that are not nested in another function."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.FunctionDef):
             yield node

@@ -1,6 +1,6 @@
 """Stateless operators: ``filter``, ``map``, ``branch`` and similar.
 
-``with_key`` says whether a user function takes (key, value) or (value).
+``with_key`` determines whether a user function takes (key, value) or only (value).
 """
 
 from collections.abc import Callable, Iterable
@@ -23,19 +23,19 @@ class PassThrough:
     """Forwards every record unchanged: merges, and the root of an unconditional split."""
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
+        """Return the process function for one task."""
         return context.forward
 
 
 @frozen
 class Filter:
-    """Forwards records for which ``predicate(key, value)`` is true (false if ``negate``)."""
+    """Forwards records for which ``predicate(key, value)`` is true, or false with ``negate``."""
 
     predicate: Callable[[Any, Any], object]
     negate: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
+        """Return the process function for one task."""
         forward, negate = context.forward, self.negate
         predicate = _checked(self.predicate, context, may_yield=False)
 
@@ -48,13 +48,13 @@ class Filter:
 
 @frozen
 class MapValues:
-    """Replaces the value by ``mapper(value)`` or ``mapper(key, value)``."""
+    """Replaces the value with ``mapper(value)`` or ``mapper(key, value)``."""
 
     mapper: Callable[..., Any]
     with_key: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
+        """Return the process function for one task."""
         forward, mapper, with_key = context.forward, _checked(self.mapper, context), self.with_key
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -66,12 +66,12 @@ class MapValues:
 
 @frozen
 class Map:
-    """Replaces key and value by the pair that ``mapper(key, value)`` returns."""
+    """Replaces the key and value with the pair that ``mapper(key, value)`` returns."""
 
     mapper: Callable[[Any, Any], tuple[Any, Any]]
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
+        """Return the process function for one task."""
         forward, mapper = context.forward, _checked(self.mapper, context)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -83,12 +83,12 @@ class Map:
 
 @frozen
 class SelectKey:
-    """Replaces the key by ``mapper(key, value)``."""
+    """Replaces the key with ``mapper(key, value)``."""
 
     mapper: Callable[[Any, Any], Any]
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
+        """Return the process function for one task."""
         forward, mapper = context.forward, _checked(self.mapper, context)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -100,12 +100,12 @@ class SelectKey:
 
 @frozen
 class FlatMap:
-    """Replaces a record by the pairs of ``mapper(key, value)``."""
+    """Replaces a record with one record per pair that ``mapper(key, value)`` returns."""
 
     mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]]
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
+        """Return the process function for one task."""
         forward, mapper = context.forward, _checked(self.mapper, context)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -117,13 +117,13 @@ class FlatMap:
 
 @frozen
 class FlatMapValues:
-    """Replaces a record by one per value of ``mapper(value)`` or ``mapper(key, value)``."""
+    """Replaces a record with one record per value that ``mapper(value)`` or ``mapper(key, value)`` returns."""
 
     mapper: Callable[..., Any]
     with_key: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
+        """Return the process function for one task."""
         forward, mapper, with_key = context.forward, _checked(self.mapper, context), self.with_key
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -141,12 +141,12 @@ class Peek:
     is_terminal: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
+        """Return the process function for one task."""
         forward, is_terminal, what = context.forward, self.is_terminal, f"node {context.node!r}"
         action = _checked(self.action, context, may_yield=False)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
-            # The result is ignored; it may be a coroutine for some records only.
+            # The result is ignored, and may be a coroutine only for some records.
             returned = action(key, value)
             if returned is not None:
                 refuse_result(returned, what)
@@ -160,14 +160,14 @@ class Peek:
 class Branch:
     """Sends a record to the first child whose predicate holds.
 
-    ``predicates`` belong to the node's children, in order; None is the default branch, which
-    must be last.  Without a default branch, unmatched records are dropped.
+    ``predicates`` correspond to the children of the node, in order; None stands for the default branch, which
+    must be last. Without a default branch, unmatched records are dropped.
     """
 
     predicates: tuple[Callable[[Any, Any], object] | None, ...]
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
+        """Return the process function for one task."""
         process: Process = _ignore
         for predicate, child in reversed(list(zip(self.predicates, context.children, strict=True))):
             forward = context.forward_to(child)
@@ -179,11 +179,11 @@ class Branch:
 
 
 def _arm(predicate: Callable[[Any, Any], object], forward: Process, otherwise: Process) -> Process:
-    """Return the function that forwards a record to one of two functions by a predicate."""
+    """Return a function that forwards a record to one of two functions, depending on a predicate."""
 
     @inlined
     def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> Any:
-        # The headers are returned, since a child may change them.
+        # The headers are returned, because a child may change them.
         if predicate(key, value):
             return forward(key, value, timestamp_ms, headers)
         return otherwise(key, value, timestamp_ms, headers)
@@ -193,17 +193,17 @@ def _arm(predicate: Callable[[Any, Any], object], forward: Process, otherwise: P
 
 @inlined
 def _ignore(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
-    """Drop a record that no branch takes."""
+    """Drop a record that matches no branch."""
 
 
 @frozen
 class TableToStream:
-    """Turns a table's change ``(new, old, is_latest)`` into its new value; ``keeps_tombstones``: deletions are None."""
+    """Converts a table change ``(new, old, is_latest)`` to ``new``, None for deletions if ``keeps_tombstones``."""
 
     keeps_tombstones: bool = True
 
     def bind(self, context: NodeContext) -> Process:
-        """Return the process function of one task."""
+        """Return the process function for one task."""
         forward, keeps_tombstones = context.forward, self.keeps_tombstones
 
         def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -213,5 +213,5 @@ class TableToStream:
         return process
 
 
-#: Operators whose ``forward`` is called by their process function only.
+#: Operators whose ``forward`` is only called by their process function.
 STATELESS = (PassThrough, Filter, MapValues, Map, SelectKey, FlatMap, FlatMapValues, Peek, Branch, TableToStream)

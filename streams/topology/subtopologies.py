@@ -1,8 +1,8 @@
-"""Sub-topologies, partition counts and partition groups of a topology.
+"""The sub-topologies, partition counts and partition groups of a topology.
 
-Nodes that are connected by edges or share a store form one sub-topology, numbered as in
-Kafka Streams.  A partition group is the input of one task: by default the same
-partition number of every source topic of a sub-topology.  Pure; imports core and topology.
+Nodes that are connected by edges or share a store form one sub-topology. Sub-topologies are numbered as in Kafka
+Streams. A partition group is the input of one task: by default, the partitions with the same number of all source
+topics of a sub-topology. Imports only core and topology.
 """
 
 from collections import defaultdict
@@ -20,8 +20,8 @@ from streams.topology.graph import ProcessorNode, SinkNode, SourceNode, Topology
 class SubTopology:
     """A connected part of the graph, run by one task per partition group.
 
-    ``nodes`` are in the order in which they were added, parents first; global stores form
-    sub-topologies of their own, without tasks.
+    ``nodes`` are in the order in which they were added, parents first. Each global store forms a sub-topology of
+    its own, without tasks.
     """
 
     id: int
@@ -33,7 +33,7 @@ class SubTopology:
 
 
 def sub_topologies(topology: Topology, topics: Iterable[str] = ()) -> list[SubTopology]:
-    """Split the graph into sub-topologies; patterns are matched with the existing ``topics``."""
+    """Split the graph into sub-topologies; patterns are matched against the existing ``topics``."""
     groups = _Groups()
     for node in topology.nodes.values():
         groups.add(node.name)
@@ -75,7 +75,7 @@ def _sub_topology(topology: Topology, sub_id: int, names: list[str], existing: l
 
 
 def _numbering(topology: Topology, groups: "_Groups") -> dict[str, int]:
-    """Number groups by their first nodes, in the order of adding, as Kafka Streams does."""
+    """Number groups by their first nodes, in the order in which nodes were added, as in Kafka Streams."""
     ids: dict[str, int] = {}
     for name in topology.order:
         ids.setdefault(groups.root(name), len(ids))
@@ -104,7 +104,7 @@ def validate(topology: Topology) -> None:
     """Check the graph as a whole.
 
     Raises:
-        TopologyError: there is no source, a processor has no parent, or a store has no user.
+        TopologyError: there is no source, a processor has no parent, or a store is not used.
     """
     if not topology.nodes and not topology.global_stores:
         raise TopologyError("the topology is empty; start with builder.stream(topic) or builder.table(topic)")
@@ -116,7 +116,7 @@ def validate(topology: Topology) -> None:
 
 
 def unmatched_patterns(topology: Topology, known: Iterable[str]) -> list[SourceNode]:
-    """Return the sources whose patterns match no topic yet."""
+    """Return the sources whose patterns do not match any topic yet."""
     patterns = [(source, source.pattern) for source in topology.sources() if source.pattern is not None]
     names = list(known)
     return [source for source, pattern in patterns if not any(map(pattern.fullmatch, names))]
@@ -127,10 +127,10 @@ def resolve_partitions(
 ) -> dict[str, int]:
     """Return the partition count of every source, sink and repartition topic.
 
-    ``known`` has the counts of external topics.  A repartition topic without a declared
-    count has the largest count of its upstream source topics; co-partitioned topics have equal counts.
-    If all of these are patterns that match no topic yet, it has the count of its co-partitioned topics,
-    otherwise ``later``, the count of future topics; without either it has no count and no tasks.
+    ``known`` contains the counts of external topics. A repartition topic without a declared count gets the
+    largest count of its upstream source topics; co-partitioned topics have equal counts. If all upstream sources
+    are patterns that do not match any topic yet, the repartition topic gets the count of its co-partitioned
+    topics, or else ``later``, the count for future topics. Without either, the topic has no count and no tasks.
 
     Raises:
         TopologyError: a source topic is missing, or inputs that must be co-partitioned are not.
@@ -151,7 +151,7 @@ def resolve_partitions(
         for name in open_topics:
             sources = [topic for sub in writers[name] for topic in sub.source_topics]
             ready = [counts[topic] for topic in sources if topic in counts]
-            # In a cycle of sub-topologies a source remains unresolved; the others determine the count then.
+            # In a cycle of sub-topologies a source remains unresolved, so the other sources determine the count.
             if ready and (
                 len(ready) == len(sources) or all(topic in open_topics for topic in sources if topic not in counts)
             ):
@@ -174,7 +174,7 @@ def resolve_partitions(
 def _resolve_waiting(
     topology: Topology, counts: dict[str, int], known: Mapping[str, int], open_topics: list[str], later: int | None
 ) -> bool:
-    """Resolve one repartition topic whose writers read patterns without topics; return whether there was one."""
+    """Resolve one repartition topic whose writers read patterns that match no topic; return whether there was one."""
     if not unmatched_patterns(topology, known):
         raise TopologyError(f"repartition topic {open_topics[0]!r} has no writer with a source topic")
     for name in open_topics:
@@ -189,7 +189,7 @@ def _resolve_waiting(
 
 
 def _copartition(topology: Topology, counts: dict[str, int]) -> None:
-    """Set one count for the repartition topics of a co-partitioned set; reject external topics that differ."""
+    """Set one count for all repartition topics of a co-partitioned set; reject external topics with other counts."""
     for names in topology.copartitioned:
         topics = [topic for name in sorted(names) for topic in _topics_of(topology, name, counts)]
         fixed: dict[str, int] = {}
@@ -220,7 +220,7 @@ def _topics_of(topology: Topology, source: str, known: Iterable[str]) -> tuple[s
 
 
 class PartitionGrouper(Protocol):
-    """Determines which partitions one task reads together; pluggable."""
+    """Determines which partitions a task reads together; can be replaced by a custom grouper."""
 
     def groups(
         self, subs: Iterable[SubTopology], partitions: Mapping[str, int]
@@ -231,7 +231,7 @@ class PartitionGrouper(Protocol):
 
 @frozen
 class SamePartitionGrouper:
-    """The default: partition ``p`` of every source topic of a sub-topology goes to task ``p``."""
+    """The default grouper: task ``p`` reads partition ``p`` of every source topic of a sub-topology."""
 
     def groups(
         self, subs: Iterable[SubTopology], partitions: Mapping[str, int]
@@ -241,7 +241,7 @@ class SamePartitionGrouper:
         for sub in subs:
             if sub.is_global:
                 continue
-            # A repartition topic without writers so far has no partition count.
+            # A repartition topic that has no writers yet has no partition count.
             counts = {topic: partitions[topic] for topic in sub.source_topics if topic in partitions}
             for number in range(max(counts.values(), default=0)):
                 result[TaskId(sub.id, number)] = tuple(
@@ -251,7 +251,7 @@ class SamePartitionGrouper:
 
 
 def stages(subs: Iterable[SubTopology]) -> list[tuple[int, ...]]:
-    """Order sub-topologies, upstream ones first; a cycle is one stage."""
+    """Order sub-topologies into stages, upstream first; a cycle is a single stage."""
     subs = [sub for sub in subs if not sub.is_global]
     readers: dict[str, list[int]] = defaultdict(list)
     for sub in subs:
@@ -262,7 +262,7 @@ def stages(subs: Iterable[SubTopology]) -> list[tuple[int, ...]]:
 
 
 def _components(edges: Mapping[int, list[int]]) -> list[tuple[int, ...]]:
-    """Return strongly connected components in topological order (Tarjan's algorithm)."""
+    """Return the strongly connected components in topological order (Tarjan's algorithm)."""
     index: dict[int, int] = {}
     low: dict[int, int] = {}
     stack: list[int] = []
