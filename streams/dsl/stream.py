@@ -326,7 +326,7 @@ class KStream(Generic[K, V]):
 
         Records whose value is None are not aggregated.
 
-        ``name`` is the name of the repartition topic, which is needed if the key was changed upstream.
+        ``name`` is the name of the repartition topic, which is created if the key was changed upstream.
 
         >>> play(orders.group_by_key().count(), ("ann", 1), ("ann", 2))
         [('ann', 1), ('ann', 2)]

@@ -1,9 +1,9 @@
 """KTable: the current row of each key, and the operators on it.
 
-As for streams, each method adds to the logical graph.  A table has a store if an operator
-needs one, or if ``store=`` names one.  In the examples ``orders`` is a stream of amounts by
-customer, ``customers`` a table of names, ``totals`` a table of amounts; ``play`` shows the
-output for some input.
+As with streams, each method extends the logical graph.  A table has a store if an operator
+needs one, or if ``store=`` is given.  In the examples ``orders`` is a stream of amounts by
+customer, ``customers`` is a table of names, and ``totals`` is a table of amounts; ``play`` shows
+the output for some input.
 """
 
 from collections.abc import Callable, Iterable
@@ -43,7 +43,7 @@ class KTable(Generic[K, V]):
 
     @property
     def store(self) -> str | None:
-        """Name of the store that has the rows; None if the table is not materialized."""
+        """Name of the store with the rows, or None if the table is not materialized."""
         return self._ref.state.store
 
     def filter(
@@ -56,7 +56,7 @@ class KTable(Generic[K, V]):
         value: TypeForm[V] | Serde[V] = NOT_GIVEN,
         **options: Unpack[StoreOptions],
     ) -> "KTable[K, V]":
-        """Keep the rows for which ``predicate(key, value)`` is true; a row for which it becomes false is deleted.
+        """Keep the rows for which ``predicate(key, value)`` is true; if the result becomes false, the row is deleted.
 
         >>> large = totals.filter(lambda customer, total: total > 9)
         >>> play(large, ("totals", "ann", 10), ("totals", "ann", 1))
@@ -116,7 +116,7 @@ class KTable(Generic[K, V]):
         value: Any = NOT_GIVEN,
         **options: Unpack[StoreOptions],
     ) -> "KTable[K, Any]":
-        """Replace the value of each row by the result of ``mapper(value)`` or ``mapper(key, value)``.
+        """Replace the value of each row with the result of ``mapper(value)`` or ``mapper(key, value)``.
 
         >>> play(totals.map_values(lambda total: total // 10), ("totals", "ann", 25))
         [('ann', 2)]
@@ -135,9 +135,9 @@ class KTable(Generic[K, V]):
         value: TypeForm[R] | Serde[R] = NOT_GIVEN,
         **options: Unpack[StoreOptions],
     ) -> "KTable[K, R]":
-        """Replace the value of each row by the result of a ``ValueTransformer``, which may use stores (KIP-292).
+        """Replace the value of each row with the result of a ``ValueTransformer``, which may use stores (KIP-292).
 
-        It is called with None for a deleted row.
+        For a deleted row, the transformer is called with the value None.
 
         >>> class Shown(ValueTransformer[str, int, str]):
         ...     def transform(self, key, value):
@@ -163,10 +163,10 @@ class KTable(Generic[K, V]):
     def to_stream(
         self, mapper: Callable[..., Any] | None = None, name: str | None = None, *, tombstones: bool = True
     ) -> "KStream[Any, Any]":
-        """Return the changes of the table as a stream; ``mapper(key, value)`` changes their key.
+        """Return the changes of the table as a stream; ``mapper(key, value)`` returns a new key for each change.
 
-        A deleted row is a tombstone, a record with value None: a filtered table forwards them, and a
-        table of sessions whenever a session grows.  ``tombstones=False`` leaves them out.
+        A deleted row becomes a tombstone, which is a record with value None.  Filtered tables forward tombstones,
+        and so do session tables whenever a session grows.  With ``tombstones=False``, tombstones are left out.
 
         >>> changes = totals.to_stream(lambda customer, total: customer[0])
         >>> more = totals.to_stream(tombstones=False).map_values(lambda total: total + 1)
@@ -178,7 +178,7 @@ class KTable(Generic[K, V]):
         return KStream(table_operators.to_stream(self._ref, mapper, name, tombstones=tombstones))
 
     def suppress(self, suppressed: Suppressed, name: str | None = None) -> "KTable[K, V]":
-        """Buffer changes, so that fewer of them, or only final results, are forwarded (KIP-328).
+        """Buffer changes, so that fewer changes or only final results are forwarded (KIP-328).
 
         >>> windows = TimeWindows.of(timedelta(seconds=1))
         >>> counts = orders.group_by_key().windowed_by(windows).count()
@@ -196,7 +196,7 @@ class KTable(Generic[K, V]):
         key: TypeForm[K2] | Serde[K2] = NOT_GIVEN,
         value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
     ) -> "KGroupedTable[K2, V2]":
-        """Group the rows by the key of the pair that ``mapper(key, value)`` returns.
+        """Group the rows by a new key; ``mapper(key, value)`` returns the new key and value as a pair.
 
         >>> per_initial = customers.group_by(lambda customer, name: (name[0], name))
         >>> play(per_initial.count(), ("customers", "c1", "Ann"), ("customers", "c1", "Bob"))
@@ -263,10 +263,10 @@ class KTable(Generic[K, V]):
         **options: Unpack[StoreOptions],
     ) -> "KTable[K, R]": ...
     def join(self, other: Any, joiner: Callable[..., Any], name: str | None = None, **options: Any) -> "KTable[K, Any]":
-        """Join with the row of the same key of another table, or of the key that ``foreign_key`` returns.
+        """Join each row with the row of another table that has the same key, or the key returned by ``foreign_key``.
 
-        The joiner takes (left, right) or (key, left, right); ``foreign_key(key, value)`` takes the left
-        row (KIP-213).  ``store`` names a store of the result.
+        The joiner takes (left, right) or (key, left, right).  ``foreign_key(key, value)`` is called with the left
+        row (KIP-213).  ``store`` is the name of a store for the result.
 
         >>> one = totals.join(customers, lambda total, name: name, foreign_key=lambda key, total: str(total))
         >>> play(one, ("customers", "7", "Ann"), ("totals", "first", 7))
@@ -331,7 +331,7 @@ class KTable(Generic[K, V]):
     def left_join(
         self, other: Any, joiner: Callable[..., Any], name: str | None = None, **options: Any
     ) -> "KTable[K, Any]":
-        """Join as ``join``, with None for the right row if there is none.
+        """Join like ``join``, with None for the right row if there is no match.
 
         >>> both = totals.left_join(customers, lambda total, name: (total, name))
         >>> play(both, ("totals", "ann", 1), ("customers", "ann", "Ann"))
@@ -376,5 +376,5 @@ class KTable(Generic[K, V]):
 
 
 def _ref(other: Any) -> Any:
-    """Return the reference of a table; anything else unchanged, for the error message."""
+    """Return the reference of a table; other objects are returned unchanged, for the error message."""
     return other._ref if isinstance(other, KTable) else other

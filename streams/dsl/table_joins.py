@@ -1,7 +1,7 @@
 """Joins of a table with a table, by key or by foreign key, as functions of references.
 
-``KTable`` has the signatures and the documentation; here is what each join adds to the logical
-graph, with the names and numbers that Kafka Streams gives.  Imports references, logical nodes and
+``KTable`` has the signatures and the documentation.  The functions here add the nodes of each join to the
+logical graph, with the same names and numbers as in Kafka Streams.  Imports references, logical nodes and
 operators.
 """
 

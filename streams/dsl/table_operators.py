@@ -1,8 +1,8 @@
 """The operators of KTable except joins, as functions of a table reference.
 
-``KTable`` has the signatures and the documentation; here is what each operator adds to the
-logical graph, with the names and numbers that Kafka Streams gives.  Imports references, logical
-nodes and operators.
+``KTable`` has the signatures and the documentation.  The functions here add the nodes of each operator to
+the logical graph, with the same names and numbers as in Kafka Streams.  Imports references, logical nodes
+and operators.
 """
 
 from collections.abc import Callable, Iterable
@@ -45,7 +45,7 @@ _KEY_VALUE = "(key, value)"
 
 
 class ValueTransformer(Generic[K, V, R]):
-    """Computes the values of a table from those of another table, with access to stores; one instance per task.
+    """Computes table values from the values of another table, with access to stores; one instance per task.
 
     Stores may be declared as class attributes, as in a ``Processor``.
     """
@@ -53,10 +53,10 @@ class ValueTransformer(Generic[K, V, R]):
     context: ProcessorContext[Any, Any]
 
     def init(self, context: ProcessorContext[Any, Any]) -> None:
-        """Prepare; called once per task."""
+        """Prepare the transformer; called once per task."""
 
     def transform(self, key: K, value: V | None) -> R | None:
-        """Return the value of the row; None deletes it."""
+        """Return the new value for the row; None deletes the row."""
         raise NotImplementedError(f"{type(self).__name__} must define transform(self, key, value)")
 
     def close(self) -> None:
@@ -68,7 +68,7 @@ def _materialized(
 ) -> Materialized | None:
     """Return the store of a derived table if the user named one.
 
-    As in Kafka Streams a store without a name is not made, but takes a number from the counter.
+    As in Kafka Streams, an unnamed store is not created, but takes a number from the counter.
     """
     name = arguments.store_name(None)
     if name is not None:
@@ -83,7 +83,7 @@ def _materialized(
 
 
 def _versioned(arguments: StoreArguments, materialized: Materialized | None) -> bool | None:
-    """Return whether the output is versioned; None if that depends on the parent."""
+    """Return whether the output is versioned, or None if this depends on the parent."""
     return (materialized is not None and materialized.is_versioned) if arguments.is_given else None
 
 
@@ -99,7 +99,7 @@ def filter_rows(
     key = overridden(table.key, arguments.key, table.name)
     materialized = _materialized(table, "KTABLE-FILTER-", arguments, key, value)
     full_name = table.graph.names.given(name, "KTABLE-FILTER-")
-    # Old values of a parent that has a store save deletions of rows that were never forwarded.
+    # With old values from a parent store, no deletions are forwarded for rows that were never forwarded.
     state = DerivedState(
         table.state,
         materialized,
@@ -130,7 +130,7 @@ def map_values(table: TableRef, mapper: Callable[..., Any], name: str | None, ar
 
 @frozen
 class _TransformerOperator:
-    """Makes the transformer of a task and returns its ``transform``."""
+    """Makes the transformer for a task and returns its ``transform`` method."""
 
     supplier: Callable[[], ValueTransformer[Any, Any, Any]]
 
@@ -159,7 +159,7 @@ class _TransformerOperator:
 
 
 def _refuse_unawaited(transformer: Any) -> None:
-    """Refuse a transformer, or its class, whose methods are async or generators, which would never run to their end."""
+    """Reject a transformer or transformer class with async or generator methods, which would never run to their end."""
     owner = transformer if isinstance(transformer, type) else type(transformer)
     refuse_unawaited_methods(transformer, ("init", "transform", "close"), f"transformer {owner.__qualname__}")
 
@@ -204,7 +204,7 @@ def to_stream(table: TableRef, mapper: Callable[..., Any] | None, name: str | No
 
 
 def suppress(table: TableRef, suppressed: Any, name: str | None) -> TableRef:
-    """Add ``suppress``: a buffer of changes."""
+    """Add ``suppress``, which buffers changes."""
     if not isinstance(suppressed, Suppressed):
         raise TopologyError(f"suppress of {table!r} needs Suppressed.until_...(), got {suppressed!r}")
     if table.node.is_output_versioned:
@@ -237,10 +237,10 @@ def suppress(table: TableRef, suppressed: Any, name: str | None) -> TableRef:
 
 
 def grace_of(node: LogicalNode) -> int:
-    """Return the grace of the windowed aggregations upstream, the longest of several, in ms.
+    """Return the grace period in ms of the windowed aggregations upstream; if there are several, the longest one.
 
     Raises:
-        TopologyError: a path upstream has no windowed aggregation, so that no window ever closes.
+        TopologyError: an upstream path has no windowed aggregation, so that no window ever closes.
     """
     if node.grace_ms is not None:
         return node.grace_ms
@@ -253,7 +253,7 @@ def grace_of(node: LogicalNode) -> int:
 
 
 def group_by(table: TableRef, mapper: Callable[..., Any], name: str | None, key: Any, value: Any) -> GroupedTableRef:
-    """Add ``group_by``: a map to new keys and values."""
+    """Add ``group_by``, which maps rows to new keys and values."""
     check_function(mapper, "group_by", _KEY_VALUE)
     graph = table.graph
     full_name = graph.names.given(name, "KTABLE-SELECT-")

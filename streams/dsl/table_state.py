@@ -1,8 +1,8 @@
-"""Properties of a table that change while the graph grows: its store, its lookups, its old values.
+"""Properties of a table that change while the graph is declared: its store, lookups and old values.
 
 Whether a table has a store, and whether it forwards old values, depends on operators that are
-declared later: a join materializes its source table, a grouping needs the old values of rows.
-Each kind of table does what its counterpart in Kafka Streams does (``enableSendingOldValues``,
+declared later: a join materializes its source table, and a grouping needs the old values of rows.
+Each kind of table behaves like its counterpart in Kafka Streams (``enableSendingOldValues``,
 ``KTableValueGetterSupplier``).  Imports operators and materialized.
 """
 
@@ -23,7 +23,7 @@ class TableState(Protocol):
 
     @property
     def store(self) -> str | None:
-        """Name of the table's store, if it has one so far."""
+        """Name of the table's store, or None if the table has no store so far."""
         ...
 
     def specs(self) -> Sequence[StoreSpec]:
@@ -31,11 +31,11 @@ class TableState(Protocol):
         ...
 
     def enable_old(self, force: bool) -> bool:
-        """Forward old values if the table can; with ``force`` it is materialized for that.  Return whether it does."""
+        """Forward old values if possible; ``force`` materializes the table for this.  Return whether it does."""
         ...
 
     def values(self) -> TableValues:
-        """Return the lookup of rows; a source table is materialized by that."""
+        """Return the lookup for rows; this materializes a source table."""
         ...
 
 
@@ -86,7 +86,7 @@ class AggregateState:
         return (self.materialized.spec(),)
 
     def enable_old(self, force: bool) -> bool:
-        """Forward old values, which the store has."""
+        """Forward old values from the store."""
         self.send_old = True
         return True
 
@@ -99,7 +99,7 @@ class AggregateState:
 class DerivedState:
     """A table computed row by row from its parent; it has a store only if the user names one.
 
-    ``derive`` makes the lookup from that of the parent.
+    ``derive`` makes the lookup from the lookup of the parent.
     """
 
     parent: TableState
@@ -117,7 +117,7 @@ class DerivedState:
         return () if self.materialized is None else (self.materialized.spec(),)
 
     def enable_old(self, force: bool) -> bool:
-        """Forward old values from the store, or computed from those of the parent."""
+        """Forward old values from the store, or computed from the old values of the parent."""
         if self.materialized is not None or self.parent.enable_old(force):
             self.send_old = True
         return self.send_old
@@ -172,11 +172,11 @@ class SuppressedState:
 
     @property
     def store(self) -> str | None:
-        """None: the buffer is not queryable."""
+        """Always None, since the buffer is not queryable."""
         return None
 
     def specs(self) -> Sequence[StoreSpec]:
-        """Return nothing: the operator owns the buffer."""
+        """Return no specs, since the operator owns the buffer."""
         return ()
 
     def enable_old(self, force: bool) -> bool:
@@ -185,5 +185,5 @@ class SuppressedState:
         return self.send_old
 
     def values(self) -> TableValues:
-        """Return a lookup in the buffer first, then in the parent."""
+        """Return a lookup that reads the buffer first, and then the parent."""
         return self.lookup(self.parent.values())

@@ -1,4 +1,4 @@
-"""Stores and keys of windowed tables, by kind of windows.  Imports stores and serde variables."""
+"""Stores and keys of windowed tables, by kind of window.  Imports stores and serde variables."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,11 +23,11 @@ def window_store(
 ) -> Materialized:
     """Return the store of a windowed aggregation.
 
-    Sliding and session windows that are emitted on close have no cache: it would only change the
-    order.
+    Sliding and session windows that are emitted on close have no cache, which would only change the
+    order of results.
 
     Raises:
-        TopologyError: the retention is shorter than the windows and their grace.
+        TopologyError: the retention is shorter than the window size plus the grace period.
     """
     kind = TIMESTAMPED_WINDOW
     if isinstance(windows, SessionWindows):
@@ -43,16 +43,16 @@ def window_store(
 
 
 def windowed_key(windows: Windows, key: SerdeVariable) -> SerdeVariable:
-    """Return the variable of the keys of a windowed table."""
+    """Return the serde variable for the keys of a windowed table."""
     if isinstance(windows, SessionWindows):
         return session_windowed_variable(key)
     return time_windowed_variable(key, windows.size_ms)
 
 
 def closing_ms(windows: Windows) -> int:
-    """Return the time in ms after its end at which a window closes, for ``suppress``.
+    """Return the time in ms between the end of a window and its closing, for ``suppress``.
 
-    A session stays open for the gap as well.
+    A session also stays open for the inactivity gap.
     """
     if isinstance(windows, SessionWindows):
         return windows.gap_ms + windows.grace_ms

@@ -1,7 +1,7 @@
-"""Grouped streams in windows of time: TimeWindowedKStream and SessionWindowedKStream.
+"""Grouped streams in time windows: TimeWindowedKStream and SessionWindowedKStream.
 
 In the examples ``orders`` is a stream of amounts by customer; ``play`` shows the output for some
-input, ``shown`` prints windowed keys as key@start/end.
+input, and ``shown`` prints windowed keys as key@start/end.
 """
 
 from collections.abc import Callable, Mapping
@@ -80,7 +80,7 @@ def _checked(strategy: Any) -> EmitStrategy:
 class TimeWindowedKStream(Generic[K, V]):
     """A grouped stream in tumbling, hopping, sliding or unlimited windows.
 
-    In all aggregations ``name`` also names the store, unless ``store`` does.
+    In all aggregations ``name`` is also the store name unless ``store`` is given.
     """
 
     _ref: GroupRef
@@ -95,7 +95,7 @@ class TimeWindowedKStream(Generic[K, V]):
         return self._emit is EmitStrategy.ON_WINDOW_CLOSE
 
     def emit_strategy(self, strategy: EmitStrategy) -> "TimeWindowedKStream[K, V]":
-        """Choose whether results are forwarded with each update, the default, or once when a window closes.
+        """Choose whether results are forwarded with each update (the default) or once when a window closes.
 
         >>> windowed = orders.group_by_key().windowed_by(TimeWindows.of(timedelta(seconds=1)))
         >>> final = windowed.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count()
@@ -144,7 +144,7 @@ class TimeWindowedKStream(Generic[K, V]):
         value: TypeForm[V] | Serde[V] = NOT_GIVEN,
         **options: Unpack[WindowStoreOptions],
     ) -> KTable[Windowed[K], V]:
-        """Combine the values of each key and window by ``reducer(old, new)``.
+        """Combine the values of each key and window with ``reducer(old, new)``.
 
         >>> windowed = orders.group_by_key().windowed_by(TimeWindows.of(timedelta(seconds=1)))
         >>> shown(play(windowed.reduce(max), ("ann", 5, 0), ("ann", 7, 500), ("ann", 1, 1000)))
@@ -210,7 +210,7 @@ class TimeWindowedKStream(Generic[K, V]):
         key: Any = NOT_GIVEN,
         **options: Unpack[WindowStoreOptions],
     ) -> KTable[Windowed[K], Any]:
-        """Fold the values of each key and window by ``aggregator(key, value, aggregate)``.
+        """Fold the values of each key and window with ``aggregator(key, value, aggregate)``.
 
         >>> windowed = orders.group_by_key().windowed_by(TimeWindows.of(timedelta(seconds=1)))
         >>> total = windowed.aggregate(lambda: 0, lambda customer, amount, total: total + amount)
@@ -233,9 +233,9 @@ class TimeWindowedKStream(Generic[K, V]):
 
 @define(eq=False, repr=False)
 class SessionWindowedKStream(Generic[K, V]):
-    """A grouped stream in sessions: a window grows while records of a key are within the gap.
+    """A grouped stream in session windows, which grow while records of a key are within the inactivity gap.
 
-    In all aggregations ``name`` also names the store, unless ``store`` does.
+    In all aggregations ``name`` is also the store name unless ``store`` is given.
     """
 
     _ref: GroupRef
@@ -250,7 +250,7 @@ class SessionWindowedKStream(Generic[K, V]):
         return self._emit is EmitStrategy.ON_WINDOW_CLOSE
 
     def emit_strategy(self, strategy: EmitStrategy) -> "SessionWindowedKStream[K, V]":
-        """Choose whether results are forwarded with each update, the default, or once when a session closes.
+        """Choose whether results are forwarded with each update (the default) or once when a session closes.
 
         >>> sessions = orders.group_by_key().windowed_by(SessionWindows.of(timedelta(seconds=1)))
         >>> final = sessions.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count()
@@ -267,7 +267,7 @@ class SessionWindowedKStream(Generic[K, V]):
         key: TypeForm[K] | Serde[K] = NOT_GIVEN,
         **options: Unpack[WindowStoreOptions],
     ) -> KTable[Windowed[K], int]:
-        """Count the records of each key and session; a session that is merged into another one is deleted.
+        """Count the records of each key and session; a session that is merged into another session is deleted.
 
         >>> sessions = orders.group_by_key().windowed_by(SessionWindows.of(timedelta(seconds=1)))
         >>> shown(play(sessions.count(), ("ann", 5, 0), ("ann", 2, 500)))
@@ -300,7 +300,7 @@ class SessionWindowedKStream(Generic[K, V]):
         value: TypeForm[V] | Serde[V] = NOT_GIVEN,
         **options: Unpack[WindowStoreOptions],
     ) -> KTable[Windowed[K], V]:
-        """Combine the values of each key and session by ``reducer(old, new)``.
+        """Combine the values of each key and session with ``reducer(old, new)``.
 
         >>> sessions = orders.group_by_key().windowed_by(SessionWindows.of(timedelta(seconds=1)))
         >>> shown(play(sessions.reduce(max), ("ann", 5, 0), ("ann", 2, 5000)))
@@ -372,7 +372,7 @@ class SessionWindowedKStream(Generic[K, V]):
         key: Any = NOT_GIVEN,
         **options: Unpack[WindowStoreOptions],
     ) -> KTable[Windowed[K], Any]:
-        """Fold the values of each key and session; ``merger(key, left, right)`` joins two sessions.
+        """Fold the values of each key and session; ``merger(key, left, right)`` merges two sessions.
 
         >>> sessions = orders.group_by_key().windowed_by(SessionWindows.of(timedelta(seconds=1)))
         >>> total = sessions.aggregate(lambda: 0, lambda key, amount, total: total + amount, lambda key, a, b: a + b)

@@ -1,8 +1,8 @@
 """Aggregates of grouped streams and grouped tables, without windows.
 
-Each keeps one row per key in a timestamped or versioned store and forwards changes
-``(new, old, is_latest)``.  Records of a grouped stream without key or value are dropped;
-for a grouped table the old row is subtracted before the new one is added (KIP-904 order).
+Each aggregate keeps one row per key in a timestamped or versioned store and forwards changes
+``(new, old, is_latest)``.  Records of a grouped stream without key or value are dropped.
+For a grouped table the old row is subtracted before the new row is added (KIP-904 order).
 """
 
 from typing import Any
@@ -21,10 +21,10 @@ _NULL = "null key or value"
 
 @frozen
 class StreamAggregate:
-    """The fold of all values of a key.
+    """The fold of all values for a key.
 
-    For a key without a row, the old value forwarded is the initial one.  With the record cache it is
-    the stored value, and a deletion has the time of its record, as in Kafka Streams.
+    For a key without a row, the forwarded old value is the initial aggregate.  With the record cache, the old
+    value is the stored value, and a deletion has the timestamp of its record, as in Kafka Streams.
     """
 
     store: str
@@ -67,7 +67,7 @@ class StreamAggregate:
 
 @frozen
 class TableAggregate:
-    """The fold of a table's rows, grouped by a new key."""
+    """The fold of table rows, grouped by a new key."""
 
     store: str
     fold: TableFold

@@ -1,7 +1,7 @@
-"""Serialization of a table's changes in repartition topics, in the format of Kafka Streams 4 (KIP-904).
+"""Serialization of table changes in repartition topics, in the format of Kafka Streams 4 (KIP-904).
 
-A deletion is the old value and 0, an insertion the new value and 1; an update is the new value's
-length as zigzag varint, the new value, the old value and 2.
+A deletion is written as the old value and 0, and an insertion as the new value and 1.  An update is written as
+the length of the new value (zigzag varint), the new value, the old value and 2.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ _OLD, _NEW, _BOTH = b"\x00", b"\x01", b"\x02"
 
 
 def change_serde(inner: Serde[Any]) -> Serde[Any]:
-    """Return the serde of changes ``(new, old, is_latest)`` of ``inner`` values; read back, all are latest."""
+    """Return the serde for changes ``(new, old, is_latest)`` of ``inner`` values; changes read back are latest."""
     write_value, read_value = portable(inner)
 
     def write(change: Any) -> bytes:

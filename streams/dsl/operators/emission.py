@@ -1,6 +1,6 @@
 """Forwarding of table changes, and of records that an operator buffered.
 
-A change is forwarded at once, or through the record cache of its store.
+A change is forwarded immediately, or through the record cache of its store.
 """
 
 from collections.abc import Callable
@@ -9,24 +9,24 @@ from typing import Any, TypeAlias
 from streams.core.records import Headers, RecordContext, RecordMetadata
 from streams.topology import NodeContext
 
-#: Forwards a table's change: (key, new, old, timestamp_ms, headers, is_latest).
+#: Forwards a table change: (key, new, old, timestamp_ms, headers, is_latest).
 Emit: TypeAlias = Callable[[Any, Any, Any, int, Headers | None, bool], None]
 #: Forwards a record that was buffered: (origin, key, value, timestamp_ms, headers).
 Release: TypeAlias = Callable[[RecordMetadata | None, Any, Any, int, Headers | None], None]
 
 
 def table_emit(context: NodeContext, store: str, send_old: bool) -> tuple[Emit, bool]:
-    """Return the function that forwards a table's changes, and whether it writes to the record cache.
+    """Return the function that forwards table changes, and whether it writes to the record cache.
 
-    The cache always needs the stored old value: it skips a key that was added and deleted between two
-    flushes.  An uncached operator sends the initial aggregate as the old value of a new row, and
-    no old value at all unless ``send_old`` is True.
+    The cache always needs the stored old value, since it skips a key that was added and deleted between two
+    flushes.  An uncached operator sends old values only if ``send_old`` is True; the old value of a new row is
+    then the initial aggregate.
     """
     return context.table_forward(store, send_old=send_old), context.caches(store)
 
 
 def emit_nothing(*_: Any) -> None:
-    """Do nothing: stands in for ``emit`` where results are emitted on window close."""
+    """Do nothing; used as ``emit`` if results are emitted on window close."""
 
 
 def release(context: NodeContext, forward: Callable[[Any, Any, int, Headers | None], None]) -> Release:

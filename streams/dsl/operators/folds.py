@@ -10,7 +10,7 @@ from streams.core.inlining import inlined
 
 @frozen
 class Fold:
-    """An initializer of an aggregate, and a function that adds a value to it: ``aggregator(key, value, aggregate)``.
+    """An initializer, and a function that adds a value to an aggregate: ``aggregator(key, value, aggregate)``.
 
     ``merger(key, left, right)`` combines the aggregates of two sessions.
     """
@@ -63,7 +63,7 @@ TABLE_COUNT = TableFold(_zero, _one_more, _one_less)
 
 
 def reduction(reducer: Callable[[Any, Any], Any]) -> Fold:
-    """Return the fold that combines values by ``reducer(old, new)``; the first value is the first aggregate."""
+    """Return the fold that combines values with ``reducer(old, new)``; the first value is the first aggregate."""
 
     @inlined
     def aggregate(_: Any, value: Any, old: Any) -> Any:
@@ -77,7 +77,7 @@ def reduction(reducer: Callable[[Any, Any], Any]) -> Fold:
 
 
 def table_reduction(adder: Callable[[Any, Any], Any], subtractor: Callable[[Any, Any], Any]) -> TableFold:
-    """Return the fold of a table: ``adder(aggregate, new)`` and ``subtractor(aggregate, old)``."""
+    """Return the fold for a table, with ``adder(aggregate, new)`` and ``subtractor(aggregate, old)``."""
 
     @inlined
     def add(_: Any, value: Any, old: Any) -> Any:

@@ -5,7 +5,7 @@ right table -> ForeignTableJoin ------------------------------------------------
 
 A subscription carries an instruction and a hash of the left value.  Every change of the right row is
 sent as a response to all its subscribers, in the order of their key bytes.  A response whose hash
-differs from that of the current left row is stale and dropped.  Messages and formats: subscriptions.py.
+differs from the hash of the current left row is stale and is dropped.  See subscriptions.py for the formats.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ _STALE = "stale response of a foreign-key join"
 
 
 def _hash_of(serde: Serde[Any]) -> Callable[[Any], bytes | None]:
-    """Return a function that hashes the serialized value; None for None."""
+    """Return a function that hashes the serialized value, and returns None for None."""
     serialize = serde.serialize
 
     def hash_of(value: Any) -> bytes | None:
@@ -51,7 +51,7 @@ def _hash_of(serde: Serde[Any]) -> Callable[[Any], bytes | None]:
 class SubscriptionSend:
     """Turns changes of the left table into subscriptions, keyed by ``foreign_key(key, value)``.
 
-    ``value_serde`` serializes left values for the hash.  ``is_versioned``: the left table is versioned,
+    ``value_serde`` serializes left values for the hash.  With ``is_versioned``, the left table is versioned, and
     its late records are dropped (KIP-914).  The left table must send old values.
     """
 
@@ -91,7 +91,7 @@ class SubscriptionSend:
         return lambda new, old: serialize(new) != serialize(old)
 
     def _plan_left(self) -> Callable[[Any, Any, Any], list[tuple[Any, Instruction]]]:
-        """Return the instructions of a left join: every change gets a response, since the left row needs no partner."""
+        """Return the instructions for a left join: every change gets a response, as the left row needs no partner."""
         extract, has_changed = self.foreign_key, self._has_changed()
 
         def plan(key: Any, new: Any, old: Any) -> list[tuple[Any, Instruction]]:
@@ -107,7 +107,7 @@ class SubscriptionSend:
         return plan
 
     def _plan_inner(self, drop: Callable[[str], None]) -> Callable[[Any, Any, Any], list[tuple[Any, Instruction]]]:
-        """Return the instructions of an inner join: responses are requested only where the result may change."""
+        """Return the instructions for an inner join: responses are requested only if the result may change."""
         extract, has_changed = self.foreign_key, self._has_changed()
 
         def plan(key: Any, new: Any, old: Any) -> list[tuple[Any, Instruction]]:
@@ -155,7 +155,7 @@ class SubscriptionReceive:
 
 @frozen
 class SubscriptionJoin:
-    """Responds to a subscription with the current right row; ``table`` are the right table's rows."""
+    """Responds to subscriptions with the current right row; ``table`` has the rows of the right table."""
 
     table: TableValues
 
@@ -184,7 +184,7 @@ class SubscriptionJoin:
 class ForeignTableJoin:
     """Sends each change of the right table to all subscribers of the row, in the order of their key bytes.
 
-    ``is_versioned``: the right table is versioned, its late records are dropped (KIP-914).
+    With ``is_versioned``, the right table is versioned, and its late records are dropped (KIP-914).
     """
 
     store: str
@@ -213,9 +213,9 @@ class ForeignTableJoin:
 
 @frozen
 class ResponseJoin:
-    """Joins responses with the left row; forwards upserts to a ``TableSource``.
+    """Joins responses with the left row, and forwards upserts to a ``TableSource``.
 
-    ``table`` are the left table's rows; ``value_serde`` serializes them for the hash.
+    ``table`` has the rows of the left table, which ``value_serde`` serializes for the hash.
     """
 
     table: TableValues

@@ -1,8 +1,8 @@
-"""Sources of a table's current rows: a store, or a function of other tables' rows.
+"""Lookups for the current rows of a table: a store, or a function of the rows of other tables.
 
-A KTable carries one of these values as its source for lookups.  ``getter(context)`` opens it in
-one task: a function from a key to ``(value, timestamp_ms)``, None where there is no row.  The
-reading node must be connected to ``stores``.
+Every KTable has a ``TableValues`` for lookups.  ``getter(context)`` opens the lookup in one task, and returns
+a function from a key to ``(value, timestamp_ms)``, or to None if there is no row.  The reading node must be
+connected to ``stores``.
 """
 
 from collections.abc import Callable
@@ -37,14 +37,14 @@ class TableValues(Protocol):
         ...
 
     def time_getter(self, context: NodeContext) -> TimeGetter | None:
-        """Return the function that reads the row as of a time; None where the table keeps no history."""
+        """Return the function that reads the row as of a time, or None if the table keeps no history."""
         ...
 
 
 def open_rows(context: NodeContext, name: str) -> tuple[Getter, Callable[[Any, Any, int], bool | None]]:
     """Return ``get(key)`` and ``put(key, value, timestamp_ms)`` of a timestamped or versioned store.
 
-    ``put`` returns whether the row is now the latest of its key, None if it was too old to be stored.
+    ``put`` returns whether the row is now the latest for its key, or None if the row was too old to be stored.
     """
     store = context.store(name)
     table = store.spec.kind.table
@@ -54,10 +54,10 @@ def open_rows(context: NodeContext, name: str) -> tuple[Getter, Callable[[Any, A
 def open_updates(
     context: NodeContext, name: str
 ) -> tuple[Getter, Getter, Callable[[Any, Any, int, bool], bool | None]]:
-    """Return ``find(key)``, ``get(key)`` and ``put(key, value, timestamp_ms, is_in_place)`` of such a store.
+    """Return ``find(key)``, ``get(key)`` and ``put(key, value, timestamp_ms, is_in_place)`` of a store with rows.
 
-    ``find`` returns a row that may be replaced in place, where the store has that; if it returns one with a value,
-    ``put`` may be called with ``is_in_place`` right after.
+    ``find`` returns a row that may be replaced in place, if the store supports this.  If the row has a value,
+    ``put`` may be called with ``is_in_place`` directly afterwards.
     """
     store = context.store(name)
     table: TableReads = store.spec.kind.table
@@ -81,7 +81,7 @@ def _nothing_in_place(store: Any) -> InPlace:
 
 @frozen
 class StoreValues:
-    """Rows of a materialized table, windowed ones included."""
+    """Rows of a materialized table, which may be windowed."""
 
     store: str
 
@@ -105,7 +105,7 @@ class StoreValues:
 
 @frozen
 class FilteredValues:
-    """Rows of another table for which a predicate holds (does not hold if ``negate``)."""
+    """Rows of another table for which a predicate is true (or false with ``negate``)."""
 
     parent: TableValues
     predicate: Callable[[Any, Any], object]
@@ -176,7 +176,7 @@ class MappedValues:
 
 @frozen
 class TransformedValues:
-    """Rows of another table, absent ones included, transformed by the function that ``supplier(context)`` returns.
+    """Rows of another table, including absent rows, transformed by the function that ``supplier(context)`` returns.
 
     ``own_stores`` are the stores that the transformer uses.
     """
@@ -260,5 +260,5 @@ class JoinedValues:
         return get
 
     def time_getter(self, context: NodeContext) -> TimeGetter | None:
-        """Return None: the result of a join is not versioned."""
+        """Return None, since the result of a join is not versioned."""
         return None

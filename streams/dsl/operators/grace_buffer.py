@@ -1,9 +1,9 @@
 """Stream records that wait for a versioned table to catch up (KIP-923).
 
-A record waits until the buffer's stream time is ahead of it by the grace period; a record already that
-late is joined at once.  Records leave by time, then key bytes, then order of arrival.
-The store's keys are time (8 bytes), key bytes and a sequence number (4 bytes); a heap of them,
-built when the task opens the store, gives the next one.
+A record waits until the stream time of the buffer is ahead of the record by the grace period; a record that is
+already that late is joined immediately.  Records leave in the order of time, key bytes and arrival.
+A store key has the time (8 bytes), key bytes and a sequence number (4 bytes).  The next key comes from a heap of
+all keys, which is built when the task opens the store.
 """
 
 from heapq import heapify, heappop, heappush
@@ -30,7 +30,7 @@ _NEVER_MS = 1 << 63
 
 
 def grace_store(name: str, key_serde: Serde[Any], value_serde: Serde[Any], *, has_changelog: bool = True) -> StoreSpec:
-    """Return the store builder for buffered stream records, with the serdes of the stream."""
+    """Return the store builder for buffered stream records with the serdes of the stream."""
     return StoreSpec(
         name,
         KEY_VALUE,
@@ -43,7 +43,7 @@ def grace_store(name: str, key_serde: Serde[Any], value_serde: Serde[Any], *, ha
 
 @define(eq=False)
 class GraceBuffer:
-    """The buffered stream records of one join in one task."""
+    """The buffered stream records for one join in one task."""
 
     store: Any
     key_serde: Serde[Any]

@@ -1,8 +1,8 @@
 """Serialization of records that an operator buffers, with their metadata and headers.
 
-A held record is a plain tuple ``(origin, place_ms, timestamp_ms, headers, value, ...)``: the record's
-metadata (None if unknown), the time that orders it in the buffer, its own time, its headers and one or
-more values, each possibly None.  In stores and changelogs it is a format mark and MessagePack.
+A held record is a plain tuple ``(origin, place_ms, timestamp_ms, headers, value, ...)``: the record metadata
+(None if unknown), the time that orders the record in the buffer, the record timestamp, the headers, and one or
+more values, each of which may be None.  In stores and changelogs it is written as a format mark and MessagePack.
 """
 
 import struct
@@ -26,17 +26,17 @@ ORIGIN, PLACE, TIME, HEADERS, VALUES = range(5)
 
 
 _TIME = struct.Struct(">q")
-#: Upper bound of record times in epoch milliseconds: the year 10889.
+#: Upper bound for record timestamps in epoch milliseconds: the year 10889.
 _LAST_MS = 1 << 48
 
 
 def is_buffer_value(data: bytes) -> bool:
-    """Return whether bytes look like Kafka Streams' ``BufferValue``, whose record context begins with a time."""
+    """Return whether bytes look like a ``BufferValue`` of Kafka Streams, whose record context begins with a time."""
     return len(data) > 2 * _TIME.size and -1 <= _TIME.unpack_from(data)[0] < _LAST_MS
 
 
 def held_serde(own: Format, parts: str, value: Serde[Any]) -> Serde[Held]:
-    """Return the serde of held records over a serde of their values; its name contains ``parts``."""
+    """Return the serde for held records, given the serde of their values; the serde name contains ``parts``."""
     write_value, read_value = portable(value)
 
     def write(row: Held) -> bytes:

@@ -1,8 +1,8 @@
 """Serialization of pinned types inside larger messages.
 
-The type of a pinned serde is known once the process has seen its first object.  Another process may
-read the bytes earlier, so they carry the type's name: mark (3), length (2), name, bytes.  Bytes of
-other serdes are unchanged.  Imports core only.
+The type of a pinned serde is known once the process has seen its first object.  Another process may read
+serialized values before that, so they carry the type name: mark (3 bytes), length (2 bytes), name, value.
+Values of other serdes are unchanged.  Imports core only.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Read: TypeAlias = Callable[[bytes | None], Any]
 
 
 def portable(serde: Serde[Any]) -> tuple[Write, Read]:
-    """Return the serializer and deserializer of ``serde``; bytes of a pinned type carry its name."""
+    """Return the serializer and deserializer of ``serde``; serialized values of a pinned type carry the type name."""
     pinned = _pinned(serde)
     if pinned is None:
         return serde.serialize, serde.deserialize
@@ -48,7 +48,7 @@ def portable(serde: Serde[Any]) -> tuple[Write, Read]:
 
 
 def _pinned(serde: Serde[Any]) -> PinnedSerde | None:
-    """Return the pinned serde that ``serde`` depends on, None if there is none."""
+    """Return the pinned serde that ``serde`` depends on, or None if there is none."""
     if isinstance(serde, WindowedSerde):
         return _pinned(serde.inner)
     return serde if isinstance(serde, PinnedSerde) else None

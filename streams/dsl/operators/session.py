@@ -1,8 +1,8 @@
-"""Aggregates over sessions: a record joins all sessions of its key within the gap into one.
+"""Aggregates over sessions: a record merges all sessions of its key within the gap into one session.
 
 The sessions found are merged in the order of the store, and the record is added last.  The old sessions
-are deleted unless the result has the same bounds.  A session whose end is before stream time by more
-than gap plus grace is closed (KIP-94, KIP-825).
+are deleted unless the result has the same bounds.  A session is closed when stream time is more than gap plus
+grace after its end (KIP-94, KIP-825).
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from streams.topology import NodeContext, Process, StreamTime
 
 @frozen
 class SessionAggregate:
-    """The fold of the values of a session; the fold has a merger."""
+    """The fold of the values in a session; ``fold`` must have a merger."""
 
     store: str
     windows: SessionWindows
@@ -31,7 +31,7 @@ class SessionAggregate:
 
     @property
     def ignores_values(self) -> bool:
-        """Return whether the result is independent of the records' values."""
+        """Return whether the result is independent of the record values."""
         return self.fold.ignores_values
 
     def bind(self, context: NodeContext) -> Process:
@@ -97,7 +97,7 @@ def _closer(
 ) -> Callable[[Headers | None], None]:
     """Return the function that emits the sessions that have closed since its last call.
 
-    Sessions that ended before ``emitted`` have been emitted; it survives a restart.
+    Sessions that ended before ``emitted`` have been emitted; ``emitted`` survives a restart.
     """
     forward, closed_sessions = context.forward, context.store(operator.store).sessions_between
     closed_after_ms = operator.windows.gap_ms + operator.windows.grace_ms

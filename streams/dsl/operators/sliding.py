@@ -1,9 +1,9 @@
 """Aggregates over sliding windows: one window for every distinct set of records close in time.
 
-A record at t belongs to all windows that contain t, and opens up to three: its left window, which
-ends at t, its right window, which starts after t and holds later records, and the right window
-of the record before it.  A window's time is that of its latest record.  Windows that would
-start before time 0 are one window from 0 (KIP-450).
+A record at t belongs to all windows that contain t, and opens up to three windows: its left window, which
+ends at t, its right window, which starts after t and holds later records, and the right window of the
+previous record.  The timestamp of a window is that of its latest record.  Windows that would start before
+time 0 are combined in one window that starts at 0 (KIP-450).
 """
 
 from collections.abc import Callable
@@ -19,17 +19,17 @@ from streams.dsl.operators.folds import Fold
 from streams.dsl.operators.windows import EXPIRED, MAX_TIME, NULL_KEY_OR_VALUE, WindowMemo
 from streams.topology import NodeContext, Process, StreamTime
 
-#: Aggregate and time of a window's latest record.
+#: The aggregate of a window, and the timestamp of its latest record.
 _Pair: TypeAlias = tuple[Any, int]
-#: Updates a window: key, value, record time, headers, start, pair to update, stored pair.
+#: Updates a window: (key, value, record time, headers, start, pair to update, stored pair).
 _Update: TypeAlias = Callable[[Any, Any, int, Headers | None, int, _Pair | None, _Pair | None], None]
-#: Creates a window from a pair: key, headers, start, pair.
+#: Creates a window from a pair: (key, headers, start, pair).
 _Create: TypeAlias = Callable[[Any, Headers | None, int, _Pair], None]
 
 
 @frozen
 class SlidingAggregate:
-    """The fold of the values of a key and window."""
+    """The fold of the values for a key and window."""
 
     store: str
     windows: SlidingWindows
@@ -74,7 +74,7 @@ class SlidingAggregate:
 
 
 def _writers(context: NodeContext, operator: SlidingAggregate, store: Any) -> tuple[_Update, _Create]:
-    """Return the functions that add a record to a window, and that create one from another's pair."""
+    """Return the function that adds a record to a window, and the function that creates a window from a pair."""
     put, drop, time = store.put_pair, context.drop, context.stream_time()
     difference_ms, grace_ms = operator.windows.difference_ms, operator.windows.grace_ms
     aggregator = operator.fold.aggregator
@@ -129,7 +129,7 @@ def _usual(
         right: _Pair | None = None
         has_left = has_right = False
         previous_ms: int | None = None
-        # The windows that contain the record, or the record before it, latest first.
+        # The windows that contain the record or the previous record, latest first.
         found = find(key, max(0, timestamp_ms - 2 * difference_ms), timestamp_ms + 1)
         starts = set()
         for start_ms, pair in reversed(found):
@@ -145,7 +145,7 @@ def _usual(
                 has_left = True
                 update(key, value, timestamp_ms, headers, start_ms, pair, pair)
                 if pair[1] >= timestamp_ms:
-                    # An earlier record has this time: all its windows exist.
+                    # An earlier record has this timestamp, so all windows exist.
                     return
                 previous_ms = pair[1]
             else:
@@ -175,7 +175,7 @@ def _early(
     update: _Update,
     create: _Create,
 ) -> Process:
-    """Return the function for records before ``difference_ms``, which share the window from 0."""
+    """Return the function for records before ``difference_ms``, which share the window that starts at 0."""
 
     def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
         combined: _Pair | None = None
@@ -207,7 +207,7 @@ def _early(
 
 
 def _started(initializer: Callable[[], Any], timestamp_ms: int) -> _Pair | None:
-    """Return the pair of a window without records; None where the initial aggregate is None."""
+    """Return the pair for a window without records, or None if the initial aggregate is None."""
     initial = initializer()
     return None if initial is None else (initial, timestamp_ms)
 
@@ -215,7 +215,7 @@ def _started(initializer: Callable[[], Any], timestamp_ms: int) -> _Pair | None:
 def _closer(
     context: NodeContext, store: Any, difference_ms: int
 ) -> tuple[Callable[[int, Headers | None], None], StreamTime]:
-    """Return a function that emits the windows that end before a time, once, and the time up to which it has."""
+    """Return a function that emits the windows that end before a time, once each, and the time reached so far."""
     forward = context.forward
     # The close time up to which windows were emitted; survives a restart.
     emitted = context.stream_time("emitted")

@@ -1,9 +1,9 @@
-"""Joins of two streams within a window of time.
+"""Joins of two streams within a time window.
 
-Each side forwards a record to its join node first and stores it afterwards; the join node reads
-the store of the other side.  In left and outer joins a record without a partner waits
-until its window has closed; results that were not joined are emitted in order of time, side and key
-with the next record that moves stream time (KIP-633).
+Each side forwards a record to its join node first and stores the record afterwards; the join node reads
+the store of the other side.  In left and outer joins, a record without a partner waits until its window
+has closed.  Such results are emitted in the order of time, side and key with the next record that advances
+stream time (KIP-633).
 """
 
 from collections.abc import Callable
@@ -55,10 +55,10 @@ class JoinBuffer:
 
 @frozen
 class StreamStreamJoin:
-    """One side of a join: looks for partners in the other side's store.
+    """One side of a join, which looks for partners in the store of the other side.
 
     ``joiner`` takes (left, right), or (key, left, right) if ``with_key``, on either side.
-    ``is_outer``: this side's records are also emitted without a partner.  ``name`` is the join's name.
+    With ``is_outer``, records of this side are also emitted without a partner.  ``name`` is the name of the join.
     Both sides of a left or outer join have the same ``outer_store``, made by ``unmatched_store``,
     and the same key serde.
     """
@@ -76,7 +76,7 @@ class StreamStreamJoin:
     key_serde: Serde[Any] | None = None
 
     def _reach(self) -> tuple[int, int]:
-        """Return by how many milliseconds partners may be before and after a record of this side."""
+        """Return the milliseconds by which partners may be before and after a record of this side."""
         windows = self.windows
         if self.is_left_side:
             return windows.before_ms, windows.after_ms
@@ -119,7 +119,7 @@ class StreamStreamJoin:
                 forward(key, joined, other_ms if other_ms > timestamp_ms else timestamp_ms, headers)
             if is_outer and unmatched is not None and is_alone:
                 if max(last_ms, 0) < unmatched.stream_time_ms:
-                    # Its window has closed: no partner can find it.
+                    # The window of the record has closed, so no partner can find it.
                     forward(key, join(key, value, None), timestamp_ms, headers)
                 else:
                     unmatched.add(is_left, key, value, timestamp_ms)
@@ -127,7 +127,7 @@ class StreamStreamJoin:
         return process
 
     def _open_unmatched(self, context: NodeContext, time: StreamTime) -> Unmatched | None:
-        """Return the records without a partner so far, None for an inner join."""
+        """Return the records without a partner so far, or None for an inner join."""
         if self.outer_store is None:
             return None
         assert self.key_serde is not None, "the outer store needs the serde of the keys"
@@ -139,7 +139,7 @@ class StreamStreamJoin:
 
         context.on_init(restore)
         if self.is_left_side:
-            # One of the two sides stores it for both.
+            # One of the two sides stores the time for both.
             unmatched.earliest = context.stream_time("earliest")
         return unmatched
 
@@ -168,14 +168,14 @@ class StreamStreamJoin:
 
 
 def _ignore(_: int, __: Headers | None) -> None:
-    """Emit nothing: an inner join keeps no unmatched records."""
+    """Emit nothing, since an inner join keeps no unmatched records."""
 
 
 @frozen
 class StreamSelfJoin:
-    """An inner join of a stream with itself over one store (KIP-862, optimized topologies).
+    """An inner join of a stream with itself, with a single store (KIP-862, optimized topologies).
 
-    ``retention_ms`` is the store's retention: the sum of before, after and grace.
+    ``retention_ms`` is the retention of the store, which is the sum of before, after and grace.
     """
 
     store_naming: ClassVar = _JOIN_STORES

@@ -1,9 +1,9 @@
 """Messages of foreign-key joins: subscriptions and responses, their formats and partitions.
 
-The formats are private to internal topics and the subscription store.  Subscription: mark (3), instruction (1),
-partition (4), flag and hash of the left value, bytes of the left key.  Response: mark (3), partition (4),
-flag and hash, bytes of the right value.  A store key is the length of the foreign key's
-bytes (4), these bytes, and the left key's bytes, as in Kafka Streams.
+The formats are private to internal topics and the subscription store.  Sizes in bytes are in parentheses.
+A subscription has a mark (3), instruction (1), partition (4), flag and hash of the left value, and the serialized
+left key.  A response has a mark (3), partition (4), flag and hash, and the serialized right value.  As in Kafka
+Streams, a store key has the length (4) of the serialized foreign key, the foreign key and the left key.
 """
 
 from collections.abc import Callable
@@ -40,18 +40,18 @@ RESPONSE = Format("response of a foreign-key join", "R", 1, "SubscriptionRespons
 class Instruction(IntEnum):
     """The instruction of a subscription (Kafka Streams' ``SubscriptionWrapper.Instruction``)."""
 
-    #: Delete the subscription, send no response.
+    #: Delete the subscription, and send no response.
     DELETE = 0
-    #: Delete it and respond with None.
+    #: Delete the subscription, and respond with None.
     DELETE_AND_PROPAGATE = 1
-    #: Store it and respond with the right row or None.
+    #: Store the subscription, and respond with the right row or None.
     PROPAGATE_NULL_IF_NONE = 2
-    #: Store it and respond only if there is a right row.
+    #: Store the subscription, and respond only if there is a right row.
     PROPAGATE_IF_ANY = 3
 
 
 class ForeignKeySubscription(NamedTuple):
-    """A left row's subscription to a right row."""
+    """The subscription of a left row to a right row."""
 
     value_hash: bytes | None
     instruction: Instruction
@@ -61,7 +61,7 @@ class ForeignKeySubscription(NamedTuple):
 
 
 class Response(NamedTuple):
-    """A right row's value, for one left row."""
+    """The value of a right row for one left row."""
 
     value_hash: bytes | None
     value: Any
@@ -69,7 +69,7 @@ class Response(NamedTuple):
 
 
 def subscription_serde(key_serde: Serde[Any]) -> Serde[Any]:
-    """Return the serde of subscriptions, given the serde of the left table's keys."""
+    """Return the serde for subscriptions, given the key serde of the left table."""
     write_key, read_key = portable(key_serde)
 
     def write(value: ForeignKeySubscription) -> bytes:
@@ -88,7 +88,7 @@ def subscription_serde(key_serde: Serde[Any]) -> Serde[Any]:
 
 
 def response_serde(value_serde: Serde[Any]) -> Serde[Any]:
-    """Return the serde of responses, given the serde of the right table's values."""
+    """Return the serde for responses, given the value serde of the right table."""
     write_value, read_value = portable(value_serde)
 
     def write(response: Response) -> bytes:
@@ -114,7 +114,7 @@ def _read_hash(data: bytes, start: int) -> bytes | None:
 
 
 def subscriber_prefix(foreign_key_serde: Serde[Any]) -> Callable[[Any], bytes]:
-    """Return the function from a foreign key to the prefix of its subscribers' store keys."""
+    """Return the function that maps a foreign key to the store key prefix of its subscribers."""
     serialize = foreign_key_serde.serialize
 
     def prefix(foreign_key: Any) -> bytes:
@@ -126,7 +126,7 @@ def subscriber_prefix(foreign_key_serde: Serde[Any]) -> Callable[[Any], bytes]:
 
 
 def subscriber_key(foreign_key_serde: Serde[Any], key_serde: Serde[Any]) -> Callable[[Any, Any], bytes]:
-    """Return the function from foreign key and left key to the store key."""
+    """Return the function that maps foreign key and left key to the store key."""
     prefix, serialize = subscriber_prefix(foreign_key_serde), key_serde.serialize
 
     def place(foreign_key: Any, key: Any) -> bytes:
@@ -140,7 +140,7 @@ def subscriber_key(foreign_key_serde: Serde[Any], key_serde: Serde[Any]) -> Call
 def subscription_store(
     name: str, key_serde: Serde[Any], *, has_changelog: bool = True, is_persistent: bool | None = None
 ) -> StoreSpec:
-    """Return the store builder for subscriptions; ``key_serde`` is the serde of the left table's keys."""
+    """Return the store builder for subscriptions; ``key_serde`` is the key serde of the left table."""
     return StoreSpec(
         name,
         TIMESTAMPED_KEY_VALUE,
@@ -153,10 +153,10 @@ def subscription_store(
 
 
 def subscription_partition(topic: str, key: Any, value: Any, partitions: int) -> int | None:
-    """Return the partition of a subscription: by its foreign key; without one, the left row's partition."""
+    """Return the partition of a subscription, by foreign key; without one, the partition of the left row."""
     return value.partition % partitions if key is None and value is not None else None
 
 
 def response_partition(topic: str, key: Any, value: Any, partitions: int) -> int | None:
-    """Return the partition of a response: the left row's partition."""
+    """Return the partition of a response, which is the partition of the left row."""
     return None if value is None else value.partition % partitions

@@ -1,10 +1,10 @@
-"""Suppression of a table's changes until a window closes, or for some time.
+"""Suppression of table changes until a window closes, or for some time.
 
-The buffer keeps one change per key; a later one replaces it in its place in the queue.
-Changes leave by buffer time, then by key bytes, with the time and headers of the last
-update.  A full buffer emits early or fails (KIP-328).  One row per key in the store: a mark and MessagePack
-of the held record, with three values: last emitted, old and new; a heap of the places, built
-when the task opens the store, gives the next one.
+The buffer keeps one change per key; a later change replaces it and keeps its place in the queue.
+Changes leave in the order of buffer time and key bytes, with the timestamp and headers of the last
+update.  A full buffer emits early or fails (KIP-328).  The store has one row per key: a mark, and the held
+record in MessagePack with three values (last emitted, old and new).  The next change comes from a heap of
+all places, which is built when the task opens the store.
 """
 
 from collections.abc import Callable
@@ -28,20 +28,20 @@ SUPPRESSED_CHANGE = Format("suppressed change", "S", 1, "BufferValue", is_buffer
 #: Positions of the three values of a held change.
 _PRIOR, _OLD, _NEW = range(VALUES, VALUES + 3)
 
-#: Time of a value whose time is unknown.
+#: The timestamp of a value whose timestamp is unknown.
 _UNKNOWN_MS = -1
 _NEVER_MS = 1 << 63
-#: Size in bytes of a held change's fixed parts: three times and a partition number.
+#: Size in bytes of the fixed parts of a held change: three timestamps and a partition number.
 _ROW_BYTES = 28
 
 
 @frozen
 class Suppress:
-    """Buffers changes for ``wait_ms``: the time limit, or the grace if ``until_window_closes``.
+    """Buffers changes for ``wait_ms``: the time limit, or the grace period with ``until_window_closes``.
 
-    The parent must send old values.  The buffer is full above ``max_records`` or ``max_bytes``;
-    then it emits early, or fails if ``shut_down_when_full``.  With ``until_window_closes``
-    deletions are dropped, since nothing was emitted before.
+    The parent must send old values.  The buffer is full above ``max_records`` or ``max_bytes``.  A full
+    buffer emits early, or fails with ``shut_down_when_full``.  With ``until_window_closes``, deletions are
+    dropped, since nothing was emitted before.
     """
 
     store_naming: ClassVar = StoreNaming("name", ("-store",))
@@ -106,7 +106,7 @@ class Suppress:
         return emit
 
     def _is_over(self, buffer: "_Buffer") -> Callable[[], bool] | None:
-        """Return the function that checks whether the buffer exceeds its limits; None if it has none."""
+        """Return the function that checks whether the buffer exceeds its limits, or None without limits."""
         max_records, max_bytes, places = self.max_records, self.max_bytes, buffer.places
         if max_bytes is not None:
             limit = _NEVER_MS if max_records is None else max_records
@@ -131,7 +131,7 @@ _EmitHeld: TypeAlias = Callable[[bytes, Held], None]
 
 @define(eq=False)
 class _Buffer:
-    """The held changes of one task: rows in the store, their order in a heap."""
+    """The held changes of one task, with rows in the store and their order in a heap."""
 
     store: Any
     value_serde: Serde[Any]
@@ -150,13 +150,13 @@ class _Buffer:
         heapify(self.places)
 
     def put(self, key_bytes: bytes, row: Held) -> None:
-        """Add a change, in place of the key's last one."""
+        """Add a change, replacing the previous change of the key."""
         self.store.put(key_bytes, row)
         if self.is_weighed:
             self._weigh(key_bytes, row)
 
     def evict(self, emit: _EmitHeld) -> None:
-        """Emit and then remove the first change; if emitting fails it stays."""
+        """Emit and then remove the first change; if emitting fails, the change stays."""
         key_bytes = self.places[0][1]
         emit(key_bytes, self.store.get(key_bytes))
         heappop(self.places)
@@ -165,7 +165,7 @@ class _Buffer:
             self.size_bytes -= self._sizes.pop(key_bytes)
 
     def _weigh(self, key_bytes: bytes, row: Held) -> None:
-        """Return the row's size in bytes as Kafka Streams counts it."""
+        """Return the size of a row in bytes, as counted by Kafka Streams."""
         if not self.is_weighed:
             return
         prior, old, new = map(self.value_serde.serialize, row[VALUES:])
@@ -182,7 +182,7 @@ class _Buffer:
 
 @frozen
 class SuppressedValues:
-    """Rows of a suppressed table: for a held key the last emitted value, otherwise the parent's row."""
+    """Rows of a suppressed table: the last emitted value for a held key, otherwise the row of the parent."""
 
     parent: TableValues
     store: str
@@ -206,7 +206,7 @@ class SuppressedValues:
         return get
 
     def time_getter(self, context: NodeContext) -> TimeGetter | None:
-        """Return None: a suppressed table keeps no history."""
+        """Return None, since a suppressed table keeps no history."""
         return None
 
 

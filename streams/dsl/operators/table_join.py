@@ -1,7 +1,7 @@
 """Joins with tables: a stream with a table or global table, and two tables with each other.
 
-The stream side of a stream-table join is the only one that produces results.  A table-table
-join has a node per side, which looks up the other table's row, and a node that merges both.
+Only the stream side of a stream-table join produces results.  A table-table join has a node per
+side, which looks up the row of the other table, and a node that merges both sides.
 """
 
 from collections.abc import Callable
@@ -26,11 +26,11 @@ _LATE = "late record of a versioned table"
 
 @frozen
 class StreamTableJoin:
-    """A join of each stream record with the table's row of its key.
+    """A join of each stream record with the table row for its key.
 
-    From a versioned table the row is the one valid at the record's time.  With ``grace_ms`` records wait
-    in ``buffer_store`` (made by ``grace_store`` with ``key_serde``) until stream time is ahead by the
-    grace period, so that the row may arrive late (KIP-923).
+    In a versioned table, the record is joined with the row that was valid at its timestamp.  With ``grace_ms``,
+    records wait in ``buffer_store`` (made by ``grace_store`` with ``key_serde``) until stream time is ahead by
+    the grace period, so that rows may arrive late (KIP-923).
     """
 
     store_naming: ClassVar = StoreNaming("store", ("-store",))
@@ -51,7 +51,7 @@ class StreamTableJoin:
             joined = self._waiting(context, joined)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
-            # Without grace the node needs no stream time of its own.
+            # Without grace the node does not need its own stream time.
             if has_grace and timestamp_ms > time.ms:
                 time.ms = timestamp_ms
             if value is None or (key is None and not is_left):
@@ -62,7 +62,7 @@ class StreamTableJoin:
         return process
 
     def _joined(self, context: NodeContext) -> Process:
-        """Return the function that joins one record with the row of its key."""
+        """Return the function that joins a record with the row for its key."""
         forward, is_left = context.forward, self.is_left
         join = two_value_joiner(self.joiner, self.with_key)
         lookup_at = self.table.time_getter(context)
@@ -104,7 +104,7 @@ class StreamTableJoin:
 class StreamGlobalTableJoin:
     """A join of each stream record with a row of a global table.
 
-    ``table_key(key, value)`` returns the key of the row; the joiner gets the stream's key.
+    ``table_key(key, value)`` returns the key of the row; the joiner gets the key of the stream record.
     """
 
     table: TableValues
@@ -139,10 +139,10 @@ class StreamGlobalTableJoin:
 
 @frozen
 class TableTableJoin:
-    """One side of a table-table join; ``other`` are the rows of the other side.
+    """One side of a table-table join; ``other`` has the rows of the other side.
 
     ``joiner`` takes (left, right), or (key, left, right) if ``with_key``, on either side.
-    ``is_versioned``: this side's table is versioned, its late records are dropped (KIP-914).
+    With ``is_versioned``, the table of this side is versioned, and its late records are dropped (KIP-914).
     """
 
     other: TableValues
@@ -185,7 +185,7 @@ class TableTableJoin:
         return process
 
     def _compute(self) -> KeyedJoiner:
-        """Return the function from (key, this row, other row) to the result, None where the join has none."""
+        """Return the function that maps (key, this row, other row) to the result, or to None without a result."""
         make = two_value_joiner if self.is_left_side else reversed_joiner
         join = make(self.joiner, self.with_key)
         if self.kind is JoinKind.LEFT and not self.is_left_side:

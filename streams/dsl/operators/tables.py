@@ -1,7 +1,7 @@
 """Operators on tables that keep the key: sources, filters, maps, and the map before regrouping.
 
-Rows travel as changes ``(new, old, is_latest)``.  With a store the operator materializes its
-result and reads the old row from it; without one it computes the old row from the parent's.
+Rows are forwarded as changes ``(new, old, is_latest)``.  With a store, the operator materializes its result
+and reads the old row from the store.  Without a store, it computes the old row from the old row of the parent.
 """
 
 from collections.abc import Callable
@@ -20,9 +20,9 @@ from streams.topology import NodeContext, Process
 
 @frozen
 class TableSource:
-    """Turns a stream of upserts into a table: the source of a table, and ``to_table``.
+    """Turns a stream of upserts into a table; used for table sources and ``to_table``.
 
-    A value of None deletes.  Without a store the old row is not known.
+    A value of None deletes the row.  Without a store the old row is unknown.
     """
 
     store: str | None = None
@@ -62,16 +62,16 @@ class TableSource:
         return process
 
 
-#: ``to_table`` is the same operator as a table's source.
+#: ``to_table`` is the same operator as a table source.
 ToTable = TableSource
 
 
 @frozen
 class TableFilter:
-    """Rows for which ``predicate(key, value)`` holds (does not hold if ``negate``); others become deletions.
+    """Rows for which ``predicate(key, value)`` is true (or false with ``negate``); other rows become deletions.
 
-    ``is_versioned``: the parent is a versioned table, so that deletions of absent rows
-    are forwarded (KIP-914).
+    With ``is_versioned``, the parent is a versioned table, so that deletions of absent rows are
+    forwarded (KIP-914).
     """
 
     predicate: Callable[[Any, Any], object]
@@ -141,7 +141,7 @@ class TableMapValues:
 
 @frozen
 class TableTransformValues:
-    """Rows transformed by the function of (key, value or None) that ``supplier(context)`` returns."""
+    """Rows transformed by the function that ``supplier(context)`` returns, called with (key, value or None)."""
 
     supplier: Callable[[NodeContext], Callable[[Any, Any], Any]]
     store: str | None = None
@@ -179,11 +179,11 @@ def _mapping(context: NodeContext, compute: Callable[[Any, Any], Any], store: st
 
 @frozen
 class TableGroupMap:
-    """Maps rows to the key and value of ``mapper(key, value)`` before they are regrouped.
+    """Maps rows to the key and value returned by ``mapper(key, value)`` before they are regrouped.
 
-    The parent must send old values.  A change that keeps the mapped key stays one
-    record; otherwise the old row is subtracted first (KIP-904).  ``is_versioned``: the parent is a
-    versioned table, its late records are dropped (KIP-914).
+    The parent must send old values.  A change that keeps the mapped key remains a single record;
+    otherwise the old row is subtracted first (KIP-904).  With ``is_versioned``, the parent is a
+    versioned table, and its late records are dropped (KIP-914).
     """
 
     mapper: Callable[[Any, Any], tuple[Any, Any]]

@@ -1,9 +1,9 @@
-"""Records of a left or outer stream-stream join that have found no partner so far.
+"""Records of a left or outer stream-stream join without a partner so far.
 
-One store per join holds them for both sides until their window has closed: key = record time
-(8 bytes), side (0 right, 1 left), key bytes, as in Kafka Streams; value = mark, side, then each value
-with its length, in the order of arrival.  An index of the keys per side, built when the task opens
-the store, avoids scans for records that are not due.
+One store per join holds the unmatched records of both sides until their window has closed.  As in Kafka
+Streams, a store key has the record time (8 bytes), the side (0 right, 1 left) and the key bytes.  A store value
+has a mark, the side, and each record value with its length, in the order of arrival.  An index of the keys per
+side, built when the task opens the store, avoids scans for records that are not due.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ _RIGHT, _LEFT = 0, 1
 _HEAD = Struct(">qB")
 _LENGTH = Struct(">i")
 
-#: Kafka Streams stores one value per entry: the side, and the value's bytes.
+#: Kafka Streams stores one value per entry: the side, and the serialized value.
 UNMATCHED = Format("record without a partner", "U", 1, "LeftOrRightValue", lambda data: data[:1] in (b"\x00", b"\x01"))
 
 #: The time and the key bytes of a waiting record.
@@ -41,7 +41,7 @@ def unmatched_store(
     has_changelog: bool = True,
     is_persistent: bool | None = None,
 ) -> StoreSpec:
-    """Return the store builder for a left or outer join's unmatched records, with its key and value serdes."""
+    """Return the store builder for the unmatched records of a left or outer join, with its key and value serdes."""
     return StoreSpec(
         name,
         KEY_VALUE,
@@ -89,11 +89,11 @@ class Unmatched:
     key_serde: Serde[Any]
     #: Highest time seen by either side.
     stream_time_ms: int = NO_TIMESTAMP
-    #: Lowest time that may be due next, -1 without unmatched records; saved by the task.
+    #: Lowest time that may be due next, or -1 without unmatched records; saved by the task.
     earliest: StreamTime = field(factory=StreamTime)
-    #: Places per side: right, left.
+    #: Places by side: right, left.
     _sides: tuple["SortedList[Place]", "SortedList[Place]"] = field(factory=lambda: (SortedList(), SortedList()))
-    #: Number of values at a place of a side.
+    #: Number of values by side and place.
     _counts: tuple[dict[Place, int], dict[Place, int]] = field(factory=lambda: ({}, {}))
     _is_loaded: bool = False
 
@@ -125,11 +125,11 @@ class Unmatched:
             earliest.ms = time_ms
 
     def has_any(self, is_left: bool) -> bool:
-        """Return whether a side has any unmatched record."""
+        """Return whether a side has any unmatched records."""
         return bool(self._counts[is_left])
 
     def discard(self, is_left: bool, key: Any, time_ms: int) -> None:
-        """Remove the records of a side, key and time: they have a partner."""
+        """Remove the records with a side, key and time, since they have found a partner."""
         self._discard(is_left, (time_ms, self._bytes_of(key)))
 
     def _discard(self, is_left: int, place: Place) -> None:
@@ -147,8 +147,8 @@ class Unmatched:
     ) -> None:
         """Call ``emit(key, left, right, time_ms)`` for the records of each side before its time, and remove them.
 
-        In order of time, side (right first) and key bytes.  A record is removed after the next
-        one is emitted, so that a failure leaves it for another attempt, as in Kafka Streams.
+        Records are emitted in the order of time, side (right first) and key bytes.  As in Kafka Streams, a record
+        is removed after the next record is emitted, so that a failure leaves the record for another attempt.
         """
         opens = (right_open_from_ms, left_open_from_ms)
         due = sorted(
@@ -174,9 +174,9 @@ class Unmatched:
             self._discard(*last)
 
     def _next_attempt(self, opens: tuple[int, int]) -> int:
-        """Return the time of the record at which Kafka Streams' scan ends, from which its next scan starts.
+        """Return the time of the record at which a scan in Kafka Streams ends, and at which its next scan starts.
 
-        The scan is in order of time, side, key and value, and stops one record after it has seen
+        The scan is in the order of time, side, key and value, and stops one record after it has seen
         an open window on both sides; otherwise it ends at the last record.
         """
         right, left = self._sides
@@ -205,14 +205,14 @@ class Unmatched:
 
 
 def _next_place(seen: tuple[int, int, bytes], side: int) -> Place:
-    """Return the first place of ``side`` after ``seen`` in the order of the scan."""
+    """Return the first place of ``side`` after ``seen`` in scan order."""
     if side == seen[1]:
         return seen[0], seen[2]
-    # At the same time the left side follows the right one, whatever the keys.
+    # For equal times the left side follows the right side, whatever the keys.
     return (seen[0], b"") if side > seen[1] else (seen[0] + 1, b"")
 
 
 def shared_unmatched(context: NodeContext, store_name: str, key_serde: Serde[Any]) -> Unmatched:
-    """Return the unmatched records that both sides of a join in this task share."""
+    """Return the unmatched records that are shared by both sides of a join in this task."""
     shared: Unmatched = context.shared(store_name, lambda: Unmatched(context.store(store_name), key_serde))
     return shared

@@ -1,8 +1,8 @@
-"""Aggregates over time windows: tumbling, hopping, unlimited.
+"""Aggregates over time windows: tumbling, hopping and unlimited windows.
 
-A record updates each of its open windows: those whose end is after stream time minus
-the grace period.  Results are emitted with every update, or once when the window closes.  Values of
-None are aggregated like any other; a result of None deletes the window (KIP-328, KIP-825).
+A record updates each of its open windows.  A window is open while its end is after stream time minus the
+grace period.  Results are emitted with every update, or once when the window closes.  A value of None is
+aggregated like any other value; a result of None deletes the window (KIP-328, KIP-825).
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from streams.topology import NodeContext, Process, StreamTime
 
 @frozen
 class WindowAggregate:
-    """The fold of the values of a key and window."""
+    """The fold of the values for a key and window."""
 
     store: str
     windows: FixedWindows
@@ -33,7 +33,7 @@ class WindowAggregate:
 
     @property
     def ignores_values(self) -> bool:
-        """Return whether the result is independent of the records' values."""
+        """Return whether the result is independent of the record values."""
         return self.fold.ignores_values
 
     def bind(self, context: NodeContext) -> Process:
@@ -81,7 +81,7 @@ class WindowAggregate:
         hold_slot: Emit = emit_nothing
         emit: Emit = emit_nothing
         if is_cached:
-            # The cache holds windows by key and start; a windowed key is built when a change leaves it.
+            # The cache holds windows by key and start; a windowed key is built when a change leaves the cache.
             section = context.table_section(self.store, send_old=send_old, window_of=memo.__getitem__)
             hold, hold_slot = section.hold, section.hold_slot
         elif not on_close:
@@ -89,7 +89,7 @@ class WindowAggregate:
 
         @inlined
         def update(key: Any, value: Any, timestamp_ms: int, start_ms: int, headers: Headers | None) -> None:
-            # A record of the latest time is in no window that has closed.
+            # A record with the latest timestamp is in no closed window.
             if timestamp_ms < time.ms and start_ms + size_ms <= time.ms - grace_ms:
                 drop(EXPIRED)
                 return
@@ -132,7 +132,7 @@ def window_aggregate(
 
 
 def _starts(windows: FixedWindows) -> Callable[[int], Any]:
-    """Return the function from a time to the starts of its windows, ascending."""
+    """Return the function that maps a time to the starts of its windows, in ascending order."""
     if not isinstance(windows, TimeWindows):
         return windows.windows_for
     advance_ms = windows.advance_ms
@@ -151,7 +151,7 @@ def _closer(
 ) -> Callable[[Headers | None], None]:
     """Return the function that emits the windows that have closed since its last call.
 
-    ``emitted`` is the start of the last window that may have been emitted; it survives a restart.
+    ``emitted`` is the start of the last window that may have been emitted, and survives a restart.
     """
     forward, store, windows = context.forward, context.store(operator.store), operator.windows
     closed_after_ms = windows.grace_ms + windows.size_ms

@@ -1,6 +1,6 @@
 """Parts common to windowed aggregates: windowed keys, and reasons for dropped records.
 
-A windowed key is a tuple built once per output record from a memo of windows.
+A windowed key is a tuple that is built once per output record, with windows from a memo.
 """
 
 from streams.core.records import Window
@@ -10,7 +10,7 @@ NULL_KEY = "null key"
 NULL_KEY_OR_VALUE = "null key or value"
 EXPIRED = "expired window"
 
-#: The end of a window without end (Java's Long.MAX_VALUE).
+#: The end of an unlimited window (Long.MAX_VALUE in Java).
 MAX_TIME = (1 << 63) - 1
 
 #: Maximum number of windows in the memo of one operator; above it the memo is cleared.
@@ -18,7 +18,7 @@ _MEMO_LIMIT = 4096
 
 
 class WindowMemo(dict[int, Window]):
-    """Cached windows of one size by their start."""
+    """A cache of windows of one size by start."""
 
     __slots__ = ("_size_ms",)
 
