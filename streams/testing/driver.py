@@ -1,8 +1,8 @@
-"""Test driver: the real tasks on a virtual clock, without broker, threads or groups.
+"""Test driver: runs the real tasks on a virtual clock, without a broker, threads or groups.
 
-A piped record is processed at once together with all records it causes, one at a time with a commit
-after each, as in Kafka Streams' own driver.  If every topic has one partition, the whole topology
-runs as one task, as there; otherwise there is a task for each partition group.
+A piped record is processed immediately, together with all records that result from it, one at a time and with a
+commit after each record, as in the test driver of Kafka Streams. If every topic has one partition, the whole
+topology runs as one task, also as in Kafka Streams; otherwise there is one task per partition group.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,9 +31,9 @@ Row = tuple[bytes | None, bytes | None, int, Headers]
 class TopologyTestDriver:
     """Runs a topology record by record in memory.
 
-    ``topology`` is a function of the builder or a built ``Topology``; ``partitions`` is the partition
-    count of topics without ``Topic(partitions=)`` (default 1); ``now_ms`` is the initial time of the
-    virtual clock in epoch milliseconds (default 0).  Settings are those of ``StreamsConfig``; the record
+    ``topology`` is a function that takes the builder, or a built ``Topology``. ``partitions`` is the partition
+    count of topics without ``Topic(partitions=...)`` (default 1). ``now_ms`` is the initial time of the virtual
+    clock in epoch milliseconds (default 0). The settings are those of ``StreamsConfig``, except that the record
     cache is off unless ``cache_max_bytes`` is given.
 
     >>> from streams import StreamsBuilder, Topic
@@ -100,14 +100,14 @@ class TopologyTestDriver:
         headers: Headers = (),
         partition: int | None = None,
     ) -> None:
-        """Send one record and process it with all records it causes.
+        """Send one record, and process it and all records that result from it.
 
-        ``timestamp_ms`` defaults to the virtual clock, ``partition`` to the default partitioner's
-        (0 for records without a key).
+        ``timestamp_ms`` defaults to the time of the virtual clock, and ``partition`` to the partition that the
+        default partitioner chooses (0 for records without a key).
 
         Raises:
             UnknownTopicError: the topology does not read the topic.
-            TopologyError: ``topic`` is a name; use ``pipe_bytes``.
+            TopologyError: ``topic`` is a name; use ``pipe_bytes`` instead.
             ProcessingError: user code failed.
         """
         topic = typed_topic(topic, "pipe()")
@@ -115,7 +115,7 @@ class TopologyTestDriver:
         self.pipe_bytes(topic.name, raw_key, raw_value, timestamp_ms, headers, partition)
 
     def pipe_all(self, topic: Topic[K, V], rows: Iterable[tuple[K | None, V | None, int]]) -> None:
-        """Send records given as (key, value, timestamp_ms) one by one; raises as ``pipe``."""
+        """Send records, given as (key, value, timestamp_ms), one by one. Raises the same errors as ``pipe``."""
         for key, value, timestamp_ms in rows:
             self.pipe(topic, value, key=key, timestamp_ms=timestamp_ms)
 
@@ -128,7 +128,7 @@ class TopologyTestDriver:
         headers: Headers = (),
         partition: int | None = None,
     ) -> None:
-        """Send one record as raw bytes and process it with all records it causes; raises as ``pipe``."""
+        """Send one record as raw bytes, as in ``pipe``; raises the same errors."""
         topic = topic_name(topic, "pipe_bytes()")
         if not self._reads(topic):
             known = {partition.topic for partition in self._reader} | set(self._global_topics())
@@ -143,7 +143,7 @@ class TopologyTestDriver:
         self._settle()
 
     def advance_wall_clock(self, by_ms: int) -> None:
-        """Advance the virtual clock by milliseconds; run due punctuations and records that waited for time."""
+        """Advance the virtual clock, running due punctuations and processing records that have waited for the time."""
         self.clock.advance(by_ms)
         for task in self._tasks:
             task.punctuate(self.clock.now_ms())
@@ -157,19 +157,19 @@ class TopologyTestDriver:
     @overload
     def read(self, topic: Source[K, V], *, tombstones: Literal[False]) -> list[tuple[K, V]]: ...
     def read(self, topic: Any, *, tombstones: bool = True) -> list[tuple[Any, Any]]:
-        """Return (key, value) of all records of a topic since the last read, partition by partition.
+        """Return (key, value) for all records of a topic since the last read, partition by partition.
 
-        The value of a tombstone is None; ``tombstones=False`` leaves them out.
+        The value of a tombstone is None; ``tombstones=False`` omits tombstones.
 
         Raises:
             UnknownTopicError: the topology neither writes nor reads the topic.
-            TopologyError: ``topic`` is a name; use ``read_bytes``.
+            TopologyError: ``topic`` is a name; use ``read_bytes`` instead.
         """
         pairs = [(record.key, record.value) for record in self.read_records(topic)]
         return pairs if tombstones else [pair for pair in pairs if pair[1] is not None]
 
     def read_records(self, topic: Topic[K, V]) -> list[Record[K, V | None]]:
-        """Return all records of a topic since the last read, with timestamps and headers; raises as ``read``."""
+        """Return the records of a topic since the last read; raises the same errors as ``read``."""
         topic = typed_topic(topic, "read()")
         return [
             Record(topic.key_serde.deserialize(key), topic.value_serde.deserialize(value), time, headers)  # type: ignore[arg-type]
@@ -177,11 +177,11 @@ class TopologyTestDriver:
         ]
 
     def read_bytes(self, topic: TopicLike) -> list[Record[bytes | None, bytes | None]]:
-        """Return all records of a topic since the last read as raw bytes; raises as ``read``."""
+        """Return the records of a topic since the last read as raw bytes; raises the same errors."""
         return [Record(*row) for _, row in self._unread(topic_name(topic, "read_bytes()"))]
 
     def read_partitions(self, topic: Topic[K, V]) -> dict[int, list[tuple[K, V | None]]]:
-        """Return (key, value) of all records since the last read, by partition; raises as ``read``."""
+        """Return (key, value) for all records since the last read, by partition; raises the same errors."""
         topic = typed_topic(topic, "read_partitions()")
         result: dict[int, list[tuple[K, V | None]]] = {}
         for partition, (key, value, _, _) in self._unread(topic.name):
@@ -194,10 +194,10 @@ class TopologyTestDriver:
         return sorted({partition.topic for partition in self._logs})
 
     def store(self, name: str, partition: int | None = None) -> Any:
-        """Return a store by name; ``partition`` is required if there are several tasks.
+        """Return the store with the given name; ``partition`` is required if there are several tasks.
 
         Raises:
-            StreamsError: there is no such store.
+            StreamsError: the store does not exist.
         """
         if name in self._globals:
             return self._globals[name].stores[name].view
@@ -210,15 +210,15 @@ class TopologyTestDriver:
         return found[partition or 0].view
 
     def metric(self, name: str, node: str | None = None) -> int:
-        """Return a counter such as ``dropped-records``: the sum over all tasks and nodes, or of one node."""
+        """Return a counter such as ``dropped-records``, summed over all tasks and over all nodes or one ``node``."""
         return self.metrics.sum(name, node=node)
 
     def drops(self) -> list[Dropped]:
-        """Return the dropped records by node and reason, with their count and the first record."""
+        """Return the dropped records by node and reason, each with the count and a description of the first record."""
         return self.metrics.drops()
 
     def close(self) -> None:
-        """Close processors and stores."""
+        """Close all processors and stores."""
         for task in [*self._tasks, *self._globals.values()]:
             task.close()
         self._tasks.clear()
@@ -306,12 +306,12 @@ class TopologyTestDriver:
             global_task.write_state({})
         task = self._reader.get(partition)
         if task is not None:
-            # Its results are produced only after it is processed.
+            # The results of a record are produced only after the record is processed.
             task.note_end(partition, offset + 1, is_ended=True)
             self._stage.add(task, partition, block)
 
     def _settle(self) -> None:
-        """Process and commit record by record until no task has records.
+        """Process and commit one record at a time until no task has any records left.
 
         Raises:
             TopologyError: records cycle through topics endlessly.
@@ -344,10 +344,10 @@ class TopologyTestDriver:
         task.write_state({})
 
     def _check_known(self, topic: str) -> None:
-        """Check that the topology may have written the topic, or reads it.
+        """Check that the topology reads the topic or may have written to it.
 
         Raises:
-            UnknownTopicError: it neither writes nor reads it.
+            UnknownTopicError: the topology neither writes nor reads the topic.
         """
         known = {partition.topic for partition in self._logs} | set(self._global_topics())
         known |= {self._plan.physical_topic(name) for name in self._counts}
@@ -361,7 +361,7 @@ class TopologyTestDriver:
             self.config.production_handler,
         )
         if any(sink.topic_for is not None for sink in self.topology.sinks()) or any(map(callable, handlers)):
-            return  # A record may choose any name.
+            return  # A record may choose any topic name.
         raise UnknownTopicError(f"the topology neither writes nor reads topic {topic!r}; {meant(topic, known)}")
 
     def _unread(self, topic: str) -> Iterator[tuple[int, Row]]:

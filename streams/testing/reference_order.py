@@ -1,9 +1,9 @@
-"""Order of Kafka Streams' test driver for inputs, timers and outputs of the same time.
+"""The order in which Kafka Streams' test driver handles inputs, punctuations and outputs of the same time.
 
-Live, bounded and replayed tasks break ties by input and by order of scheduling.  Kafka Streams keeps
-the non-empty queues and the timers of a task in a ``java.util.PriorityQueue`` and reinserts each after
-its record or call, so that this heap breaks ties.  Its test driver makes that order visible, so ours
-implements the same heap by ``offer`` and ``poll``; heapq would break ties differently.  Pure.
+Live, bounded and replayed tasks break ties by input and by order of scheduling. Kafka Streams keeps the non-empty
+queues and the punctuations of a task in a ``java.util.PriorityQueue`` and reinserts each after its record or
+call, so the heap breaks ties. Because the test driver of Kafka Streams makes this order visible, our driver
+implements the same heap with ``offer`` and ``poll``; heapq would break ties differently.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def offer(heap: list[T], item: T, time_of: Callable[[T], int]) -> None:
 
 
 def poll(heap: list[T], time_of: Callable[[T], int]) -> T:
-    """Remove the first item of a heap; its time is not read."""
+    """Remove the first item of a heap without reading the item's time."""
     first, moved = heap[0], heap.pop()
     size = len(heap)
     if not size:
@@ -84,14 +84,14 @@ class ReferenceOrder(Policy):
 
 
 class _FirstNoted(list[int]):
-    """A column that calls back on its first entry."""
+    """A column that calls a function when its first entry is appended."""
 
     def __init__(self, note: Callable[[], None]) -> None:
         super().__init__()
         self._note = note
 
     def append(self, item: int) -> None:
-        """Append an entry; call back if it is the first."""
+        """Append an entry, and call the function if the entry is the first."""
         if not self:
             self._note()
         super().append(item)
@@ -99,19 +99,19 @@ class _FirstNoted(list[int]):
 
 @define(eq=False)
 class TopicOrder:
-    """Outputs by topic, in the order of each topic's first record; ``physical`` gives its name on the broker."""
+    """Outputs by topic, in the order of the first records; ``physical`` returns the broker name of a topic."""
 
     _physical: Callable[[str], str]
     _topics: list[str] = field(factory=list)
 
     def columns(self, topic: str, key_serde: Serde[Any], value_serde: Serde[Any]) -> TopicColumns:
-        """Return new columns of a topic for an outbox."""
+        """Return new outbox columns for a topic."""
         columns = TopicColumns(topic, key_serde, value_serde)
         columns.timestamps = _FirstNoted(partial(self._topics.append, topic))
         return columns
 
     def arranged(self, outputs: list[tuple[TopicPartition, Block]]) -> list[tuple[TopicPartition, Block]]:
-        """Return the drained output of an outbox in Kafka Streams' order."""
+        """Return the drained output of an outbox in the order of Kafka Streams."""
         rank = {self._physical(topic): place for place, topic in enumerate(self._topics)}
         self._topics.clear()
         return sorted(outputs, key=lambda output: rank[output[0].topic])

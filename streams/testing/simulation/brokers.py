@@ -1,7 +1,7 @@
 """The simulated broker: the real state machine on virtual time, which can crash and restart.
 
-Acknowledged records survive a crash on its disk; members, pending requests and timers are lost,
-and rebuilt from its logs.  Imports broker and group.
+Acknowledged records survive a crash on the broker's disk. Members, pending requests and timers are lost, and are
+rebuilt from the logs.  Imports broker and group.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from streams.testing.simulation.scheduler import Scheduler
 
 @define(eq=False)
 class SimBroker:
-    """A simulated broker with its restarts."""
+    """A simulated broker that can be restarted."""
 
     scheduler: Scheduler
     rng: Random
@@ -53,19 +53,19 @@ class SimBroker:
         self._act(partial(self._handle, request, answer))
 
     def crash(self) -> None:
-        """Crash: pending requests get no response; the network closes the connections."""
+        """Crash the broker: pending requests get no response, and the network closes the connections."""
         self.is_up = False
         self._life += 1
 
     def restart(self) -> None:
-        """Restart from the logs."""
+        """Restart the broker from its logs."""
         self.machine = self._made(self.machine.topics.reopened())
         self.machine.load(self.scheduler.now_ms)
         self.is_up = True
         self._arm()
 
     def read(self, partition: TopicPartition, *, committed_only: bool) -> list[Block]:
-        """Return a log's data blocks from its start, optionally without those of aborted transactions."""
+        """Return the data blocks of a log from its start, optionally without blocks of aborted transactions."""
         log = self.machine.topics.log(partition)
         blocks: list[Block] = []
         offset = log.start_offset

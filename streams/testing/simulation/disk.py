@@ -1,8 +1,7 @@
 """Disks of simulated processes: writes are durable only once they are synced.
 
-Each store is a file of atomic batches, as in RocksDB: a crash loses some of the last batches as a
-whole, together with the changelog positions in them (KIP-1035).
-Imports runtime and state.
+Each store is a file of atomic batches, as in RocksDB. A crash loses some of the last batches as a whole,
+including the changelog positions in these batches (KIP-1035). Imports runtime and state.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,7 +26,7 @@ class _File:
     unsynced: list[EngineBatch] = field(factory=list)
 
     def sync(self, count: int | None = None) -> None:
-        """Sync the first batches, by default all; the others are lost."""
+        """Sync the first batches (by default all batches); the other batches are lost."""
         for batch in self.unsynced if count is None else self.unsynced[:count]:
             self.safe.apply(batch)
         self.unsynced = []
@@ -41,7 +40,7 @@ class _File:
 
 
 class _DiskEngine(MemoryEngine):
-    """An open store: reads are from memory, writes also go to its file."""
+    """An open store: reads use memory, and writes also go to the file."""
 
     def __init__(self, disk: "SimDisk", process: SimProcess, file: _File) -> None:
         loaded = file.load()
@@ -61,7 +60,7 @@ class _DiskEngine(MemoryEngine):
             self._file.sync()
 
     def close(self) -> None:
-        """Close and sync; not called when the process crashes."""
+        """Close and sync the store; not called when the process crashes."""
         if self._process.is_alive:
             self._file.sync()
         super().close()
@@ -75,7 +74,7 @@ class SimDisk:
     rng: Random
     #: Probability that a written batch is synced at once.
     sync_share: float = 0.5
-    #: Whether stores are persisted; False: a machine without a state directory.
+    #: Whether stores are persisted; False simulates a machine without a state directory.
     is_kept: bool = True
     _files: dict[tuple[TaskId, str], _File] = field(factory=dict)
 

@@ -1,4 +1,4 @@
-"""Faults of a world, with their targets and times, drawn from a seed.  Pure."""
+"""Faults of a world with their targets and times, drawn from a seed."""
 
 from collections.abc import Sequence
 from random import Random
@@ -60,7 +60,7 @@ class Fault:
 
 
 def draw_faults(rng: Random, machines: Sequence[str], topics: Sequence[str], storm_ms: int) -> list[Fault]:
-    """Draw the faults of the storm; ``topics`` may get more partitions, each once."""
+    """Draw the faults of the storm; each of ``topics`` may get more partitions once."""
     kinds, weights = list(_WEIGHTS), list(_WEIGHTS.values())
     growing = list(topics)
     faults = []

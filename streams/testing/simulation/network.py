@@ -1,9 +1,9 @@
 """Simulated TCP: connections that are delayed, reset, silently lost, cut off, and closed by the broker.
 
-Between the clients of simulated processes and the simulated broker.  The clients' real connection code runs on top
-(``clients.tcp.connection`` and ``channel``: lanes, timeouts, reconnect backoff); only the links are simulated, and
-carry messages instead of bytes.  As on a socket, messages of a link arrive in order and once, the broker handles
-the requests of a link one by one, and a link breaks as a whole.
+The network connects the clients of simulated processes with the simulated broker. The real connection code of the
+clients runs on top (``clients.tcp.connection`` and ``channel``: lanes, timeouts, reconnect backoff); only the
+links are simulated, and carry messages instead of bytes.  As on a socket, messages of a link arrive in order and
+once, the broker handles the requests of a link one by one, and a link breaks as a whole.
 """
 
 from collections import deque
@@ -22,14 +22,14 @@ from streams.protocol.wire.framing import MAX_FRAME_BYTES
 from streams.testing.simulation.report import Counters
 from streams.testing.simulation.scheduler import Scheduler, SimProcess, Waiter
 
-#: Number of successive empty polls that take no virtual time; each further one takes a millisecond, so that time
+#: Number of successive empty polls that take no virtual time; each further poll takes a millisecond, so that time
 #: advances in a busy loop.
 _FREE_POLLS = 2
-#: Size in bytes of a record in addition to key and value.
+#: Size in bytes of a record, excluding its key and value.
 RECORD_BYTES = 10
 _ADDRESS = BrokerAddress("broker", 9092)
 _CONNECT_TIMEOUT_MS = 1_000
-#: Milliseconds that a request to any broker waits while none is reachable.
+#: Time in milliseconds for which a request to any broker waits while no broker is reachable.
 _HOLD_MS = 2_500
 _RECONNECT_BACKOFF = Backoff(50, 1_000)
 
@@ -39,7 +39,7 @@ class Server(Protocol):
 
     @property
     def is_up(self) -> bool:
-        """Return whether it accepts requests."""
+        """Return whether the server accepts requests."""
         ...
 
     def serve(self, request: Request, answer: Callable[[Response | Exception], None]) -> None:
@@ -61,7 +61,7 @@ class Weather:
     slowness: float = 0.0
     delay_ms: int = 3
     slow_ms: int = 400
-    #: Milliseconds without a request after which the broker closes a connection; None: never.
+    #: Time in milliseconds without a request after which the broker closes a connection; None: never.
     broker_idle_ms: int | None = None
 
     def calm(self) -> None:
@@ -79,17 +79,17 @@ class SimNetwork:
     weather: Weather
     counters: Counters
     request_timeout_ms: int
-    #: Milliseconds after which the client replaces an unused connection.
+    #: Time in milliseconds after which the client replaces an unused connection.
     max_idle_ms: int = 540_000
     #: Names of processes that are cut off, with the end of the cut.
     cut_until_ms: dict[str, int] = field(factory=dict)
     #: Whether packets to the server's host are lost: it has died without closing its connections.
     is_host_down: bool = False
-    #: Links that the server has accepted and not closed, in that order.
+    #: Links that the server has accepted and not closed, in the order of acceptance.
     links: "dict[SimLink, None]" = field(factory=dict)
 
     def cluster(self, process: SimProcess, max_request_bytes: int = MAX_FRAME_BYTES) -> "SimCluster":
-        """Return the cluster of a process; the broker closes a connection on a larger request."""
+        """Return the cluster for a process; the broker closes the connection on a request above the maximum size."""
         return SimCluster(self, process, max_request_bytes)
 
     def arrival_ms(self, name: str) -> int:
@@ -97,7 +97,7 @@ class SimNetwork:
         rng, weather, now_ms = self.rng, self.weather, self.scheduler.now_ms
         cut_until_ms = self.cut_until_ms.get(name, 0)
         if cut_until_ms > now_ms:
-            # It is retransmitted until it passes.
+            # The message is retransmitted until it passes.
             return cut_until_ms + rng.randint(1, weather.slow_ms)
         is_slow = rng.random() < weather.slowness
         self.counters.delays += is_slow
@@ -114,7 +114,7 @@ class SimNetwork:
             link.is_silent = True
 
     def server_died(self, *, is_silent: bool) -> None:
-        """Close all links; ``is_silent``: the host died too, so that clients are not notified."""
+        """Close all links; ``is_silent`` means that the host has died too, so clients are not notified."""
         self.is_host_down = is_silent
         for link in list(self.links):
             link.close_by_server(is_silent=is_silent)
@@ -129,7 +129,7 @@ class SimCluster:
     _max_request_bytes: int
 
     def connect(self, client_id: str) -> ClusterConnection:
-        """Open a connection: the TCP client's, over simulated links."""
+        """Open a connection of the TCP client over simulated links."""
         network = self._network
         channels = ChannelConfig(
             network.request_timeout_ms, _CONNECT_TIMEOUT_MS, network.max_idle_ms, self._max_request_bytes
@@ -174,7 +174,7 @@ class SimLinks:
         self._waiter.wake()
 
     def wakeup(self) -> None:
-        """Interrupt ``wait``, or the next one."""
+        """Interrupt the current or next ``wait``."""
         self.is_woken = True
         self._waiter.wake()
 
@@ -236,7 +236,7 @@ class SimLink:
         """Do nothing: messages are sent at once."""
 
     def close(self) -> None:
-        """Close the client's end; buffered requests may still arrive."""
+        """Close the client's end; buffered requests may still arrive at the server."""
         if self._is_client_open:
             self._is_client_open = False
             self._is_flushed = self._network.rng.random() < 0.5
@@ -266,7 +266,7 @@ class SimLink:
             self._network.scheduler.at(self._down_ms, arrive)
 
     def _passes(self) -> bool:
-        """Draw whether a message arrives; a reset follows a little later, before or after its arrival."""
+        """Draw whether a message arrives; a reset follows a little later, before or after the message arrives."""
         network, weather = self._network, self._network.weather
         if not self.is_silent and (weather.resets or weather.silences):
             drawn = network.rng.random()
@@ -291,7 +291,7 @@ class SimLink:
     # --- the server's end -----------------------------------------------------------------
 
     def close_by_server(self, *, is_silent: bool = False) -> None:
-        """Close the server's end and drop its queued requests; ``is_silent``: the client is not notified."""
+        """Close the server's end and drop queued requests; with ``is_silent`` the client is not notified."""
         if self._is_server_open:
             self._end_server()
             if not is_silent:
@@ -340,7 +340,7 @@ class SimLink:
             network.counters.drops += 1
             return
         if not self._is_server_open:
-            # The server does not know this connection; if its host is down, there is no response.
+            # The server does not know this connection; if the host is down, there is no response.
             if network.server.is_up or not network.is_host_down:
                 self._send_down(lambda: self._broken("connection reset by peer", was_closed=True))
             return

@@ -1,4 +1,4 @@
-"""Outcomes of worlds: results and stores, compared with those of undisturbed worlds.
+"""Outcomes of worlds: their results and stores, which are compared with those of undisturbed worlds.
 
 Imports broker through the world's broker.
 """
@@ -11,7 +11,7 @@ from streams.core.records import TopicPartition
 from streams.testing.simulation.brokers import SimBroker
 from streams.testing.simulation.processes import Machine
 
-#: A key as bytes.
+#: A serialized key.
 Key = bytes | None
 
 
@@ -53,8 +53,8 @@ def collect(
 ) -> Outcome:
     """Read results and stores of a world at rest.
 
-    ``stores`` has for each store the number of bytes at the end of its keys that only number
-    duplicates: these differ between runs.
+    ``stores`` contains for each store the number of bytes at the end of its keys that only number duplicates,
+    because these bytes differ between runs.
     """
     outcome = Outcome()
     for topic in topics:
@@ -89,11 +89,11 @@ class OrderDependenceError(Exception):
 
 @define
 class Expectation:
-    """The expected outcome: the common results of undisturbed worlds.
+    """The expected outcome, which is the common result of undisturbed worlds.
 
-    A topic or store in which any key differs depends on the order in which records of several
-    partitions arrive.  For such a topic only one rule is checked: it has at least one record of
-    each key that every undisturbed world has.
+    A topic or store in which any key differs depends on the order in which records of several partitions arrive.
+    For such a topic the only check is that it has at least one record for each key that every undisturbed world
+    has.
     """
 
     outcome: Outcome
@@ -103,7 +103,7 @@ class Expectation:
 
     @classmethod
     def of(cls, outcomes: Sequence[Outcome], may_differ: Collection[str] = ()) -> "Expectation":
-        """Compare undisturbed worlds with each other; those of ``may_differ`` count as different in any case.
+        """Compare undisturbed worlds with each other; names in ``may_differ`` always count as different.
 
         Raises:
             OrderDependenceError: a topic or store not in ``may_differ`` differs.
@@ -132,7 +132,7 @@ class Expectation:
         return tuple(sorted(str(place) for place in self.unsettled))
 
     def violation_of_exactly_once(self, found: Outcome) -> str | None:
-        """Return a description of the difference, None if there is none."""
+        """Return a description of the difference, or None if there is none."""
         for place in {**self.outcome.finals, **found.finals}:
             if place in self.unsettled:
                 continue
@@ -144,9 +144,9 @@ class Expectation:
         return self._missing(found)
 
     def violation_of_at_least_once(self, found: Outcome, reprocessed: int) -> str | None:
-        """Return a description of missing records, or of surplus ones if nothing was processed twice; None if valid.
+        """Describe missing records, and surplus records if no record was processed twice; None if there are none.
 
-        Stores are compared only in the latter case, since each repetition increases a count.
+        Stores are compared only if no record was processed twice, because each repetition increases counts.
         """
         if not reprocessed:
             return self.violation_of_exactly_once(found)

@@ -1,6 +1,6 @@
 """Machines that run an instance of the application, which crashes, stalls and restarts.
 
-A layer between the world, which has the faults, and ``runtime.instance``, the code that runs live.
+A layer between the world, which causes the faults, and ``runtime.instance``, which is the production code.
 Imports runtime.
 """
 
@@ -20,7 +20,7 @@ from streams.testing.simulation.network import SimNetwork
 from streams.testing.simulation.report import Counters
 from streams.testing.simulation.scheduler import Scheduler, SimProcess, SimThreads
 
-#: Milliseconds until a process that has ended by itself is restarted.
+#: Time in milliseconds until a process that has ended by itself is restarted.
 _SUPERVISOR_MS = 500
 
 
@@ -36,13 +36,13 @@ class Machine:
     settings: Mapping[str, Any]
     counters: Counters
     tell: Callable[[str, str], None]
-    #: Whether its threads are static members.
+    #: Whether the threads of the instance are static members.
     is_static: bool = False
-    #: Called with an instance once its tasks match the group's assignment.
+    #: Called with an instance once its tasks match the assignment of the group.
     on_settled: Callable[["Machine"], None] = lambda machine: None
     process: SimProcess | None = None
     instance: Instance | None = None
-    #: The unexpected error of user code or the library, not caused by any fault.
+    #: An unexpected error in user code or the library that no fault has caused.
     failures: list[BaseException] = field(factory=list)
     #: Metrics of all instances so far.
     past: list[Metrics] = field(factory=list)
@@ -53,7 +53,7 @@ class Machine:
     # --- start and stop -------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the process unless it runs."""
+        """Start the process unless it is running."""
         if self.process is not None or not self.is_wanted:
             return
         self._starts += 1
@@ -106,7 +106,7 @@ class Machine:
         return True
 
     def stall(self, until_ms: int) -> bool:
-        """Stall the whole process for a time, as a long pause of its machine would."""
+        """Stall the whole process for a time, like a long pause of the machine."""
         if self.process is None:
             return False
         self.process.stalled_until_ms = until_ms
@@ -122,7 +122,7 @@ class Machine:
             try:
                 what(instance)
             except ClientClosedError:
-                # The instance was closing already.
+                # The instance was already closing.
                 return
 
         process.spawn(act)
@@ -154,7 +154,7 @@ class Machine:
         except StreamsError as error:
             self._note(error)
         if self.process is process and instance.state is not State.PENDING_SHUTDOWN:
-            # It has ended by itself, after a failure, and is restarted.
+            # The process has ended by itself after a failure, and is restarted.
             self._end("has ended")
             self.scheduler.after(_SUPERVISOR_MS, self.start)
 
@@ -163,7 +163,7 @@ class Machine:
         self._stopped_ms = self.scheduler.now_ms
         self.tell(self.name, how)
         if process is not None:
-            # In a new event, since one of its own coroutines may be the caller.
+            # This runs in a new event, because the caller may be a coroutine of this process.
             process.is_alive = False
             self.scheduler.after(0, process.kill)
 

@@ -1,4 +1,4 @@
-"""The report of a simulation: counters of what it exercised, and failures.  Imports core."""
+"""The report of a simulation: counts of the events that occurred, and failures. Imports core."""
 
 from collections.abc import Sequence
 
@@ -45,25 +45,25 @@ class Counters:
     reprocessed: int = 0
 
     def add(self, other: "Counters") -> None:
-        """Add another seed's counters."""
+        """Add the counters of another seed."""
         for name in attrs.fields_dict(Counters):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 @define
 class SimulationReport(Counters):
-    """The sum over all seeds; every counter is an attribute.
+    """The report on all seeds; every counter is an attribute with the sum over all seeds.
 
-    ``virtual_seconds`` is the sum of virtual time over all worlds.  ``order_dependent`` has the names of
-    topics and stores whose results depend on the order in which records of different partitions
-    arrive, or may according to ``may_depend_on_order``: these were not compared.
+    ``virtual_seconds`` is the total virtual time of all worlds. ``order_dependent`` contains the names of the
+    topics and stores that were not compared, because their results depend on the order in which records of
+    different partitions arrive, or may depend on it according to ``may_depend_on_order``.
     """
 
     seeds: int = 0
     virtual_seconds: float = 0.0
     records: int = 0
     order_dependent: tuple[str, ...] = ()
-    #: Digest of all events, equal for equal seeds.
+    #: Digest of all events, which is equal for equal seeds.
     digest: str = ""
 
     def summary(self) -> str:
@@ -80,7 +80,7 @@ class SimulationReport(Counters):
 
 
 class SimulationError(StreamsError):
-    """A failure of a seed, or of a world without faults (seed -1 and below).
+    """A seed failed, or a world without faults failed (seed -1 and below).
 
     Fields: ``seed``; ``invariant``, the violated invariant; ``schedule``, the smallest set of faults found
     that reproduces it; ``history``, the last events.  The same seed fails again.
@@ -101,12 +101,12 @@ class SimulationError(StreamsError):
 
 
 class InvariantViolationError(Exception):
-    """Raised inside a world; becomes a SimulationError."""
+    """Raised within a world, and then converted to a SimulationError."""
 
 
 @define
 class EventLog:
-    """The log of events: the last lines are kept, all go into the digest."""
+    """The log of events. The last lines are kept, and all lines are part of the digest."""
 
     limit: int = 80
     lines: list[str] = field(factory=list)

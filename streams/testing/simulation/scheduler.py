@@ -1,8 +1,8 @@
 """Virtual time and simulated threads: one heap of events, and a coroutine for every thread.
 
-A simulated thread runs until it waits (for a response, a flag or a time); then the scheduler runs the
-earliest event.  Nothing runs concurrently, and time passes only while threads wait, so that a run is
-determined by its seed.  Imports core.
+A simulated thread runs until it waits for a response, a flag or a time; the scheduler then runs the earliest
+event. Nothing runs concurrently, and time passes only while threads wait, so the seed determines the run. Imports
+core.
 """
 
 import heapq
@@ -18,7 +18,7 @@ from streams.core.threads import Signal, ThreadKilled, Worker
 
 @define(eq=False)
 class Scheduler:
-    """A queue of events in the order of time, then of scheduling."""
+    """A queue of events, ordered by time and then by when they were scheduled."""
 
     clock: VirtualClock = field(factory=VirtualClock)
     _events: list[tuple[int, int, Callable[[], None]]] = field(factory=list)
@@ -62,13 +62,13 @@ class SimProcess:
     scheduler: Scheduler
     name: str
     is_alive: bool = True
-    #: Nothing of the process runs before this time.
+    #: No coroutine of the process runs before this time.
     stalled_until_ms: int = 0
     _coroutines: dict[greenlet.greenlet, None] = field(factory=dict)
     _killing: bool = False
 
     def resume(self, coroutine: greenlet.greenlet) -> None:
-        """Resume a coroutine unless the process has crashed; later if it is stalled."""
+        """Resume a coroutine, with a delay if the process is stalled; do nothing if the process has crashed."""
         if not self.is_alive or coroutine.dead:
             return
         if self.stalled_until_ms > self.scheduler.now_ms:
@@ -125,19 +125,19 @@ class SimProcess:
 
 @define(eq=False)
 class Waiter:
-    """A wake-up flag of one coroutine; it is woken at most once for each wait."""
+    """A wake-up flag for a coroutine, which is woken at most once for each wait."""
 
     _is_woken: bool = False
     _wake: Callable[[], None] | None = None
 
     def add(self, wake: Callable[[], None]) -> None:
-        """Add a coroutine to wake; at once if ``wake`` was called before."""
+        """Add a coroutine to wake; it is woken immediately if ``wake`` was called before."""
         self._wake = wake
         if self._is_woken:
             wake()
 
     def wake(self) -> None:
-        """Wake the waiting coroutine, or the next one that waits."""
+        """Wake the waiting coroutine, or else the next coroutine that waits."""
         self._is_woken = True
         if self._wake is not None:
             self._wake()
@@ -167,7 +167,7 @@ class SimSignal:
         return self._is_set
 
     def wait(self, timeout_ms: int | None = None) -> bool:
-        """Wait until the flag is set."""
+        """Wait until the flag is set or the timeout expires; return whether the flag is set."""
         if not self._is_set:
             waiter = Waiter()
             self._waiters.append(waiter)
@@ -192,11 +192,11 @@ class SimWorker:
 
     @property
     def is_current(self) -> bool:
-        """Return whether it is the calling thread."""
+        """Return whether this thread is the calling thread."""
         return greenlet.getcurrent() is self._coroutine
 
     def join(self, timeout_ms: int | None = None) -> bool:
-        """Wait until the thread has ended."""
+        """Wait until the thread ends or the timeout expires; return whether the thread has ended."""
         return self._ended.wait(timeout_ms)
 
 

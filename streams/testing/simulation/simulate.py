@@ -1,4 +1,4 @@
-"""``simulate``: many worlds of one topology with faults, compared with worlds without faults."""
+"""``simulate`` runs many worlds of one topology with faults, and compares them with worlds without faults."""
 
 import copy
 import reprlib
@@ -20,9 +20,10 @@ from streams.testing.simulation.report import SimulationError, SimulationReport,
 from streams.testing.simulation.world import Conditions, LoggedRecord, Scenario, World
 from streams.topology import Topology, sub_topologies
 
-#: Number of seeds from which on every kind of event must have happened.
+#: Minimum number of seeds for which every kind of event must have occurred at least once.
 _MANY = 50
-#: The same for events with preconditions: removing a thread needs a second one, a warm-up much state.
+#: The same for events with preconditions: removing a thread requires a second thread, and a warm-up requires much
+#: state.
 _VERY_MANY = 200
 #: Number of worlds without faults that determine the expected outcome.
 _UNDISTURBED = 6
@@ -47,12 +48,12 @@ class _Simulation:
     repeat: str
 
     def run(self, seed: int, conditions: Conditions) -> Verdict:
-        """Run one world under conditions, which stay reusable."""
+        """Run one world under conditions, which can be reused."""
         fresh = evolve(conditions, weather=copy.copy(conditions.weather))
         return World(seed, self.scenario, fresh).verdict(self.expectation)
 
     def conditions(self, seed: int) -> Conditions:
-        """Draw a seed's conditions."""
+        """Draw the conditions for a seed."""
         return Conditions.drawn(seed, self.scenario)
 
 
@@ -74,26 +75,25 @@ def simulate(
     and removed, processing is paused, topics get more partitions, the broker crashes.  After ``storm_ms``
     of virtual time the faults stop, and the group must settle.
 
-    Checked at every step: a partition has one owner per generation, committed offsets never decrease,
-    removed members cannot commit, partitions stay in their partition groups.  Checked at the end: the log has
-    each acknowledged record once and in order; with exactly_once_v2 results (as read_committed sees
-    them) and stores equal those of an undisturbed world in number of records and final value of each
-    key; with at_least_once nothing is missing.
+    At every step, the simulation checks that a partition has one owner per generation, that committed offsets
+    never decrease, that removed members cannot commit, and that partitions stay in their partition groups. At the
+    end, it checks that the log contains each acknowledged record once and in order. With exactly_once_v2, the
+    results (as seen with read_committed) and stores must equal those of an undisturbed world in the number of
+    records and the final value of each key. With at_least_once, no record may be missing.
 
-    First, worlds without faults are run.  The same one twice must write the same records; otherwise
-    the topology is random or keeps state outside its stores.  Worlds with other orders of input must
-    have the same results, except for the topics and stores (by name) of ``may_depend_on_order``: these are
-    only checked for missing keys, and the report names them.
+    Worlds without faults are run first. Running the same world twice must write the same records; otherwise the
+    topology is random or keeps state outside its stores. Worlds with other orders of input must have the same
+    results, except for the topics and stores named in ``may_depend_on_order``, which are only checked for missing
+    keys and are listed in the report.
 
-    ``partitions`` is the partition count of topics without a declared one; ``settings`` are those of
+    ``partitions`` is the partition count of topics that do not declare one. ``settings`` are those of
     ``StreamsConfig``.
 
     Raises:
         SimulationError: a seed failed, many seeds did not exercise every kind of event, or the topology is
             not deterministic or depends on the order of arrival outside ``may_depend_on_order``.
-        ConfigError: there is nothing to run.
-        TopologyError: an input is no Topic, or a topic that the topology does not read; a name in
-            ``may_depend_on_order`` is unknown.
+        ConfigError: there is nothing to run. TopologyError: an input is not a ``Topic`` or is not read by the
+        topology, or a name in ``may_depend_on_order`` is unknown.
     """
     chosen = list(seeds)
     if not chosen:
@@ -156,14 +156,14 @@ def _prepared(
     if growing and expectation.violation_of_exactly_once(
         _undisturbed(scenario, _UNDISTURBED, Conditions.growing(scenario))[0]
     ):
-        # Its results depend on the partition count, which a fault must not change.
+        # The results depend on the partition count, which a fault must not change.
         scenario = evolve(scenario, growing=())
     has_state = any(spec.has_changelog for spec in built.stores.values())
     return _Simulation(scenario, expectation, has_state, bool(scenario.growing), repeat)
 
 
 def _check_named(names: Collection[str], topology: Topology) -> None:
-    """Reject names that the topology does not have."""
+    """Reject names of topics and stores that are not in the topology."""
     known = {sink.topic for sink in topology.sinks() if sink.topic is not None} - set(topology.internal_topics)
     known |= set(topology.stores)
     for name in names:
@@ -174,7 +174,7 @@ def _check_named(names: Collection[str], topology: Topology) -> None:
 
 
 def _expectation(scenario: Scenario, may_depend_on_order: Collection[str]) -> Expectation:
-    """Run worlds without faults, and return the expected outcome of the others.
+    """Run worlds without faults, and return the expected outcome for worlds with faults.
 
     Raises:
         SimulationError: the same world has two results, or results depend on the order of arrival.
@@ -279,7 +279,7 @@ def _shrunk(simulation: _Simulation, seed: int, conditions: Conditions, verdict:
 
 
 def _check_exercised(simulation: _Simulation, report: SimulationReport) -> None:
-    """Raise if an expected kind of event happened in none of many worlds."""
+    """Raise an error if an expected kind of event did not occur in any of many worlds."""
     names = {"crashes", "stalls", "cuts", "broker_restarts", "clean_restarts", "static_restarts"}
     names |= {"added_threads", "pauses", "rebalances", "evictions", "drops", "delays", "resets", "idle_closes"}
     if simulation.has_state:

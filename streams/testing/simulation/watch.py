@@ -1,6 +1,6 @@
-"""Invariants that hold at every step, checked at each response of the broker.
+"""Invariants that must hold at every step, checked at each response of the broker.
 
-Imports group, for what assignments mean.
+Imports group to interpret assignments.
 """
 
 from collections.abc import Callable, Mapping
@@ -81,7 +81,7 @@ class Watch:
         self.tell("broker", f"removed {count} members: session timeout")
 
     def on_settled(self, machine: Machine) -> None:
-        """Check that partitions with state are in the same partition groups as before."""
+        """Check that partitions with state have remained in their partition groups."""
         tasks = machine.tasks()
         self.tell(machine.name, f"runs tasks {', '.join(str(task.task_id) for task in tasks) or 'none'}")
         for task in tasks:

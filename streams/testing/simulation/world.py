@@ -31,22 +31,22 @@ from streams.testing.simulation.scheduler import Scheduler, SimProcess, SimThrea
 from streams.testing.simulation.watch import Watch
 from streams.topology import Topology, sub_topologies
 
-#: One input record: topic, key, value, time.
+#: One input record: topic, key, value and timestamp.
 Row = tuple[Topic[Any, Any], Any, Any, int]
-#: One record of a log: key, value, time, headers.
+#: One record in a log: key, value, timestamp and headers.
 LoggedRecord = tuple[bytes | None, bytes | None, int, Any]
 
 _APPLICATION = "sim"
 #: Application id, the prefix of internal topics.
 _OWN = f"{_APPLICATION}-"
-#: Milliseconds for the group to settle and its tasks to catch up once the faults have stopped.
+#: Time in milliseconds for the group to settle and its tasks to catch up after the faults have stopped.
 _SETTLING_MS = 180_000
 #: Number of bytes at the end of a key that number its duplicates.
 _SEQUENCE_BYTES = 4
-#: Interval in milliseconds of the check whether everything is done.
+#: Interval in milliseconds at which to check whether everything is done.
 _LOOK_MS = 200
 
-#: Timeouts of a world: sessions can time out, but need not.
+#: Timeouts in a world, with which sessions may or may not time out.
 _TIMES: Mapping[str, Any] = {
     "session_timeout_ms": 6_000,
     "heartbeat_interval_ms": 1_000,
@@ -62,7 +62,7 @@ _TIMES: Mapping[str, Any] = {
 }
 
 
-#: Share of slow messages in undisturbed worlds, and their delay in milliseconds.
+#: Fraction of slow messages in undisturbed worlds, and the delay of slow messages in milliseconds.
 _FAIR_WEATHER = ((0.0, 1), (0.02, 800), (0.1, 400), (0.3, 800), (0.05, 900), (0.5, 100))
 
 
@@ -82,7 +82,7 @@ class Scenario:
 
 
 class Arrival(Enum):
-    """The order in which the writer writes the inputs; within a key of a topic it is always the given one."""
+    """The order in which the writer writes the inputs; records with the same topic and key keep the given order."""
 
     BY_TIME = "by time"
     BY_TOPIC = "topic by topic"
@@ -90,7 +90,7 @@ class Arrival(Enum):
     BY_KEY = "key by key"
 
     def arranged(self, rows: Sequence[Row]) -> list[Row]:
-        """Return rows, which are sorted by time, in this order."""
+        """Return ``rows``, which are sorted by time, in this arrival order."""
         topics = {name: index for index, name in enumerate(dict.fromkeys(row[0].name for row in rows))}
         match self:
             case Arrival.BY_TOPIC:
@@ -121,7 +121,7 @@ class Conditions:
 
     @classmethod
     def undisturbed(cls, number: int, scenario: Scenario) -> "Conditions":
-        """Draw a world without faults: all messages arrive, but some late, and inputs in random order.
+        """Draw a world without faults: all messages arrive, some of them late, and inputs are in random order.
 
         Differences between such worlds depend on the order of arrival.
         """
@@ -132,7 +132,8 @@ class Conditions:
         return cls(
             (),
             Weather(slowness=slowness, slow_ms=slow_ms),
-            # One machine, so that no task moves: a loss by a move must not look like order dependence.
+            # There is one machine, so that no task moves: a loss caused by a move must not look like order
+            # dependence.
             machines=1,
             settings=settings,
             arrival=list(Arrival)[number % len(Arrival)],
@@ -149,7 +150,7 @@ class Conditions:
 
     @classmethod
     def drawn(cls, seed: int, scenario: Scenario) -> "Conditions":
-        """Draw a world's conditions from its seed."""
+        """Draw the conditions of a world from its seed."""
         rng = Random(f"conditions {seed}")
         names = [f"m{number}" for number in range(1, 4)]
         weather = Weather(
@@ -265,7 +266,7 @@ class World:
         }
 
     def verdict(self, expectation: Expectation | None) -> Verdict:
-        """Run, and compare with undisturbed worlds."""
+        """Run the world, and compare the outcome with undisturbed worlds."""
         outcome, violation = self.run()
         self._sum_up()
         if violation is None and expectation is not None:
