@@ -177,11 +177,11 @@ class TopologyTestDriver:
         ]
 
     def read_bytes(self, topic: TopicLike) -> list[Record[bytes | None, bytes | None]]:
-        """Return the records of a topic since the last read as raw bytes; raises the same errors."""
+        """Return the records of a topic since the last read as raw bytes; raises the same errors as ``read``."""
         return [Record(*row) for _, row in self._unread(topic_name(topic, "read_bytes()"))]
 
     def read_partitions(self, topic: Topic[K, V]) -> dict[int, list[tuple[K, V | None]]]:
-        """Return (key, value) for all records since the last read, by partition; raises the same errors."""
+        """Return (key, value) for all records since the last read, by partition; raises the same errors as ``read``."""
         topic = typed_topic(topic, "read_partitions()")
         result: dict[int, list[tuple[K, V | None]]] = {}
         for partition, (key, value, _, _) in self._unread(topic.name):
