@@ -100,7 +100,7 @@ class ListPartitionReassignments:
 
 @frozen
 class Reassignment:
-    """A reassignment in progress; replicas are broker IDs."""
+    """An ongoing partition reassignment; all replicas are broker IDs."""
 
     replicas: Sequence[int]
     adding_replicas: Sequence[int]

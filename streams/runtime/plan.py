@@ -158,7 +158,7 @@ class ApplicationPlan:
         return {topic for sub in self.subs if not sub.is_global for topic in sub.source_topics}
 
     def writers(self, topic: str) -> list[TaskId]:
-        """Return the tasks that may write a topic, in order.
+        """Return the tasks that may write a topic, sorted by task ID.
 
         Tasks write to their sink topics and to the dead letter queue topic.  If a sink chooses the topic for each
         record, its tasks may also write to any topic that no task reads.

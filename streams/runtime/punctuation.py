@@ -133,7 +133,7 @@ class Punctuations:
             yield from (timer for _, _, timer in heap if not timer.is_cancelled)
 
     def next_due_ms(self, kind: PunctuationType) -> int | None:
-        """Return the time at which the next punctuation of a clock is due, or None if there is none."""
+        """Return when the next punctuation of this type is due, or None if none is scheduled."""
         heap = self._heaps[kind]
         while heap and heap[0][2].is_cancelled:
             self._pop(kind)

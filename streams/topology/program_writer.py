@@ -142,7 +142,7 @@ class ProgramWriter:
         return self.isolates and isinstance(node, ProcessorNode)
 
     def _is_short(self, node: ProcessorNode | SinkNode) -> bool:
-        """Return whether the lines of a node are repeated for each parent, as for a merge before a sink."""
+        """Return whether a node is small enough to be inlined at each parent: a merge of two into a sink."""
         if not isinstance(node, ProcessorNode) or not isinstance(node.operator, PassThrough):
             return False
         children = [self.topology.nodes[name] for name in self.topology.children[node.name]]
@@ -251,7 +251,7 @@ class ProgramWriter:
         return any(self._changes_headers(child) for child in self.topology.children[name])
 
     def _enliven(self, name: str, own: str, h: str, depth: int) -> None:
-        """Write the creation of live headers for a new record, where a cache must see changes of the headers."""
+        """Emit code that makes the headers of a new record a list, if a record cache must see later changes."""
         if name in self.live.making:
             self._line(depth, f"{own} = []" if h == "None" else f"{own} = [*{h}] if {h} else []", name)
 

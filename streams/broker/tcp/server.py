@@ -21,7 +21,7 @@ _LOGGER = logging.getLogger(__name__)
 class BrokerServer:
     """A listening broker server; as a context manager, it is closed on exit.
 
-    ``host`` and ``port`` are the bound address; ``bootstrap_servers`` is for clients on this machine.
+    ``host`` and ``port`` are the bound address; ``bootstrap_servers`` is the advertised address, or one for clients on this machine.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class BrokerServer:
             self._worker.join()
 
     def wait(self, timeout_ms: int | None = None) -> bool:
-        """Wait until the server has ended, up to a timeout in seconds (None = forever); return whether it has ended.
+        """Wait up to ``timeout_ms`` milliseconds (None: no limit) for the server to end; return whether it has ended.
 
         Raises:
             BrokerError: the server has failed.

@@ -396,7 +396,7 @@ class ReplaySession:
         self._keep_history()
 
     def _take_files(self, files: TopicFiles, marks: Sequence[FileMark]) -> None:
-        """Add the results of ingested files to the history of their topic."""
+        """Add the marks and extents of ingested files to the history of their topic."""
         history = self._history[files.topic]
         if files.skip_rows:
             history.marks.pop()
