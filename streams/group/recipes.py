@@ -70,8 +70,8 @@ class LeaderElection(GroupClient):
     """A leader election: one member leads until it leaves or fails, and then another member takes over.
 
     ``on_elected`` and ``on_deposed`` are called inside ``poll``.  The leader stays the same when other members join or
-    leave, but its leadership is suspended during the rebalance.  Check ``is_leader`` before each exclusive step: it becomes
-    False after a session timeout without a response from the coordinator.
+    leave, but its leadership is suspended during the rebalance.  Check ``is_leader`` before each exclusive step: it
+    becomes False after a session timeout without a response from the coordinator.
     """
 
     def __init__(

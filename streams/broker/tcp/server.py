@@ -21,7 +21,8 @@ _LOGGER = logging.getLogger(__name__)
 class BrokerServer:
     """A listening broker server; as a context manager, it is closed on exit.
 
-    ``host`` and ``port`` are the bound address; ``bootstrap_servers`` is the advertised address, or one for clients on this machine.
+    ``host`` and ``port`` are the bound address; ``bootstrap_servers`` is the advertised address, or one that clients
+    on this machine can use.
     """
 
     def __init__(
