@@ -59,9 +59,9 @@ class Coordinator:
     # --- driver interface -------------------------------------------------------------
 
     def handle(self, request: GroupRequest | TxnOffsetCommit, now_ms: int, token: object) -> list[Effect]:
-        """Handle a request.
+        """Handle a request and return the resulting effects.
 
-        The reply has ``token``, which is not None.  It may be among the effects of a later call.
+        The reply carries ``token``, which must not be None.  If the reply is deferred, a later call returns it.
         """
         self._start_loaded_sessions(now_ms)
         match request:

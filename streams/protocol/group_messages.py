@@ -101,7 +101,7 @@ class Heartbeat:
 
 @frozen
 class HeartbeatResponse:
-    """The result, which is only an error code."""
+    """A response that has only an error code."""
 
     error: ErrorCode
 
@@ -117,7 +117,7 @@ class LeaveGroup:
 
 @frozen
 class LeaveGroupResponse:
-    """The result, which is only an error code."""
+    """A response that has only an error code."""
 
     error: ErrorCode
 
@@ -236,7 +236,7 @@ class DeleteGroup:
 
 @frozen
 class DeleteGroupResponse:
-    """The result, which is only an error code."""
+    """A response that has only an error code."""
 
     error: ErrorCode
 
@@ -256,7 +256,7 @@ class CreateGroup:
 
 @frozen
 class CreateGroupResponse:
-    """The result, which is only an error code."""
+    """A response that has only an error code."""
 
     error: ErrorCode
 

@@ -468,7 +468,7 @@ class AddOffsetsToTxn:
 
 @frozen
 class AddOffsetsToTxnResponse:
-    """The result, which is only an error code."""
+    """A response that has only an error code."""
 
     error: ErrorCode
 

@@ -581,7 +581,11 @@ def _kept_together(
 
 
 def _check_groups(groups: Mapping[TaskId, Sequence[TopicPartition]]) -> None:
-    """Reject a grouper result in which partitions are split or shared within a sub-topology."""
+    """Check that the partition grouper assigned each partition to only one task per sub-topology.
+
+    Raises:
+        TopologyError: a partition was assigned to two tasks of the same sub-topology.
+    """
     owner: dict[tuple[int, TopicPartition], TaskId] = {}
     for task_id, partitions in groups.items():
         for partition in partitions:

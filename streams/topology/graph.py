@@ -257,7 +257,7 @@ class Topology:
         self.internal_topics[topic.name] = topic
 
     def declare(self, topic: Topic[Any, Any]) -> None:
-        """Register the declaration of a topic: its serdes, its partitions, and the key and timestamp of file rows."""
+        """Register a topic declaration: serdes, partition count, timestamp function, and key function for file rows."""
         self.topics.setdefault(topic.name, topic)
 
     def require_copartitioning(self, sources: Iterable[str]) -> None:

@@ -30,7 +30,7 @@ _NEVER_MS = 1 << 63
 
 
 def grace_store(name: str, key_serde: Serde[Any], value_serde: Serde[Any], *, has_changelog: bool = True) -> StoreSpec:
-    """Return the store builder for buffered stream records with the serdes of the stream."""
+    """Return the spec of the store of buffered stream records, with the serdes of the stream."""
     return StoreSpec(
         name,
         KEY_VALUE,

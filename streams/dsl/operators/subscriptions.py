@@ -140,7 +140,7 @@ def subscriber_key(foreign_key_serde: Serde[Any], key_serde: Serde[Any]) -> Call
 def subscription_store(
     name: str, key_serde: Serde[Any], *, has_changelog: bool = True, is_persistent: bool | None = None
 ) -> StoreSpec:
-    """Return the store builder for subscriptions; ``key_serde`` is the key serde of the left table."""
+    """Return the spec of the store of subscriptions; ``key_serde`` is the key serde of the left table."""
     return StoreSpec(
         name,
         TIMESTAMPED_KEY_VALUE,

@@ -213,7 +213,7 @@ class SuppressedValues:
 def suppress_store(
     name: str, key_serde: Serde[Any], value_serde: Serde[Any], *, has_changelog: bool = True
 ) -> StoreSpec:
-    """Return the store builder for held changes, with the serdes of the table."""
+    """Return the spec of the store of suppressed changes, with the serdes of the table."""
     return StoreSpec(
         name,
         KEY_VALUE,

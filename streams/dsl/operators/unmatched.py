@@ -41,7 +41,7 @@ def unmatched_store(
     has_changelog: bool = True,
     is_persistent: bool | None = None,
 ) -> StoreSpec:
-    """Return the store builder for the unmatched records of a left or outer join, with its key and value serdes."""
+    """Return the spec of the store of unmatched records of a left or outer join, with its key and value serdes."""
     return StoreSpec(
         name,
         KEY_VALUE,

@@ -151,7 +151,7 @@ def _type_of(of: Sequence[Field | Type]) -> Type:
 
 @frozen
 class Message:
-    """One direction of an API, or a header: its fields in order."""
+    """The schema of a request, a response or a header: its fields in wire order."""
 
     name: str
     #: First version with compact lengths and tagged fields.

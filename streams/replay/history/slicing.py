@@ -91,7 +91,11 @@ class _Times:
         self.total = sum(extent.rows for spans in self._spans.values() for extent, _ in spans)
 
     def by_span(self, size_ms: int) -> list[int]:
-        """Return the multiples of a span that are within history."""
+        """Return the slice boundaries: multiples of ``size_ms`` from the lowest to the highest source timestamp.
+
+        Raises:
+            ReplayError: there would be too many slices.
+        """
         lowest = min((extent.lowest_ms for spans in self._spans.values() for extent, _ in spans), default=0)
         highest = max((extent.highest_ms for spans in self._spans.values() for extent, _ in spans), default=0)
         first = (lowest // size_ms + 1) * size_ms

@@ -144,9 +144,10 @@ class Expectation:
         return self._missing(found)
 
     def violation_of_at_least_once(self, found: Outcome, reprocessed: int) -> str | None:
-        """Describe missing records, and surplus records if no record was processed twice; None if there are none.
+        """Return a description of the first violation of at-least-once, or None.
 
-        Stores are compared only if no record was processed twice, because each repetition increases counts.
+        If no record was reprocessed, the outcome must pass the exactly-once check.  Otherwise only missing records
+        are violations, and stores are not compared, because reprocessing may change their contents.
         """
         if not reprocessed:
             return self.violation_of_exactly_once(found)
