@@ -283,6 +283,8 @@ class _Template:
         """Take over the streams, the folder and the environment of the request."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        # Tests that a shell has put into the background ignore SIGINT, and would hand that on.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         for item in (self.listener, self.wake_in, self.wake_out, *self.programs.values()):
             item.close()
         _, streams, _, _ = socket.recv_fds(connection, 1, 3)
