@@ -85,6 +85,8 @@ class SimNetwork:
     cut_until_ms: dict[str, int] = field(factory=dict)
     #: Whether packets to the server's host are lost: it has died without closing its connections.
     is_host_down: bool = False
+    #: Called with each request that the server handles after the client has given up the connection.
+    on_late: Callable[[Request], None] = field(default=lambda request: None, init=False)
     #: Links that the server has accepted and not closed, in the order of acceptance.
     links: "dict[SimLink, None]" = field(factory=dict)
 
@@ -362,7 +364,10 @@ class SimLink:
             return
         self._is_serving = True
         self._used_ms = self._network.scheduler.now_ms
-        self._network.server.serve(self._requests.popleft(), self._answered)
+        request = self._requests.popleft()
+        if not self._is_client_open:
+            self._network.on_late(request)
+        self._network.server.serve(request, self._answered)
 
     def _answered(self, response: Response | Exception) -> None:
         if not self._is_server_open:

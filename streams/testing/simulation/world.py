@@ -209,6 +209,7 @@ class World:
         self.watch = Watch(self.broker, _APPLICATION, self.counters, self._tell, stateful)
         self.broker.on_answer, self.broker.on_change = self.watch.on_answer, self.watch.on_change
         self.broker.on_eviction = self.watch.on_eviction
+        self.network.on_late = self.watch.on_late
         self.broker.group_id = _APPLICATION
         names = [f"m{number}" for number in range(1, conditions.machines + 1)]
         self.machines = {
