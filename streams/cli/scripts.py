@@ -7,7 +7,6 @@ classes of the script can be found by name.
 import importlib.util
 import sys
 from difflib import get_close_matches
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,6 +22,8 @@ from streams.topology import Topology
 
 #: Default name of the function that builds the topology.
 DEFAULT_FUNCTION = "topology"
+#: Mark of the module of a script that was run for a function in the settings.
+_FOR_A_SETTING = "run for a function in the settings"
 
 
 @frozen
@@ -62,7 +63,7 @@ def source(script: Script) -> TopologySource:
     Raises:
         ScriptError: the script cannot be loaded, or has no such function.
     """
-    module = _run(script.path)
+    module = _preloaded(script.path.resolve()) or _run(script.path)
     made: TopologySource | None = getattr(module, script.function, None)
     if made is None:
         raise ScriptError(_no_function(module, script))
@@ -83,7 +84,9 @@ def function_named(script: Script, option: str, text: str) -> Any:
     module_name, _, name = text.rpartition(":")
     resolved = script.path.resolve()
     if module_name in ("", script.path.stem):
-        module = _run(script.path)
+        module = _preloaded(resolved) or _run(script.path)
+        if module.__spec__ is not None:
+            module.__spec__.loader_state = _FOR_A_SETTING
     else:
         _put_first(resolved)
         try:
@@ -113,8 +116,22 @@ def built(script: Script, made: TopologySource, config: StreamsConfig) -> Topolo
         ) from error
 
 
+def _preloaded(resolved: Path) -> ModuleType | None:
+    """Return the module of a script that was run for a function in the settings, or None if there is none.
+
+    Its topology comes from the same module.  Two versions that are compared run their scripts separately, even if
+    both are the same file.
+    """
+    for name in (resolved.stem, f"{resolved.stem}_script"):
+        module = sys.modules.get(name)
+        spec = getattr(module, "__spec__", None)
+        if spec is not None and spec.loader_state == _FOR_A_SETTING and spec.origin == str(resolved):
+            return module
+    return None
+
+
 def _run(path: Path) -> ModuleType:
-    """Run a script as a module, only once, however often its functions and topology are requested.
+    """Run a script as a module.
 
     Raises:
         ScriptError: the script does not exist, or fails.
@@ -124,11 +141,6 @@ def _run(path: Path) -> ModuleType:
     if not path.is_file():
         raise ScriptError(f"{path}: there is no such script{_similar(path)}")
     resolved = path.resolve()
-    return _run_once(path, resolved, resolved.stat().st_mtime_ns)
-
-
-@cache
-def _run_once(path: Path, resolved: Path, _changed_ns: int) -> ModuleType:
     _put_first(resolved)
     name = _module_name(resolved)
     spec = importlib.util.spec_from_file_location(name, resolved)

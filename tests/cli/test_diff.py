@@ -207,3 +207,32 @@ def test_an_input_that_one_version_cannot_read_names_the_version(shop):
     assert done.status == 2
     assert "v2/shop.py: the replay failed" in done.err
     assert "missing required field `note`" in done.err
+
+
+COUNTING = """\
+from streams import StreamsBuilder, Topic
+
+numbers = Topic("numbers", key=str, value=int)
+seen = []
+
+
+def position(number: int) -> int:
+    seen.append(number)
+    return len(seen)
+
+
+def topology(builder: StreamsBuilder) -> None:
+    builder.stream(numbers).map_values(position).to(Topic("positions", key=str, value=int))
+"""
+
+
+def test_a_script_that_is_compared_with_itself_runs_twice(streams):
+    """What its module keeps belongs to one version."""
+    streams.write("counting.py", COUNTING)
+    rows = [{"key": "a", "value": number, "timestamp": number} for number in range(2)]
+    streams.write("numbers.records.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
+
+    done = streams("diff", "counting.py", "counting.py", "--input", "numbers=numbers.records.jsonl")
+
+    assert (done.status, done.err) == (0, "")
+    assert "positions: 2 records, the same" in done.out
