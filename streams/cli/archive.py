@@ -13,7 +13,7 @@ from streams.cli.mistakes import UsageError
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
-    from streams.replay.history import ArchivedTopic
+    from streams.replay.history.archive import ArchivedTopic
 
 _EXAMPLE = """\
 example:
@@ -42,7 +42,7 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
 def execute(options: argparse.Namespace) -> int:
     """Archive the given topics one by one."""
     from streams.broker import offline_topics
-    from streams.replay.history import archive_offline, archive_topic
+    from streams.replay.history.archive import archive_offline, archive_topic
 
     names = list(dict.fromkeys(options.topic))
     if options.bootstrap_servers:

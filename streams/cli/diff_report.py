@@ -27,7 +27,7 @@ from streams.comparison import (
     TakeOver,
     TopicComparison,
 )
-from streams.replay.calls import value_text
+from streams.replay.calls.shown import value_text
 from streams.replay.times import time_text
 
 #: Maximum line width of sentences.

@@ -34,7 +34,7 @@ def add_parser(commands: Any) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Load the snapshot into the cluster."""
     from streams.replay import Snapshot, go_live
-    from streams.replay.storage import Place
+    from streams.replay.storage.places import Place
 
     folder = Path(options.state_dir or "")
     if options.state_dir and not (folder / "broker").is_dir():

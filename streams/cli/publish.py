@@ -30,7 +30,7 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
 def execute(options: argparse.Namespace) -> int:
     """Publish the topics."""
     from streams.replay import Snapshot, publish
-    from streams.replay.storage import Place
+    from streams.replay.storage.places import Place
 
     snapshot = Snapshot.open(Place(options.snapshot))
     with opened(options, makes=True) as broker:

@@ -154,7 +154,7 @@ def _beginning(
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streams-run-")))
         if options.from_snapshot:
             from streams.replay import Snapshot, lay_down
-            from streams.replay.storage import Place
+            from streams.replay.storage.places import Place
 
             snapshot = Snapshot.open(Place(options.from_snapshot))
             snapshot.check_topology(topology, config)
@@ -276,7 +276,7 @@ def _continued(files: "NamedFiles", inputs: "dict[str, FileInput]", folder: Path
         UsageError: a replay has read only a part of a file, or another file of the same name.
     """
     from streams.files import Ledger
-    from streams.replay.handover import origin_of
+    from streams.replay.handover.golive import origin_of
 
     ledger = Ledger.open(folder, lambda text: print(f"streams: {text}", file=sys.stderr))
     origin = origin_of(folder)
@@ -300,7 +300,7 @@ def _is_history(topic: str, reader: "FileInput", known: Mapping[str, Any]) -> bo
     Raises:
         UsageError: the replay has read only a part of the file.
     """
-    from streams.replay.history import FileMark
+    from streams.replay.history.inputs import FileMark
 
     marks = [FileMark(*mark) for mark in known["files"]]
     if not marks or known["rows_before"] or not marks[0].is_in(str(reader.path)):
@@ -319,7 +319,7 @@ def _refuse_replayed(topic: str, reader: "FileInput", known: Mapping[str, Any]) 
     Raises:
         UsageError: the rows of the file, or a file of the same name, were already replayed.
     """
-    from streams.replay.history import FileMark
+    from streams.replay.history.inputs import FileMark
 
     path = os.path.abspath(reader.path)
     for mark in (FileMark(*mark) for mark in known["files"]):

@@ -29,8 +29,8 @@ def add_parser(commands: Any) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Execute the subcommand; return 1 if a snapshot is damaged or two snapshots differ."""
     from streams.replay import Snapshot
-    from streams.replay.handover import differences, shown
-    from streams.replay.storage import Place
+    from streams.replay.handover.contents import differences, shown
+    from streams.replay.storage.places import Place
 
     snapshots = [Snapshot.open(Place(folder)) for folder in options.folders]
     if options.verb == "show":

@@ -24,9 +24,10 @@ from streams.comparison.differences import (
 from streams.comparison.takeover import Evidence
 from streams.comparison.versions import Version
 from streams.core.errors import StreamsError
-from streams.replay.calls import StoreRef, plain, reader, store_key_reader
-from streams.replay.run import ReplayResult
-from streams.replay.storage import ExtentReader
+from streams.replay.calls.shown import plain, reader, store_key_reader
+from streams.replay.calls.work import StoreRef
+from streams.replay.run.result import ReplayResult
+from streams.replay.storage.segments import ExtentReader
 from streams.state import StoreSpec
 
 #: Number of store entries that are deserialized with the type of the other version, as a test.

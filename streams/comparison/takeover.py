@@ -541,6 +541,3 @@ def _sources(topology: Topology) -> dict[str, tuple[SerdeForm, SerdeForm]]:
                     yield topic, (SerdeForm.of(source.key_serde), SerdeForm.of(source.value_serde))
 
     return dict(forms())
-
-
-__all__ = ["Evidence", "Finding", "Level", "StoreFate", "TakeOver", "take_over"]

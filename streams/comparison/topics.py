@@ -32,8 +32,9 @@ from streams.comparison.differences import (
 from streams.comparison.versions import SerdeForm
 from streams.core.records import Block
 from streams.core.topic import Topic
-from streams.replay.calls import key_text, output_partitions, plain, reader
-from streams.replay.run import ReplayResult, output_topic
+from streams.replay.calls.outputs import output_partitions
+from streams.replay.calls.shown import key_text, plain, reader
+from streams.replay.run.result import ReplayResult, output_topic
 
 #: Approximate number of records whose keys are compared in memory at once.
 _IN_MEMORY = 200_000

@@ -18,7 +18,7 @@ from streams.core.errors import SerializationError
 from streams.core.metrics import Metrics
 from streams.core.records import TaskId, TopicPartition
 from streams.core.serdes import PinnedSerde, Serde, WindowedSerde
-from streams.replay.run import ReplayResult
+from streams.replay.run.result import ReplayResult
 from streams.runtime import ApplicationPlan, TaskState
 from streams.state import KEY_TYPE, VALUE_TYPE, StoreSpec, open_store
 from streams.topology import SubTopology, Topology, sub_topologies

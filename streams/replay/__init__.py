@@ -5,11 +5,14 @@ It uses the same tasks as a live run.  The result can be read, published, or tak
 """
 
 from streams.replay.api import replay
-from streams.replay.calls import ReplayProgress
+from streams.replay.calls.progress import ReplayProgress
 from streams.replay.errors import HandOverError, LateRecordsError, ReplayError, ReplayTaskError, SnapshotError
-from streams.replay.handover import GoneLive, Snapshot, go_live, lay_down, publish
-from streams.replay.history import Archive, ArchivedTopic, Files, KafkaTopic, archive_topic
-from streams.replay.run import ReplayResult
+from streams.replay.handover.golive import GoneLive, go_live, lay_down
+from streams.replay.handover.publish import publish
+from streams.replay.handover.snapshot import Snapshot
+from streams.replay.history.archive import ArchivedTopic, archive_topic
+from streams.replay.history.inputs import Archive, Files, KafkaTopic
+from streams.replay.run.result import ReplayResult
 from streams.runtime import Late
 
 __all__ = [

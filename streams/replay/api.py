@@ -15,10 +15,14 @@ from streams.core.settings import Settings
 from streams.core.topic import Topic, TopicLike, topic_name
 from streams.core.user_code import refuse_unawaited
 from streams.dsl import TopologySource
-from streams.replay.calls import Listener, Options, Reporter, explained_failure
+from streams.replay.calls.failures import explained_failure
+from streams.replay.calls.progress import Listener, Reporter
+from streams.replay.calls.work import Options
 from streams.replay.errors import LateRecordsError
-from streams.replay.run import LocalExecutor, Outputs, ReplayResult, ReplaySession, Request, Stores, arrow_table
-from streams.replay.storage import Place
+from streams.replay.run.local import LocalExecutor
+from streams.replay.run.result import Outputs, ReplayResult, Stores, arrow_table
+from streams.replay.run.session import ReplaySession, Request
+from streams.replay.storage.places import Place
 from streams.runtime import USUAL_LIMIT, DropLimit
 
 logger = logging.getLogger(__name__)
@@ -100,7 +104,7 @@ def replay(
         session = ReplaySession(request, root)
         runner: Any
         if executor == "spark":
-            from streams.replay.spark import SparkExecutor
+            from streams.replay.spark.executor import SparkExecutor
 
             runner = SparkExecutor.of(spark, master, root, with_ui=progress is not None)
             table = partial(runner.table, session)

@@ -10,9 +10,9 @@ from msgspec.json import Decoder
 from streams import TopicPartition, VirtualClock
 from streams.core.metrics import Metrics
 from streams.core.records import NO_TIMESTAMP, Block
-from streams.replay.calls import StageWork, TaskWork
-from streams.replay.run import ReplaySession
-from streams.replay.storage import ExtentReader
+from streams.replay.calls.work import StageWork, TaskWork
+from streams.replay.run.session import ReplaySession
+from streams.replay.storage.segments import ExtentReader
 from streams.runtime.checkpoint import Checkpoint
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.task import TaskState

@@ -23,8 +23,9 @@ from msgspec import Struct
 
 from streams import JoinWindows, StreamsBuilder, TimeWindows, Topic, time_windowed
 from streams.replay import Archive, replay
-from streams.replay.run import ReplaySession, Request, run_work
-from streams.replay.storage import Place
+from streams.replay.run.drive import run_work
+from streams.replay.run.session import ReplaySession, Request
+from streams.replay.storage.places import Place
 from tests.bench.replay_baselines import pandas_count, sql_count, task_alone
 from tests.bench.replay_history import PARTITIONS, History
 from tests.bench.replay_processes import Cpu, PeakMemory, cpu_used

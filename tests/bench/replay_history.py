@@ -13,8 +13,9 @@ from attrs import frozen
 
 from streams import Topic, TopicPartition
 from streams.core.records import Block
-from streams.replay.calls import write_manifest
-from streams.replay.storage import Place, SegmentWriter
+from streams.replay.calls.state import write_manifest
+from streams.replay.storage.places import Place
+from streams.replay.storage.segments import SegmentWriter
 from topology_examples.nexmark import Nexmark, auctions, bids
 
 PARTITIONS = 4

@@ -32,7 +32,7 @@ from streams.comparison import (
 )
 from streams.core.records import Block
 from streams.replay import replay
-from streams.replay.calls import key_text, value_text
+from streams.replay.calls.shown import key_text, value_text
 from streams.replay.times import time_text
 
 clicks = Topic("clicks", key=str, value=int)

@@ -16,7 +16,7 @@ from typing import Any
 from attrs import Factory, define, frozen
 
 from streams import StreamsBuilder, StreamsConfig, Topology, VirtualClock
-from streams.replay.run import ReplaySession
+from streams.replay.run.session import ReplaySession
 from streams.runtime.plan import ApplicationPlan
 from streams.state import open_store
 from streams.topology.graph import SourceNode

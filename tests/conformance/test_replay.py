@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from streams import StreamsError
-from streams.replay.calls import explained_failure
-from streams.replay.run import LocalExecutor
+from streams.replay.calls.failures import explained_failure
+from streams.replay.run.local import LocalExecutor
 from tests.conformance.agree import difference_of
 from tests.conformance.cases import read_cases
 from tests.conformance.play import play, settings_of

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams import TimeWindows
-from streams.replay.run import LocalExecutor, ReplaySession
+from streams.replay.run.local import LocalExecutor
+from streams.replay.run.session import ReplaySession
 from tests.properties.plans import TOPICS, VERBS, Plan, Step
 from tests.properties.profile import examples
 from tests.properties.runs import placed

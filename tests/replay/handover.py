@@ -23,7 +23,7 @@ from streams import (
 )
 from streams.core.records import Block, TopicPartition
 from streams.replay import Snapshot, go_live, lay_down
-from streams.replay.storage import Place
+from streams.replay.storage.places import Place
 
 clicks = Topic("clicks", key=str, value=int)
 prices = Topic("prices", key=str, value=int)

@@ -19,10 +19,13 @@ from streams.bounded import BoundedRun, run_bounded
 from streams.core.records import Block, Headers, TopicPartition
 from streams.core.topic import Topic
 from streams.replay.api import drive as drive_session
-from streams.replay.calls import Options, StageReport
-from streams.replay.history import declared_topic, write_archive
-from streams.replay.run import LocalExecutor, Outputs, ReplayResult, ReplaySession, Request, Stores, arrow_table
-from streams.replay.storage import Place
+from streams.replay.calls.work import Options, StageReport
+from streams.replay.history.archive import ArchivedPartition, write_archive
+from streams.replay.history.inputs import declared_topic
+from streams.replay.run.local import LocalExecutor
+from streams.replay.run.result import Outputs, ReplayResult, Stores, arrow_table
+from streams.replay.run.session import ReplaySession, Request
+from streams.replay.storage.places import Place
 from streams.state import open_store
 from streams.topology.graph import Topology
 
@@ -228,14 +231,13 @@ def archived(folder: Path, inputs: Inputs, counts: Mapping[str, int]) -> dict[st
     found = {}
     for topic, rows in inputs.items():
         blocks = dict(rows_of_blocks(rows))
-        ends = {number: len(blocks[number]) if number in blocks else 0 for number in range(counts[topic])}
 
-        def read(partition: TopicPartition, position: int, blocks: dict[int, Block] = blocks) -> Iterator[Block]:
-            block = blocks.get(partition.partition)
-            if block is not None and position < len(block):
-                yield block.slice(position)
+        @contextmanager
+        def opened(partition: TopicPartition, _: int, blocks: dict[int, Block] = blocks) -> Iterator[ArchivedPartition]:
+            block = blocks.get(partition.partition, Block([], [], []))
+            yield ArchivedPartition(0, len(block), lambda position: iter([block.slice(position)]))
 
-        write_archive(Place(str(folder / topic)), topic, counts[topic], read, ends=ends)
+        write_archive(Place(str(folder / topic)), topic, counts[topic], opened)
         found[topic] = folder / topic
     return found
 

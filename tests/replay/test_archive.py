@@ -12,8 +12,9 @@ from streams.broker import offline_topics
 from streams.core.errors import ConfigError, StateLockedError
 from streams.core.records import Block, TopicPartition
 from streams.replay import Archive, ReplayError, archive_topic, replay
-from streams.replay.history import ArchivedTopic, archive_offline, archived_topics, read_archive
-from streams.replay.storage import ExtentReader, Place
+from streams.replay.history.archive import ArchivedTopic, archive_offline, archived_topics, read_archive
+from streams.replay.storage.places import Place
+from streams.replay.storage.segments import ExtentReader
 from tests import programs
 
 Row = tuple[int, int, bytes | None, bytes | None, int, Any]
@@ -268,7 +269,7 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from streams.broker import offline_topics
-from streams.replay.history import archive_offline
+from streams.replay.history.archive import archive_offline
 from tests.replay.test_archive import contents
 
 data, folder, steps = sys.argv[1], sys.argv[2], -1

@@ -11,9 +11,11 @@ import pytest
 from streams import EmbeddedBroker, InputError, StreamsBuilder, Topic
 from streams.core.records import Block, TopicPartition
 from streams.replay import HandOverError, ReplayError, Snapshot, archive_topic, lay_down, replay
-from streams.replay.calls import read_topic
-from streams.replay.history import archived_topics, input_of
-from streams.replay.storage import ExtentReader, Place
+from streams.replay.calls.outputs import read_topic
+from streams.replay.history.archive import archived_topics
+from streams.replay.history.inputs import input_of
+from streams.replay.storage.places import Place
+from streams.replay.storage.segments import ExtentReader
 
 orders = Topic("orders", key=str, value=int)
 totals = Topic("totals", key=str, value=int)

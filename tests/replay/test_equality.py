@@ -7,6 +7,7 @@ partitions each; in ten slices of a case with ten records most of them have no r
 """
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from streams import Processor, Record, StreamsBuilder, Topic, key_value_store
 from streams.replay import replay
-from streams.replay.run import LocalExecutor
+from streams.replay.run.local import LocalExecutor
 from tests.replay.matrix import NAMED, Expected, examples, named_cases
 from tests.replay.outcomes import quick_folder
 
@@ -75,9 +76,9 @@ def test_replay_of_files(shown: Expected, folder: Path) -> None:
 
 @pytest.mark.slow
 def test_replay_in_several_processes(expected: Expected, folder: Path) -> None:
-    with LocalExecutor(4) as executor:
+    with closing(LocalExecutor(4)) as executor:
         expected.check_replay(executor, folder / "four", slices=None)
-    with LocalExecutor(2) as executor:
+    with closing(LocalExecutor(2)) as executor:
         expected.check_replay(executor, folder / "two", slices=3)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streams.replay.spark.executor import SparkExecutor
-from streams.replay.storage import Place
+from streams.replay.storage.places import Place
 from tests.conformance.test_replay import FILES, compare_pieces, compare_whole, players, sampled
 from tests.replay.matrix import Expected, examples, named_cases
 from tests.replay.outcomes import quick_folder

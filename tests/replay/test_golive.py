@@ -10,7 +10,7 @@ from streams.bounded import run_bounded
 from streams.core.records import TopicPartition
 from streams.files import open_input
 from streams.replay import HandOverError, Snapshot, SnapshotError, go_live, lay_down, publish, replay
-from streams.replay.storage import Place
+from streams.replay.storage.places import Place
 from tests import programs
 from tests.replay import handover
 from tests.replay.handover import (

@@ -17,9 +17,11 @@ from streams import InputError, StreamsBuilder, Topic
 from streams.core.clock import VirtualClock
 from streams.files import FileSource, open_input
 from streams.replay import ReplayError, replay
-from streams.replay.calls import Application
-from streams.replay.history import IngestReport, IngestWork, TopicFiles, read_files, run_ingest
-from streams.replay.storage import ExtentReader, Place
+from streams.replay.calls.application import Application
+from streams.replay.history.ingest import IngestReport, IngestWork, run_ingest
+from streams.replay.history.intake import TopicFiles, read_files
+from streams.replay.storage.places import Place
+from streams.replay.storage.segments import ExtentReader
 
 WHOLE = 1 << 60
 

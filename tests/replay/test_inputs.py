@@ -14,9 +14,10 @@ import pytest
 from streams import ConfigError, EmbeddedBroker, InputError, StreamsBuilder, Topic
 from streams.files import WHOLE, OutputError, open_output
 from streams.replay import Archive, Files, KafkaTopic, ReplayError, archive_topic, replay
-from streams.replay.calls import Application
-from streams.replay.history import FileMark, IngestWork, Piece, input_of, run_ingest
-from streams.replay.storage import NoFileSystemError, Place
+from streams.replay.calls.application import Application
+from streams.replay.history.ingest import IngestWork, Piece, run_ingest
+from streams.replay.history.inputs import FileMark, input_of
+from streams.replay.storage.places import NoFileSystemError, Place
 
 rows = Topic("rows", key=str, value=dict[str, Any], timestamp=lambda v: int(v["t"]), key_from=lambda v: v["k"] or None)
 out = Topic("out", key=str, value=dict[str, Any])

@@ -11,7 +11,7 @@ from streams import Admin, EmbeddedBroker, Producer, StreamsBuilder, Topic
 from streams.core.records import TopicPartition
 from streams.protocol.messages import Request, Response
 from streams.replay import ReplayError, Snapshot, SnapshotError, publish, replay
-from streams.replay.handover import publish_group
+from streams.replay.handover.publish import publish_group
 from tests import programs
 
 numbers = Topic("numbers", key=str, value=int)

@@ -9,7 +9,7 @@ import pytest
 from attrs import define, field
 
 from streams import StreamsBuilder, Topic
-from streams.replay.run import LocalExecutor
+from streams.replay.run.local import LocalExecutor
 from tests.replay.corpus import PARTITIONS, Subject, written_subjects
 from tests.replay.outcomes import (
     Outcome,

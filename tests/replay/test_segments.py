@@ -5,7 +5,8 @@ import pytest
 from streams import TopicPartition
 from streams.core.records import Block
 from streams.replay.errors import ReplayError
-from streams.replay.storage import ExtentReader, Place, SegmentWriter
+from streams.replay.storage.places import Place
+from streams.replay.storage.segments import ExtentReader, SegmentWriter
 
 ORDERS = TopicPartition("orders", 0)
 

@@ -12,7 +12,7 @@ import pytest
 from streams.bounded import run_bounded
 from streams.files import open_input
 from streams.replay import Snapshot, lay_down, replay
-from streams.replay.storage import Place
+from streams.replay.storage.places import Place
 
 example = import_module("topology_examples.02_sessions")
 access, sessions, topology = example.access, example.sessions, example.topology

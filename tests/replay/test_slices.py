@@ -16,7 +16,7 @@ from streams import (
     Topic,
     key_value_store,
 )
-from streams.replay.calls import explained_failure
+from streams.replay.calls.failures import explained_failure
 from streams.replay.errors import ReplayError
 from tests.replay.corpus import written_subjects
 from tests.replay.outcomes import (

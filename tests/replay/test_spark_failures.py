@@ -11,10 +11,12 @@ import pytest
 from streams import StreamsBuilder, Topic
 from streams.core.records import TaskId
 from streams.replay import ReplayError, ReplayTaskError, replay
-from streams.replay.calls import Application, StageWork, TaskFailure, TaskWork, packed, unpacked
+from streams.replay.calls.application import Application
+from streams.replay.calls.failures import TaskFailure, packed, unpacked
+from streams.replay.calls.work import StageWork, TaskWork
 from streams.replay.spark.executor import readable_failure
 from streams.replay.spark.worker import CallFiles
-from streams.replay.storage import Place
+from streams.replay.storage.places import Place
 from tests.replay.spark_cases import APPLICATION, PARTITIONS, live, orders, replayed, write_orders
 from tests.replay.spark_cases import topology as both
 

@@ -56,8 +56,8 @@ def test_one_and_two_threads_and_a_local_connect_give_the_same(tmp_path: Path) -
     program = f"""{_REPLAY}
 import os
 from pyspark.sql import SparkSession
-from streams.replay.storage import Place
-from streams.replay.spark import SparkExecutor
+from streams.replay.storage.places import Place
+from streams.replay.spark.executor import SparkExecutor
 
 tell(master="local[1]")
 assert SparkSession.getActiveSession() is None

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from streams.core.errors import ConfigError
 from streams.replay import ReplayError, replay
-from streams.replay.spark import SparkExecutor
+from streams.replay.spark.executor import SparkExecutor
 from streams.replay.spark.session import (
     SessionLease,
     is_connect,
@@ -24,13 +25,13 @@ from streams.replay.spark.session import (
     ui_url,
 )
 from streams.replay.spark.shipping import build_digest, check_build, write_package
-from streams.replay.storage import Place
+from streams.replay.storage.places import Place
 
 pytestmark = pytest.mark.spark
 
 
 def test_session_that_is_given_stays_open(any_spark: Any, tmp_path: Path) -> None:
-    with SparkExecutor.of(any_spark, None, Place(str(tmp_path))) as executor:
+    with closing(SparkExecutor.of(any_spark, None, Place(str(tmp_path)))) as executor:
         assert executor.session is any_spark
         assert executor.ui_url is None
 

@@ -6,7 +6,7 @@ import pytest
 
 from streams.cli import main
 from streams.replay import Snapshot
-from streams.replay.storage import Place
+from streams.replay.storage.places import Place
 
 SCRIPT = """
 from streams import StreamsBuilder, Topic

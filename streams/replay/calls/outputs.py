@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from streams.core.records import Block, TopicPartition
 from streams.replay.calls.state import Outputs, task_of
-from streams.replay.storage import Extent, ExtentReader, Place
+from streams.replay.storage.places import Place
+from streams.replay.storage.segments import Extent, ExtentReader
 from streams.runtime import merge_lanes
 
 

@@ -5,24 +5,16 @@ The driver makes the plan.  Pure, except that timestamps are read to cut history
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from streams.core.records import TaskId, TopicPartition
 from streams.replay.calls.application import Application
 from streams.replay.calls.state import ReplayState
-from streams.replay.calls.work import GlobalWork, InputWork, StageWork, TaskWork
-from streams.replay.storage import Extent, Place
+from streams.replay.calls.work import GlobalWork, InputWork, Options, StageWork, TaskWork
+from streams.replay.storage.places import Place
+from streams.replay.storage.segments import Extent
 from streams.runtime import ApplicationPlan
 from streams.topology import SubTopology
-
-
-@frozen
-class Options:
-    """Options of a replay: wall-clock time, final flush, store engine."""
-
-    wall_clock: str = "error"
-    final_flush: bool = False
-    store_engine: str = "rocksdb"
 
 
 @frozen
@@ -105,11 +97,9 @@ class ReplayPlan:
                     self.root,
                     folder,
                     number,
-                    flushes,
                     step.is_last,
-                    self.options.wall_clock,
+                    evolve(self.options, final_flush=flushes),
                     self.started_ms,
-                    self.options.store_engine,
                     state.global_stores,
                 )
             )

@@ -5,19 +5,14 @@ informational: nothing depends on them, and they are not synced to disk.
 """
 
 import json
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from attrs import define, field, frozen
 
 from streams.core.clock import Clock
-from streams.replay.storage import Place
-
-#: Interval in milliseconds between two reports of a task, and between two reports of the driver.
-_EVERY_MS = 500
-_FOLDER = "progress"
+from streams.replay.calls.work import PROGRESS_FOLDER, PROGRESS_INTERVAL_MS
+from streams.replay.storage.places import Place
 
 
 @frozen
@@ -45,44 +40,9 @@ class ReplayProgress:
 Listener = Callable[[ReplayProgress], None]
 
 
-@define(eq=False)
-class CallHeartbeat:
-    """The progress file of one running call; a context manager that removes the file at the end."""
-
-    _root: Place
-    _folder: str
-    _name: str
-    _clock: Clock
-    _next_ms: int = 0
-
-    def beat(self, records: int) -> None:
-        """Write the number of records read so far, at most every 500 ms."""
-        if not self._root.is_local:
-            return
-        now = self._clock.monotonic_ms()
-        if now < self._next_ms:
-            return
-        self._next_ms = now + _EVERY_MS
-        path = self._path()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(f".{os.getpid()}.part")
-        part.write_text(json.dumps({"records": records}))
-        part.replace(path)
-
-    def _path(self) -> Path:
-        return self._root.path / _FOLDER / f"{self._folder.replace('/', '_')}-{self._name}.json"
-
-    def __enter__(self) -> "CallHeartbeat":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        if self._root.is_local:
-            self._path().unlink(missing_ok=True)
-
-
 def reported_records(root: Place) -> int:
     """Return the number of records that the running calls have read."""
-    folder = root.path / _FOLDER if root.is_local else None
+    folder = root.path / PROGRESS_FOLDER if root.is_local else None
     if folder is None or not folder.is_dir():
         return 0
     total = 0
@@ -128,7 +88,7 @@ class Reporter:
         """Report the running calls if 500 ms have passed since the last report."""
         now = self._clock.monotonic_ms()
         if now >= self._next_ms:
-            self._next_ms = now + _EVERY_MS
+            self._next_ms = now + PROGRESS_INTERVAL_MS
             self._report()
 
     def finish(self) -> None:

@@ -15,7 +15,8 @@ from streams.core.records import TaskId, TopicPartition
 from streams.replay.calls.application import logical_of
 from streams.replay.calls.work import StageReport, StoreRef
 from streams.replay.errors import ReplayError
-from streams.replay.storage import Extent, Kind, Place
+from streams.replay.storage.places import Place
+from streams.replay.storage.segments import Extent, Kind
 from streams.runtime import ApplicationPlan, merged
 
 #: File name of the manifest, which makes a folder valid.

@@ -12,7 +12,8 @@ from attrs import evolve
 
 from streams.core.records import TopicPartition
 from streams.replay.calls.work import StoreRef
-from streams.replay.storage import ExtentReader, Place, SegmentWriter
+from streams.replay.storage.places import Place
+from streams.replay.storage.segments import ExtentReader, SegmentWriter
 from streams.runtime import Task
 from streams.state import StoreSpec, is_on_disk, open_store
 

@@ -4,14 +4,34 @@ A ``StageWork`` is one call: a stream task over one slice of history, or all tas
 sub-topologies.  A call is a pure function of these values: a retry writes the same records to files with other names.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+import json
+import os
+import resource
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
 
-from attrs import evolve, field, frozen
+from attrs import define, field, frozen
 
+from streams.core.clock import Clock, SystemClock
 from streams.core.records import TaskId, TopicPartition
 from streams.replay.calls.application import Application
-from streams.replay.storage import Extent, Kind, Place
+from streams.replay.storage.places import Place
+from streams.replay.storage.segments import Extent, Kind
+
+#: Folder of progress files, and the interval in milliseconds between two writes of one file.
+PROGRESS_FOLDER = "progress"
+PROGRESS_INTERVAL_MS = 500
+
+
+@frozen
+class Options:
+    """Options of a replay that its tasks need."""
+
+    wall_clock: str = "error"
+    final_flush: bool = False
+    store_engine: str = "rocksdb"
 
 
 @frozen
@@ -64,12 +84,10 @@ class StageWork:
     root: Place
     folder: str
     stage: int
-    final_flush: bool = False
     is_last: bool = False
-    wall_clock: str = "error"
+    options: Options = Options()
     #: Initial wall-clock time with ``append_time``: the time of the first record in history.
     started_ms: int = 0
-    store_engine: str = "rocksdb"
     global_stores: Mapping[str, StoreRef] = field(factory=dict)
 
     @property
@@ -146,42 +164,59 @@ class StageReport:
         return sum(task.records_in for task in self.tasks)
 
 
-class Executor(Protocol):
-    """Runs calls in any order."""
-
-    #: Name for display.
-    name: str
-
-    def run(self, works: list[Any], on_done: Any) -> list[StageReport]:
-        """Run all calls; return their reports in order.
-
-        ``on_done(report)`` is called as soon as the executor learns that a call has ended.
-
-        Raises:
-            ReplayTaskError: a call failed, including all retries.
-        """
-        ...
+R = TypeVar("R", bound=StageReport)
 
 
-def lanes_of(reports: Iterator[TaskReport], kind: Kind) -> dict[TopicPartition, list[Extent]]:
-    """Return the extents of a kind that tasks wrote, in order, by partition."""
-    result: dict[TopicPartition, list[Extent]] = {}
-    for report in reports:
-        for what, partition, extent in report.written:
-            if what == kind:
-                result.setdefault(partition, []).append(extent)
-    return result
+@define(eq=False)
+class CallMeter:
+    """Measures a call and writes its progress file; a context manager that removes the file at the end."""
+
+    _work: Any
+    #: A unique part of the names of the files that the call writes.
+    attempt: str = field(factory=lambda: uuid4().hex[:12])
+    _clock: Clock = field(factory=SystemClock)
+    _next_ms: int = 0
+    _started_ms: int = field(init=False)
+    _cpu_before_ms: int = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._started_ms, self._cpu_before_ms = self._clock.monotonic_ms(), _cpu_ms()
+
+    def beat(self, records: int) -> None:
+        """Write the number of records read so far, at most every 500 ms."""
+        if not self._work.root.is_local:
+            return
+        now = self._clock.monotonic_ms()
+        if now < self._next_ms:
+            return
+        self._next_ms = now + PROGRESS_INTERVAL_MS
+        path = self._path()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}.part")
+        part.write_text(json.dumps({"records": records}))
+        part.replace(path)
+
+    def report(
+        self, kind: type[R], *, tasks: tuple[TaskReport, ...] = (), files: Iterable[str] = (), **found: Any
+    ) -> R:
+        """Return the report of the call with the sizes of its files; ``found`` are further fields of ``kind``."""
+        sizes = {file: self._work.root.child(file).size() for file in sorted(files)}
+        elapsed_ms, cpu_ms = self._clock.monotonic_ms() - self._started_ms, _cpu_ms() - self._cpu_before_ms
+        peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return kind(self._work.name, tasks, sizes, elapsed_ms, cpu_ms, peak_bytes, self.attempt, **found)
+
+    def _path(self) -> Path:
+        name = f"{self._work.folder.replace('/', '_')}-{self._work.name}.json"
+        return Path(self._work.root.path / PROGRESS_FOLDER / name)
+
+    def __enter__(self) -> "CallMeter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._work.root.is_local:
+            self._path().unlink(missing_ok=True)
 
 
-__all__ = [
-    "Executor",
-    "GlobalWork",
-    "InputWork",
-    "StageReport",
-    "StageWork",
-    "StoreRef",
-    "TaskReport",
-    "TaskWork",
-    "evolve",
-    "lanes_of",
-]
+def _cpu_ms() -> int:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return int((used.ru_utime + used.ru_stime) * 1000)

@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from streams.core.records import TaskId
-from streams.replay.calls import StoreRef, counts, described_spec, reader, store_key_reader, value_text
+from streams.replay.calls.outputs import counts
+from streams.replay.calls.shown import described_spec, reader, store_key_reader, value_text
+from streams.replay.calls.work import StoreRef
 from streams.replay.handover.snapshot import Snapshot, structure_differences
 from streams.replay.times import time_text
 

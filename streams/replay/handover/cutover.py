@@ -15,8 +15,9 @@ from streams.protocol.messages import OffsetAndMetadata
 from streams.protocol.transport import Cluster
 from streams.replay.errors import HandOverError, ReplayError
 from streams.replay.handover.snapshot import LastRecord, Snapshot, record_digest
-from streams.replay.history import broker_source
-from streams.replay.storage import Extent, ExtentReader, Place
+from streams.replay.history.archive import broker_source
+from streams.replay.storage.places import Place
+from streams.replay.storage.segments import Extent, ExtentReader
 from streams.replay.times import time_ms, time_text
 
 #: Offsets with their metadata, to be committed.

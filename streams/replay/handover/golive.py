@@ -22,7 +22,8 @@ from streams.core.topic import Topic
 from streams.core.user_code import refuse_unawaited
 from streams.protocol.messages import OffsetAndMetadata, TopicSpec
 from streams.protocol.transport import Cluster
-from streams.replay.calls import StoreRef, described_kind
+from streams.replay.calls.shown import described_kind
+from streams.replay.calls.work import StoreRef
 from streams.replay.errors import HandOverError, SnapshotError
 from streams.replay.handover.cutover import check_cut, check_topics
 from streams.replay.handover.snapshot import Snapshot

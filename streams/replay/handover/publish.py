@@ -15,10 +15,10 @@ from streams.core.topic import TopicLike, topic_names
 from streams.core.user_code import refuse_unawaited
 from streams.protocol.messages import OffsetAndMetadata, TopicSpec
 from streams.protocol.transport import Cluster
-from streams.replay.calls import lanes_of, output_partitions, output_topics, read_output
+from streams.replay.calls.outputs import lanes_of, output_partitions, output_topics, read_output
 from streams.replay.errors import ReplayError, SnapshotError
 from streams.replay.handover.snapshot import Snapshot
-from streams.replay.storage import Place
+from streams.replay.storage.places import Place
 
 #: Bytes of keys and values per block; below the default maximum message size of a cluster (1 MiB).
 _BLOCK_BYTES = 500_000
@@ -218,6 +218,3 @@ def _refuse_other_snapshots(admin: Admin, snapshot: Snapshot, names: Mapping[str
 
 def _prefix(snapshot: Snapshot) -> str:
     return f"{snapshot.application_id}-publish-"
-
-
-__all__ = ["publish", "publish_group"]

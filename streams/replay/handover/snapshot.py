@@ -16,21 +16,22 @@ from attrs import astuple, evolve, field, frozen
 from streams.core.clock import SystemClock
 from streams.core.config import StreamsConfig
 from streams.core.records import NO_TIMESTAMP, Block, TaskId, TopicPartition
-from streams.replay.calls import (
+from streams.replay.calls.application import fingerprint
+from streams.replay.calls.plan import ReplayPlan
+from streams.replay.calls.state import (
     MANIFEST,
     Outputs,
-    ReplayPlan,
     ReplayState,
-    StoreRef,
-    fingerprint,
     outputs_from_json,
     outputs_to_json,
     read_manifest,
     write_manifest,
 )
+from streams.replay.calls.work import StoreRef
 from streams.replay.errors import ReplayError, SnapshotError
-from streams.replay.history import FileMark
-from streams.replay.storage import Extent, ExtentReader, Place, check_seal, place_of, sealed_name
+from streams.replay.history.inputs import FileMark
+from streams.replay.storage.places import Place
+from streams.replay.storage.segments import Extent, ExtentReader, check_seal, place_of, sealed_name
 from streams.runtime import ApplicationPlan, Checkpoint, InternalTopicPlan
 from streams.state import StoreSpec
 from streams.topology import Topology

@@ -8,8 +8,7 @@ import os
 import tempfile
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import partial
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,9 +22,10 @@ from streams.core.records import Block, TopicPartition
 from streams.core.topic import TopicLike, topic_name
 from streams.core.user_code import refuse_unawaited
 from streams.protocol.transport import Cluster
-from streams.replay.calls import MANIFEST, read_manifest, write_manifest
+from streams.replay.calls.state import MANIFEST, read_manifest, write_manifest
 from streams.replay.errors import ReplayError
-from streams.replay.storage import Extent, ExtentReader, Place, SegmentWriter, sealed_name
+from streams.replay.storage.places import Place
+from streams.replay.storage.segments import Extent, ExtentReader, SegmentWriter, sealed_name
 
 #: Name prefix of all files of an archive; other files in the folder are left alone.
 _FILES = "archived-"
@@ -110,7 +110,7 @@ def archive_topic(
     def opened(partition: TopicPartition, position: int) -> AbstractContextManager[ArchivedPartition]:
         return broker_source(broker, partition)
 
-    return _write(Place(os.fspath(folder)), topic, count, opened, on_progress)
+    return write_archive(Place(os.fspath(folder)), topic, count, opened, on_progress)
 
 
 def archive_offline(
@@ -142,30 +142,7 @@ def archive_offline(
             broker = stack.enter_context(topics.opened(partition, scratch, position - 1))
             yield stack.enter_context(broker_source(broker, partition))
 
-    return _write(place, topic, topics.partition_count(topic), opened, on_progress)
-
-
-def write_archive(
-    folder: Place,
-    topic: str,
-    partitions: int,
-    read: Callable[[TopicPartition, int], Iterator[Block]],
-    *,
-    ends: Mapping[int, int],
-    on_progress: Listener = lambda count: None,
-) -> ArchivedTopic:
-    """Append new records of a topic from another source to an archive, up to ``ends``.
-
-    ``read`` yields the blocks of a partition, starting at an offset.
-
-    Raises:
-        ReplayError: as ``archive_topic``.
-    """
-
-    def opened(partition: TopicPartition, position: int) -> AbstractContextManager[ArchivedPartition]:
-        return nullcontext(ArchivedPartition(0, ends[partition.partition], partial(read, partition)))
-
-    return _write(folder, topic, partitions, opened, on_progress)
+    return write_archive(place, topic, topics.partition_count(topic), opened, on_progress)
 
 
 @frozen
@@ -180,13 +157,18 @@ class ArchivedPartition:
     read: Callable[[int], Iterator[Block]]
 
 
-def _write(
+def write_archive(
     folder: Place,
     topic: str,
     partitions: int,
     opened: Callable[[TopicPartition, int], AbstractContextManager[ArchivedPartition]],
-    on_progress: Listener,
+    on_progress: Listener = lambda count: None,
 ) -> ArchivedTopic:
+    """Append new records of a topic to an archive; ``opened`` opens a partition at the next offset to archive.
+
+    Raises:
+        ReplayError: as ``archive_topic``.
+    """
     folder.check_target()
     with folder.locked():
         content = read_manifest(folder) or {"kind": "archive", "topics": {}}
@@ -325,15 +307,3 @@ def _clear(folder: Place, content: Mapping[str, Any]) -> None:
         is_part = file.startswith((_FILES, MANIFEST)) and file.endswith(".part")
         if is_part or (file.startswith(_FILES) and file not in listed):
             folder.child(file).delete()
-
-
-__all__ = [
-    "ArchivedTopic",
-    "ArchivedPartition",
-    "archive_offline",
-    "archive_topic",
-    "archived_topics",
-    "broker_source",
-    "read_archive",
-    "write_archive",
-]

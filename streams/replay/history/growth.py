@@ -11,7 +11,7 @@ from attrs import define, field
 
 from streams.replay.errors import ReplayError
 from streams.replay.history.inputs import FileMark
-from streams.replay.storage import Extent
+from streams.replay.storage.segments import Extent
 
 #: Partition -> (file name, row group) of the last row group of an archive.
 ArchiveMark: TypeAlias = dict[str, list[Any]]
@@ -79,6 +79,3 @@ def check_archive(topic: str, mark: ArchiveMark, extents: Mapping[int, Sequence[
 
 def _place(extent: Extent) -> list[Any]:
     return [extent.file.rpartition("/")[2], extent.group]
-
-
-__all__ = ["ArchiveMark", "History", "archive_mark", "check_archive"]

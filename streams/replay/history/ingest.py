@@ -6,23 +6,23 @@ concatenates the results (``intake``).  Imports files.
 """
 
 import os
-import resource
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
-from uuid import uuid4
 
 from attrs import field, frozen
 
-from streams.core.clock import SystemClock, VirtualClock
+from streams.core.clock import VirtualClock
 from streams.core.errors import InputError
 from streams.core.records import NO_TIMESTAMP, Block, TopicPartition
 from streams.core.topic import Topic
 from streams.files import FileSource, Part, count_rows, input_kind, open_input
-from streams.replay.calls import Application, CallHeartbeat, StageReport
+from streams.replay.calls.application import Application
+from streams.replay.calls.work import CallMeter, StageReport
 from streams.replay.errors import ReplayError
 from streams.replay.history.inputs import declared_topic
-from streams.replay.storage import Extent, Place, SegmentWriter
+from streams.replay.storage.places import Place
+from streams.replay.storage.segments import Extent, SegmentWriter
 
 #: Records by partition: (partition, block with the row numbers as offsets).
 Rows = Iterator[tuple[int, Block]]
@@ -113,18 +113,19 @@ def run_ingest(work: IngestWork, opened: Callable[[str], FileSource] | None = No
 
     if not isinstance(work, IngestWork):
         raise ReplayError(f"{work.name}: can be read through Spark only; give executor='spark'")
-    meter = _Meter()
+    meter = CallMeter(work)
     opened = opened or partial(_seen, work.base)
     try:
         if work.counts_only:
-            return meter.report(work, counts=tuple(_count(piece, opened(piece.file)) for piece in work.pieces))
+            counts = tuple(_count(piece, opened(piece.file)) for piece in work.pieces)
+            return meter.report(IngestReport, counts=counts)
         return _read(work, meter, opened)
     except (InputError, pa.ArrowException) as error:
         if work.root.is_local:
             work.failures.child(str(work.number)).write(b"")
         # Errors that remote file systems raise during a read do not name the file.
         files = "" if isinstance(error, InputError) else f"{', '.join(piece.file for piece in work.pieces)}: "
-        return meter.report(work, failure=f"{files}{error}")
+        return meter.report(IngestReport, failure=f"{files}{error}")
 
 
 def _seen(base: str, path: str) -> FileSource:
@@ -146,27 +147,24 @@ def _count(piece: Piece, source: FileSource) -> tuple[int, int]:
     return count_rows(source, input_kind(source), piece.part)
 
 
-def _read(work: IngestWork, meter: "_Meter", opened: Callable[[str], FileSource]) -> IngestReport:
+def _read(work: IngestWork, meter: CallMeter, opened: Callable[[str], FileSource]) -> IngestReport:
     topic = declared_topic(work.application.plan(VirtualClock(NO_TIMESTAMP)).topology, work.topic)
     name = f"{work.folder}/{work.name}-{meter.attempt}.parquet"
     counts: list[tuple[int, int]] = []
     before, skip = work.rows_before, work.skip_rows
-    with (
-        SegmentWriter(work.root, name) as writer,
-        CallHeartbeat(work.root, work.folder, work.name, meter.clock) as beat,
-    ):
+    with SegmentWriter(work.root, name) as writer, meter:
         for piece in work.pieces:
             position = max(skip, piece.part.first_row)
             source = opened(piece.file)
             for number, block in _records(work, topic, source, piece.part, before, skip):
                 writer.append("source", TopicPartition(work.topic, number), block, origins=list(block.offsets))
                 position += len(block)
-                beat.beat(before + position - work.rows_before)
+                meter.beat(before + position - work.rows_before)
             counts.append((position, position))
             before, skip = before + position, 0
     written = tuple((partition, extent) for _, partition, extent in writer.written)
-    sizes = {file: work.root.child(file).size() for file in {extent.file for _, extent in written}}
-    return meter.report(work, counts=tuple(counts), written=written, files=sizes)
+    files = {extent.file for _, extent in written}
+    return meter.report(IngestReport, files=files, counts=tuple(counts), written=written)
 
 
 def _records(work: IngestWork, topic: Topic[Any, Any], source: FileSource, part: Part, before: int, skip: int) -> Rows:
@@ -190,22 +188,3 @@ def _records(work: IngestWork, topic: Topic[Any, Any], source: FileSource, part:
 
 def _safe(topic: str) -> str:
     return "".join(char if char.isalnum() or char in "._-" else "-" for char in topic)
-
-
-class _Meter:
-    """Measures time and memory of a call."""
-
-    def __init__(self) -> None:
-        self.clock = SystemClock()
-        self.attempt = uuid4().hex[:12]
-        self._started_ms = self.clock.monotonic_ms()
-        self._before = resource.getrusage(resource.RUSAGE_SELF)
-
-    def report(self, work: IngestWork, *, files: "dict[str, int] | None" = None, **found: Any) -> IngestReport:
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        cpu = (used.ru_utime + used.ru_stime - self._before.ru_utime - self._before.ru_stime) * 1000
-        elapsed = self.clock.monotonic_ms() - self._started_ms
-        return IngestReport(work.name, (), files or {}, elapsed, int(cpu), used.ru_maxrss * 1024, self.attempt, **found)
-
-
-__all__ = ["IngestReport", "IngestWork", "Piece", "run_ingest", "source_of"]

@@ -18,9 +18,9 @@ from attrs import field, frozen
 from streams.core.errors import ConfigError, InputError
 from streams.core.topic import Topic
 from streams.files import Kind, LakeTable, kind_of, table_below
-from streams.replay.calls import read_manifest
+from streams.replay.calls.state import read_manifest
 from streams.replay.errors import ReplayError
-from streams.replay.storage import NoFileSystemError, Place, is_local
+from streams.replay.storage.places import NoFileSystemError, Place, is_local
 from streams.topology import SourceNode, Topology
 
 #: Bytes at the start and at the end of a file whose digests identify it.

@@ -12,9 +12,10 @@ from attrs import define, evolve, field, frozen
 
 from streams.core.errors import InputError
 from streams.files import WHOLE, Kind, cut_file, input_kind, kind_of
-from streams.replay.calls import Application
+from streams.replay.calls.application import Application
 from streams.replay.history.ingest import IngestReport, IngestWork, Piece, source_of
-from streams.replay.storage import Extent, Place
+from streams.replay.storage.places import Place
+from streams.replay.storage.segments import Extent
 
 #: Approximate bytes that one call reads; measured in docs/decisions.
 PART_BYTES = 32 << 20
@@ -204,6 +205,3 @@ def _is_bounded(path: str) -> bool:
     """Whether readers stop at the initial size of a file even if the file grows."""
     kind = kind_of(path)
     return kind is not None and not kind.is_gzip and kind.kind is not Kind.PARQUET
-
-
-__all__ = ["Calls", "TopicFiles", "read_files"]

@@ -10,7 +10,8 @@ from itertools import accumulate
 
 from streams.core.records import TopicPartition
 from streams.replay.errors import ReplayError
-from streams.replay.storage import Extent, ExtentReader, Place
+from streams.replay.storage.places import Place
+from streams.replay.storage.segments import Extent, ExtentReader
 
 Sources = Mapping[TopicPartition, Sequence[Extent]]
 Cut = dict[TopicPartition, int]

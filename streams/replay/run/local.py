@@ -9,7 +9,8 @@ from typing import Any
 
 from attrs import define, field
 
-from streams.replay.calls import StageReport, packed
+from streams.replay.calls.failures import packed
+from streams.replay.calls.work import StageReport
 from streams.replay.errors import ReplayError
 from streams.replay.run.drive import run_work
 
@@ -37,10 +38,7 @@ def _are_small(works: list[Any]) -> bool:
 
 @define(eq=False)
 class LocalExecutor:
-    """Runs calls in up to ``processes`` processes (default: one per core); small calls run in this process.
-
-    The executor is a context manager, which stops the processes on exit.
-    """
+    """Runs calls in up to ``processes`` processes (default: one per core); small calls run in this process."""
 
     processes: int = field(factory=lambda: os.cpu_count() or 1)
     name: str = "local"
@@ -91,9 +89,3 @@ class LocalExecutor:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
-
-    def __enter__(self) -> "LocalExecutor":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from attrs import field, frozen
@@ -13,10 +12,12 @@ from streams.core.metrics import Dropped, dropped
 from streams.core.records import Block, Record
 from streams.core.topic import Topic, TopicLike, topic_name
 from streams.files import arrow_column
-from streams.replay.calls import counts, open_contents, output_topics, read_topic
-from streams.replay.handover import Snapshot
+from streams.replay.calls.outputs import counts, output_topics, read_topic
+from streams.replay.calls.stores import open_contents
+from streams.replay.handover.snapshot import Snapshot
 from streams.replay.run.session import ReplaySession
-from streams.replay.storage import Place, headers_array, schema
+from streams.replay.storage.places import Place
+from streams.replay.storage.segments import headers_array, schema
 from streams.runtime import READ, Late, late_of
 from streams.topology import SinkNode, Topology
 
@@ -86,7 +87,7 @@ class StoreContents(Mapping[Any, Any]):
 
     def _parts(self) -> Iterator[tuple[int, Iterator[Block]]]:
         state = self._session.state
-        from streams.replay.storage import ExtentReader
+        from streams.replay.storage.segments import ExtentReader
 
         for task, refs in sorted(state.stores.items()):
             if self.name in refs:
@@ -293,6 +294,3 @@ def record_batch(topic: Topic[Any, Any] | None, number: int, block: Block) -> An
         ],
         schema=columns,
     )
-
-
-__all__ = ["Path", "ReplayResult", "arrow_table", "output_schema", "record_batch"]

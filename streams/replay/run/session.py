@@ -16,47 +16,30 @@ from streams.core.clock import VirtualClock
 from streams.core.config import StreamsConfig
 from streams.core.records import NO_TIMESTAMP, TopicPartition
 from streams.dsl import TopologySource, build_topology
-from streams.replay.calls import (
+from streams.replay.calls.application import Application, fingerprint, source_digest
+from streams.replay.calls.plan import Pass, ReplayPlan, explained
+from streams.replay.calls.state import (
     MANIFEST,
-    Application,
-    Options,
     Outputs,
-    Pass,
-    ReplayPlan,
     ReplayState,
-    StageReport,
-    explained,
-    fingerprint,
     outputs_from_json,
     outputs_to_json,
     read_manifest,
-    source_digest,
     write_manifest,
 )
+from streams.replay.calls.work import Options, StageReport
 from streams.replay.errors import ReplayError
-from streams.replay.handover import Snapshot, check_history
-from streams.replay.history import (
-    Archive,
-    ArchiveMark,
-    Cut,
-    FileMark,
-    Files,
-    History,
-    IngestWork,
-    Input,
-    KafkaTopic,
-    TopicFiles,
-    archive_mark,
-    check_archive,
-    cut_at,
-    cuts,
-    declared_topic,
-    input_of,
-    read_archive,
-    read_files,
-)
+from streams.replay.handover.cutover import check_history
+from streams.replay.handover.snapshot import Snapshot
+from streams.replay.history.archive import read_archive
+from streams.replay.history.growth import ArchiveMark, History, archive_mark, check_archive
+from streams.replay.history.ingest import IngestWork
+from streams.replay.history.inputs import Archive, FileMark, Files, Input, KafkaTopic, declared_topic, input_of
+from streams.replay.history.intake import TopicFiles, read_files
+from streams.replay.history.slicing import Cut, cut_at, cuts
 from streams.replay.run.through_spark import find_files, read_found, read_topic
-from streams.replay.storage import Extent, Place
+from streams.replay.storage.places import Place
+from streams.replay.storage.segments import Extent
 from streams.replay.times import time_ms
 from streams.runtime import tell_what_waits
 from streams.topology import Topology, sub_topologies
@@ -547,7 +530,7 @@ class ReplaySession:
 
     def origin(self, partition: TopicPartition, offset: int) -> tuple[str, int] | None:
         """Return the file and the row number (from 1) of a source record, None if they are not known."""
-        from streams.replay.storage import ExtentReader
+        from streams.replay.storage.segments import ExtentReader
 
         history = self._history.get(partition.topic)
         for extent in () if history is None else history.extents.get(partition.partition, ()):

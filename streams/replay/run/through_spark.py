@@ -11,10 +11,13 @@ from attrs import field, frozen
 
 from streams.core.errors import InputError
 from streams.core.records import TopicPartition
-from streams.replay.calls import StageReport
+from streams.replay.calls.work import StageReport
 from streams.replay.errors import ReplayError
-from streams.replay.history import FileMark, IngestReport, IngestWork, KafkaTopic, TopicFiles
-from streams.replay.storage import Extent, Place
+from streams.replay.history.ingest import IngestReport, IngestWork
+from streams.replay.history.inputs import FileMark, KafkaTopic
+from streams.replay.history.intake import TopicFiles
+from streams.replay.storage.places import Place
+from streams.replay.storage.segments import Extent
 
 
 @frozen

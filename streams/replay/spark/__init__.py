@@ -3,7 +3,3 @@
 Calls become tasks of a Spark job, output topics DataFrames, in a classic session and through Spark
 Connect.  Importing this package does not import pyspark; opening a session does.
 """
-
-from streams.replay.spark.executor import SparkExecutor
-
-__all__ = ["SparkExecutor"]

@@ -15,9 +15,10 @@ from uuid import uuid4
 
 from attrs import define, field
 
-from streams.replay.calls import StageReport, TaskFailure, failure_text
+from streams.replay.calls.failures import TaskFailure, failure_text
+from streams.replay.calls.work import StageReport
 from streams.replay.errors import ReplayError
-from streams.replay.run import SPARK_CALLS, SparkCall
+from streams.replay.run.through_spark import SPARK_CALLS, SparkCall
 from streams.replay.spark.ingest import Collect, run_through_spark
 from streams.replay.spark.session import (
     SessionLease,
@@ -32,7 +33,7 @@ from streams.replay.spark.session import (
 from streams.replay.spark.shipping import build_digest
 from streams.replay.spark.tables import item_frame, numbered_items, output_frame
 from streams.replay.spark.worker import CallFiles, Task
-from streams.replay.storage import Place
+from streams.replay.storage.places import Place
 
 #: Interval between two checks of progress, in seconds: for local folders, and for remote folders, where each check
 #: costs a request.
@@ -47,7 +48,7 @@ _CHECKS = 8
 
 @define(eq=False)
 class SparkExecutor:
-    """Runs calls as tasks of Spark jobs; a context manager that ends a session started for it.
+    """Runs calls as tasks of Spark jobs; ``close`` ends a session that was started for it.
 
     Failed tasks are retried according to the Spark configuration: clusters make ``spark.task.maxFailures`` attempts
     (default 4), ``local[N]`` makes 1, and ``local[N,M]`` makes M.
@@ -138,12 +139,6 @@ class SparkExecutor:
         """End the session if a replay has started it and this executor is its last user."""
         self._lease.close()
 
-    def __enter__(self) -> "SparkExecutor":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _check(self, files: CallFiles | None) -> None:
         """Ship the code to other machines before the first job, and check that they share the folder.
 
@@ -231,7 +226,7 @@ def _packs(items: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes
 def _calls(digest: str, folder: str) -> Task:
     def run(batches: Any) -> Any:
         from streams.replay.spark.worker import CallFiles, run_calls
-        from streams.replay.storage import Place
+        from streams.replay.storage.places import Place
 
         return run_calls(batches, digest, CallFiles(Place(folder)))
 
@@ -241,7 +236,7 @@ def _calls(digest: str, folder: str) -> Task:
 def _folder_checks(digest: str, folder: str) -> Task:
     def run(batches: Any) -> Any:
         from streams.replay.spark.worker import CallFiles, check_folder
-        from streams.replay.storage import Place
+        from streams.replay.storage.places import Place
 
         return check_folder(batches, digest, CallFiles(Place(folder)))
 

@@ -22,13 +22,13 @@ from streams.core.clock import SystemClock
 from streams.core.errors import InputError
 from streams.core.records import Block, Headers, TopicPartition
 from streams.files import FORMATS, FileSource, LakeTable, Part, kind_of
-from streams.replay.calls import packed
+from streams.replay.calls.failures import packed
 from streams.replay.errors import ReplayError
-from streams.replay.history import IngestReport, IngestWork, Piece, run_ingest
-from streams.replay.run import FoundFile, ListFiles, ReadFiles, ReadTopic, SparkCall, SparkReport
+from streams.replay.history.ingest import IngestReport, IngestWork, Piece, run_ingest
+from streams.replay.run.through_spark import FoundFile, ListFiles, ReadFiles, ReadTopic, SparkCall, SparkReport
 from streams.replay.spark.shipping import build_digest, check_build
 from streams.replay.spark.worker import Task
-from streams.replay.storage import Extent, SegmentWriter
+from streams.replay.storage.segments import Extent, SegmentWriter
 
 #: Runs a job, given its name and a function that creates its DataFrame, and returns the rows.
 Collect = Callable[[str, Callable[[], Any]], list[Any]]
@@ -401,6 +401,3 @@ def _blocks(batch: Any) -> Iterator[tuple[int, Block]]:
 
 def _not_by_bytes() -> Any:
     raise OSError("its lines come from Spark")
-
-
-__all__ = ["run_task", "run_through_spark"]

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from streams.core.records import TopicPartition
-from streams.replay.calls import lanes_of, output_partitions
-from streams.replay.run import output_schema, output_topic
+from streams.replay.calls.outputs import lanes_of, output_partitions
+from streams.replay.run.result import output_schema, output_topic
 from streams.replay.spark.worker import OutputPart, Task
 
 

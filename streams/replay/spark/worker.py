@@ -18,11 +18,15 @@ from attrs import frozen
 
 from streams.core.clock import VirtualClock
 from streams.core.records import NO_TIMESTAMP
-from streams.replay.calls import Application, packed, read_output
+from streams.replay.calls.application import Application
+from streams.replay.calls.failures import packed
+from streams.replay.calls.outputs import read_output
 from streams.replay.errors import ReplayError
-from streams.replay.run import output_topic, record_batch, run_work
+from streams.replay.run.drive import run_work
+from streams.replay.run.result import output_topic, record_batch
 from streams.replay.spark.shipping import build_digest, check_build
-from streams.replay.storage import Extent, Place
+from streams.replay.storage.places import Place
+from streams.replay.storage.segments import Extent
 
 #: A function from Arrow batches to Arrow batches, as for ``mapInArrow``.
 Task = Callable[[Iterator[Any]], Iterator[Any]]
