@@ -1,44 +1,21 @@
 """Error responses to requests whose log cannot be written, and Kafka error codes for exceptions."""
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 from streams.core.errors import BrokerError, ConfigError
 from streams.protocol.messages import (
-    AddOffsetsToTxn,
-    AddOffsetsToTxnResponse,
     AddPartitionsToTxn,
-    AddPartitionsToTxnResponse,
-    CreateGroup,
-    CreateGroupResponse,
-    DeleteGroup,
-    DeleteGroupResponse,
-    DescribeGroup,
-    DescribeGroupResponse,
-    EndTxn,
-    EndTxnResponse,
     ErrorCode,
-    GroupRequest,
-    Heartbeat,
-    HeartbeatResponse,
-    InitProducerId,
-    InitProducerIdResponse,
     JoinGroup,
-    JoinGroupResponse,
-    LeaveGroup,
-    LeaveGroupResponse,
-    ListGroupsResponse,
+    ListGroups,
     OffsetCommit,
-    OffsetCommitResponse,
     OffsetFetch,
-    OffsetFetchResponse,
-    ResetOffsets,
-    ResetOffsetsResponse,
+    Request,
     Response,
-    SyncGroup,
-    SyncGroupResponse,
     TxnOffsetCommit,
-    TxnOffsetCommitResponse,
 )
+from streams.protocol.request import response_type
 
 ErrorText: TypeAlias = tuple[ErrorCode, str]
 
@@ -53,45 +30,19 @@ def error_of(error: Exception) -> ErrorText:
     return ErrorCode.STORAGE_ERROR, f"the storage failed: {error}"
 
 
-def refusal(request: GroupRequest | TxnOffsetCommit, error: ErrorCode) -> Response:
-    """Return the error response to a group request."""
+def refusal(request: Request, error: ErrorCode) -> Response:
+    """Return the error response to a group or transaction request."""
+    kind: Callable[..., Response] = response_type(type(request))
     match request:
         case JoinGroup():
-            return JoinGroupResponse(error, member_id=request.member_id)
-        case SyncGroup():
-            return SyncGroupResponse(error)
-        case Heartbeat():
-            return HeartbeatResponse(error)
-        case LeaveGroup():
-            return LeaveGroupResponse(error)
-        case OffsetCommit():
-            return OffsetCommitResponse(dict.fromkeys(request.offsets, error))
-        case TxnOffsetCommit():
-            return TxnOffsetCommitResponse(dict.fromkeys(request.offsets, error))
-        case OffsetFetch():
-            return OffsetFetchResponse(error, {})
-        case DescribeGroup():
-            return DescribeGroupResponse(error)
-        case DeleteGroup():
-            return DeleteGroupResponse(error)
-        case CreateGroup():
-            return CreateGroupResponse(error)
-        case ResetOffsets():
-            return ResetOffsetsResponse(error)
-        case _:
-            return ListGroupsResponse(())
-
-
-def transaction_refusal(
-    request: InitProducerId | AddPartitionsToTxn | AddOffsetsToTxn | EndTxn, error: ErrorCode
-) -> Response:
-    """Return the error response to a transaction request."""
-    match request:
-        case InitProducerId():
-            return InitProducerIdResponse(error)
+            return kind(error, member_id=request.member_id)
+        case OffsetCommit() | TxnOffsetCommit():
+            return kind(dict.fromkeys(request.offsets, error))
         case AddPartitionsToTxn():
-            return AddPartitionsToTxnResponse(dict.fromkeys(request.partitions, error))
-        case AddOffsetsToTxn():
-            return AddOffsetsToTxnResponse(error)
-        case EndTxn():
-            return EndTxnResponse(error)
+            return kind(dict.fromkeys(request.partitions, error))
+        case OffsetFetch():
+            return kind(error, {})
+        case ListGroups():
+            return kind(())
+        case _:
+            return kind(error)

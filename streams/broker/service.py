@@ -24,7 +24,7 @@ from streams.broker.limits import MAX_WAIT_MS
 from streams.broker.log import PartitionLog
 from streams.broker.maintenance import PAUSE_MS, Maintenance
 from streams.broker.reads import fetched, listed_offsets
-from streams.broker.refusals import ErrorText, error_of, refusal, transaction_refusal
+from streams.broker.refusals import ErrorText, error_of, refusal
 from streams.broker.topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topics
 from streams.broker.transaction_log import producer_ids_key, producer_ids_value, transaction_key
 from streams.broker.transactions import (
@@ -411,7 +411,7 @@ class Broker:
             # The decision is not in the log, so it was not made; no response has been sent yet.
             self.transactions.restore(request.transactional_id, before)
             _LOGGER.error("writing %s failed: %s", _TRANSACTIONS_PARTITION.topic, error)
-            answer(transaction_refusal(request, error_of(error)[0]))
+            answer(refusal(request, error_of(error)[0]))
 
     def _perform_by_itself(self, effects: Sequence[TransactionEffect], now_ms: int) -> None:
         """Perform effects that belong to no request; failures are logged and retried later."""

@@ -10,7 +10,7 @@ from streams.clients.errors import DisconnectedError, StatefulGroupError, Unreac
 from streams.clients.internal_topics import internal_topics
 from streams.clients.metadata import MetadataCache
 from streams.clients.network import ANY_NODE, Backoff, Deadline, Network, Settling
-from streams.clients.offsets import list_offsets
+from streams.clients.offsets import list_offsets, with_metadata
 from streams.clients.tcp import Security, TcpCluster, cluster_of
 from streams.core.clock import Clock, SystemClock
 from streams.core.errors import BrokerError, ClientClosedError, ConfigError, OffsetOutOfRangeError
@@ -22,45 +22,31 @@ from streams.protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     CreateGroup,
-    CreateGroupResponse,
     CreatePartitions,
-    CreatePartitionsResponse,
     CreateTopics,
-    CreateTopicsResponse,
     DeleteGroup,
-    DeleteGroupResponse,
     DeleteRecords,
-    DeleteRecordsResponse,
     DeleteTopics,
-    DeleteTopicsResponse,
     DescribeGroup,
     DescribeGroupResponse,
     ErrorCode,
     FindCoordinator,
-    FindCoordinatorResponse,
     LeaveGroup,
-    LeaveGroupResponse,
     ListGroups,
-    ListGroupsResponse,
     Metadata,
     MetadataResponse,
     OffsetAndMetadata,
     OffsetCommit,
-    OffsetCommitResponse,
     OffsetFetch,
-    OffsetFetchResponse,
-    Request,
     ResetOffsets,
-    ResetOffsetsResponse,
-    Response,
     Shift,
     TopicMetadata,
     TopicSpec,
 )
+from streams.protocol.request import R, RequestFor, Response
 from streams.protocol.transport import Cluster
 
 A = TypeVar("A")
-R = TypeVar("R", bound=Response)
 
 _BACKOFF: Final = Backoff()
 
@@ -126,7 +112,7 @@ class Admin:
         for spec in specs:
             if not isinstance(spec, TopicSpec):
                 raise ConfigError(f"create_topics() needs TopicSpec(name, partitions), got {spec!r}")
-        response = self._ask_controller(CreateTopics(specs), CreateTopicsResponse)
+        response = self._ask_controller(CreateTopics(specs))
         for name, (code, detail) in response.errors.items():
             if code is ErrorCode.TOPIC_ALREADY_EXISTS and exist_ok:
                 continue
@@ -141,7 +127,7 @@ class Admin:
             BrokerError: a count is not above the current one.
         """
         counts = {topic_name(topic, "create_partitions()", ConfigError): count for topic, count in counts.items()}
-        response = self._ask_controller(CreatePartitions(counts), CreatePartitionsResponse)
+        response = self._ask_controller(CreatePartitions(counts))
         for name, (code, detail) in response.errors.items():
             if code is not ErrorCode.NONE:
                 raise error_for(code, f"{counts[name]} partitions for topic {name!r}", detail)
@@ -152,9 +138,7 @@ class Admin:
         Raises:
             UnknownTopicError: a topic does not exist.
         """
-        response = self._ask_controller(
-            DeleteTopics(tuple(topic_names(topics, "delete_topics()", ConfigError))), DeleteTopicsResponse
-        )
+        response = self._ask_controller(DeleteTopics(tuple(topic_names(topics, "delete_topics()", ConfigError))))
         for name, code in response.errors.items():
             if code is not ErrorCode.NONE:
                 raise error_for(code, f"deletion of topic {name!r}")
@@ -210,7 +194,7 @@ class Admin:
             by_node.setdefault(node, {})[partition] = offset
         starts: dict[TopicPartition, int] = {}
         for node, asked in by_node.items():
-            response = self._ask(DeleteRecords(asked), DeleteRecordsResponse, node)
+            response = self._ask(DeleteRecords(asked), node)
             for partition, (code, start) in response.partitions.items():
                 if code is not ErrorCode.NONE:
                     raise error_for(code, f"deletion of records of {partition} below {asked[partition]}")
@@ -242,7 +226,7 @@ class Admin:
 
     def _list_groups(self) -> list[tuple[str, str, str]]:
         nodes = sorted(self._metadata(()).brokers) or [ANY_NODE]
-        return [group for node in nodes for group in self._ask(ListGroups(), ListGroupsResponse, node).groups]
+        return [group for node in nodes for group in self._ask(ListGroups(), node).groups]
 
     def create_group(self, group_id: str, *, ephemeral: bool = False, session_timeout_ms: int | None = None) -> None:
         """Create a group before its first member joins; idempotent for the same settings.
@@ -256,9 +240,7 @@ class Admin:
             BrokerError: the group id is empty, the session timeout is out of bounds, or the broker is Kafka's own.
         """
         request = CreateGroup(group_id, ephemeral, session_timeout_ms)
-        response = self._ask_group(group_id, request, CreateGroupResponse)
-        if response.error is not ErrorCode.NONE:
-            raise error_for(response.error, f"creation of group {group_id!r}")
+        self._ask_group(group_id, request, f"creation of group {group_id!r}")
 
     def remove_member(self, group_id: str, group_instance_id: str) -> None:
         """Remove a static member from its group before its session expires.
@@ -267,16 +249,11 @@ class Admin:
             MemberFencedError: the group does not have this member.
         """
         request = LeaveGroup(group_id, "", group_instance_id)
-        response = self._ask_group(group_id, request, LeaveGroupResponse)
-        if response.error is not ErrorCode.NONE:
-            raise error_for(response.error, f"removal of {group_instance_id!r} from group {group_id!r}")
+        self._ask_group(group_id, request, f"removal of {group_instance_id!r} from group {group_id!r}")
 
     def describe_group(self, group_id: str) -> DescribeGroupResponse:
         """Return the state and members of a group; the state of a group that does not exist is ``Dead``."""
-        response = self._ask_group(group_id, DescribeGroup(group_id), DescribeGroupResponse)
-        if response.error is not ErrorCode.NONE:
-            raise error_for(response.error, f"description of group {group_id!r}")
-        return response
+        return self._ask_group(group_id, DescribeGroup(group_id), f"description of group {group_id!r}")
 
     def delete_group(self, group_id: str, *, force: bool = False) -> None:
         """Delete a group with its committed offsets.
@@ -286,21 +263,17 @@ class Admin:
             GroupNotEmptyError: the group has members.
             BrokerError: the group does not exist.
         """
+        what = f"deletion of group {group_id!r}"
         if not force:
-            self._refuse_stateful(group_id, f"deletion of group {group_id!r}")
-        response = self._ask_group(group_id, DeleteGroup(group_id), DeleteGroupResponse)
-        if response.error is not ErrorCode.NONE:
-            raise error_for(response.error, f"deletion of group {group_id!r}")
+            self._refuse_stateful(group_id, what)
+        self._ask_group(group_id, DeleteGroup(group_id), what)
 
     def committed_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return a group's committed offsets for the given partitions, or all; partitions without one are absent."""
         request = OffsetFetch(group_id, partitions)
-        response = self._ask_group(group_id, request, OffsetFetchResponse)
-        if response.error is not ErrorCode.NONE:
-            raise error_for(response.error, f"committed offsets of group {group_id!r}")
-        return dict(response.offsets)
+        return dict(self._ask_group(group_id, request, f"committed offsets of group {group_id!r}").offsets)
 
     def alter_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
         """Set the committed offsets of a group without members; a group that does not exist is created.
@@ -308,13 +281,13 @@ class Admin:
         Raises:
             GroupNotEmptyError: the group has members, which would not be notified.
         """
-        wanted = {p: OffsetAndMetadata(offset) if isinstance(offset, int) else offset for p, offset in offsets.items()}
-        response = self._ask_group(group_id, OffsetCommit(group_id, wanted), OffsetCommitResponse)
+        what = f"offset of group {group_id!r}"
+        response = self._ask_group(group_id, OffsetCommit(group_id, with_metadata(offsets)), what)
         for partition, code in response.errors.items():
             if code is ErrorCode.UNKNOWN_MEMBER_ID:
                 code = ErrorCode.NON_EMPTY_GROUP
             if code is not ErrorCode.NONE:
-                raise error_for(code, f"offset of group {group_id!r} for {partition}")
+                raise error_for(code, f"{what} for {partition}")
 
     def rewind(
         self,
@@ -380,10 +353,7 @@ class Admin:
         if isinstance(self._cluster, TcpCluster):
             return self._rewind_stopped(group_id, targets)
         request = ResetOffsets(group_id, targets, self._rng.getrandbits(62) + 1)
-        response = self._ask_group(group_id, request, ResetOffsetsResponse)
-        if response.error is not ErrorCode.NONE:
-            raise error_for(response.error, f"rewind of group {group_id!r}")
-        return dict(response.offsets)
+        return dict(self._ask_group(group_id, request, f"rewind of group {group_id!r}").offsets)
 
     def _refuse_stateful(self, group_id: str, what: str) -> None:
         """Raise an error if the group is an application with state, which would not be rewound.
@@ -467,28 +437,36 @@ class Admin:
     # --- inside -----------------------------------------------------------------------
 
     def _metadata(self, topics: Sequence[str] | None) -> MetadataResponse:
-        return self._ask(Metadata(topics, allow_auto_topic_creation=False), MetadataResponse)
+        return self._ask(Metadata(topics, allow_auto_topic_creation=False))
 
-    def _ask_group(self, group_id: str, request: Request, kind: type[R]) -> R:
-        """Send a request to a group's coordinator, finding it again if it moves."""
+    def _ask_group(self, group_id: str, request: RequestFor[R], what: str) -> R:
+        """Send a request to a group's coordinator, finding it again if it moves.
+
+        Raises:
+            BrokerError: the response has an error for the whole request.
+        """
 
         def attempt() -> R:
-            found = self._ask(FindCoordinator(group_id), FindCoordinatorResponse)
+            found = self._ask(FindCoordinator(group_id))
             if found.error is not ErrorCode.NONE:
                 raise error_for(found.error, f"coordinator of group {group_id!r}")
-            response = self._ask(request, kind, found.node_id)
+            response = self._ask(request, found.node_id)
             for code in _codes_of(response):
                 if code in self._network.traits.retriable:
                     raise error_for(code, f"{type(request).__name__} for group {group_id!r}")
             return response
 
-        return self._repeated(attempt)
+        response = self._repeated(attempt)
+        error: ErrorCode = getattr(response, "error", ErrorCode.NONE)
+        if error is not ErrorCode.NONE:
+            raise error_for(error, what)
+        return response
 
-    def _ask_controller(self, request: Request, kind: type[R]) -> R:
+    def _ask_controller(self, request: RequestFor[R]) -> R:
         """Send a request to the controller, the only broker that performs it."""
 
         def attempt() -> R:
-            response = self._ask(request, kind)
+            response = self._ask(request)
             if ErrorCode.NOT_CONTROLLER in _codes_of(response):
                 raise error_for(ErrorCode.NOT_CONTROLLER, type(request).__name__)
             return response
@@ -514,9 +492,9 @@ class Admin:
                 failures += 1
                 self._network.poll(min(remaining_ms, _BACKOFF.after(failures)))
 
-    def _ask(self, request: Request, kind: type[R], node: int = ANY_NODE) -> R:
+    def _ask(self, request: RequestFor[R], node: int = ANY_NODE) -> R:
         self._check_open()
-        return self._network.request(node, request, kind)
+        return self._network.request(node, request)
 
     def _check_open(self) -> None:
         if self._is_closed:

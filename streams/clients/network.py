@@ -5,17 +5,16 @@ which callbacks run.  Imports protocol and core.
 """
 
 from collections.abc import Callable
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 from attrs import define, field, frozen
 
 from streams.clients.errors import RETRIABLE, RequestTimeoutError, as_error
 from streams.core.clock import Clock
 from streams.core.errors import BrokerError
-from streams.protocol.messages import ErrorCode, Request, Response
+from streams.protocol.messages import ErrorCode
+from streams.protocol.request import R, Request, RequestFor, Response, checked
 from streams.protocol.transport import Connection, Traits
-
-R = TypeVar("R", bound=Response)
 
 #: Called with the response or the error of a request.
 Callback: TypeAlias = Callable[[Response | Exception], None]
@@ -127,9 +126,7 @@ class Network:
                 pending.on_done(response)
         return len(unsent) + len(arrived) + self._expire()
 
-    def request(
-        self, node_id: int, request: Request, kind: type[R], timeout_ms: int | None = None, *, what: str = ""
-    ) -> R:
+    def request(self, node_id: int, request: RequestFor[R], timeout_ms: int | None = None, *, what: str = "") -> R:
         """Send and wait for the response.
 
         Raises:
@@ -149,8 +146,7 @@ class Network:
         response = result[0]
         if isinstance(response, Exception):
             raise as_error(response, what or type(request).__name__) from response
-        assert isinstance(response, kind), f"{type(request).__name__} was answered by {type(response).__name__}"
-        return response
+        return checked(request, response)
 
     def wakeup(self) -> None:
         """End a waiting ``poll`` from another thread."""

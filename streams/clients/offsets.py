@@ -12,9 +12,7 @@ from streams.protocol.messages import (
     READ_UNCOMMITTED,
     ErrorCode,
     ListOffsets,
-    ListOffsetsResponse,
     Metadata,
-    MetadataResponse,
     OffsetAndMetadata,
 )
 
@@ -64,7 +62,7 @@ def _list_once(
         topics = tuple(sorted({partition.topic for partition in times}))
         request = Metadata(topics, allow_auto_topic_creation=False)
         timeout_ms = deadline.remaining_ms(has_progress=True)
-        metadata.update(network.request(ANY_NODE, request, MetadataResponse, timeout_ms), topics)
+        metadata.update(network.request(ANY_NODE, request, timeout_ms), topics)
     by_node: dict[int, dict[TopicPartition, int]] = {}
     for partition, time_ms in times.items():
         node = metadata.leader(partition)
@@ -75,9 +73,8 @@ def _list_once(
         by_node.setdefault(node, {})[partition] = time_ms
     found: dict[TopicPartition, tuple[int, int]] = {}
     for node, asked in by_node.items():
-        response = network.request(
-            node, ListOffsets(asked, isolation_level), ListOffsetsResponse, deadline.remaining_ms(has_progress=True)
-        )
+        timeout_ms = deadline.remaining_ms(has_progress=True)
+        response = network.request(node, ListOffsets(asked, isolation_level), timeout_ms)
         for partition, listed in response.partitions.items():
             if listed.error is not ErrorCode.NONE:
                 metadata.topics.pop(partition.topic, None)
@@ -98,7 +95,7 @@ def partitions_of(
     while True:
         try:
             remaining_ms = deadline.remaining_ms(has_progress=True)
-            response = network.request(ANY_NODE, Metadata((topic,), allow_auto_create), MetadataResponse, remaining_ms)
+            response = network.request(ANY_NODE, Metadata((topic,), allow_auto_create), remaining_ms)
         except BrokerError as error:
             remaining_ms = deadline.remaining_ms(has_progress=False)
             if not remaining_ms or not is_transient(error) or is_final(error):

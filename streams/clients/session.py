@@ -33,7 +33,6 @@ from streams.group import (
 from streams.protocol.messages import (
     ErrorCode,
     FindCoordinator,
-    FindCoordinatorResponse,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
@@ -43,7 +42,6 @@ from streams.protocol.messages import (
     OffsetCommit,
     OffsetCommitResponse,
     OffsetFetch,
-    OffsetFetchResponse,
     Request,
     Response,
     SyncGroup,
@@ -337,9 +335,8 @@ class GroupSession:
             if not remaining_ms:
                 raise error or error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, what)
             try:
-                found = self._network.request(
-                    ANY_NODE, FindCoordinator(self._config.group_id), FindCoordinatorResponse, remaining_ms, what=what
-                )
+                request = FindCoordinator(self._config.group_id)
+                found = self._network.request(ANY_NODE, request, remaining_ms, what=what)
             except BrokerError as failure:
                 if is_final(failure):
                     raise
@@ -370,7 +367,7 @@ class GroupSession:
             coordinator = self.ensure_coordinator(deadline)
             remaining_ms = deadline.remaining_ms(has_progress=False)
             try:
-                response = self._network.request(coordinator, request, OffsetFetchResponse, remaining_ms, what=what)
+                response = self._network.request(coordinator, request, remaining_ms, what=what)
                 if response.error is ErrorCode.NONE:
                     return dict(response.offsets)
                 failure: BrokerError = error_for(response.error, what)

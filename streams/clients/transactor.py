@@ -5,7 +5,7 @@ Waiting for a response drives the producer.  Imports protocol and core.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 from attrs import define, field
 
@@ -24,20 +24,15 @@ from streams.protocol.messages import (
     AddOffsetsToTxn,
     AddOffsetsToTxnResponse,
     EndTxn,
-    EndTxnResponse,
     ErrorCode,
     FindCoordinator,
     FindCoordinatorResponse,
     InitProducerId,
-    InitProducerIdResponse,
     OffsetAndMetadata,
-    Request,
-    Response,
     TxnOffsetCommit,
     TxnOffsetCommitResponse,
 )
-
-R = TypeVar("R", bound=Response)
+from streams.protocol.request import R, Request, RequestFor, Response, checked
 
 #: Offsets to commit; an int is an offset without metadata.
 Offsets: TypeAlias = Mapping[TopicPartition, int | OffsetAndMetadata]
@@ -80,7 +75,7 @@ class Transactor:
         if group.group_id not in transaction.groups:
             transaction.is_started = True
             add = AddOffsetsToTxn(transaction.transactional_id, producer_id, epoch, group.group_id)
-            self._check(self._call(None, add, AddOffsetsToTxnResponse, what), what)
+            self._check(self._call(None, add, what), what)
             transaction.groups[group.group_id] = None
         commit = TxnOffsetCommit(
             transaction.transactional_id,
@@ -92,7 +87,7 @@ class Transactor:
             group.member_id,
             group.group_instance_id,
         )
-        self._check(self._call(group.group_id, commit, TxnOffsetCommitResponse, what), what)
+        self._check(self._call(group.group_id, commit, what), what)
 
     def commit(self, flush: Callable[[], None]) -> None:
         """Flush all records, then commit the transaction."""
@@ -143,7 +138,7 @@ class Transactor:
             transaction.transactional_id, self.sender.settings.transaction_timeout_ms, producer_id, epoch
         )
         what = f"identity of producer {transaction.transactional_id!r}"
-        response = self._call(None, request, InitProducerIdResponse, what)
+        response = self._call(None, request, what)
         if response.error is not ErrorCode.NONE:
             error = error_for(response.error, what)
             if response.error in FENCED:
@@ -156,7 +151,7 @@ class Transactor:
         transaction = self.transaction
         what = f"{'commit' if is_commit else 'abort'} of the transaction of producer {transaction.transactional_id!r}"
         request = EndTxn(transaction.transactional_id, *transaction.identity.pair, is_commit)
-        response = self._call(None, request, EndTxnResponse, what)
+        response = self._call(None, request, what)
         if response.error is ErrorCode.INVALID_TXN_STATE and not is_commit:
             # The broker does not know the transaction; the request that adds it may be in flight, and has to be fenced.
             transaction.needs_new_epoch = True
@@ -178,7 +173,7 @@ class Transactor:
             error = self.sender.fail_transaction(error_for(code, what), f"{what} could not be taken in")
             raise self.transaction.again(error)
 
-    def _call(self, group_id: str | None, request: Request, kind: type[R], what: str) -> R:
+    def _call(self, group_id: str | None, request: RequestFor[R], what: str) -> R:
         """Send a request until a final response, to the coordinator of the group, or of the transaction if None."""
         deadline = self._deadline()
         retriable = self.sender.network.traits.retriable
@@ -187,7 +182,7 @@ class Transactor:
             response = self._attempt(group_id, request, deadline, what)
             code = ErrorCode.NETWORK_EXCEPTION
             if not isinstance(response, Exception):
-                assert isinstance(response, kind), f"{type(request).__name__} was answered by {type(response).__name__}"
+                response = checked(request, response)
                 code = _code_of(response)
                 if code not in retriable and code not in _BUSY:
                     return response

@@ -6,18 +6,19 @@ Names and meanings follow Kafka's protocol guide, except that ``error_code`` and
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from attrs import field, frozen
 
 from streams.core.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
+from streams.protocol.request import RequestFor, Response
 
 # --- the session (KIP-35, KIP-43, KIP-152) ------------------------------------------------
 
 
 @frozen
-class ApiVersions:
+class ApiVersions(RequestFor["ApiVersionsResponse"]):
     """Request the APIs that the broker serves, with their versions (KIP-35, KIP-511)."""
 
     client_software_name: str = ""
@@ -32,7 +33,7 @@ class VersionRange(NamedTuple):
 
 
 @frozen
-class ApiVersionsResponse:
+class ApiVersionsResponse(Response):
     """Version ranges by API key."""
 
     error: ErrorCode
@@ -40,14 +41,14 @@ class ApiVersionsResponse:
 
 
 @frozen
-class SaslHandshake:
+class SaslHandshake(RequestFor["SaslHandshakeResponse"]):
     """Choose a SASL mechanism (KIP-43)."""
 
     mechanism: str
 
 
 @frozen
-class SaslHandshakeResponse:
+class SaslHandshakeResponse(Response):
     """The mechanisms that the broker has enabled."""
 
     error: ErrorCode
@@ -55,14 +56,14 @@ class SaslHandshakeResponse:
 
 
 @frozen
-class SaslAuthenticate:
+class SaslAuthenticate(RequestFor["SaslAuthenticateResponse"]):
     """One token of the client's SASL exchange (KIP-152)."""
 
     auth_bytes: bytes
 
 
 @frozen
-class SaslAuthenticateResponse:
+class SaslAuthenticateResponse(Response):
     """The broker's token; the client must reauthenticate within ``session_lifetime_ms``, unless it is 0 (KIP-368)."""
 
     error: ErrorCode
@@ -78,7 +79,7 @@ NO_OPERATIONS = -(2**31)
 
 
 @frozen
-class DescribeCluster:
+class DescribeCluster(RequestFor["DescribeClusterResponse"]):
     """Request the brokers and the ID of the cluster (KIP-700)."""
 
     include_cluster_authorized_operations: bool = False
@@ -95,7 +96,7 @@ class DescribedBroker:
 
 
 @frozen
-class DescribeClusterResponse:
+class DescribeClusterResponse(Response):
     """The brokers of the cluster; ``cluster_authorized_operations`` has one bit per Kafka ``AclOperation``."""
 
     error: ErrorCode
@@ -156,7 +157,7 @@ class ConfigResource:
 
 
 @frozen
-class DescribeConfigs:
+class DescribeConfigs(RequestFor["DescribeConfigsResponse"]):
     """Request settings, including defaults."""
 
     resources: Sequence[ConfigResource]
@@ -196,7 +197,7 @@ class DescribedResource:
 
 
 @frozen
-class DescribeConfigsResponse:
+class DescribeConfigsResponse(Response):
     """The results, one for each distinct resource."""
 
     results: Sequence[DescribedResource]
@@ -220,7 +221,7 @@ class ReplacedConfigs:
 
 
 @frozen
-class AlterConfigs:
+class AlterConfigs(RequestFor["AlterConfigsResponse"]):
     """Replace all settings of resources; with ``validate_only``, the request is only validated."""
 
     resources: Sequence[ReplacedConfigs]
@@ -238,7 +239,7 @@ class AlteredResource:
 
 
 @frozen
-class AlterConfigsResponse:
+class AlterConfigsResponse(Response):
     """The results, one for each distinct resource."""
 
     responses: Sequence[AlteredResource]
@@ -263,7 +264,7 @@ class ChangedConfigs:
 
 
 @frozen
-class IncrementalAlterConfigs:
+class IncrementalAlterConfigs(RequestFor["IncrementalAlterConfigsResponse"]):
     """Change individual settings of resources (KIP-339); with ``validate_only``, the request is only validated."""
 
     resources: Sequence[ChangedConfigs]
@@ -271,14 +272,14 @@ class IncrementalAlterConfigs:
 
 
 @frozen
-class IncrementalAlterConfigsResponse:
+class IncrementalAlterConfigsResponse(Response):
     """The results, one for each distinct resource."""
 
     responses: Sequence[AlteredResource]
 
 
 @frozen
-class ListConfigResources:
+class ListConfigResources(RequestFor["ListConfigResourcesResponse"]):
     """Request the resources that have settings, by ``ResourceType``; version 0 requests client metrics (KIP-1142)."""
 
     resource_types: Sequence[int] = ()
@@ -293,7 +294,7 @@ class ListedResource:
 
 
 @frozen
-class ListConfigResourcesResponse:
+class ListConfigResourcesResponse(Response):
     """The resources, in the order of the requested types."""
 
     error: ErrorCode
@@ -304,7 +305,7 @@ class ListConfigResourcesResponse:
 
 
 @frozen
-class OffsetDelete:
+class OffsetDelete(RequestFor["OffsetDeleteResponse"]):
     """Delete committed offsets of a group (KIP-496)."""
 
     group_id: str
@@ -312,7 +313,7 @@ class OffsetDelete:
 
 
 @frozen
-class OffsetDeleteResponse:
+class OffsetDeleteResponse(Response):
     """An error for the group, or one error per partition."""
 
     error: ErrorCode
@@ -328,7 +329,7 @@ class AskedEpoch:
 
 
 @frozen
-class OffsetForLeaderEpoch:
+class OffsetForLeaderEpoch(RequestFor["OffsetForLeaderEpochResponse"]):
     """Request the end offsets of leader epochs (KIP-101, KIP-320)."""
 
     partitions: Mapping[TopicPartition, AskedEpoch]
@@ -344,33 +345,7 @@ class EpochEnd:
 
 
 @frozen
-class OffsetForLeaderEpochResponse:
+class OffsetForLeaderEpochResponse(Response):
     """The end offset for each partition."""
 
     partitions: Mapping[TopicPartition, EpochEnd]
-
-
-AdminRequest: TypeAlias = (
-    ApiVersions
-    | SaslHandshake
-    | SaslAuthenticate
-    | DescribeCluster
-    | DescribeConfigs
-    | AlterConfigs
-    | IncrementalAlterConfigs
-    | ListConfigResources
-    | OffsetDelete
-    | OffsetForLeaderEpoch
-)
-AdminResponse: TypeAlias = (
-    ApiVersionsResponse
-    | SaslHandshakeResponse
-    | SaslAuthenticateResponse
-    | DescribeClusterResponse
-    | DescribeConfigsResponse
-    | AlterConfigsResponse
-    | IncrementalAlterConfigsResponse
-    | ListConfigResourcesResponse
-    | OffsetDeleteResponse
-    | OffsetForLeaderEpochResponse
-)

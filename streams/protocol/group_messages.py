@@ -10,10 +10,11 @@ from attrs import field, frozen
 
 from streams.core.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
+from streams.protocol.request import RequestFor, Response
 
 
 @frozen
-class JoinGroup:
+class JoinGroup(RequestFor["JoinGroupResponse"]):
     """Join or rejoin a group; ``protocols`` are (name, metadata) in order of preference.
 
     With ``takes_member_id``, a new member first gets a member ID and then joins with it (from version 4 on, KIP-394),
@@ -44,7 +45,7 @@ class JoinGroupMember:
 
 
 @frozen
-class JoinGroupResponse:
+class JoinGroupResponse(Response):
     """The response to a join; only the leader gets ``members``.
 
     ``session_timeout_ms`` is set if the group has its own session timeout (see ``CreateGroup``).
@@ -61,7 +62,7 @@ class JoinGroupResponse:
 
 
 @frozen
-class SyncGroup:
+class SyncGroup(RequestFor["SyncGroupResponse"]):
     """Request this member's assignment; the leader's request carries the assignments of all members.
 
     The protocol type and name, if given, must match the group (KIP-559).  ``rebalance_timeout_ms`` is how long the
@@ -80,7 +81,7 @@ class SyncGroup:
 
 
 @frozen
-class SyncGroupResponse:
+class SyncGroupResponse(Response):
     """This member's assignment."""
 
     error: ErrorCode
@@ -90,7 +91,7 @@ class SyncGroupResponse:
 
 
 @frozen
-class Heartbeat:
+class Heartbeat(RequestFor["HeartbeatResponse"]):
     """Keep the session alive; the error is ``REBALANCE_IN_PROGRESS`` when the member must rejoin."""
 
     group_id: str
@@ -100,14 +101,14 @@ class Heartbeat:
 
 
 @frozen
-class HeartbeatResponse:
+class HeartbeatResponse(Response):
     """A response that has only an error code."""
 
     error: ErrorCode
 
 
 @frozen
-class LeaveGroup:
+class LeaveGroup(RequestFor["LeaveGroupResponse"]):
     """Leave the group at once, without waiting for the session timeout."""
 
     group_id: str
@@ -116,7 +117,7 @@ class LeaveGroup:
 
 
 @frozen
-class LeaveGroupResponse:
+class LeaveGroupResponse(Response):
     """A response that has only an error code."""
 
     error: ErrorCode
@@ -135,7 +136,7 @@ class OffsetAndMetadata:
 
 
 @frozen
-class OffsetCommit:
+class OffsetCommit(RequestFor["OffsetCommitResponse"]):
     """Commit offsets; the generation is -1 and the member ID "" for a group without members."""
 
     group_id: str
@@ -146,14 +147,14 @@ class OffsetCommit:
 
 
 @frozen
-class OffsetCommitResponse:
+class OffsetCommitResponse(Response):
     """The error code for each partition."""
 
     errors: Mapping[TopicPartition, ErrorCode]
 
 
 @frozen
-class OffsetFetch:
+class OffsetFetch(RequestFor["OffsetFetchResponse"]):
     """Request committed offsets; if ``partitions`` is None, all offsets of the group are requested.
 
     With ``require_stable``, the error is ``UNSTABLE_OFFSET_COMMIT`` while a transaction that commits any of
@@ -166,7 +167,7 @@ class OffsetFetch:
 
 
 @frozen
-class OffsetFetchResponse:
+class OffsetFetchResponse(Response):
     """The committed offsets; partitions without a committed offset are absent."""
 
     error: ErrorCode
@@ -178,7 +179,7 @@ CLASSIC_GROUP = "Classic"
 
 
 @frozen
-class ListGroups:
+class ListGroups(RequestFor["ListGroupsResponse"]):
     """List groups; an empty filter matches all groups (KIP-518, KIP-848)."""
 
     states_filter: Sequence[str] = ()
@@ -186,7 +187,7 @@ class ListGroups:
 
 
 @frozen
-class ListGroupsResponse:
+class ListGroupsResponse(Response):
     """The group ID, protocol type and state of each group."""
 
     groups: Sequence[tuple[str, str, str]]
@@ -194,7 +195,7 @@ class ListGroupsResponse:
 
 
 @frozen
-class DescribeGroup:
+class DescribeGroup(RequestFor["DescribeGroupResponse"]):
     """Request the state and members of one group."""
 
     group_id: str
@@ -214,7 +215,7 @@ class DescribedMember:
 
 
 @frozen
-class DescribeGroupResponse:
+class DescribeGroupResponse(Response):
     """A group; ``state`` is Empty, PreparingRebalance, CompletingRebalance, Stable or Dead, as in Kafka."""
 
     error: ErrorCode
@@ -228,21 +229,21 @@ class DescribeGroupResponse:
 
 
 @frozen
-class DeleteGroup:
+class DeleteGroup(RequestFor["DeleteGroupResponse"]):
     """Delete a group that has no members."""
 
     group_id: str
 
 
 @frozen
-class DeleteGroupResponse:
+class DeleteGroupResponse(Response):
     """A response that has only an error code."""
 
     error: ErrorCode
 
 
 @frozen
-class CreateGroup:
+class CreateGroup(RequestFor["CreateGroupResponse"]):
     """Create a group before its first member joins.  Kafka has no such request.
 
     An ephemeral group and its offsets are deleted when the last member leaves.  ``session_timeout_ms`` overrides the
@@ -255,7 +256,7 @@ class CreateGroup:
 
 
 @frozen
-class CreateGroupResponse:
+class CreateGroupResponse(Response):
     """A response that has only an error code."""
 
     error: ErrorCode
@@ -271,7 +272,7 @@ class Shift:
 
 
 @frozen
-class ResetOffsets:
+class ResetOffsets(RequestFor["ResetOffsetsResponse"]):
     """Set committed offsets of a group, even if it has members.  Kafka has no such request.
 
     Members that are assigned any of the partitions are removed from the group in the same step: their late commits
@@ -284,7 +285,7 @@ class ResetOffsets:
 
 
 @frozen
-class ResetOffsetsResponse:
+class ResetOffsetsResponse(Response):
     """The new committed offsets of the group."""
 
     error: ErrorCode
@@ -303,17 +304,4 @@ GroupRequest: TypeAlias = (
     | DeleteGroup
     | CreateGroup
     | ResetOffsets
-)
-GroupResponse: TypeAlias = (
-    JoinGroupResponse
-    | SyncGroupResponse
-    | HeartbeatResponse
-    | LeaveGroupResponse
-    | OffsetCommitResponse
-    | OffsetFetchResponse
-    | ListGroupsResponse
-    | DescribeGroupResponse
-    | DeleteGroupResponse
-    | CreateGroupResponse
-    | ResetOffsetsResponse
 )

@@ -6,13 +6,12 @@ are in ``admin_messages`` and ``operations_messages``.  Only imports ``core``.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from attrs import field, frozen
 
 from streams.core.partitioning import Partitioner
 from streams.core.records import Block, TopicPartition
-from streams.protocol.admin_messages import AdminRequest, AdminResponse
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
     CLASSIC_GROUP,
@@ -24,7 +23,6 @@ from streams.protocol.group_messages import (
     DescribeGroup,
     DescribeGroupResponse,
     GroupRequest,
-    GroupResponse,
     Heartbeat,
     HeartbeatResponse,
     JoinGroup,
@@ -45,7 +43,7 @@ from streams.protocol.group_messages import (
     SyncGroup,
     SyncGroupResponse,
 )
-from streams.protocol.operations_messages import OperationsRequest, OperationsResponse
+from streams.protocol.request import Request, RequestFor, Response
 
 __all__ = [
     "CLASSIC_GROUP",
@@ -83,7 +81,6 @@ __all__ = [
     "FindCoordinator",
     "FindCoordinatorResponse",
     "GroupRequest",
-    "GroupResponse",
     "Heartbeat",
     "HeartbeatResponse",
     "InitProducerId",
@@ -116,6 +113,7 @@ __all__ = [
     "READ_UNCOMMITTED",
     "REQUEST_TIMEOUT_MS",
     "Request",
+    "RequestFor",
     "ResetOffsets",
     "ResetOffsetsResponse",
     "Response",
@@ -124,7 +122,6 @@ __all__ = [
     "SyncGroupResponse",
     "TopicMetadata",
     "TopicSpec",
-    "TransactionRequest",
     "TxnOffsetCommit",
     "TxnOffsetCommitResponse",
 ]
@@ -146,7 +143,7 @@ class TopicSpec:
 
 
 @frozen
-class CreateTopics:
+class CreateTopics(RequestFor["CreateTopicsResponse"]):
     """Create topics, each with its own result; with ``is_trial``, the request is only validated."""
 
     topics: Sequence[TopicSpec]
@@ -155,7 +152,7 @@ class CreateTopics:
 
 
 @frozen
-class CreateTopicsResponse:
+class CreateTopicsResponse(Response):
     """The result for each topic name; ``made`` describes the created topics (with ``is_trial``, the valid topics)."""
 
     errors: Mapping[str, tuple[ErrorCode, str]]
@@ -163,7 +160,7 @@ class CreateTopicsResponse:
 
 
 @frozen
-class CreatePartitions:
+class CreatePartitions(RequestFor["CreatePartitionsResponse"]):
     """Raise the partition counts of topics; with ``is_trial``, the request is only validated."""
 
     counts: Mapping[str, int]
@@ -172,14 +169,14 @@ class CreatePartitions:
 
 
 @frozen
-class CreatePartitionsResponse:
+class CreatePartitionsResponse(Response):
     """The result for each topic name."""
 
     errors: Mapping[str, tuple[ErrorCode, str]]
 
 
 @frozen
-class DeleteTopics:
+class DeleteTopics(RequestFor["DeleteTopicsResponse"]):
     """Delete topics by name or by ID."""
 
     topics: Sequence[str]
@@ -188,7 +185,7 @@ class DeleteTopics:
 
 
 @frozen
-class DeleteTopicsResponse:
+class DeleteTopicsResponse(Response):
     """The error code for each topic name; for topics requested by ID, the error code and name ("" if unknown)."""
 
     errors: Mapping[str, ErrorCode]
@@ -196,7 +193,7 @@ class DeleteTopicsResponse:
 
 
 @frozen
-class DeleteRecords:
+class DeleteRecords(RequestFor["DeleteRecordsResponse"]):
     """Raise the log start offsets of partitions; -1 means the high watermark."""
 
     offsets: Mapping[TopicPartition, int]
@@ -211,14 +208,14 @@ class DeletedRecords(NamedTuple):
 
 
 @frozen
-class DeleteRecordsResponse:
+class DeleteRecordsResponse(Response):
     """The result for each partition."""
 
     partitions: Mapping[TopicPartition, DeletedRecords]
 
 
 @frozen
-class Metadata:
+class Metadata(RequestFor["MetadataResponse"]):
     """Request topic metadata; None requests all topics.
 
     Unknown topics are created if the broker configuration and this request allow it.  ``topic_ids`` requests
@@ -254,7 +251,7 @@ class TopicMetadata:
 
 
 @frozen
-class MetadataResponse:
+class MetadataResponse(Response):
     """Broker addresses by broker ID ("" within a process), and topics; ``controller_id`` is -1 if unknown."""
 
     brokers: Mapping[int, str]
@@ -266,7 +263,7 @@ class MetadataResponse:
 
 
 @frozen
-class Produce:
+class Produce(RequestFor["ProduceResponse"]):
     """Append blocks; the broker assigns offsets.
 
     Blocks from an idempotent producer carry the producer stamp; ``transactional_id`` is set if the blocks
@@ -292,7 +289,7 @@ class Produced(NamedTuple):
 
 
 @frozen
-class ProduceResponse:
+class ProduceResponse(Response):
     """The result for each partition."""
 
     partitions: Mapping[TopicPartition, Produced]
@@ -303,7 +300,7 @@ READ_COMMITTED = 1
 
 
 @frozen
-class Fetch:
+class Fetch(RequestFor["FetchResponse"]):
     """Read records; ``positions`` maps each partition to the next offset.
 
     The broker waits up to ``max_wait_ms`` for records.  With ``READ_COMMITTED``, no records at or above the last
@@ -351,7 +348,7 @@ class FetchedPartition(NamedTuple):
 
 
 @frozen
-class FetchResponse:
+class FetchResponse(Response):
     """The records of each partition.
 
     Within a process, partitions without new records are absent.
@@ -368,7 +365,7 @@ LATEST_TIERED_TIMESTAMP = -5
 
 
 @frozen
-class ListOffsets:
+class ListOffsets(RequestFor["ListOffsetsResponse"]):
     """Request the offset of the first record at or after a timestamp; -2 = earliest, -1 = latest.
 
     With ``READ_COMMITTED``, the latest offset is the last stable offset.
@@ -388,7 +385,7 @@ class ListedOffset(NamedTuple):
 
 
 @frozen
-class ListOffsetsResponse:
+class ListOffsetsResponse(Response):
     """The result for each partition."""
 
     partitions: Mapping[TopicPartition, ListedOffset]
@@ -402,7 +399,7 @@ COORDINATOR_TRANSACTION = 1
 
 
 @frozen
-class FindCoordinator:
+class FindCoordinator(RequestFor["FindCoordinatorResponse"]):
     """Request the coordinator for a group or a transactional ID."""
 
     key: str
@@ -410,7 +407,7 @@ class FindCoordinator:
 
 
 @frozen
-class FindCoordinatorResponse:
+class FindCoordinatorResponse(Response):
     """The broker ID of the coordinator."""
 
     error: ErrorCode
@@ -421,7 +418,7 @@ class FindCoordinatorResponse:
 
 
 @frozen
-class InitProducerId:
+class InitProducerId(RequestFor["InitProducerIdResponse"]):
     """Request a producer ID and epoch; with a transactional ID, fence the previous owner and end its transaction."""
 
     transactional_id: str | None = None
@@ -431,7 +428,7 @@ class InitProducerId:
 
 
 @frozen
-class InitProducerIdResponse:
+class InitProducerIdResponse(Response):
     """The new identity of the producer."""
 
     error: ErrorCode
@@ -440,7 +437,7 @@ class InitProducerIdResponse:
 
 
 @frozen
-class AddPartitionsToTxn:
+class AddPartitionsToTxn(RequestFor["AddPartitionsToTxnResponse"]):
     """Add partitions to the transaction before records are sent to them."""
 
     transactional_id: str
@@ -450,14 +447,14 @@ class AddPartitionsToTxn:
 
 
 @frozen
-class AddPartitionsToTxnResponse:
+class AddPartitionsToTxnResponse(Response):
     """The error code for each partition; if one is rejected, the others get ``OPERATION_NOT_ATTEMPTED``."""
 
     errors: Mapping[TopicPartition, ErrorCode]
 
 
 @frozen
-class AddOffsetsToTxn:
+class AddOffsetsToTxn(RequestFor["AddOffsetsToTxnResponse"]):
     """Add a group to the transaction, before the transaction commits offsets of the group."""
 
     transactional_id: str
@@ -467,14 +464,14 @@ class AddOffsetsToTxn:
 
 
 @frozen
-class AddOffsetsToTxnResponse:
+class AddOffsetsToTxnResponse(Response):
     """A response that has only an error code."""
 
     error: ErrorCode
 
 
 @frozen
-class TxnOffsetCommit:
+class TxnOffsetCommit(RequestFor["TxnOffsetCommitResponse"]):
     """Commit offsets of a group as part of a transaction; they take effect when the transaction is committed."""
 
     transactional_id: str
@@ -488,14 +485,14 @@ class TxnOffsetCommit:
 
 
 @frozen
-class TxnOffsetCommitResponse:
+class TxnOffsetCommitResponse(Response):
     """The error code for each partition."""
 
     errors: Mapping[TopicPartition, ErrorCode]
 
 
 @frozen
-class EndTxn:
+class EndTxn(RequestFor["EndTxnResponse"]):
     """Commit or abort a transaction: markers are written to all its partitions.
 
     With ``bumps_epoch``, the producer continues with the identity in the response (KIP-890); older clients keep their
@@ -510,7 +507,7 @@ class EndTxn:
 
 
 @frozen
-class EndTxnResponse:
+class EndTxnResponse(Response):
     """The producer identity for the next transaction (KIP-890), so that late requests of this one are rejected.
 
     The producer ID and epoch are -1 if the producer keeps its identity.
@@ -519,40 +516,3 @@ class EndTxnResponse:
     error: ErrorCode
     producer_id: int = -1
     producer_epoch: int = -1
-
-
-TransactionRequest: TypeAlias = InitProducerId | AddPartitionsToTxn | AddOffsetsToTxn | TxnOffsetCommit | EndTxn
-Request: TypeAlias = (
-    CreateTopics
-    | CreatePartitions
-    | DeleteTopics
-    | DeleteRecords
-    | Metadata
-    | Produce
-    | Fetch
-    | ListOffsets
-    | FindCoordinator
-    | GroupRequest
-    | TransactionRequest
-    | AdminRequest
-    | OperationsRequest
-)
-Response: TypeAlias = (
-    CreateTopicsResponse
-    | CreatePartitionsResponse
-    | DeleteTopicsResponse
-    | DeleteRecordsResponse
-    | MetadataResponse
-    | ProduceResponse
-    | FetchResponse
-    | ListOffsetsResponse
-    | FindCoordinatorResponse
-    | GroupResponse
-    | InitProducerIdResponse
-    | AddPartitionsToTxnResponse
-    | AddOffsetsToTxnResponse
-    | TxnOffsetCommitResponse
-    | EndTxnResponse
-    | AdminResponse
-    | OperationsResponse
-)

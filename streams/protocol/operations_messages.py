@@ -5,12 +5,13 @@ Names and meanings follow Kafka's protocol guide, except that ``error_code`` and
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from attrs import field, frozen
 
 from streams.core.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
+from streams.protocol.request import RequestFor, Response
 
 
 class ErrorWithMessage(NamedTuple):
@@ -24,7 +25,7 @@ class ErrorWithMessage(NamedTuple):
 
 
 @frozen
-class DescribeLogDirs:
+class DescribeLogDirs(RequestFor["DescribeLogDirsResponse"]):
     """Request the sizes of partitions on disk (KIP-113); None requests all partitions."""
 
     partitions: Sequence[TopicPartition] | None = None
@@ -49,7 +50,7 @@ class LogDir:
 
 
 @frozen
-class DescribeLogDirsResponse:
+class DescribeLogDirsResponse(Response):
     """The log directories; partitions that do not exist are absent."""
 
     results: Sequence[LogDir]
@@ -57,7 +58,7 @@ class DescribeLogDirsResponse:
 
 
 @frozen
-class ElectLeaders:
+class ElectLeaders(RequestFor["ElectLeadersResponse"]):
     """Elect leaders for partitions (KIP-183, KIP-460); None means all partitions."""
 
     partitions: Sequence[TopicPartition] | None = None
@@ -66,7 +67,7 @@ class ElectLeaders:
 
 
 @frozen
-class ElectLeadersResponse:
+class ElectLeadersResponse(Response):
     """The result for each partition."""
 
     results: Mapping[TopicPartition, ErrorWithMessage]
@@ -74,7 +75,7 @@ class ElectLeadersResponse:
 
 
 @frozen
-class AlterPartitionReassignments:
+class AlterPartitionReassignments(RequestFor["AlterPartitionReassignmentsResponse"]):
     """Move partition replicas (KIP-455); None instead of replicas cancels a pending reassignment."""
 
     replicas: Mapping[TopicPartition, Sequence[int] | None]
@@ -82,7 +83,7 @@ class AlterPartitionReassignments:
 
 
 @frozen
-class AlterPartitionReassignmentsResponse:
+class AlterPartitionReassignmentsResponse(Response):
     """The result for each partition."""
 
     results: Mapping[TopicPartition, ErrorWithMessage]
@@ -91,7 +92,7 @@ class AlterPartitionReassignmentsResponse:
 
 
 @frozen
-class ListPartitionReassignments:
+class ListPartitionReassignments(RequestFor["ListPartitionReassignmentsResponse"]):
     """Request reassignments in progress (KIP-455); None requests those of all partitions."""
 
     partitions: Sequence[TopicPartition] | None = None
@@ -108,7 +109,7 @@ class Reassignment:
 
 
 @frozen
-class ListPartitionReassignmentsResponse:
+class ListPartitionReassignmentsResponse(Response):
     """The reassignments in progress by partition."""
 
     reassignments: Mapping[TopicPartition, Reassignment] = field(factory=dict)
@@ -131,7 +132,7 @@ class TxnMarker:
 
 
 @frozen
-class WriteTxnMarkers:
+class WriteTxnMarkers(RequestFor["WriteTxnMarkersResponse"]):
     """Write transaction markers to partitions, regardless of the coordinator state."""
 
     markers: Sequence[TxnMarker]
@@ -146,14 +147,14 @@ class WrittenMarker:
 
 
 @frozen
-class WriteTxnMarkersResponse:
+class WriteTxnMarkersResponse(Response):
     """The results, one for each marker, in order."""
 
     markers: Sequence[WrittenMarker]
 
 
 @frozen
-class DescribeProducers:
+class DescribeProducers(RequestFor["DescribeProducersResponse"]):
     """Request the active idempotent and transactional producers of partitions."""
 
     partitions: Sequence[TopicPartition]
@@ -181,14 +182,14 @@ class PartitionProducers:
 
 
 @frozen
-class DescribeProducersResponse:
+class DescribeProducersResponse(Response):
     """The active producers of each partition."""
 
     partitions: Mapping[TopicPartition, PartitionProducers]
 
 
 @frozen
-class DescribeTransactions:
+class DescribeTransactions(RequestFor["DescribeTransactionsResponse"]):
     """Request the states of transactional IDs."""
 
     transactional_ids: Sequence[str]
@@ -209,14 +210,14 @@ class DescribedTransaction:
 
 
 @frozen
-class DescribeTransactionsResponse:
+class DescribeTransactionsResponse(Response):
     """The states, one for each distinct transactional ID."""
 
     transaction_states: Sequence[DescribedTransaction]
 
 
 @frozen
-class ListTransactions:
+class ListTransactions(RequestFor["ListTransactionsResponse"]):
     """Request transactional IDs; an empty filter matches all IDs.
 
     With ``duration_filter`` (in milliseconds), only transactions that have been open for longer match; a negative
@@ -238,7 +239,7 @@ class ListedTransaction:
 
 
 @frozen
-class ListTransactionsResponse:
+class ListTransactionsResponse(Response):
     """The matching transactional IDs; ``unknown_state_filters`` has the state filters that are not valid states."""
 
     error: ErrorCode
@@ -263,7 +264,7 @@ class AclFilter:
 
 
 @frozen
-class DescribeAcls:
+class DescribeAcls(RequestFor["DescribeAclsResponse"]):
     """Request the ACLs that match a filter (KIP-140, KIP-290); the attributes are the same as in ``AclFilter``."""
 
     resource_type_filter: int
@@ -296,7 +297,7 @@ class ResourceAcls:
 
 
 @frozen
-class DescribeAclsResponse:
+class DescribeAclsResponse(Response):
     """The matching ACLs by resource."""
 
     error: ErrorCode
@@ -318,21 +319,21 @@ class NewAcl:
 
 
 @frozen
-class CreateAcls:
+class CreateAcls(RequestFor["CreateAclsResponse"]):
     """Create ACLs."""
 
     creations: Sequence[NewAcl]
 
 
 @frozen
-class CreateAclsResponse:
+class CreateAclsResponse(Response):
     """The results, one for each ACL, in order."""
 
     results: Sequence[ErrorWithMessage]
 
 
 @frozen
-class DeleteAcls:
+class DeleteAcls(RequestFor["DeleteAclsResponse"]):
     """Delete the ACLs that match any of the filters."""
 
     filters: Sequence[AclFilter]
@@ -363,7 +364,7 @@ class DeletedAcls:
 
 
 @frozen
-class DeleteAclsResponse:
+class DeleteAclsResponse(Response):
     """The results, one for each filter, in order."""
 
     filter_results: Sequence[DeletedAcls]
@@ -379,7 +380,7 @@ class QuotaFilter:
 
 
 @frozen
-class DescribeClientQuotas:
+class DescribeClientQuotas(RequestFor["DescribeClientQuotasResponse"]):
     """Request the quotas of matching entities; ``strict`` excludes entities with additional components."""
 
     components: Sequence[QuotaFilter]
@@ -403,39 +404,9 @@ class QuotaEntry:
 
 
 @frozen
-class DescribeClientQuotasResponse:
+class DescribeClientQuotasResponse(Response):
     """The quotas of the matching entities."""
 
     error: ErrorCode
     message: str = ""
     entries: Sequence[QuotaEntry] = ()
-
-
-OperationsRequest: TypeAlias = (
-    DescribeLogDirs
-    | ElectLeaders
-    | AlterPartitionReassignments
-    | ListPartitionReassignments
-    | WriteTxnMarkers
-    | DescribeProducers
-    | DescribeTransactions
-    | ListTransactions
-    | DescribeAcls
-    | CreateAcls
-    | DeleteAcls
-    | DescribeClientQuotas
-)
-OperationsResponse: TypeAlias = (
-    DescribeLogDirsResponse
-    | ElectLeadersResponse
-    | AlterPartitionReassignmentsResponse
-    | ListPartitionReassignmentsResponse
-    | WriteTxnMarkersResponse
-    | DescribeProducersResponse
-    | DescribeTransactionsResponse
-    | ListTransactionsResponse
-    | DescribeAclsResponse
-    | CreateAclsResponse
-    | DeleteAclsResponse
-    | DescribeClientQuotasResponse
-)

@@ -10,7 +10,7 @@ import pytest
 from streams import Consumer, EmbeddedBroker, TopicPartition
 from streams.clients.network import ANY_NODE, Network
 from streams.core.clock import SystemClock
-from streams.protocol.messages import DescribeGroup, DescribeGroupResponse
+from streams.protocol.messages import DescribeGroup
 from tests import programs, waiting
 
 WORKER = textwrap.dedent(
@@ -37,7 +37,7 @@ WORKER = textwrap.dedent(
 def members(broker, group):
     network = Network(broker.connect("admin"), SystemClock())
     try:
-        return network.request(ANY_NODE, DescribeGroup(group), DescribeGroupResponse).members
+        return network.request(ANY_NODE, DescribeGroup(group)).members
     finally:
         network.close()
 

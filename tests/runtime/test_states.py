@@ -20,7 +20,7 @@ from streams.clients.errors import RequestTimeoutError
 from streams.clients.network import ANY_NODE, Network
 from streams.core.clock import SystemClock
 from streams.core.errors import ClientClosedError, RebalanceInProgressError
-from streams.protocol.messages import DescribeGroup, DescribeGroupResponse, LeaveGroup, LeaveGroupResponse
+from streams.protocol.messages import DescribeGroup, LeaveGroup
 from tests import waiting
 
 words = Topic("words", key=str, value=str, partitions=2)
@@ -298,8 +298,8 @@ def test_member_that_was_put_out_logs_what_it_lost_and_has_again(caplog):
     with EmbeddedBroker() as broker, app(broker) as streams:
         until(lambda: streams.state is State.RUNNING)
         network = Network(broker.connect("admin"), SystemClock())
-        [member] = network.request(ANY_NODE, DescribeGroup("app"), DescribeGroupResponse).members
-        network.request(ANY_NODE, LeaveGroup("app", member.member_id), LeaveGroupResponse)
+        [member] = network.request(ANY_NODE, DescribeGroup("app")).members
+        network.request(ANY_NODE, LeaveGroup("app", member.member_id))
         network.close()
         until(lambda: len(lines(caplog, "assigned tasks 0_0, 0_1")) == 2 and streams.state is State.RUNNING)
 

@@ -5,10 +5,10 @@ This module parses addresses and holds the settings shared by all connections.
 
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
-from typing import Final, TypeVar, Unpack
+from typing import Final, Unpack
 
-from streams.clients.errors import DisconnectedError, error_for
-from streams.clients.network import ANY_NODE, Backoff, Deadline
+from streams.clients.errors import error_for
+from streams.clients.network import ANY_NODE, Backoff, Network
 from streams.clients.tcp.channel import BrokerAddress, ChannelConfig
 from streams.clients.tcp.connection import ClusterConnection, ConnectionConfig
 from streams.clients.tcp.security import tls_context
@@ -27,16 +27,14 @@ from streams.protocol.admin_messages import (
     DescribeConfigs,
     DescribeConfigsResponse,
     IncrementalAlterConfigs,
-    IncrementalAlterConfigsResponse,
     ResourceType,
 )
-from streams.protocol.messages import ErrorCode, Request, Response
+from streams.protocol.messages import ErrorCode
+from streams.protocol.request import R, RequestFor
 from streams.protocol.transport import Cluster
 from streams.protocol.wire.framing import MAX_FRAME_BYTES
 
 _NO_SECURITY: Final = Security()
-
-R = TypeVar("R", bound=Response)
 
 
 class TcpCluster:
@@ -116,7 +114,7 @@ class TcpCluster:
         if not names:
             return {}
         request = DescribeConfigs([ConfigResource(ResourceType.TOPIC, name) for name in names])
-        return _settings(self._ask(request, DescribeConfigsResponse, f"settings of topics {', '.join(names)}"))
+        return _settings(self._ask(request, f"settings of topics {', '.join(names)}"))
 
     def alter_topic(self, name: str, changes: Mapping[str, str]) -> None:
         """Set configuration entries of a topic; the others are unchanged (KIP-339).
@@ -128,25 +126,16 @@ class TcpCluster:
         what = f"settings of topic {name!r}"
         configs = [ConfigChange(setting, ConfigOperation.SET, value) for setting, value in changes.items()]
         request = IncrementalAlterConfigs([ChangedConfigs(ResourceType.TOPIC, name, configs)])
-        for row in self._ask(request, IncrementalAlterConfigsResponse, what).responses:
+        for row in self._ask(request, what).responses:
             if row.error is not ErrorCode.NONE:
                 raise error_for(row.error, what, row.message)
 
-    def _ask(self, request: Request, kind: type[R], what: str) -> R:
-        connection = self.connect("topic-configs")
+    def _ask(self, request: RequestFor[R], what: str) -> R:
+        network = Network(self.connect("topic-configs"), self._clock, request_timeout_ms=self._request_timeout_ms)
         try:
-            number = connection.send(ANY_NODE, request)
-            deadline = Deadline(self._clock, self._clock.monotonic_ms() + self._request_timeout_ms)
-            while remaining_ms := deadline.remaining_ms(has_progress=True):
-                for arrived, outcome in connection.poll(remaining_ms):
-                    if arrived == number:
-                        if isinstance(outcome, Exception):
-                            raise outcome
-                        assert isinstance(outcome, kind)
-                        return outcome
-            raise DisconnectedError(f"{what}: no answer in time; is the broker there?")
+            return network.request(ANY_NODE, request, what=what)
         finally:
-            connection.close()
+            network.close()
 
 
 def _settings(response: DescribeConfigsResponse) -> dict[str, Mapping[str, str]]:

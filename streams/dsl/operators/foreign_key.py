@@ -22,7 +22,7 @@ from streams.dsl.operators.subscriptions import (
     HASH_BYTES,
     ForeignKeySubscription,
     Instruction,
-    Response,
+    SubscriptionResponse,
     subscriber_key,
     subscriber_prefix,
 )
@@ -175,7 +175,7 @@ class SubscriptionJoin:
             else:
                 answer = None if instruction is Instruction.DELETE_AND_PROPAGATE else row[0]
                 timestamp_ms = max(timestamp_ms, row[1])
-            forward(value.key, Response(value.value_hash, answer, value.partition), timestamp_ms, headers)
+            forward(value.key, SubscriptionResponse(value.value_hash, answer, value.partition), timestamp_ms, headers)
 
         return process
 
@@ -206,7 +206,9 @@ class ForeignTableJoin:
                 return
             for _, row in scan(prefix_of(key)):
                 value = row[0]
-                forward(value.key, Response(value.value_hash, change[0], value.partition), timestamp_ms, headers)
+                forward(
+                    value.key, SubscriptionResponse(value.value_hash, change[0], value.partition), timestamp_ms, headers
+                )
 
         return process
 
@@ -230,7 +232,7 @@ class ResponseJoin:
         hash_of, is_left = _hash_of(self.value_serde), self.is_left
         join = two_value_joiner(self.joiner, self.with_key)
 
-        def process(key: Any, value: Response, timestamp_ms: int, headers: Headers | None) -> None:
+        def process(key: Any, value: SubscriptionResponse, timestamp_ms: int, headers: Headers | None) -> None:
             row = lookup(key)
             left = None if row is None else row[0]
             if hash_of(left) != value.value_hash:

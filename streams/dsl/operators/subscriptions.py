@@ -60,7 +60,7 @@ class ForeignKeySubscription(NamedTuple):
     partition: int
 
 
-class Response(NamedTuple):
+class SubscriptionResponse(NamedTuple):
     """The value of a right row for one left row."""
 
     value_hash: bytes | None
@@ -91,16 +91,16 @@ def response_serde(value_serde: Serde[Any]) -> Serde[Any]:
     """Return the serde for responses, given the value serde of the right table."""
     write_value, read_value = portable(value_serde)
 
-    def write(response: Response) -> bytes:
+    def write(response: SubscriptionResponse) -> bytes:
         # Zero bytes mean no value: as in Kafka Streams, an empty string is read back as None.
         value = write_value(response.value) or b""
         return _RESPONSE.pack(response.partition) + _hash_bytes(response.value_hash) + value
 
-    def read(data: bytes, start: int) -> Response:
+    def read(data: bytes, start: int) -> SubscriptionResponse:
         (partition,) = _RESPONSE.unpack_from(data, start)
         start += _RESPONSE.size
         value = read_value(data[start + HASH_BYTES + 1 :] or None)
-        return Response(_read_hash(data, start), value, partition)
+        return SubscriptionResponse(_read_hash(data, start), value, partition)
 
     return marked(RESPONSE, value_serde.name, write, read, is_immutable=value_serde.is_immutable)
 

@@ -3,13 +3,15 @@
 ``tables`` contains the descriptions, from which ``encoder`` and ``decoder`` generate functions.  A message is a plain
 dict from field name to value, and an array is a list.  Every decoded message has all fields, whatever its version: a
 field that is missing in a version has its default.  Protocol types and flexible versions are defined in Kafka's
-protocol guide, KIP-482 and KIP-893.  Only imports ``core``.
+protocol guide, KIP-482 and KIP-893.  Only imports ``protocol.request``.
 """
 
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
-from attrs import frozen
+from attrs import Factory, evolve, field, frozen
+
+from streams.protocol.request import RequestFor
 
 #: One message or nested structure: values by field name.
 Fields: TypeAlias = dict[str, Any]
@@ -135,6 +137,13 @@ def array(name: str, *of: Field | Type, **settings: Any) -> Field:
     return Field(name, Array(_type_of(of)), **settings)
 
 
+def by_topic(
+    name: str, *of: Field | Type, topic: str = "name", partitions: str = "partitions", **settings: Any
+) -> Field:
+    """Return an array of topics, each with an array of partitions: their numbers, or structures with these fields."""
+    return array(name, Field(topic, STRING), array(partitions, *of), **settings)
+
+
 def struct(name: str, *of: Field, **settings: Any) -> Field:
     """Return a field that is a structure."""
     return Field(name, Struct(of), **settings)
@@ -147,6 +156,12 @@ def _type_of(of: Sequence[Field | Type]) -> Type:
     (only,) = of
     assert not isinstance(only, Field)
     return only
+
+
+#: Fields that many messages have.
+ERROR: Final = Field("error_code", INT16)
+ERROR_MESSAGE: Final = Field("error_message", STRING, nullable=0, default=None)
+INDEX: Final = Field("partition_index", INT32)
 
 
 @frozen
@@ -163,21 +178,28 @@ class Message:
 class Api:
     """One API: its key, versions, messages, and their fields on the wire.
 
+    - ``request_type``: our message type, which names the type of the response; None if only the codec supports the API.
     - ``versions``: lowest and highest version that can be encoded and decoded.
     - ``flexible``: first flexible version (KIP-482).
-    - ``request_type``, ``response_type``: our message types; None if only the codec supports the API.
-    - ``served``: lowest and highest version that our broker serves; None if it does not serve the API.
+    - ``served``: lowest and highest version that our broker serves; the default is ``versions``, or None if the API
+      has no messages.
+    - ``name``: Kafka's name; the default is the name of ``request_type``.
     """
 
     key: int
-    name: str
+    request_type: type[RequestFor[Any]] | None
     versions: tuple[int, int]
     flexible: int
-    request_fields: Sequence[Field]
-    response_fields: Sequence[Field]
-    request_type: type[Any] | None = None
-    response_type: type[Any] | None = None
-    served: tuple[int, int] | None = None
+    served: tuple[int, int] | None = field(
+        default=Factory(lambda self: self.versions if self.request_type else None, takes_self=True)
+    )
+    name: str = field(default=Factory(lambda self: self.request_type.__name__, takes_self=True))
+    request_fields: Sequence[Field] = ()
+    response_fields: Sequence[Field] = ()
+
+    def with_fields(self, request: Sequence[Field], response: Sequence[Field]) -> "Api":
+        """Return the API with the fields of its request and its response."""
+        return evolve(self, request_fields=request, response_fields=response)
 
     @property
     def request(self) -> Message:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from attrs import frozen
+from attrs import evolve, frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,9 +14,25 @@ from streams.broker import EmbeddedBroker
 from streams.core.records import TopicPartition
 from streams.protocol.admin_messages import ApiVersions, SaslAuthenticate, SaslHandshake
 from streams.protocol.messages import ErrorCode
+from streams.protocol.request import RequestFor, Response, response_type
 from streams.protocol.wire import APIS, mapping
 from streams.protocol.wire.codec import coder, request_coder, response_coder
-from streams.protocol.wire.fields import BOOLEAN, INT16, INT32, INT64, STRING, UUID, Api, Field, array, struct
+from streams.protocol.wire.fields import (
+    BOOLEAN,
+    ERROR,
+    ERROR_MESSAGE,
+    INDEX,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    UUID,
+    Api,
+    Field,
+    array,
+    by_topic,
+    struct,
+)
 from streams.protocol.wire.mapping.base import Client, Incoming, Serving
 from streams.protocol.wire.mapping.derived import derived
 from tests.protocol.wire import messages
@@ -33,7 +49,7 @@ _SERVING = Serving("cluster", {0: ("host", 9092)})
 def test_every_served_api_has_messages_versions_and_a_handler(api):
     assert api.name
     assert api.request_type is not None
-    assert api.response_type is not None
+    assert issubclass(response_type(api.request_type), Response)
     assert api.versions[0] <= api.served[0] <= api.served[1] <= mapping.versions_of(api.key)[1]
     with EmbeddedBroker() as broker:
         of_the_connection = {ApiVersions, SaslHandshake, SaslAuthenticate}
@@ -82,7 +98,7 @@ class Share:
 
 
 @frozen
-class Toy:
+class Toy(RequestFor["ToyResponse"]):
     """Has each form that a message may have; ``note`` is not on the wire."""
 
     group_id: str
@@ -96,7 +112,7 @@ class Toy:
 
 
 @frozen
-class ToyResponse:
+class ToyResponse(Response):
     """An error with its message, and one for each partition."""
 
     error: ErrorCode
@@ -104,38 +120,17 @@ class ToyResponse:
     message: str = ""
 
 
-TOY = Api(
-    9_999,
-    "Toy",
-    (0, 1),
-    1,
+TOY = Api(9_999, Toy, (0, 1), flexible=1).with_fields(
     (
         Field("group_id", STRING),
-        array(
-            "topics",
-            Field("name", STRING),
-            array("partitions", Field("partition_index", INT32), Field("offset", INT64)),
-            attribute="offsets",
-        ),
-        array("named", Field("name", STRING), array("indexes", INT32), nullable=0, attribute="partitions"),
+        by_topic("topics", INDEX, Field("offset", INT64), attribute="offsets"),
+        by_topic("named", INT32, partitions="indexes", nullable=0, attribute="partitions"),
         array("settings", Field("name", STRING), Field("value", STRING, nullable=0)),
         array("pairs", Field("left", STRING), Field("right", INT16), Field("later", INT16, since=1, default=0)),
         struct("share", Field("topic_id", UUID), array("numbers", INT32), nullable=1, default=None, since=1),
         Field("fresh", BOOLEAN, since=1, default=False, tag=0, attribute="is_new"),
     ),
-    (
-        Field("error_code", INT16),
-        Field("error_message", STRING, nullable=0, default=None),
-        array(
-            "topics",
-            Field("name", STRING),
-            array("partitions", Field("partition_index", INT32), Field("error_code", INT16)),
-            attribute="errors",
-        ),
-    ),
-    Toy,
-    ToyResponse,
-    served=(0, 1),
+    (ERROR, ERROR_MESSAGE, by_topic("topics", INDEX, ERROR, attribute="errors")),
 )
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
@@ -170,14 +165,27 @@ def test_an_empty_message_is_none_on_the_wire():
 
 
 @frozen
-class Lacking:
+class Lacking(RequestFor["ToyResponse"]):
     """Has no place for the group."""
 
     offsets: Mapping[TopicPartition, int]
 
 
 @frozen
-class Demanding:
+class Asking(RequestFor["Demanding"]):
+    """Has the fields of the table; its response has not."""
+
+    group_id: str
+    offsets: Mapping[TopicPartition, int]
+    partitions: Sequence[TopicPartition]
+    settings: Mapping[str, str | None]
+    pairs: Sequence[tuple[str, int]]
+    share: Share | None
+    is_new: bool
+
+
+@frozen
+class Demanding(Response):
     """Has more than the table."""
 
     error: ErrorCode
@@ -186,18 +194,16 @@ class Demanding:
 
 
 @pytest.mark.parametrize(
-    ("request_type", "response_type", "reason"),
+    ("request_type", "reason"),
     [
-        (Lacking, ToyResponse, "Lacking has no attribute for the field group_id"),
-        (Toy, Demanding, "Demanding.more has no field"),
-        (None, None, "Toy has no message types"),
+        (Lacking, "Lacking has no attribute for the field group_id"),
+        (Asking, "Demanding.more has no field"),
+        (None, "Toy has no messages"),
     ],
 )
-def test_messages_that_do_not_fit_their_table_are_named(request_type, response_type, reason):
-    fields = (TOY.request_fields, TOY.response_fields)
-
+def test_messages_that_do_not_fit_their_table_are_named(request_type, reason):
     with pytest.raises(TypeError, match=reason):
-        derived(Api(9_999, "Toy", (0, 1), 1, *fields, request_type, response_type))
+        derived(evolve(TOY, request_type=request_type))
 
 
 # --- those that there are -----------------------------------------------------------------

@@ -22,6 +22,7 @@ import attrs
 
 from streams.core.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode, error_code
+from streams.protocol.request import response_type
 from streams.protocol.wire.fields import Api, Array, Field, Fields, Fixed, Struct, Text, Type
 from streams.protocol.wire.mapping.base import RequestParts, Translation, by_topic, partitions_by_topic
 from streams.protocol.wire.source import FunctionSource
@@ -55,11 +56,11 @@ def derived(api: Api) -> Translation[Any, Any]:
     Raises:
         TypeError: the API has no message types, or they do not match the table.
     """
-    request_type, response_type = api.request_type, api.response_type
-    if request_type is None or response_type is None:
-        raise TypeError(f"{api.name} has no message types: name them in its table")
-    write_request, read_request = (make(request_type, api.request_fields) for make in (writer, reader))
-    write_response, read_response = (make(response_type, api.response_fields) for make in (writer, reader))
+    if api.request_type is None:
+        raise TypeError(f"{api.name} has no messages: name its request in its table")
+    write_request, read_request = (make(api.request_type, api.request_fields) for make in (writer, reader))
+    answered_by = response_type(api.request_type)
+    write_response, read_response = (make(answered_by, api.response_fields) for make in (writer, reader))
     return Translation(
         api,
         lambda request, version: write_request(request),

@@ -1,34 +1,13 @@
 """Tables of the group APIs: membership, committed offsets and administration."""
 
-from streams.protocol.admin_messages import (
-    OffsetDelete,
-    OffsetDeleteResponse,
-)
-from streams.protocol.messages import (
-    DeleteGroup,
-    DeleteGroupResponse,
-    DescribeGroup,
-    DescribeGroupResponse,
-    FindCoordinator,
-    FindCoordinatorResponse,
-    Heartbeat,
-    HeartbeatResponse,
-    JoinGroup,
-    JoinGroupResponse,
-    LeaveGroup,
-    LeaveGroupResponse,
-    ListGroups,
-    ListGroupsResponse,
-    OffsetCommit,
-    OffsetCommitResponse,
-    OffsetFetch,
-    OffsetFetchResponse,
-    SyncGroup,
-    SyncGroupResponse,
-)
+from streams.protocol import messages
+from streams.protocol.admin_messages import OffsetDelete
 from streams.protocol.wire.fields import (
     BOOLEAN,
     BYTES,
+    ERROR,
+    ERROR_MESSAGE,
+    INDEX,
     INT8,
     INT16,
     INT32,
@@ -39,17 +18,14 @@ from streams.protocol.wire.fields import (
     Api,
     Field,
     array,
+    by_topic,
     struct,
 )
 from streams.protocol.wire.tables.session import THROTTLE
 
 _NO_OPERATIONS = -(2**31)
 
-FIND_COORDINATOR = Api(
-    10,
-    "FindCoordinator",
-    (0, 4),
-    3,
+FIND_COORDINATOR = Api(10, messages.FindCoordinator, (0, 4), flexible=3, served=(0, 2)).with_fields(
     (
         Field("key", STRING, until=3),
         Field("key_type", INT8, since=1, default=0),
@@ -68,21 +44,14 @@ FIND_COORDINATOR = Api(
             Field("node_id", INT32),
             Field("host", STRING),
             Field("port", INT32),
-            Field("error_code", INT16),
+            ERROR,
             Field("error_message", STRING, nullable=4, default=None),
             since=4,
         ),
     ),
-    FindCoordinator,
-    FindCoordinatorResponse,
-    served=(0, 2),
 )
 
-JOIN_GROUP = Api(
-    11,
-    "JoinGroup",
-    (2, 5),
-    6,
+JOIN_GROUP = Api(11, messages.JoinGroup, (2, 5), flexible=6).with_fields(
     (
         Field("group_id", STRING),
         Field("session_timeout_ms", INT32),
@@ -90,15 +59,11 @@ JOIN_GROUP = Api(
         Field("member_id", STRING),
         Field("group_instance_id", STRING, since=5, nullable=5, default=None),
         Field("protocol_type", STRING),
-        array(
-            "protocols",
-            Field("name", STRING),
-            Field("metadata", BYTES),
-        ),
+        array("protocols", Field("name", STRING), Field("metadata", BYTES)),
     ),
     (
         THROTTLE,
-        Field("error_code", INT16),
+        ERROR,
         Field("generation_id", INT32, default=-1),
         Field("protocol_name", STRING),
         Field("leader", STRING),
@@ -110,16 +75,9 @@ JOIN_GROUP = Api(
             Field("metadata", BYTES),
         ),
     ),
-    JoinGroup,
-    JoinGroupResponse,
-    served=(2, 5),
 )
 
-HEARTBEAT = Api(
-    12,
-    "Heartbeat",
-    (0, 3),
-    4,
+HEARTBEAT = Api(12, messages.Heartbeat, (0, 3), flexible=4).with_fields(
     (
         Field("group_id", STRING),
         Field("generation_id", INT32),
@@ -128,181 +86,102 @@ HEARTBEAT = Api(
     ),
     (
         Field("throttle_time_ms", INT32, since=1, default=0, is_ignorable=True),
-        Field("error_code", INT16),
+        ERROR,
     ),
-    Heartbeat,
-    HeartbeatResponse,
-    served=(0, 3),
 )
 
-LEAVE_GROUP = Api(
-    13,
-    "LeaveGroup",
-    (0, 3),
-    4,
+LEAVE_GROUP = Api(13, messages.LeaveGroup, (0, 3), flexible=4).with_fields(
     (
         Field("group_id", STRING),
         Field("member_id", STRING, until=2),
         array(
-            "members",
-            Field("member_id", STRING),
-            Field("group_instance_id", STRING, nullable=3, default=None),
-            since=3,
+            "members", Field("member_id", STRING), Field("group_instance_id", STRING, nullable=3, default=None), since=3
         ),
     ),
     (
         Field("throttle_time_ms", INT32, since=1, default=0, is_ignorable=True),
-        Field("error_code", INT16),
-        array(
-            "members",
-            Field("member_id", STRING),
-            Field("group_instance_id", STRING, nullable=3),
-            Field("error_code", INT16),
-            since=3,
-        ),
+        ERROR,
+        array("members", Field("member_id", STRING), Field("group_instance_id", STRING, nullable=3), ERROR, since=3),
     ),
-    LeaveGroup,
-    LeaveGroupResponse,
-    served=(0, 3),
 )
 
-SYNC_GROUP = Api(
-    14,
-    "SyncGroup",
-    (0, 3),
-    4,
+SYNC_GROUP = Api(14, messages.SyncGroup, (0, 3), flexible=4).with_fields(
     (
         Field("group_id", STRING),
         Field("generation_id", INT32),
         Field("member_id", STRING),
         Field("group_instance_id", STRING, since=3, nullable=3, default=None),
-        array(
-            "assignments",
-            Field("member_id", STRING),
-            Field("assignment", BYTES),
-        ),
+        array("assignments", Field("member_id", STRING), Field("assignment", BYTES)),
     ),
     (
         Field("throttle_time_ms", INT32, since=1, default=0, is_ignorable=True),
-        Field("error_code", INT16),
+        ERROR,
         Field("assignment", BYTES),
     ),
-    SyncGroup,
-    SyncGroupResponse,
-    served=(0, 3),
 )
 
-OFFSET_COMMIT = Api(
-    8,
-    "OffsetCommit",
-    (2, 9),
-    8,
+OFFSET_COMMIT = Api(8, messages.OffsetCommit, (2, 9), flexible=8, served=(2, 8)).with_fields(
     (
         Field("group_id", STRING),
         Field("generation_id_or_member_epoch", INT32, default=-1, attribute="generation_id"),
         Field("member_id", STRING, default=""),
         Field("group_instance_id", STRING, since=7, nullable=7, default=None),
         Field("retention_time_ms", INT64, until=4, default=-1, is_ignorable=True),
-        array(
+        by_topic(
             "topics",
-            Field("name", STRING),
-            array(
-                "partitions",
-                Field("partition_index", INT32),
-                Field("committed_offset", INT64, attribute="offset"),
-                Field(
-                    "committed_leader_epoch", INT32, since=6, default=-1, is_ignorable=True, attribute="leader_epoch"
-                ),
-                Field("committed_metadata", STRING, nullable=0, attribute="metadata"),
-            ),
+            INDEX,
+            Field("committed_offset", INT64, attribute="offset"),
+            Field("committed_leader_epoch", INT32, since=6, default=-1, is_ignorable=True, attribute="leader_epoch"),
+            Field("committed_metadata", STRING, nullable=0, attribute="metadata"),
             attribute="offsets",
         ),
     ),
     (
         Field("throttle_time_ms", INT32, since=3, default=0, is_ignorable=True),
-        array(
-            "topics",
-            Field("name", STRING),
-            array(
-                "partitions",
-                Field("partition_index", INT32),
-                Field("error_code", INT16),
-            ),
-            attribute="errors",
-        ),
+        by_topic("topics", INDEX, ERROR, attribute="errors"),
     ),
-    OffsetCommit,
-    OffsetCommitResponse,
-    served=(2, 8),
 )
 
 _FETCHED_PARTITIONS = array(
     "partitions",
-    Field("partition_index", INT32),
+    INDEX,
     Field("committed_offset", INT64),
     Field("committed_leader_epoch", INT32, since=5, default=-1, is_ignorable=True),
     Field("metadata", STRING, nullable=0),
-    Field("error_code", INT16),
+    ERROR,
 )
 
-OFFSET_FETCH = Api(
-    9,
-    "OffsetFetch",
-    (1, 9),
-    6,
+OFFSET_FETCH = Api(9, messages.OffsetFetch, (1, 9), flexible=6, served=(1, 8)).with_fields(
     (
         Field("group_id", STRING, until=7),
-        array(
-            "topics",
-            Field("name", STRING),
-            array("partition_indexes", INT32),
-            until=7,
-            nullable=2,
-        ),
+        by_topic("topics", INT32, partitions="partition_indexes", until=7, nullable=2),
         array(
             "groups",
             Field("group_id", STRING),
             Field("member_id", STRING, since=9, nullable=9, default=None, is_ignorable=True),
             Field("member_epoch", INT32, since=9, default=-1, is_ignorable=True),
-            array(
-                "topics",
-                Field("name", STRING),
-                array("partition_indexes", INT32),
-                nullable=8,
-            ),
+            by_topic("topics", INT32, partitions="partition_indexes", nullable=8),
             since=8,
         ),
         Field("require_stable", BOOLEAN, since=7, default=False),
     ),
     (
         Field("throttle_time_ms", INT32, since=3, default=0, is_ignorable=True),
-        array(
-            "topics",
-            Field("name", STRING),
-            _FETCHED_PARTITIONS,
-            until=7,
-        ),
+        array("topics", Field("name", STRING), _FETCHED_PARTITIONS, until=7),
         Field("error_code", INT16, since=2, until=7, default=0, is_ignorable=True),
         array(
             "groups",
             Field("group_id", STRING),
-            array(
-                "topics",
-                Field("name", STRING),
-                _FETCHED_PARTITIONS,
-            ),
+            array("topics", Field("name", STRING), _FETCHED_PARTITIONS),
             Field("error_code", INT16, default=0),
             since=8,
         ),
     ),
-    OffsetFetch,
-    OffsetFetchResponse,
-    served=(1, 8),
 )
 
 #: One group of the response.
 DESCRIBED_GROUP = (
-    Field("error_code", INT16),
+    ERROR,
     Field("group_id", STRING),
     Field("group_state", STRING, attribute="state"),
     Field("protocol_type", STRING),
@@ -319,39 +198,25 @@ DESCRIBED_GROUP = (
     Field("authorized_operations", INT32, since=3, default=_NO_OPERATIONS),
 )
 
-DESCRIBE_GROUPS = Api(
-    15,
-    "DescribeGroups",
-    (0, 4),
-    5,
+DESCRIBE_GROUPS = Api(15, messages.DescribeGroup, (0, 4), flexible=5, name="DescribeGroups").with_fields(
     (
         array("groups", STRING),
         Field("include_authorized_operations", BOOLEAN, since=3, default=False),
     ),
     (
         Field("throttle_time_ms", INT32, since=1, default=0, is_ignorable=True),
-        array(
-            "groups",
-            *DESCRIBED_GROUP,
-        ),
+        array("groups", *DESCRIBED_GROUP),
     ),
-    DescribeGroup,
-    DescribeGroupResponse,
-    served=(0, 4),
 )
 
-LIST_GROUPS = Api(
-    16,
-    "ListGroups",
-    (0, 5),
-    3,
+LIST_GROUPS = Api(16, messages.ListGroups, (0, 5), flexible=3).with_fields(
     (
         array("states_filter", STRING, since=4, default=()),
         array("types_filter", STRING, since=5, default=()),
     ),
     (
         Field("throttle_time_ms", INT32, since=1, default=0, is_ignorable=True),
-        Field("error_code", INT16),
+        ERROR,
         array(
             "groups",
             Field("group_id", STRING),
@@ -360,70 +225,31 @@ LIST_GROUPS = Api(
             Field("group_type", STRING, since=5, default="", is_ignorable=True),
         ),
     ),
-    ListGroups,
-    ListGroupsResponse,
-    served=(0, 5),
 )
 
-DELETE_GROUPS = Api(
-    42,
-    "DeleteGroups",
-    (0, 1),
-    2,
+DELETE_GROUPS = Api(42, messages.DeleteGroup, (0, 1), flexible=2, name="DeleteGroups").with_fields(
     (array("groups_names", STRING),),
     (
         THROTTLE,
-        array(
-            "results",
-            Field("group_id", STRING),
-            Field("error_code", INT16),
-        ),
+        array("results", Field("group_id", STRING), ERROR),
     ),
-    DeleteGroup,
-    DeleteGroupResponse,
-    served=(0, 1),
 )
 
-OFFSET_DELETE = Api(
-    47,
-    "OffsetDelete",
-    (0, 0),
-    NEVER,
+OFFSET_DELETE = Api(47, OffsetDelete, (0, 0), flexible=NEVER).with_fields(
     (
         Field("group_id", STRING),
-        array(
-            "topics",
-            Field("name", STRING),
-            array("partitions", Field("partition_index", INT32)),
-            attribute="partitions",
-        ),
+        by_topic("topics", INDEX, attribute="partitions"),
     ),
     (
-        Field("error_code", INT16),
+        ERROR,
         THROTTLE,
-        array(
-            "topics",
-            Field("name", STRING),
-            array(
-                "partitions",
-                Field("partition_index", INT32),
-                Field("error_code", INT16),
-            ),
-            attribute="errors",
-        ),
+        by_topic("topics", INDEX, ERROR, attribute="errors"),
     ),
-    OffsetDelete,
-    OffsetDeleteResponse,
-    served=(0, 0),
 )
 
 # --- the consumer groups of KIP-848 -----------------------------------------------------
 
-CONSUMER_GROUP_HEARTBEAT = Api(
-    68,
-    "ConsumerGroupHeartbeat",
-    (0, 1),
-    0,
+CONSUMER_GROUP_HEARTBEAT = Api(68, None, (0, 1), flexible=0, name="ConsumerGroupHeartbeat").with_fields(
     (
         Field("group_id", STRING),
         Field("member_id", STRING),
@@ -434,28 +260,18 @@ CONSUMER_GROUP_HEARTBEAT = Api(
         array("subscribed_topic_names", STRING, nullable=0, default=None),
         Field("subscribed_topic_regex", STRING, since=1, nullable=1, default=None),
         Field("server_assignor", STRING, nullable=0, default=None),
-        array(
-            "topic_partitions",
-            Field("topic_id", UUID),
-            array("partitions", INT32),
-            nullable=0,
-            default=None,
-        ),
+        array("topic_partitions", Field("topic_id", UUID), array("partitions", INT32), nullable=0, default=None),
     ),
     (
         THROTTLE,
-        Field("error_code", INT16),
-        Field("error_message", STRING, nullable=0, default=None),
+        ERROR,
+        ERROR_MESSAGE,
         Field("member_id", STRING, nullable=0, default=None),
         Field("member_epoch", INT32),
         Field("heartbeat_interval_ms", INT32),
         struct(
             "assignment",
-            array(
-                "topic_partitions",
-                Field("topic_id", UUID),
-                array("partitions", INT32),
-            ),
+            array("topic_partitions", Field("topic_id", UUID), array("partitions", INT32)),
             nullable=0,
             default=None,
         ),
@@ -475,11 +291,7 @@ def _assignment(name: str) -> Field:
     )
 
 
-CONSUMER_GROUP_DESCRIBE = Api(
-    69,
-    "ConsumerGroupDescribe",
-    (0, 0),
-    0,
+CONSUMER_GROUP_DESCRIBE = Api(69, None, (0, 0), flexible=0, name="ConsumerGroupDescribe").with_fields(
     (
         array("group_ids", STRING),
         Field("include_authorized_operations", BOOLEAN, default=False),
@@ -488,8 +300,8 @@ CONSUMER_GROUP_DESCRIBE = Api(
         THROTTLE,
         array(
             "groups",
-            Field("error_code", INT16),
-            Field("error_message", STRING, nullable=0, default=None),
+            ERROR,
+            ERROR_MESSAGE,
             Field("group_id", STRING),
             Field("group_state", STRING),
             Field("group_epoch", INT32),

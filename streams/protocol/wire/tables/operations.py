@@ -1,38 +1,13 @@
 """Tables of the operations APIs: log directories, reassignments, transactions, ACLs and quotas."""
 
-from streams.protocol.admin_messages import (
-    ListConfigResources,
-    ListConfigResourcesResponse,
-)
-from streams.protocol.operations_messages import (
-    AlterPartitionReassignments,
-    AlterPartitionReassignmentsResponse,
-    CreateAcls,
-    CreateAclsResponse,
-    DeleteAcls,
-    DeleteAclsResponse,
-    DescribeAcls,
-    DescribeAclsResponse,
-    DescribeClientQuotas,
-    DescribeClientQuotasResponse,
-    DescribeLogDirs,
-    DescribeLogDirsResponse,
-    DescribeProducers,
-    DescribeProducersResponse,
-    DescribeTransactions,
-    DescribeTransactionsResponse,
-    ElectLeaders,
-    ElectLeadersResponse,
-    ListPartitionReassignments,
-    ListPartitionReassignmentsResponse,
-    ListTransactions,
-    ListTransactionsResponse,
-    WriteTxnMarkers,
-    WriteTxnMarkersResponse,
-)
+from streams.protocol import operations_messages as messages
+from streams.protocol.admin_messages import ListConfigResources
 from streams.protocol.wire.fields import (
     BOOLEAN,
+    ERROR,
+    ERROR_MESSAGE,
     FLOAT64,
+    INDEX,
     INT8,
     INT16,
     INT32,
@@ -41,270 +16,145 @@ from streams.protocol.wire.fields import (
     Api,
     Field,
     array,
+    by_topic,
 )
 from streams.protocol.wire.tables.session import THROTTLE
 
-_ERROR = (Field("error_code", INT16), Field("error_message", STRING, nullable=0, default=None))
+_ERROR = (ERROR, ERROR_MESSAGE)
 
 # --- partitions -------------------------------------------------------------------------
 
-DESCRIBE_LOG_DIRS = Api(
-    35,
-    "DescribeLogDirs",
-    (1, 4),
-    2,
-    (
-        array(
-            "topics",
-            Field("topic", STRING),
-            array("partitions", INT32),
-            nullable=0,
-            attribute="partitions",
-        ),
-    ),
+DESCRIBE_LOG_DIRS = Api(35, messages.DescribeLogDirs, (1, 4), flexible=2).with_fields(
+    (by_topic("topics", INT32, topic="topic", nullable=0, attribute="partitions"),),
     (
         THROTTLE,
         Field("error_code", INT16, since=3, default=0, is_ignorable=True),
         array(
             "results",
-            Field("error_code", INT16),
+            ERROR,
             Field("log_dir", STRING),
-            array(
+            by_topic(
                 "topics",
-                Field("name", STRING),
-                array(
-                    "partitions",
-                    Field("partition_index", INT32),
-                    Field("partition_size", INT64),
-                    Field("offset_lag", INT64),
-                    Field("is_future_key", BOOLEAN),
-                ),
+                INDEX,
+                Field("partition_size", INT64),
+                Field("offset_lag", INT64),
+                Field("is_future_key", BOOLEAN),
                 attribute="partitions",
             ),
             Field("total_bytes", INT64, since=4, default=-1, is_ignorable=True),
             Field("usable_bytes", INT64, since=4, default=-1, is_ignorable=True),
         ),
     ),
-    DescribeLogDirs,
-    DescribeLogDirsResponse,
-    served=(1, 4),
 )
 
-ELECT_LEADERS = Api(
-    43,
-    "ElectLeaders",
-    (0, 2),
-    2,
+ELECT_LEADERS = Api(43, messages.ElectLeaders, (0, 2), flexible=2).with_fields(
     (
         Field("election_type", INT8, since=1, default=0),
-        array(
-            "topic_partitions",
-            Field("topic", STRING),
-            array("partitions", INT32),
-            nullable=0,
-            attribute="partitions",
-        ),
-        Field("timeout_ms", INT32, default=60_000),
+        by_topic("topic_partitions", INT32, topic="topic", nullable=0, attribute="partitions"),
+        Field("timeout_ms", INT32, default=60000),
     ),
     (
         THROTTLE,
         Field("error_code", INT16, since=1, default=0),
-        array(
+        by_topic(
             "replica_election_results",
-            Field("topic", STRING),
-            array("partition_result", Field("partition_id", INT32), *_ERROR),
+            Field("partition_id", INT32),
+            *_ERROR,
+            topic="topic",
+            partitions="partition_result",
             attribute="results",
         ),
     ),
-    ElectLeaders,
-    ElectLeadersResponse,
-    served=(0, 2),
 )
 
-ALTER_PARTITION_REASSIGNMENTS = Api(
-    45,
-    "AlterPartitionReassignments",
-    (0, 0),
-    0,
+ALTER_PARTITION_REASSIGNMENTS = Api(45, messages.AlterPartitionReassignments, (0, 0), flexible=0).with_fields(
     (
-        Field("timeout_ms", INT32, default=60_000),
-        array(
-            "topics",
-            Field("name", STRING),
-            array(
-                "partitions",
-                Field("partition_index", INT32),
-                array("replicas", INT32, nullable=0, default=None),
-            ),
-            attribute="replicas",
-        ),
+        Field("timeout_ms", INT32, default=60000),
+        by_topic("topics", INDEX, array("replicas", INT32, nullable=0, default=None), attribute="replicas"),
     ),
     (
         THROTTLE,
         *_ERROR,
-        array(
-            "responses",
-            Field("name", STRING),
-            array("partitions", Field("partition_index", INT32), *_ERROR),
-            attribute="results",
-        ),
+        by_topic("responses", INDEX, *_ERROR, attribute="results"),
     ),
-    AlterPartitionReassignments,
-    AlterPartitionReassignmentsResponse,
-    served=(0, 0),
 )
 
-LIST_PARTITION_REASSIGNMENTS = Api(
-    46,
-    "ListPartitionReassignments",
-    (0, 0),
-    0,
+LIST_PARTITION_REASSIGNMENTS = Api(46, messages.ListPartitionReassignments, (0, 0), flexible=0).with_fields(
     (
-        Field("timeout_ms", INT32, default=60_000),
-        array(
-            "topics",
-            Field("name", STRING),
-            array("partition_indexes", INT32),
-            nullable=0,
-            default=None,
-            attribute="partitions",
-        ),
+        Field("timeout_ms", INT32, default=60000),
+        by_topic("topics", INT32, partitions="partition_indexes", nullable=0, default=None, attribute="partitions"),
     ),
     (
         THROTTLE,
         *_ERROR,
-        array(
+        by_topic(
             "topics",
-            Field("name", STRING),
-            array(
-                "partitions",
-                Field("partition_index", INT32),
-                array("replicas", INT32),
-                array("adding_replicas", INT32),
-                array("removing_replicas", INT32),
-            ),
+            INDEX,
+            array("replicas", INT32),
+            array("adding_replicas", INT32),
+            array("removing_replicas", INT32),
             attribute="reassignments",
         ),
     ),
-    ListPartitionReassignments,
-    ListPartitionReassignmentsResponse,
-    served=(0, 0),
 )
 
 # --- producers and transactions ---------------------------------------------------------
 
-WRITE_TXN_MARKERS = Api(
-    27,
-    "WriteTxnMarkers",
-    (1, 1),
-    1,
+WRITE_TXN_MARKERS = Api(27, messages.WriteTxnMarkers, (1, 1), flexible=1).with_fields(
     (
         array(
             "markers",
             Field("producer_id", INT64),
             Field("producer_epoch", INT16),
             Field("transaction_result", BOOLEAN, attribute="is_commit"),
-            array(
-                "topics",
-                Field("name", STRING),
-                array("partition_indexes", INT32),
-                attribute="partitions",
-            ),
+            by_topic("topics", INT32, partitions="partition_indexes", attribute="partitions"),
             Field("coordinator_epoch", INT32),
         ),
     ),
-    (
-        array(
-            "markers",
-            Field("producer_id", INT64),
-            array(
-                "topics",
-                Field("name", STRING),
-                array("partitions", Field("partition_index", INT32), Field("error_code", INT16)),
-                attribute="errors",
-            ),
-        ),
-    ),
-    WriteTxnMarkers,
-    WriteTxnMarkersResponse,
-    served=(1, 1),
+    (array("markers", Field("producer_id", INT64), by_topic("topics", INDEX, ERROR, attribute="errors")),),
 )
 
-DESCRIBE_PRODUCERS = Api(
-    61,
-    "DescribeProducers",
-    (0, 0),
-    0,
-    (
-        array(
-            "topics",
-            Field("name", STRING),
-            array("partition_indexes", INT32),
-            attribute="partitions",
-        ),
-    ),
+DESCRIBE_PRODUCERS = Api(61, messages.DescribeProducers, (0, 0), flexible=0).with_fields(
+    (by_topic("topics", INT32, partitions="partition_indexes", attribute="partitions"),),
     (
         THROTTLE,
-        array(
+        by_topic(
             "topics",
-            Field("name", STRING),
+            INDEX,
+            *_ERROR,
             array(
-                "partitions",
-                Field("partition_index", INT32),
-                *_ERROR,
-                array(
-                    "active_producers",
-                    Field("producer_id", INT64),
-                    Field("producer_epoch", INT32),
-                    Field("last_sequence", INT32, default=-1),
-                    Field("last_timestamp", INT64, default=-1),
-                    Field("coordinator_epoch", INT32),
-                    Field("current_txn_start_offset", INT64, default=-1),
-                ),
+                "active_producers",
+                Field("producer_id", INT64),
+                Field("producer_epoch", INT32),
+                Field("last_sequence", INT32, default=-1),
+                Field("last_timestamp", INT64, default=-1),
+                Field("coordinator_epoch", INT32),
+                Field("current_txn_start_offset", INT64, default=-1),
             ),
             attribute="partitions",
         ),
     ),
-    DescribeProducers,
-    DescribeProducersResponse,
-    served=(0, 0),
 )
 
-DESCRIBE_TRANSACTIONS = Api(
-    65,
-    "DescribeTransactions",
-    (0, 0),
-    0,
+DESCRIBE_TRANSACTIONS = Api(65, messages.DescribeTransactions, (0, 0), flexible=0).with_fields(
     (array("transactional_ids", STRING),),
     (
         THROTTLE,
         array(
             "transaction_states",
-            Field("error_code", INT16),
+            ERROR,
             Field("transactional_id", STRING),
             Field("transaction_state", STRING),
             Field("transaction_timeout_ms", INT32),
             Field("transaction_start_time_ms", INT64),
             Field("producer_id", INT64),
             Field("producer_epoch", INT16),
-            array(
-                "topics",
-                Field("topic", STRING),
-                array("partitions", INT32),
-                attribute="partitions",
-            ),
+            by_topic("topics", INT32, topic="topic", attribute="partitions"),
         ),
     ),
-    DescribeTransactions,
-    DescribeTransactionsResponse,
-    served=(0, 0),
 )
 
-LIST_TRANSACTIONS = Api(
-    66,
-    "ListTransactions",
-    (0, 1),
-    0,
+LIST_TRANSACTIONS = Api(66, messages.ListTransactions, (0, 1), flexible=0).with_fields(
     (
         array("state_filters", STRING),
         array("producer_id_filters", INT64),
@@ -312,7 +162,7 @@ LIST_TRANSACTIONS = Api(
     ),
     (
         THROTTLE,
-        Field("error_code", INT16),
+        ERROR,
         array("unknown_state_filters", STRING),
         array(
             "transaction_states",
@@ -321,9 +171,6 @@ LIST_TRANSACTIONS = Api(
             Field("transaction_state", STRING),
         ),
     ),
-    ListTransactions,
-    ListTransactionsResponse,
-    served=(0, 1),
 )
 
 # --- access control and quotas ----------------------------------------------------------
@@ -344,11 +191,7 @@ _RULE = (
     Field("permission_type", INT8),
 )
 
-DESCRIBE_ACLS = Api(
-    29,
-    "DescribeAcls",
-    (1, 3),
-    2,
+DESCRIBE_ACLS = Api(29, messages.DescribeAcls, (1, 3), flexible=2).with_fields(
     _FILTER,
     (
         THROTTLE,
@@ -361,16 +204,9 @@ DESCRIBE_ACLS = Api(
             array("acls", *_RULE),
         ),
     ),
-    DescribeAcls,
-    DescribeAclsResponse,
-    served=(1, 3),
 )
 
-CREATE_ACLS = Api(
-    30,
-    "CreateAcls",
-    (1, 3),
-    2,
+CREATE_ACLS = Api(30, messages.CreateAcls, (1, 3), flexible=2).with_fields(
     (
         array(
             "creations",
@@ -380,17 +216,13 @@ CREATE_ACLS = Api(
             *_RULE,
         ),
     ),
-    (THROTTLE, array("results", *_ERROR)),
-    CreateAcls,
-    CreateAclsResponse,
-    served=(1, 3),
+    (
+        THROTTLE,
+        array("results", *_ERROR),
+    ),
 )
 
-DELETE_ACLS = Api(
-    31,
-    "DeleteAcls",
-    (1, 3),
-    2,
+DELETE_ACLS = Api(31, messages.DeleteAcls, (1, 3), flexible=2).with_fields(
     (array("filters", *_FILTER),),
     (
         THROTTLE,
@@ -407,22 +239,12 @@ DELETE_ACLS = Api(
             ),
         ),
     ),
-    DeleteAcls,
-    DeleteAclsResponse,
-    served=(1, 3),
 )
 
-DESCRIBE_CLIENT_QUOTAS = Api(
-    48,
-    "DescribeClientQuotas",
-    (0, 1),
-    1,
+DESCRIBE_CLIENT_QUOTAS = Api(48, messages.DescribeClientQuotas, (0, 1), flexible=1).with_fields(
     (
         array(
-            "components",
-            Field("entity_type", STRING),
-            Field("match_type", INT8),
-            Field("match", STRING, nullable=0),
+            "components", Field("entity_type", STRING), Field("match_type", INT8), Field("match", STRING, nullable=0)
         ),
         Field("strict", BOOLEAN),
     ),
@@ -431,42 +253,24 @@ DESCRIBE_CLIENT_QUOTAS = Api(
         *_ERROR,
         array(
             "entries",
-            array(
-                "entity",
-                Field("entity_type", STRING),
-                Field("entity_name", STRING, nullable=0),
-            ),
-            array(
-                "values",
-                Field("key", STRING),
-                Field("value", FLOAT64),
-            ),
+            array("entity", Field("entity_type", STRING), Field("entity_name", STRING, nullable=0)),
+            array("values", Field("key", STRING), Field("value", FLOAT64)),
             nullable=0,
         ),
     ),
-    DescribeClientQuotas,
-    DescribeClientQuotasResponse,
-    served=(0, 1),
 )
 
-LIST_CONFIG_RESOURCES = Api(
-    74,
-    "ListConfigResources",
-    (0, 1),
-    0,
+LIST_CONFIG_RESOURCES = Api(74, ListConfigResources, (0, 1), flexible=0).with_fields(
     (array("resource_types", INT8, since=1, default=()),),
     (
         THROTTLE,
-        Field("error_code", INT16),
+        ERROR,
         array(
             "config_resources",
             Field("resource_name", STRING),
             Field("resource_type", INT8, since=1, default=16, is_ignorable=True),
         ),
     ),
-    ListConfigResources,
-    ListConfigResourcesResponse,
-    served=(0, 1),
 )
 
 APIS = (

@@ -1,20 +1,10 @@
 """Tables of the record and offset APIs: Produce, Fetch, ListOffsets and others."""
 
-from streams.protocol.admin_messages import (
-    OffsetForLeaderEpoch,
-    OffsetForLeaderEpochResponse,
-)
-from streams.protocol.messages import (
-    DeleteRecords,
-    DeleteRecordsResponse,
-    Fetch,
-    FetchResponse,
-    ListOffsets,
-    ListOffsetsResponse,
-    Produce,
-    ProduceResponse,
-)
+from streams.protocol import messages
+from streams.protocol.admin_messages import OffsetForLeaderEpoch
 from streams.protocol.wire.fields import (
+    ERROR,
+    INDEX,
     INT8,
     INT16,
     INT32,
@@ -25,69 +15,50 @@ from streams.protocol.wire.fields import (
     Api,
     Field,
     array,
+    by_topic,
     struct,
 )
 from streams.protocol.wire.tables.session import THROTTLE
 
-PRODUCE = Api(
-    0,
-    "Produce",
-    (3, 9),
-    9,
+PRODUCE = Api(0, messages.Produce, (3, 9), flexible=9, served=(3, 8)).with_fields(
     (
         Field("transactional_id", STRING, nullable=3, default=None),
         Field("acks", INT16),
         Field("timeout_ms", INT32),
-        array(
-            "topic_data",
-            Field("name", STRING),
-            array(
-                "partition_data",
-                Field("index", INT32),
-                Field("records", RECORDS, nullable=0),
-            ),
+        by_topic(
+            "topic_data", Field("index", INT32), Field("records", RECORDS, nullable=0), partitions="partition_data"
         ),
     ),
     (
-        array(
+        by_topic(
             "responses",
-            Field("name", STRING),
+            Field("index", INT32),
+            ERROR,
+            Field("base_offset", INT64),
+            Field("log_append_time_ms", INT64, default=-1),
+            Field("log_start_offset", INT64, since=5, default=-1, is_ignorable=True),
             array(
-                "partition_responses",
-                Field("index", INT32),
-                Field("error_code", INT16),
-                Field("base_offset", INT64),
-                Field("log_append_time_ms", INT64, default=-1),
-                Field("log_start_offset", INT64, since=5, default=-1, is_ignorable=True),
-                array(
-                    "record_errors",
-                    Field("batch_index", INT32),
-                    Field("batch_index_error_message", STRING, nullable=8, default=None),
-                    since=8,
-                    default=(),
-                    is_ignorable=True,
-                ),
-                Field("error_message", STRING, since=8, nullable=8, default=None, is_ignorable=True),
+                "record_errors",
+                Field("batch_index", INT32),
+                Field("batch_index_error_message", STRING, nullable=8, default=None),
+                since=8,
+                default=(),
+                is_ignorable=True,
             ),
+            Field("error_message", STRING, since=8, nullable=8, default=None, is_ignorable=True),
+            partitions="partition_responses",
         ),
         THROTTLE,
     ),
-    Produce,
-    ProduceResponse,
-    served=(3, 8),
 )
 
-FETCH = Api(
-    1,
-    "Fetch",
-    (4, 13),
-    12,
+FETCH = Api(1, messages.Fetch, (4, 13), flexible=12, served=(4, 11)).with_fields(
     (
         Field("cluster_id", STRING, since=12, nullable=12, default=None, tag=0, is_ignorable=True),
         Field("replica_id", INT32, default=-1),
         Field("max_wait_ms", INT32),
         Field("min_bytes", INT32),
-        Field("max_bytes", INT32, default=0x7FFF_FFFF),
+        Field("max_bytes", INT32, default=2147483647),
         Field("isolation_level", INT8, default=0),
         Field("session_id", INT32, since=7, default=0, is_ignorable=True),
         Field("session_epoch", INT32, since=7, default=-1, is_ignorable=True),
@@ -125,8 +96,8 @@ FETCH = Api(
             Field("topic_id", UUID, since=13, is_ignorable=True),
             array(
                 "partitions",
-                Field("partition_index", INT32),
-                Field("error_code", INT16),
+                INDEX,
+                ERROR,
                 Field("high_watermark", INT64),
                 Field("last_stable_offset", INT64, default=-1),
                 Field("log_start_offset", INT64, since=5, default=-1, is_ignorable=True),
@@ -163,126 +134,69 @@ FETCH = Api(
             ),
         ),
     ),
-    Fetch,
-    FetchResponse,
-    served=(4, 11),
 )
 
-LIST_OFFSETS = Api(
-    2,
-    "ListOffsets",
-    (1, 9),
-    6,
+LIST_OFFSETS = Api(2, messages.ListOffsets, (1, 9), flexible=6).with_fields(
     (
         Field("replica_id", INT32, default=-1),
         Field("isolation_level", INT8, since=2, default=0),
-        array(
+        by_topic(
             "topics",
-            Field("name", STRING),
-            array(
-                "partitions",
-                Field("partition_index", INT32),
-                Field("current_leader_epoch", INT32, since=4, default=-1, is_ignorable=True),
-                Field("timestamp", INT64),
-            ),
+            INDEX,
+            Field("current_leader_epoch", INT32, since=4, default=-1, is_ignorable=True),
+            Field("timestamp", INT64),
             attribute="timestamps",
         ),
     ),
     (
         Field("throttle_time_ms", INT32, since=2, default=0, is_ignorable=True),
-        array(
+        by_topic(
             "topics",
-            Field("name", STRING),
-            array(
-                "partitions",
-                Field("partition_index", INT32),
-                Field("error_code", INT16),
-                Field("timestamp", INT64, default=-1),
-                Field("offset", INT64, default=-1),
-                Field("leader_epoch", INT32, since=4, default=-1, is_ignorable=True),
-            ),
+            INDEX,
+            ERROR,
+            Field("timestamp", INT64, default=-1),
+            Field("offset", INT64, default=-1),
+            Field("leader_epoch", INT32, since=4, default=-1, is_ignorable=True),
             attribute="partitions",
         ),
     ),
-    ListOffsets,
-    ListOffsetsResponse,
-    served=(1, 9),
 )
 
-DELETE_RECORDS = Api(
-    21,
-    "DeleteRecords",
-    (0, 1),
-    2,
+DELETE_RECORDS = Api(21, messages.DeleteRecords, (0, 1), flexible=2).with_fields(
     (
-        array(
-            "topics",
-            Field("name", STRING),
-            array(
-                "partitions",
-                Field("partition_index", INT32),
-                Field("offset", INT64),
-            ),
-            attribute="offsets",
-        ),
+        by_topic("topics", INDEX, Field("offset", INT64), attribute="offsets"),
         Field("timeout_ms", INT32),
     ),
     (
         THROTTLE,
-        array(
-            "topics",
-            Field("name", STRING),
-            array(
-                "partitions",
-                Field("partition_index", INT32),
-                Field("low_watermark", INT64),
-                Field("error_code", INT16),
-            ),
-            attribute="partitions",
-        ),
+        by_topic("topics", INDEX, Field("low_watermark", INT64), ERROR, attribute="partitions"),
     ),
-    DeleteRecords,
-    DeleteRecordsResponse,
-    served=(0, 1),
 )
 
-OFFSET_FOR_LEADER_EPOCH = Api(
-    23,
-    "OffsetForLeaderEpoch",
-    (2, 3),
-    4,
+OFFSET_FOR_LEADER_EPOCH = Api(23, OffsetForLeaderEpoch, (2, 3), flexible=4).with_fields(
     (
         Field("replica_id", INT32, since=3, default=-2, is_ignorable=True),
-        array(
+        by_topic(
             "topics",
-            Field("topic", STRING),
-            array(
-                "partitions",
-                Field("partition", INT32),
-                Field("current_leader_epoch", INT32, default=-1),
-                Field("leader_epoch", INT32),
-            ),
+            Field("partition", INT32),
+            Field("current_leader_epoch", INT32, default=-1),
+            Field("leader_epoch", INT32),
+            topic="topic",
             attribute="partitions",
         ),
     ),
     (
         THROTTLE,
-        array(
+        by_topic(
             "topics",
-            Field("topic", STRING),
-            array(
-                "partitions",
-                Field("error_code", INT16),
-                Field("partition", INT32),
-                Field("leader_epoch", INT32, default=-1),
-                Field("end_offset", INT64, default=-1),
-            ),
+            ERROR,
+            Field("partition", INT32),
+            Field("leader_epoch", INT32, default=-1),
+            Field("end_offset", INT64, default=-1),
+            topic="topic",
             attribute="partitions",
         ),
     ),
-    OffsetForLeaderEpoch,
-    OffsetForLeaderEpochResponse,
-    served=(2, 3),
 )
 
 APIS = (PRODUCE, FETCH, LIST_OFFSETS, DELETE_RECORDS, OFFSET_FOR_LEADER_EPOCH)

@@ -1,23 +1,14 @@
 """Tables of headers, ApiVersions, SASL, and cluster and topic metadata."""
 
-from streams.protocol.admin_messages import (
-    ApiVersions,
-    ApiVersionsResponse,
-    DescribeCluster,
-    DescribeClusterResponse,
-    SaslAuthenticate,
-    SaslAuthenticateResponse,
-    SaslHandshake,
-    SaslHandshakeResponse,
-)
-from streams.protocol.messages import (
-    Metadata,
-    MetadataResponse,
-)
+from streams.protocol import admin_messages as messages
+from streams.protocol.messages import Metadata
 from streams.protocol.wire.fields import (
     BOOLEAN,
     BYTES,
     CLASSIC_STRING,
+    ERROR,
+    ERROR_MESSAGE,
+    INDEX,
     INT16,
     INT32,
     INT64,
@@ -48,23 +39,14 @@ REQUEST_HEADER = Message(
 )
 RESPONSE_HEADER = Message("ResponseHeader", 1, (Field("correlation_id", INT32),))
 
-API_VERSIONS = Api(
-    18,
-    "ApiVersions",
-    (0, 3),
-    3,
+API_VERSIONS = Api(18, messages.ApiVersions, (0, 3), flexible=3).with_fields(
     (
         Field("client_software_name", STRING, since=3, default="", is_ignorable=True),
         Field("client_software_version", STRING, since=3, default="", is_ignorable=True),
     ),
     (
-        Field("error_code", INT16),
-        array(
-            "api_keys",
-            Field("api_key", INT16),
-            Field("min_version", INT16),
-            Field("max_version", INT16),
-        ),
+        ERROR,
+        array("api_keys", Field("api_key", INT16), Field("min_version", INT16), Field("max_version", INT16)),
         Field("throttle_time_ms", INT32, since=1, default=0, is_ignorable=True),
         array(
             "supported_features",
@@ -87,48 +69,27 @@ API_VERSIONS = Api(
         ),
         Field("zk_migration_ready", BOOLEAN, since=3, tag=3, default=False, is_ignorable=True),
     ),
-    ApiVersions,
-    ApiVersionsResponse,
-    served=(0, 3),
 )
 
-SASL_HANDSHAKE = Api(
-    17,
-    "SaslHandshake",
-    (0, 1),
-    NEVER,
+SASL_HANDSHAKE = Api(17, messages.SaslHandshake, (0, 1), flexible=NEVER).with_fields(
     (Field("mechanism", STRING),),
     (
-        Field("error_code", INT16),
+        ERROR,
         array("mechanisms", STRING),
     ),
-    SaslHandshake,
-    SaslHandshakeResponse,
-    served=(0, 1),
 )
 
-SASL_AUTHENTICATE = Api(
-    36,
-    "SaslAuthenticate",
-    (0, 1),
-    2,
+SASL_AUTHENTICATE = Api(36, messages.SaslAuthenticate, (0, 1), flexible=2).with_fields(
     (Field("auth_bytes", BYTES),),
     (
-        Field("error_code", INT16),
+        ERROR,
         Field("error_message", STRING, nullable=0),
         Field("auth_bytes", BYTES),
         Field("session_lifetime_ms", INT64, since=1, default=0, is_ignorable=True),
     ),
-    SaslAuthenticate,
-    SaslAuthenticateResponse,
-    served=(0, 1),
 )
 
-METADATA = Api(
-    3,
-    "Metadata",
-    (0, 12),
-    9,
+METADATA = Api(3, Metadata, (0, 12), flexible=9).with_fields(
     (
         array(
             "topics",
@@ -153,14 +114,14 @@ METADATA = Api(
         Field("controller_id", INT32, since=1, default=-1, is_ignorable=True),
         array(
             "topics",
-            Field("error_code", INT16),
+            ERROR,
             Field("name", STRING, nullable=12),
             Field("topic_id", UUID, since=10, default=UUID.zero, is_ignorable=True),
             Field("is_internal", BOOLEAN, since=1, default=False, is_ignorable=True),
             array(
                 "partitions",
-                Field("error_code", INT16),
-                Field("partition_index", INT32),
+                ERROR,
+                INDEX,
                 Field("leader_id", INT32),
                 Field("leader_epoch", INT32, since=7, default=-1, is_ignorable=True),
                 array("replica_nodes", INT32),
@@ -171,21 +132,14 @@ METADATA = Api(
         ),
         Field("cluster_authorized_operations", INT32, since=8, until=10, default=_NO_OPERATIONS),
     ),
-    Metadata,
-    MetadataResponse,
-    served=(0, 12),
 )
 
-DESCRIBE_CLUSTER = Api(
-    60,
-    "DescribeCluster",
-    (0, 0),
-    0,
+DESCRIBE_CLUSTER = Api(60, messages.DescribeCluster, (0, 0), flexible=0).with_fields(
     (Field("include_cluster_authorized_operations", BOOLEAN, default=False),),
     (
         THROTTLE,
-        Field("error_code", INT16),
-        Field("error_message", STRING, nullable=0, default=None),
+        ERROR,
+        ERROR_MESSAGE,
         Field("cluster_id", STRING),
         Field("controller_id", INT32, default=-1),
         array(
@@ -197,9 +151,6 @@ DESCRIBE_CLUSTER = Api(
         ),
         Field("cluster_authorized_operations", INT32, default=_NO_OPERATIONS),
     ),
-    DescribeCluster,
-    DescribeClusterResponse,
-    served=(0, 0),
 )
 
 APIS = (METADATA, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE, DESCRIBE_CLUSTER)

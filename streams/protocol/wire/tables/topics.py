@@ -1,49 +1,33 @@
 """Tables of the APIs that administer topics and settings."""
 
-from streams.protocol.admin_messages import (
-    AlterConfigs,
-    AlterConfigsResponse,
-    DescribeConfigs,
-    DescribeConfigsResponse,
-    IncrementalAlterConfigs,
-    IncrementalAlterConfigsResponse,
+from streams.protocol import admin_messages, messages
+from streams.protocol.wire.fields import (
+    BOOLEAN,
+    ERROR,
+    ERROR_MESSAGE,
+    INDEX,
+    INT8,
+    INT16,
+    INT32,
+    STRING,
+    UUID,
+    Api,
+    Field,
+    array,
 )
-from streams.protocol.messages import (
-    CreatePartitions,
-    CreatePartitionsResponse,
-    CreateTopics,
-    CreateTopicsResponse,
-    DeleteTopics,
-    DeleteTopicsResponse,
-)
-from streams.protocol.wire.fields import BOOLEAN, INT8, INT16, INT32, STRING, UUID, Api, Field, array
 from streams.protocol.wire.tables.session import THROTTLE
 
-CREATE_TOPICS = Api(
-    19,
-    "CreateTopics",
-    (2, 7),
-    5,
+CREATE_TOPICS = Api(19, messages.CreateTopics, (2, 7), flexible=5).with_fields(
     (
         array(
             "topics",
             Field("name", STRING),
             Field("num_partitions", INT32),
             Field("replication_factor", INT16),
-            array(
-                "assignments",
-                Field("partition_index", INT32),
-                array("broker_ids", INT32),
-                default=(),
-            ),
-            array(
-                "configs",
-                Field("name", STRING),
-                Field("value", STRING, nullable=0),
-                default=(),
-            ),
+            array("assignments", INDEX, array("broker_ids", INT32), default=()),
+            array("configs", Field("name", STRING), Field("value", STRING, nullable=0), default=()),
         ),
-        Field("timeout_ms", INT32, default=60_000),
+        Field("timeout_ms", INT32, default=60000),
         Field("validate_only", BOOLEAN, default=False),
     ),
     (
@@ -52,8 +36,8 @@ CREATE_TOPICS = Api(
             "topics",
             Field("name", STRING),
             Field("topic_id", UUID, since=7, default=UUID.zero, is_ignorable=True),
-            Field("error_code", INT16),
-            Field("error_message", STRING, nullable=0, default=None),
+            ERROR,
+            ERROR_MESSAGE,
             Field("topic_config_error_code", INT16, since=5, tag=0, default=0, is_ignorable=True),
             Field("num_partitions", INT32, since=5, default=-1, is_ignorable=True),
             Field("replication_factor", INT16, since=5, default=-1, is_ignorable=True),
@@ -71,16 +55,9 @@ CREATE_TOPICS = Api(
             ),
         ),
     ),
-    CreateTopics,
-    CreateTopicsResponse,
-    served=(2, 7),
 )
 
-DELETE_TOPICS = Api(
-    20,
-    "DeleteTopics",
-    (1, 6),
-    4,
+DELETE_TOPICS = Api(20, messages.DeleteTopics, (1, 6), flexible=4).with_fields(
     (
         array(
             "topics",
@@ -97,31 +74,19 @@ DELETE_TOPICS = Api(
             "responses",
             Field("name", STRING, nullable=6),
             Field("topic_id", UUID, since=6, default=UUID.zero, is_ignorable=True),
-            Field("error_code", INT16),
+            ERROR,
             Field("error_message", STRING, since=5, nullable=5, default=None, is_ignorable=True),
         ),
     ),
-    DeleteTopics,
-    DeleteTopicsResponse,
-    served=(1, 6),
 )
 
-CREATE_PARTITIONS = Api(
-    37,
-    "CreatePartitions",
-    (0, 1),
-    2,
+CREATE_PARTITIONS = Api(37, messages.CreatePartitions, (0, 1), flexible=2).with_fields(
     (
         array(
             "topics",
             Field("name", STRING),
             Field("count", INT32),
-            array(
-                "assignments",
-                array("broker_ids", INT32),
-                nullable=0,
-                default=None,
-            ),
+            array("assignments", array("broker_ids", INT32), nullable=0, default=None),
             attribute="counts",
         ),
         Field("timeout_ms", INT32),
@@ -129,24 +94,11 @@ CREATE_PARTITIONS = Api(
     ),
     (
         THROTTLE,
-        array(
-            "results",
-            Field("name", STRING),
-            Field("error_code", INT16),
-            Field("error_message", STRING, nullable=0, default=None),
-            attribute="errors",
-        ),
+        array("results", Field("name", STRING), ERROR, ERROR_MESSAGE, attribute="errors"),
     ),
-    CreatePartitions,
-    CreatePartitionsResponse,
-    served=(0, 1),
 )
 
-DESCRIBE_CONFIGS = Api(
-    32,
-    "DescribeConfigs",
-    (1, 3),
-    4,
+DESCRIBE_CONFIGS = Api(32, admin_messages.DescribeConfigs, (1, 3), flexible=4).with_fields(
     (
         array(
             "resources",
@@ -161,8 +113,8 @@ DESCRIBE_CONFIGS = Api(
         THROTTLE,
         array(
             "results",
-            Field("error_code", INT16),
-            Field("error_message", STRING, nullable=0, default=None),
+            ERROR,
+            ERROR_MESSAGE,
             Field("resource_type", INT8),
             Field("resource_name", STRING),
             array(
@@ -185,69 +137,45 @@ DESCRIBE_CONFIGS = Api(
             ),
         ),
     ),
-    DescribeConfigs,
-    DescribeConfigsResponse,
-    served=(1, 3),
 )
 
 _ALTERED = (
     THROTTLE,
     array(
         "responses",
-        Field("error_code", INT16),
-        Field("error_message", STRING, nullable=0, default=None),
+        ERROR,
+        ERROR_MESSAGE,
         Field("resource_type", INT8),
         Field("resource_name", STRING),
     ),
 )
 
-ALTER_CONFIGS = Api(
-    33,
-    "AlterConfigs",
-    (0, 1),
-    2,
+ALTER_CONFIGS = Api(33, admin_messages.AlterConfigs, (0, 1), flexible=2).with_fields(
     (
         array(
             "resources",
             Field("resource_type", INT8),
             Field("resource_name", STRING),
-            array(
-                "configs",
-                Field("name", STRING),
-                Field("value", STRING, nullable=0),
-            ),
+            array("configs", Field("name", STRING), Field("value", STRING, nullable=0)),
         ),
         Field("validate_only", BOOLEAN, default=False),
     ),
     _ALTERED,
-    AlterConfigs,
-    AlterConfigsResponse,
-    served=(0, 1),
 )
 
-INCREMENTAL_ALTER_CONFIGS = Api(
-    44,
-    "IncrementalAlterConfigs",
-    (0, 0),
-    1,
+INCREMENTAL_ALTER_CONFIGS = Api(44, admin_messages.IncrementalAlterConfigs, (0, 0), flexible=1).with_fields(
     (
         array(
             "resources",
             Field("resource_type", INT8),
             Field("resource_name", STRING),
             array(
-                "configs",
-                Field("name", STRING),
-                Field("config_operation", INT8),
-                Field("value", STRING, nullable=0),
+                "configs", Field("name", STRING), Field("config_operation", INT8), Field("value", STRING, nullable=0)
             ),
         ),
         Field("validate_only", BOOLEAN, default=False),
     ),
     _ALTERED,
-    IncrementalAlterConfigs,
-    IncrementalAlterConfigsResponse,
-    served=(0, 0),
 )
 
 APIS = (CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS, DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS)
