@@ -17,7 +17,7 @@ from streams.dsl.operators import (
     subscription_serde,
     subscription_store,
 )
-from streams.dsl.operators.subscriptions import ForeignKeySubscription, Instruction, Response
+from streams.dsl.operators.subscriptions import ForeignKeySubscription, Instruction, SubscriptionResponse
 
 
 class Topic:
@@ -106,7 +106,7 @@ def test_stale_answer_is_dropped(join):
     bench = join(is_left=False)
     bench.send("a", "x>k", 1, node="left")
 
-    assert bench.send("a", Response(b"another hash....", "R", 0), 2, node="response") == []
+    assert bench.send("a", SubscriptionResponse(b"another hash....", "R", 0), 2, node="response") == []
     assert bench.dropped.total() == 1
 
 
@@ -143,14 +143,14 @@ def test_late_and_null_records_are_dropped(bench):
 
 
 def test_answers_go_to_the_partition_of_the_left_row():
-    assert response_partition("t", "a", Response(None, "x", 3), 4) == 3
+    assert response_partition("t", "a", SubscriptionResponse(None, "x", 3), 4) == 3
     assert subscription_partition("t", "k", ForeignKeySubscription(None, Instruction.DELETE, "a", 3), 4) is None
     assert subscription_partition("t", None, ForeignKeySubscription(None, Instruction.DELETE, "a", 3), 4) == 3
 
 
 def test_messages_of_pinned_types_can_be_read_where_nothing_was_pinned_yet():
     subscription = ForeignKeySubscription(bytes(16), Instruction.DELETE, 7, 2)
-    response = Response(None, 7, 2)
+    response = SubscriptionResponse(None, 7, 2)
 
     written = (
         subscription_serde(PinnedSerde("w")).serialize(subscription),
