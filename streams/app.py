@@ -7,7 +7,7 @@ import signal
 import threading
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from streams.broker import EmbeddedBroker
 from streams.clients.tcp import TcpCluster
@@ -37,6 +37,9 @@ from streams.runtime import (
     spec_of,
 )
 from streams.topology import PartitionGrouper
+
+if TYPE_CHECKING:
+    from streams.web import WebServer
 
 #: Interval in milliseconds between two checks of ``run``.
 _LOOK_MS = 50
@@ -105,22 +108,24 @@ class Streams:
             threads or SystemThreads(),
             creates_topics=isinstance(self.broker, EmbeddedBroker),
         )
-        self._instance = Instance(self.topology, self.config, environment, listeners, grouper)
+        #: The runtime of this application, for servers and tools.
+        self.instance = Instance(self.topology, self.config, environment, listeners, grouper)
+        self._servers: list[WebServer] = []
 
     @property
     def state(self) -> State:
         """The current state of the application; ERROR is final, even after ``close``."""
-        return self._instance.state
+        return self.instance.state
 
     @property
     def metrics(self) -> Metrics:
         """The counters of all tasks of this instance."""
-        return self._instance.metrics
+        return self.instance.metrics
 
     @property
     def failure(self) -> BaseException | None:
         """The error that stopped the application, None if it has not failed."""
-        return self._instance.failure
+        return self.instance.failure
 
     def start(self) -> None:
         """Check the topics, create missing internal topics, and start the threads.
@@ -129,7 +134,7 @@ class Streams:
             TopologyError: inputs are missing or not co-partitioned.
             StateLockedError: the state directory is in use.
         """
-        self._instance.start()
+        self.instance.start()
 
     def wait(self, timeout_ms: int | None = None) -> bool:
         """Wait until all threads have ended; return False after ``timeout_ms``.
@@ -143,7 +148,7 @@ class Streams:
         if self.state is State.CREATED:
             name = self.config.application_id
             raise ClientClosedError(f"application {name!r} was not started: call start(), or enter it with `with`")
-        has_ended = self._instance.ended.wait(timeout_ms)
+        has_ended = self.instance.ended.wait(timeout_ms)
         self._check_failure()
         return has_ended
 
@@ -155,9 +160,12 @@ class Streams:
         Raises:
             StreamsError: the application failed; it is closed nevertheless.
         """
-        is_done = self._instance.close(timeout_ms)
-        if is_done and self._own_broker is not None:
-            self._own_broker.close()
+        is_done = self.instance.close(timeout_ms)
+        if is_done:
+            for server in self._servers:
+                server.close()
+            if self._own_broker is not None:
+                self._own_broker.close()
         self._check_failure()
         return is_done
 
@@ -171,7 +179,7 @@ class Streams:
         Raises:
             ClientClosedError: the application is not running.
         """
-        return self._instance.add_thread()
+        return self.instance.add_thread()
 
     def remove_thread(self, timeout_ms: int | None = None) -> str | None:
         """Stop one stream thread; return its name, or None if the thread has not ended within ``timeout_ms``.
@@ -179,20 +187,20 @@ class Streams:
         Raises:
             ClientClosedError: the application is not running.
         """
-        return self._instance.remove_thread(timeout_ms)
+        return self.instance.remove_thread(timeout_ms)
 
     def pause(self) -> None:
         """Pause processing on this instance until ``resume``; the instance stays in the group and keeps its tasks."""
-        self._instance.pause()
+        self.instance.pause()
 
     def resume(self) -> None:
         """Resume processing on this instance."""
-        self._instance.resume()
+        self.instance.resume()
 
     @property
     def is_paused(self) -> bool:
         """Whether processing is paused on this instance."""
-        return self._instance.is_paused
+        return self.instance.is_paused
 
     def clean_up(self) -> None:
         """Delete the local state of the application, which is restored from the changelogs at the next start.
@@ -201,19 +209,19 @@ class Streams:
             ClientClosedError: the application is running.
             StateLockedError: another instance uses the state directory.
         """
-        if not self._instance.is_closed:
+        if not self.instance.is_closed:
             raise ClientClosedError(f"application {self.config.application_id!r} is running: close it, then clean up")
-        self._instance.home.clean_up()
+        self.instance.home.clean_up()
 
     def copies(self) -> list[TaskId]:
         """Return the current standby tasks of this instance."""
         return sorted(
-            task for found in self._instance.ask(lambda thread: list(thread.task_set.copies)) for task in found
+            task for found in self.instance.ask(lambda thread: list(thread.task_set.copies)) for task in found
         )
 
     def tasks(self) -> list[TaskId]:
         """Return the current active tasks of this instance."""
-        return sorted(task for found in self._instance.ask(lambda thread: list(thread.tasks)) for task in found)
+        return sorted(task for found in self.instance.ask(lambda thread: list(thread.tasks)) for task in found)
 
     def store(self, name: str, *, partitioner: KeyPartitioner | None = None) -> StoreView:
         """Return a read-only view of the local partitions of a store.
@@ -224,8 +232,8 @@ class Streams:
         Raises:
             UnknownStateStoreError: the topology has no such store.
         """
-        spec_of(self._instance, name)
-        return StoreView(self._instance, name, partitioner)
+        spec_of(self.instance, name)
+        return StoreView(self.instance, name, partitioner)
 
     def owner_of(self, store: str, key: Any, *, partitioner: KeyPartitioner | None = None) -> KeyQueryMetadata:
         """Return the group members with the active task and the standby tasks for a key of a store (KIP-535).
@@ -235,7 +243,24 @@ class Streams:
         Raises:
             InvalidStateStoreError: the store does not exist, or the owner is currently unknown.
         """
-        return owner_of(self._instance, store, key, partitioner)
+        return owner_of(self.instance, store, key, partitioner)
+
+    def serve(self, address: str = "127.0.0.1:0", *, token: str | None = None) -> "WebServer":
+        """Serve health and stores over HTTP at ``host:port`` (port 0: a free one), before or after ``start``.
+
+        The server is a context manager with ``url`` and ``close()``, and ends with the application at the latest.
+        Requests that change something need ``Authorization: Bearer`` with the ``token``; on another address than
+        loopback all requests need it.  Needs the extra ``web``.
+
+        Raises:
+            ConfigError: the address is invalid or taken, or is not loopback and there is no token; or the extra is
+                not installed.
+        """
+        from streams.web import serve
+
+        server = serve(self, address, token=token)
+        self._servers.append(server)
+        return server
 
     def __enter__(self) -> Self:
         try:
@@ -273,7 +298,15 @@ def run(
     Raises:
         StreamsError: the application failed.
     """
-    streams = Streams(topology, application_id=application_id, broker=broker, on_state=on_state, **settings)
+    run_until_signal(Streams(topology, application_id=application_id, broker=broker, on_state=on_state, **settings))
+
+
+def run_until_signal(streams: Streams) -> None:
+    """Run an application that was not started until SIGINT or SIGTERM, then close it cleanly.
+
+    Raises:
+        StreamsError: the application failed.
+    """
     stop = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from attrs import frozen
 
+from streams.cli.http import add_http, serve_if_asked
 from streams.cli.late import add_limit, limit_of, say_drops, status_of
 from streams.cli.mistakes import UsageError
 from streams.cli.options import add_common, pairs, partition_count, settings_of
@@ -92,6 +93,7 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
         default=1,
         help="processes that share the work of a live run, over the cluster or the embedded broker (default 1)",
     )
+    add_http(parser)
     add_limit(parser)
     # The number of this worker, set by the process that starts the workers.
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
@@ -176,6 +178,10 @@ def _check_live(files: "NamedFiles", config: "StreamsConfig", options: argparse.
         )
     if files.next_inputs and not (config.state_dir or options.from_snapshot):
         raise UsageError("--next needs --state-dir: it says that a file follows what earlier runs have read")
+    if options.http_token_file is not None and options.http is None:
+        raise UsageError("--http-token-file needs --http HOST:PORT")
+    if files.inputs and options.http is not None:
+        raise UsageError("--http needs a live run: a run over files ends by itself; leave --input out")
     if not files.inputs and (files.outputs or options.final_flush or options.max_dropped):
         what = "--output" if files.outputs else "--final-flush" if options.final_flush else "--max-dropped"
         raise UsageError(f"{what} needs --input: without inputs a run has no end")
@@ -205,8 +211,8 @@ def _run_live(
     options: argparse.Namespace,
     folder: Path | None,
 ) -> int:
-    from streams import EmbeddedBroker
-    from streams.app import run
+    from streams import EmbeddedBroker, Streams
+    from streams.app import run_until_signal
     from streams.cli.sharing import run_workers_here
 
     if folder is not None:
@@ -216,7 +222,9 @@ def _run_live(
     with EmbeddedBroker(data, default_partitions=count, is_private=True) as broker:
         if options.workers > 1:
             return run_workers_here(topology, broker, config, options)
-        run(topology, broker=broker, on_state=announcing(config, "on an embedded broker"), **settings)
+        streams = Streams(topology, broker=broker, on_state=announcing(config, "on an embedded broker"), **settings)
+        serve_if_asked(streams, options)
+        run_until_signal(streams)
     return 0
 
 

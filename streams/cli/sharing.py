@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streams.cli.http import http_arguments, serve_if_asked
 from streams.cli.options import texts_of
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ def run_on_cluster(
     topology: "Topology", config: "StreamsConfig", settings: dict[str, Any], options: argparse.Namespace
 ) -> int:
     """Run in one or several processes until a signal."""
-    from streams.app import run
+    from streams import Streams
+    from streams.app import run_until_signal
     from streams.cli.workers import Workers, end_with_parent
     from streams.clients.tcp import TcpCluster
     from streams.core.clock import SystemClock
@@ -47,13 +49,17 @@ def run_on_cluster(
 
     if options.worker is not None:
         end_with_parent()
-        _run_worker(topology, config, settings, options.worker)
+        _run_worker(topology, config, settings, options)
         return 0
-    run(topology, on_state=announcing(config, f"on {config.bootstrap_servers}"), **settings)
+    streams = Streams(topology, on_state=announcing(config, f"on {config.bootstrap_servers}"), **settings)
+    serve_if_asked(streams, options)
+    run_until_signal(streams)
     return 0
 
 
-def _run_worker(topology: "Topology", config: "StreamsConfig", settings: dict[str, Any], number: int) -> None:
+def _run_worker(
+    topology: "Topology", config: "StreamsConfig", settings: dict[str, Any], options: argparse.Namespace
+) -> None:
     """Run as one of several workers until a signal; wait at startup if the brokers are unavailable.
 
     The process that starts the workers has already connected to the brokers.  If the brokers are unavailable now,
@@ -73,12 +79,13 @@ def _run_worker(topology: "Topology", config: "StreamsConfig", settings: dict[st
     while not stop.is_set():
         streams = Streams(topology, **settings)
         try:
+            serve_if_asked(streams, options)
             streams.start()
         except RequestTimeoutError as error:
             streams.close()
             if clock.monotonic_ms() > deadline_ms:
                 raise
-            log.warning("worker %d waits for a broker: %s", number, error)
+            log.warning("worker %d waits for a broker: %s", options.worker, error)
             stop.wait(_RETRY_S)
             continue
         try:
@@ -122,6 +129,7 @@ def _commands(servers: str, config: "StreamsConfig", options: argparse.Namespace
             command += ["--set", f"group_instance_id={config.consumer.group_instance_id}-worker-{number}"]
         for name, value in given.items():
             command += ["--set", f"{name}={value}"]
+        command += http_arguments(options, number)
         if options.debug:
             command.append("--debug")
         commands.append(command)

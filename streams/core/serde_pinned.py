@@ -36,7 +36,8 @@ def _is_checked(kinds: frozenset[type]) -> bool:
 class PinnedSerde(Serde[Any]):
     """The serde at a node whose type is not declared.
 
-    Fields: ``node``, for messages, and ``type_name``, None while open.
+    Fields: ``node``, for messages; ``type_name`` and ``settled``, the declared serde of the pinned type, None while
+    open.
 
     >>> serde = PinnedSerde("group-by")
     >>> serde.serialize("word"), serde.type_name
@@ -46,14 +47,16 @@ class PinnedSerde(Serde[Any]):
     SerializationError: node 'group-by' made 1 of type int, but first made string...
     """
 
-    __slots__ = ("_lock", "node", "type_name")
+    __slots__ = ("_lock", "node", "settled", "type_name")
 
     node: str
+    settled: Serde[Any] | None
     type_name: str | None
 
     def __init__(self, node: str, type_name: str | None = None) -> None:
         self.node = node
         self.name = "pinned"
+        self.settled = None
         self.type_name = None
         self.is_immutable = False
         self.key_suffix = 0
@@ -134,6 +137,7 @@ class PinnedSerde(Serde[Any]):
         self.deserialize = inner.deserialize
         self.serialize_all = one_by_one(serialize) if _is_checked(kinds) else serialize_all
         self.deserialize_all = inner.deserialize_all
+        self.settled = inner
         # This is set last, because other threads read it.
         self.type_name = type_name
 

@@ -8,6 +8,7 @@ Imports core only.
 """
 
 from streams.files.arrow import arrow_column
+from streams.files.forms import BAD_INPUT, form_of, json_type
 from streams.files.kinds import STANDARD_OUTPUT, WHOLE, WRITTEN, FileSource, Kind, Part, input_kind, kind_of, listed
 from streams.files.lake import FORMATS, LakeTable, table_around, table_below
 from streams.files.ledger import Continued, Ledger
@@ -16,6 +17,7 @@ from streams.files.reader import FileInput, OnBadRow, RowReader, open_input
 from streams.files.writer import FileOutput, OutputError, open_output
 
 __all__ = [
+    "BAD_INPUT",
     "Continued",
     "FORMATS",
     "FileInput",
@@ -34,7 +36,9 @@ __all__ = [
     "arrow_column",
     "count_rows",
     "cut_file",
+    "form_of",
     "input_kind",
+    "json_type",
     "kind_of",
     "listed",
     "open_input",

@@ -1,8 +1,6 @@
 """A stream thread: one consumer, one committer, and the assigned tasks.
 
-The loop polls, adds, processes, sends, punctuates and commits in a single thread, so no task needs a
-lock.  ``_reconcile`` opens and closes tasks and standby replicas until they match the group's assignment.
-Imports clients.
+The loop polls, adds, processes, sends, punctuates and commits in a single thread, so no task needs a lock.
 """
 
 import logging
@@ -84,6 +82,8 @@ class StreamThread:
     wants_shutdown: bool = False
     #: Size of the uncommitted state; above its bound all tasks are committed early.
     waiting: WaitingState = field(factory=lambda: WaitingState(MemoryBudget().waiting_bytes))
+    #: Monotonic time at which the last iteration of the loop began, or None before the first one.
+    turned_at_ms: int | None = None
     _is_settled: bool = False
     _is_ready: bool = False
     #: Whether tasks have been opened that do not know the end offsets of their inputs yet.
@@ -173,6 +173,7 @@ class StreamThread:
 
     def run_once(self) -> int:
         """Run one iteration of the loop; return the number of processed records."""
+        self.turned_at_ms = self.clock.monotonic_ms()
         if self._questions.answer(self):
             # The functions may have changed anything.
             self._pace.wake()

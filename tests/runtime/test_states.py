@@ -85,7 +85,7 @@ def test_running_means_that_all_tasks_are_open(threads):
         moves = Moves()
         with EmbeddedBroker() as broker:
             streams = app(broker, on_state=moves, num_stream_threads=threads)
-            moves.look = lambda streams=streams: sum(len(thread.tasks) for thread in streams._instance.stream_threads)
+            moves.look = lambda streams=streams: sum(len(thread.tasks) for thread in streams.instance.stream_threads)
             with streams:
                 moves.until(State.REBALANCING, State.RUNNING)
 
@@ -126,7 +126,7 @@ def test_state_goes_back_to_rebalancing_while_an_added_thread_has_nothing_yet():
     with EmbeddedBroker() as broker, app(broker, on_state=moves) as streams:
         moves.until(State.REBALANCING, State.RUNNING)
         streams.add_thread()
-        until(lambda: streams._instance.ask(lambda thread: len(thread.tasks) * thread.is_ready) == [1, 1])
+        until(lambda: streams.instance.ask(lambda thread: len(thread.tasks) * thread.is_ready) == [1, 1])
         assert streams.remove_thread() is not None
         until(lambda: streams.state is State.RUNNING)
         assert streams.remove_thread() is not None
@@ -175,7 +175,7 @@ def test_block_of_an_application_that_failed_raises_its_failure():
     with EmbeddedBroker() as broker:
         with pytest.raises(ProcessingError) as caught, app(broker, dividing) as streams:
             send(broker, "bad")
-            streams._instance.ended.wait(30_000)
+            streams.instance.ended.wait(30_000)
 
     assert caught.value is streams.failure
     assert streams.state is State.ERROR
@@ -185,7 +185,7 @@ def test_error_that_ends_the_block_is_not_masked_and_has_a_note_of_the_failure()
     with EmbeddedBroker() as broker:
         with pytest.raises(KeyError) as caught, app(broker, dividing) as streams:
             send(broker, "bad")
-            streams._instance.ended.wait(30_000)
+            streams.instance.ended.wait(30_000)
             raise KeyError("of the block")
 
     [note] = caught.value.__notes__
@@ -238,7 +238,7 @@ def test_wait_ends_when_several_threads_end_at_once():
         for _ in range(20):
             streams = app(broker, num_stream_threads=3)
             streams.start()
-            streams._instance.pool.stop_all()
+            streams.instance.pool.stop_all()
             assert streams.wait(30_000)
             streams.close()
 
@@ -247,7 +247,7 @@ def test_question_to_a_thread_that_has_ended_is_refused_not_left_waiting():
     with EmbeddedBroker() as broker:
         streams = app(broker)
         with streams:
-            [thread] = streams._instance.stream_threads
+            [thread] = streams.instance.stream_threads
         with pytest.raises(Exception, match="has ended"):
             thread.ask(lambda _: 1).result(30_000)
 
@@ -271,7 +271,7 @@ def test_states_assignments_restores_and_threads_are_logged_not_records(caplog):
             streams.pause()
             streams.resume()
             added = streams.add_thread()
-            until(lambda: streams._instance.ask(lambda thread: len(thread.tasks) * thread.is_ready) == [1, 1])
+            until(lambda: streams.instance.ask(lambda thread: len(thread.tasks) * thread.is_ready) == [1, 1])
             assert streams.remove_thread() == added
 
     for text in (
@@ -315,7 +315,7 @@ def test_broker_that_does_not_answer_and_is_back_is_logged(caplog):
         def turn(thread):
             thread._check_patience(RequestTimeoutError("produce to counts-0: no answer"))
 
-        streams._instance.ask(turn)
+        streams.instance.ask(turn)
         until(lambda: lines(caplog, "the broker has not answered for"))
 
     [away] = lines(caplog, "no answer from the broker, tries again: produce to counts-0")
@@ -342,7 +342,7 @@ def test_commit_that_the_group_refuses_is_logged_once(caplog):
             thread.committer = usual
             return found
 
-        assert streams._instance.ask(refused) == [[False] * 3]
+        assert streams.instance.ask(refused) == [[False] * 3]
 
     [line] = lines(caplog, "commit refused")
     assert line.levelno == logging.INFO

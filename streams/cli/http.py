@@ -1,0 +1,75 @@
+"""The arguments ``--http`` and ``--http-token-file`` of a live run."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streams.cli.mistakes import UsageError
+
+if TYPE_CHECKING:
+    from streams.app import Streams
+
+
+def add_http(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument(
+        "--http",
+        metavar="HOST:PORT",
+        type=_address,
+        help="serve health and stores over HTTP; of several workers, each takes the next port (port 0: a free one)",
+    )
+    parser.add_argument(
+        "--http-token-file",
+        metavar="FILE",
+        help="file with the token that requests need which change something, or all if HOST is not loopback",
+    )
+
+
+def _address(text: str) -> str:
+    """Check the form of HOST:PORT.
+
+    Raises:
+        ArgumentTypeError: the text has another form.
+    """
+    host, _, port = text.rpartition(":")
+    if not (host and port.isascii() and port.isdigit() and int(port) < 65_536):
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:8080")
+    return text
+
+
+def serve_if_asked(streams: "Streams", options: argparse.Namespace) -> None:
+    """Serve an application as the arguments say, and print where.
+
+    Raises:
+        UsageError: the token cannot be read.
+        ConfigError: the address is taken, or needs a token.
+    """
+    if options.http is not None:
+        server = streams.serve(options.http, token=_token(options.http_token_file))
+        print(f"streams: {server.url} has health and stores", file=sys.stderr, flush=True)
+
+
+def http_arguments(options: argparse.Namespace, number: int) -> list[str]:
+    """Return the arguments for worker ``number``, counted from 1."""
+    arguments = []
+    if options.http is not None:
+        host, _, port = options.http.rpartition(":")
+        arguments += ["--http", f"{host}:{int(port) + (number - 1 if int(port) else 0)}"]
+    if options.http_token_file is not None:
+        arguments += ["--http-token-file", options.http_token_file]
+    return arguments
+
+
+def _token(path: str | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        token = Path(path).read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--http-token-file {path}: cannot be read: {error}") from None
+    if not token or not token.isprintable() or " " in token:
+        raise UsageError(
+            f"--http-token-file {path}: expected one word, the token; such as `openssl rand -hex 32` makes"
+        )
+    return token

@@ -1,0 +1,20 @@
+"""The HTTP server of an application: health and stores (extra ``web``).
+
+``serve`` runs it in a thread of its own; ``app`` is the ASGI application, for another server or to be mounted.
+Imports runtime.
+"""
+
+from streams.core.errors import ConfigError
+
+try:
+    import starlette  # noqa: F401
+    import uvicorn  # noqa: F401
+except ImportError as error:
+    raise ConfigError(
+        f"an HTTP server needs Starlette and uvicorn ({error}); install them with: pip install 'streams[web]'"
+    ) from None
+
+from streams.web.application import Served, app
+from streams.web.server import WebServer, serve
+
+__all__ = ["Served", "WebServer", "app", "serve"]

@@ -1,0 +1,42 @@
+"""Answers of the HTTP server: JSON, and refusals that say what, where and what to do.  Imports no other module."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+#: Seconds after which a client should ask again, where the answer is "not now".
+RETRY_AFTER_S = 1
+
+_encode = msgspec.json.encode
+
+
+def answer(status: int, body: Any, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a JSON response; ``body`` may contain ``msgspec.Raw`` for parts that are JSON already."""
+    return Response(_encode(body), status, headers, "application/json")
+
+
+class Refused(Exception):
+    """A request that is not answered; ``reason`` is a word for programs, the message a sentence for people."""
+
+    def __init__(self, status: int, reason: str, message: str, **more: Any) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.more = more
+
+    def response(self) -> Response:
+        """Return the response: JSON with ``error`` and ``message``; with Retry-After for status 503."""
+        headers = {"retry-after": str(RETRY_AFTER_S)} if self.status == 503 else {}
+        if self.status == 401:
+            headers["www-authenticate"] = "Bearer"
+        if self.status == 413:
+            # What is left of the body is not read.
+            headers["connection"] = "close"
+        return answer(self.status, {"error": self.reason, "message": str(self), **self.more}, headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        await self.response()(scope, receive, send)

@@ -1,0 +1,81 @@
+"""The ASGI application of an instance: routes behind the guard.
+
+A new page or endpoint is a route in ``app``.  Imports runtime.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
+
+from streams.runtime import Instance
+from streams.web.answers import Refused, answer
+from streams.web.guard import Guard
+from streams.web.health import Finding, Health
+from streams.web.stores import StoresEndpoint
+
+
+class Served(Protocol):
+    """An application that can be served: ``Streams``."""
+
+    @property
+    def instance(self) -> Instance:
+        """The runtime of the application."""
+        ...
+
+
+def app(
+    streams: Served, *, token: str | None = None, reads_need_token: bool = False, hosts: Collection[str] = ()
+) -> ASGIApp:
+    """Return the ASGI application of a running or future ``Streams``, which another application may mount.
+
+    Requests that change something need ``Authorization: Bearer`` with the ``token``, and are refused without one;
+    with ``reads_need_token`` all requests need it.  Through a loopback address, requests must name a loopback host
+    or one of ``hosts``.
+    """
+    health = Health(streams.instance)
+    routes: list[BaseRoute] = [
+        Route("/live", _checked(health.live, "limit_ms")),
+        Route("/ready", _checked(health.ready)),
+        Route("/progress", _checked(health.progress, "limit_ms")),
+        # With the rest of the path: a key may contain an encoded slash.
+        Route("/stores{rest:path}", StoresEndpoint(streams.instance)),
+    ]
+    inner = Starlette(routes=routes, exception_handlers={Refused: _refused, 404: _no_such_path, 405: _wrong_method})
+    inner.router.redirect_slashes = False
+    return Guard(inner, token, reads_need_token, tuple(host.lower() for host in hosts))
+
+
+def _checked(check: Callable[..., Finding], *numbers: str) -> Callable[[Request], Response]:
+    """Return the handler of a health check, whose arguments are numbers: 200 if it holds, else 503."""
+
+    async def handle(request: Request) -> Response:
+        given = {name: _number(request, name) for name in numbers if name in request.query_params}
+        holds, found = check(**given)
+        return answer(200 if holds else 503, {"ok": holds} | found)
+
+    return handle  # type: ignore[return-value]
+
+
+def _number(request: Request, name: str) -> int:
+    text = request.query_params[name]
+    if not (text.isascii() and text.isdigit() and 0 < len(text) < 16):
+        raise Refused(400, "BAD_REQUEST", f"{name}={text[:20]} is no number of milliseconds")
+    return int(text)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    return error.response()
+
+
+async def _no_such_path(request: Request, error: Exception) -> Response:
+    return Refused(404, "NO_SUCH_PATH", "there is nothing at this path").response()
+
+
+async def _wrong_method(request: Request, error: Exception) -> Response:
+    return Refused(405, "METHOD_NOT_ALLOWED", f"this path does not take {request.method}").response()

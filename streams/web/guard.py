@@ -1,0 +1,184 @@
+"""What a request must satisfy before it reaches a handler: host, origin, token, size of the body.
+
+- Through a loopback address a request must name a loopback host: the page of another site whose name was bound to
+  127.0.0.1 (DNS rebinding) names its own.
+- A request that a browser marks as coming from another site is refused.
+- What changes something needs the token; on other addresses than loopback everything does.
+
+Imports no other module of the package but ``answers``.
+"""
+
+import hmac
+import ipaddress
+import logging
+from collections.abc import Collection
+
+from attrs import frozen
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from streams.web.answers import Refused
+
+log = logging.getLogger(__name__)
+
+#: Largest body of a request in bytes.
+MAX_BODY_BYTES = 1 << 20
+#: Largest path with its query in bytes.
+MAX_PATH_BYTES = 16 << 10
+
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+#: Paths that read although the method is POST: the arguments are in the body.
+_READING_PATHS = ("/query",)
+_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"content-security-policy", b"default-src 'self'; frame-ancestors 'none'"),
+    (b"cache-control", b"no-store"),
+)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host name or an address is this machine's loopback."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def host_of(authority: str) -> str:
+    """Return the host of ``host:port``, in lower case; an IPv6 address without its brackets."""
+    if authority.startswith("["):
+        return authority[1:].partition("]")[0].lower()
+    return authority.partition(":")[0].lower()
+
+
+@frozen(eq=False)
+class Guard:
+    """Passes the requests that are allowed to the inner application, and answers the others itself.
+
+    ``token`` None refuses everything that changes something.  ``hosts`` are names that requests may use for a
+    loopback address besides those of loopback, such as the host of ``application_server``.
+    """
+
+    _inner: ASGIApp
+    _token: str | None = None
+    _reads_need_token: bool = False
+    _hosts: Collection[str] = ()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._inner(scope, receive, send)
+            return
+        is_started = False
+
+        async def send_safely(message: Message) -> None:
+            nonlocal is_started
+            if message["type"] == "http.response.start":
+                is_started = True
+                message["headers"] = [*message.get("headers", ()), *_HEADERS]
+            await send(message)
+
+        try:
+            headers = _headers(scope)
+            self._check(scope, headers)
+            await self._inner(scope, _bounded(receive), send_safely)
+        except Refused as refusal:
+            await refusal(scope, receive, send_safely)
+        except Exception:
+            # The reason stays here: it may contain keys, values and paths.
+            log.exception("%s %s failed", scope["method"], scope["path"][:200])
+            if is_started:
+                raise
+            failure = Refused(500, "INTERNAL", "the request failed; the log of the application says why")
+            await failure(scope, receive, send_safely)
+
+    def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        """Check a request before its body is read.
+
+        Raises:
+            Refused: the request is not allowed.
+        """
+        if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MAX_PATH_BYTES:
+            raise Refused(414, "TOO_LONG", f"the path and query have more than {MAX_PATH_BYTES} bytes")
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or int(length) > MAX_BODY_BYTES:
+            raise _too_large()
+        authority = headers.get(b"host", b"").decode("latin-1")
+        self._check_host(scope, host_of(authority))
+        _check_origin(scope, headers, authority)
+        self._check_token(scope, headers)
+
+    def _check_host(self, scope: Scope, host: str) -> None:
+        server = scope.get("server")
+        if server is None or not is_loopback(server[0]) or is_loopback(host) or host in self._hosts:
+            return
+        raise Refused(
+            421,
+            "WRONG_HOST",
+            f"this server listens on a loopback address, and answers to localhost and 127.0.0.1, not to {host[:80]!r}",
+        )
+
+    def _check_token(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        is_read = scope["method"] in _SAFE_METHODS or path in _READING_PATHS
+        if is_read and not self._reads_need_token:
+            return
+        if self._token is None:
+            raise Refused(
+                403, "NO_TOKEN", "this server has no token, and changes nothing without one; give it one with token="
+            )
+        kind, _, given = headers.get(b"authorization", b"").partition(b" ")
+        if kind.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self._token.encode()):
+            raise Refused(401, "UNAUTHORIZED", "give the token of this server: Authorization: Bearer TOKEN")
+
+
+def _check_origin(scope: Scope, headers: dict[bytes, bytes], authority: str) -> None:
+    """Check that a request does not come from the page of another site.
+
+    Raises:
+        Refused: it does.
+    """
+    origin = headers.get(b"origin")
+    site = headers.get(b"sec-fetch-site", b"none")
+    is_own = origin is None or origin.decode("latin-1") == f"{scope['scheme']}://{authority}"
+    # A link of another site may be followed to a page; its scripts may read nothing.
+    is_navigation = headers.get(b"sec-fetch-mode") == b"navigate" and scope["method"] == "GET"
+    if not is_own or (site not in (b"none", b"same-origin") and not is_navigation):
+        raise Refused(403, "OTHER_ORIGIN", "requests from pages of other sites are refused")
+
+
+def _headers(scope: Scope) -> dict[bytes, bytes]:
+    """Return the headers by name.
+
+    Raises:
+        Refused: a header that decides about access is given twice.
+    """
+    found: dict[bytes, bytes] = {}
+    for name, value in scope["headers"]:
+        if name in found and name in (b"host", b"origin", b"authorization", b"content-length"):
+            raise Refused(400, "BAD_REQUEST", f"the header {name.decode('latin-1')} is given twice")
+        found[name] = value
+    return found
+
+
+def _bounded(receive: Receive) -> Receive:
+    """Return a ``receive`` that refuses a body without a declared length once it is too large."""
+    size = 0
+
+    async def bounded() -> Message:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b""))
+        if size > MAX_BODY_BYTES:
+            raise _too_large()
+        return message
+
+    return bounded
+
+
+def _too_large() -> Refused:
+    return Refused(413, "TOO_LARGE", f"the body has more than {MAX_BODY_BYTES} bytes")

@@ -1,0 +1,86 @@
+"""Health of an instance, read from its threads without waiting for them.
+
+``live``: the loops turn.  ``ready``: all assigned tasks are open and restored.  ``progress``: positions advance, or
+there is nothing to read.  Imports runtime.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from attrs import define, field
+
+from streams.core.records import TaskId
+from streams.runtime import Instance, State, Task
+
+#: Time in ms in which a task with unread records must advance.
+PROGRESS_MS = 60_000
+
+_FAILED = (State.PENDING_ERROR, State.ERROR)
+_ENDED = (State.NOT_RUNNING, *_FAILED)
+
+#: Whether the check holds, and what was found.
+Finding = tuple[bool, dict[str, Any]]
+
+
+@define(eq=False)
+class Health:
+    """The checks of one instance; ``progress`` compares with what its own last calls have seen."""
+
+    _instance: Instance
+    #: For each task, the positions at a call, and the monotonic time of the first call with these positions.
+    _seen: dict[TaskId, tuple[int, int]] = field(factory=dict)
+
+    def live(self, limit_ms: int | None = None) -> Finding:
+        """Return whether each thread began a turn of its loop within ``limit_ms`` (default: max_poll_interval_ms).
+
+        An instance that has failed or ended is not live; one that has not been started is.
+        """
+        instance = self._instance
+        limit_ms = limit_ms or instance.config.consumer.max_poll_interval_ms
+        now_ms = instance.environment.clock.monotonic_ms()
+        threads = {
+            thread.name: now_ms - thread.turned_at_ms
+            for thread in instance.stream_threads
+            if thread.turned_at_ms is not None and not thread.stopping.is_set()
+        }
+        is_live = instance.state not in _ENDED and all(age_ms <= limit_ms for age_ms in threads.values())
+        return is_live, self._told() | {"limit_ms": limit_ms, "threads": threads}
+
+    def ready(self) -> Finding:
+        """Return whether the instance is RUNNING: all tasks assigned, open and restored."""
+        waiting = [str(task.task_id) for task in self._tasks() if not task.is_initialized]
+        return self._instance.state is State.RUNNING, self._told() | {"restoring": sorted(waiting)}
+
+    def progress(self, limit_ms: int = PROGRESS_MS) -> Finding:
+        """Return whether each task with unread records has advanced within ``limit_ms``.
+
+        A task counts as stuck once calls at least ``limit_ms`` apart have found it at one position with unread
+        records; tasks that are restored or paused do not count.
+        """
+        instance = self._instance
+        now_ms = instance.environment.clock.monotonic_ms()
+        stuck: dict[str, dict[str, int]] = {}
+        seen: dict[TaskId, tuple[int, int]] = {}
+        for task in self._tasks():
+            lag = sum(queue.lag for queue in task.queues)
+            position = sum(task.positions().values())
+            before = self._seen.get(task.task_id)
+            since_ms = before[1] if before is not None and before[0] == position else now_ms
+            if not lag or not task.is_initialized or instance.is_paused:
+                since_ms = now_ms
+            seen[task.task_id] = (position, since_ms)
+            if now_ms - since_ms >= limit_ms:
+                stuck[str(task.task_id)] = {"lag": lag, "for_ms": now_ms - since_ms}
+        self._seen = seen
+        return instance.state not in _ENDED and not stuck, self._told() | {"limit_ms": limit_ms, "stuck": stuck}
+
+    def _tasks(self) -> Iterator[Task]:
+        for thread in self._instance.stream_threads:
+            yield from list(thread.tasks.values())
+
+    def _told(self) -> dict[str, Any]:
+        instance = self._instance
+        told: dict[str, Any] = {"application_id": instance.config.application_id, "state": instance.state.name}
+        if instance.failure is not None:
+            told["failure"] = type(instance.failure).__name__
+        return told

@@ -1,0 +1,165 @@
+"""The HTTP server: uvicorn in a thread of its own, with limits on connections, headers and time."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import h11
+import uvicorn
+from attrs import define, field
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from streams.core.errors import ConfigError
+from streams.core.threads import Signal, SystemThreads, Worker
+from streams.web.application import Served, app
+from streams.web.guard import host_of, is_loopback
+
+log = logging.getLogger(__name__)
+
+#: Open connections above which a new one is closed at once.
+MAX_CONNECTIONS = 512
+#: Largest size of a request line with its headers in bytes.
+_MAX_HEAD_BYTES = 32 << 10
+#: Time in which a connection must begin a request.
+_IDLE_S = 15
+#: Time for open requests to end when the server closes.
+_GRACE_S = 2
+
+
+class _Connection(H11Protocol):
+    """A connection of uvicorn's, which is closed if there are too many, or if no request comes in time."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._seen: object = None
+        self._timer = self.loop.call_later(_IDLE_S, self._look)
+        if len(self.connections) > MAX_CONNECTIONS:
+            transport.write(b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\r\n")
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._timer.cancel()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.conn.their_state is h11.SEND_BODY:
+            # A refused body is not read to its end.
+            self.transport.close()
+
+    def _look(self) -> None:
+        """Close the connection if no request has begun since the last look and none is being answered."""
+        cycle = self.cycle
+        is_busy = cycle is not None and not cycle.response_complete
+        if not is_busy and cycle is self._seen:
+            self.transport.close()
+            return
+        self._seen = cycle
+        self._timer = self.loop.call_later(_IDLE_S, self._look)
+
+
+class _Uvicorn(uvicorn.Server):
+    """Sets a signal once requests are accepted."""
+
+    def __init__(self, config: uvicorn.Config, is_up: Signal) -> None:
+        super().__init__(config)
+        self._is_up = is_up
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._is_up.set()
+
+
+@define(eq=False)
+class WebServer:
+    """A running HTTP server; a context manager, closed on exit.  Made by ``serve``."""
+
+    #: The address with scheme and port, such as ``http://127.0.0.1:8080``.
+    url: str
+    _uvicorn: uvicorn.Server
+    _worker: Worker
+    _on_close: Callable[[], None] = field(default=lambda: None)
+
+    def close(self) -> None:
+        """Answer the open requests, for two seconds at most, and stop listening.  Idempotent."""
+        self._on_close()
+        self._uvicorn.should_exit = True
+        self._worker.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def serve(streams: Served, address: str, *, token: str | None = None) -> WebServer:
+    """Serve an application at ``host:port``; port 0 takes a free one.
+
+    Raises:
+        ConfigError: the address is invalid or taken, or is not loopback and there is no token.
+    """
+    listening = _listening(address)
+    host, port = listening.getsockname()[:2]
+    is_local = is_loopback(host)
+    if not is_local and not token:
+        listening.close()
+        raise ConfigError(f"{address} can be reached from other machines: give a token, or listen on 127.0.0.1")
+    own_name = host_of(streams.instance.config.application_server)
+    application = app(streams, token=token, reads_need_token=not is_local, hosts=[own_name] if own_name else [])
+    threads = SystemThreads()
+    is_up = threads.signal()
+    server = _Uvicorn(_config(application), is_up)
+    worker = threads.start(f"{streams.instance.client_name}-http", lambda: server.run([listening]))
+    is_up.wait()
+    shown = f"[{host}]" if ":" in host else host
+    return WebServer(f"http://{shown}:{port}", server, worker)
+
+
+def _config(application: ASGIApp) -> uvicorn.Config:
+    return uvicorn.Config(
+        application,
+        http=_Connection,
+        ws="none",
+        lifespan="off",
+        loop="asyncio",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
+        timeout_keep_alive=_IDLE_S,
+        timeout_graceful_shutdown=_GRACE_S,
+    )
+
+
+def _listening(address: str) -> socket.socket:
+    """Return a socket that listens at ``host:port``.
+
+    Raises:
+        ConfigError: the address is invalid or taken.
+    """
+    host, _, port = address.rpartition(":")
+    if not (host and port.isascii() and port.isdigit() and int(port) < 65_536):
+        raise ConfigError(f"{address!r} is not host:port, such as 127.0.0.1:8080")
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(place)
+            listening.listen()
+        except OSError:
+            listening.close()
+            raise
+    except OSError as error:
+        raise ConfigError(f"cannot listen at {address}: {error.strerror or error}") from None
+    return listening

@@ -1,0 +1,70 @@
+"""Keys in paths, and keys and values in answers: text on one side, objects of a store's serdes on the other.
+
+A key in a path is percent-encoded.  Without ``?key_format=`` the type of the store's keys decides how it is read: a
+str key is UTF-8, a number, a bool or a UUID is its usual text, bytes are the bytes themselves, all other keys are
+JSON.  Imports files.
+"""
+
+import base64
+import binascii
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from streams.core.serdes import BYTES, STRING, PinnedSerde, Serde
+from streams.files import BAD_INPUT, form_of, json_type
+from streams.web.answers import Refused
+
+KEY_FORMATS = ("text", "json", "hex", "base64")
+
+
+def key_of(serde: Serde[Any], raw: bytes, key_format: str | None) -> Any:
+    """Return the key for a percent-encoded text.
+
+    ``key_format`` is ``text`` (as the type says), ``json``, or ``hex`` or ``base64`` (with either alphabet) for the
+    serialized key.
+
+    Raises:
+        Refused: the text is no key of this type.
+    """
+    if key_format not in (None, *KEY_FORMATS):
+        raise Refused(400, "BAD_KEY", f"key_format={key_format[:20]} is none of {', '.join(KEY_FORMATS)}")
+    serde = settled(serde)
+    data = unquote_to_bytes(raw)
+    try:
+        return serde.deserialize(_serialized(serde, data, key_format))
+    except (*BAD_INPUT, binascii.Error) as error:
+        raise Refused(400, "BAD_KEY", f"the key is none of this store, whose keys are {serde.name}: {error}") from None
+
+
+def _serialized(serde: Serde[Any], data: bytes, key_format: str | None) -> bytes | None:
+    if key_format == "hex":
+        return bytes.fromhex(data.decode("ascii"))
+    if key_format == "base64":
+        text = data.replace(b"-", b"+").replace(b"_", b"/")
+        return base64.b64decode(text + b"=" * (-len(text) % 4), validate=True)
+    form = form_of(serde)
+    if key_format == "json":
+        serialized = form.from_json(data)
+    elif serde is BYTES:
+        return data
+    elif serde is STRING:
+        return data.decode().encode()
+    elif json_type(serde) is None:
+        serialized = form.from_object(data.decode())
+    else:
+        serialized = form.from_json(data)
+    # JSON is passed unchecked; the key's own bytes are canonical.
+    return serde.serialize(serde.deserialize(serialized))
+
+
+def json_of(serde: Serde[Any], value: Any) -> msgspec.Raw:
+    """Return a key or value as JSON, in the form of ``.records.jsonl`` files."""
+    serde = settled(serde)
+    return msgspec.Raw(form_of(serde).to_json(serde.serialize(value)))
+
+
+def settled(serde: Serde[Any]) -> Serde[Any]:
+    """Return the declared serde with the same bytes as a pinned one, if there is one."""
+    return serde.settled if isinstance(serde, PinnedSerde) and serde.settled is not None else serde
