@@ -47,7 +47,8 @@ from streams.protocol.admin_messages import (
     ResourceType,
 )
 from streams.protocol.error_codes import ErrorCode
-from streams.protocol.messages import ListGroups, ListGroupsResponse, Request, Response
+from streams.protocol.group_messages import ListGroups, ListGroupsResponse
+from streams.protocol.request import Request, Response
 
 _LISTS: Final = frozenset(
     {"cleanup.policy", "follower.replication.throttled.replicas", "leader.replication.throttled.replicas"}

@@ -13,6 +13,7 @@ from streams.broker.limits import CREATED_PARTITIONS
 from streams.broker.refusals import ErrorText, error_of
 from streams.broker.topics import INTERNAL_TOPICS, TopicLogs, Topics, check_name
 from streams.core.errors import BrokerError, ConfigError
+from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import (
     CreatePartitions,
     CreatePartitionsResponse,
@@ -20,7 +21,6 @@ from streams.protocol.messages import (
     CreateTopicsResponse,
     DeleteTopics,
     DeleteTopicsResponse,
-    ErrorCode,
     Metadata,
     MetadataResponse,
     TopicMetadata,

@@ -13,7 +13,7 @@ from attrs import frozen
 from streams.clients import STRATEGIES
 from streams.core.errors import BrokerError
 from streams.protocol.compression import CODECS
-from streams.protocol.messages import ErrorCode
+from streams.protocol.error_codes import ErrorCode
 
 TimestampType: TypeAlias = Literal["CreateTime", "LogAppendTime"]
 

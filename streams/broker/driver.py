@@ -15,7 +15,8 @@ from streams.broker.service import Broker
 from streams.clients import ONE_BROKER
 from streams.core.clock import Clock, VirtualClock
 from streams.core.errors import BrokerError, ClientClosedError
-from streams.protocol.messages import ErrorCode, Request, Response
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.request import Request, Response
 
 
 class TimeKeeper(Protocol):

@@ -13,8 +13,8 @@ from typing import Final
 from streams.broker.storage import picked
 from streams.core.errors import BrokerError
 from streams.core.records import Block, Headers
+from streams.protocol.error_codes import ErrorCode
 from streams.protocol.markers import gap
-from streams.protocol.messages import ErrorCode
 
 #: Header with the time to live of a single record: milliseconds in decimal digits, -1 = unlimited.
 TTL_HEADER: Final = "streams.ttl.ms"

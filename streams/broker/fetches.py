@@ -11,7 +11,8 @@ from attrs import define, field
 
 from streams.broker.limits import WAITING_PLACES
 from streams.core.records import TopicPartition
-from streams.protocol.messages import Fetch, Response
+from streams.protocol.messages import Fetch
+from streams.protocol.request import Response
 
 #: Callback for the response to one request; called once, immediately or later.
 Answer: TypeAlias = Callable[[Response], None]

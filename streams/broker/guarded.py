@@ -14,7 +14,7 @@ from streams.broker.steps import Keep, Steps
 from streams.broker.storage import CompactableStorage, GradualStorage, LogExtent, LogStorage
 from streams.core.errors import BrokerError
 from streams.core.records import Block, TopicPartition
-from streams.protocol.messages import ErrorCode
+from streams.protocol.error_codes import ErrorCode
 
 T = TypeVar("T")
 S = TypeVar("S", bound=LogStorage)

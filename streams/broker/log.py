@@ -29,6 +29,7 @@ from streams.broker.storage import (
 from streams.core.errors import BrokerError, DamagedLogError, OffsetOutOfRangeError, RecordTooLargeError
 from streams.core.records import Block, TopicPartition
 from streams.protocol.batch import HEADER_SIZE, CorruptBatchError, InvalidBatchError, batch_size
+from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
@@ -38,7 +39,6 @@ from streams.protocol.messages import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     AbortedTransaction,
-    ErrorCode,
 )
 from streams.protocol.wire import EncodedBlock
 

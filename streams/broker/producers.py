@@ -13,7 +13,8 @@ from attrs import define, field
 from streams.broker.storage import Stamped
 from streams.core.errors import BrokerError
 from streams.core.records import Block, ProducerStamp, TopicPartition
-from streams.protocol.messages import AbortedTransaction, ErrorCode
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.messages import AbortedTransaction
 
 #: Number of recent batches per producer that are kept to detect duplicates: the maximum number in flight.
 _REMEMBERED = 5

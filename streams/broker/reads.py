@@ -10,10 +10,10 @@ from streams.broker.log import PartitionLog
 from streams.broker.refusals import error_of
 from streams.core.errors import BrokerError
 from streams.core.records import Block, TopicPartition
+from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import (
     READ_COMMITTED,
     AbortedTransaction,
-    ErrorCode,
     Fetch,
     FetchedPartition,
     FetchResponse,

@@ -4,18 +4,10 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from streams.core.errors import BrokerError, ConfigError
-from streams.protocol.messages import (
-    AddPartitionsToTxn,
-    ErrorCode,
-    JoinGroup,
-    ListGroups,
-    OffsetCommit,
-    OffsetFetch,
-    Request,
-    Response,
-    TxnOffsetCommit,
-)
-from streams.protocol.request import response_type
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import JoinGroup, ListGroups, OffsetCommit, OffsetFetch
+from streams.protocol.messages import AddPartitionsToTxn, TxnOffsetCommit
+from streams.protocol.request import Request, Response, response_type
 
 ErrorText: TypeAlias = tuple[ErrorCode, str]
 

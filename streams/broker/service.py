@@ -39,6 +39,8 @@ from streams.core.errors import BrokerError
 from streams.core.records import Block, TopicPartition
 from streams.group import Coordinator, Effect, Persist, Reply
 from streams.group.registry import undone
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import GroupRequest, OffsetCommit, OffsetCommitResponse
 from streams.protocol.markers import marker
 from streams.protocol.messages import (
     AddOffsetsToTxn,
@@ -51,25 +53,20 @@ from streams.protocol.messages import (
     DeleteRecordsResponse,
     DeleteTopics,
     EndTxn,
-    ErrorCode,
     Fetch,
     FindCoordinator,
     FindCoordinatorResponse,
-    GroupRequest,
     InitProducerId,
     ListOffsets,
     ListOffsetsResponse,
     Metadata,
-    OffsetCommit,
-    OffsetCommitResponse,
     Produce,
     Produced,
     ProduceResponse,
-    Request,
-    Response,
     TxnOffsetCommit,
     TxnOffsetCommitResponse,
 )
+from streams.protocol.request import Request, Response
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from streams.broker.storage import ConfigurableStorage, LogStorage, StorageConte
 from streams.core.errors import BrokerError, ConfigError, DamagedLogError, StreamsError, UnknownTopicError
 from streams.core.partitioning import Partitioner
 from streams.core.records import TopicPartition
-from streams.protocol.messages import ErrorCode
+from streams.protocol.error_codes import ErrorCode
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -15,6 +15,7 @@ from attrs.validators import ge
 from streams.broker.transaction_log import read_producer_ids, read_transaction, transaction_value
 from streams.core.records import TopicPartition
 from streams.group.timers import Timers
+from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import (
     AddOffsetsToTxn,
     AddOffsetsToTxnResponse,
@@ -22,11 +23,10 @@ from streams.protocol.messages import (
     AddPartitionsToTxnResponse,
     EndTxn,
     EndTxnResponse,
-    ErrorCode,
     InitProducerId,
     InitProducerIdResponse,
-    Response,
 )
+from streams.protocol.request import Response
 
 #: The highest epoch; afterwards the producer gets a new ID.
 _LAST_EPOCH = 32_766

@@ -19,7 +19,7 @@ from streams.core.client_settings import ProducerSettings
 from streams.core.errors import BrokerError
 from streams.core.loops import bytes_in
 from streams.core.records import Block, Headers, ProducerStamp, TopicPartition
-from streams.protocol.messages import ErrorCode
+from streams.protocol.error_codes import ErrorCode
 
 # Limits of a parcel; a single block may exceed them.
 _MAX_PARCEL_RECORDS: Final = 100_000

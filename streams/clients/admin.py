@@ -18,28 +18,30 @@ from streams.core.records import TopicPartition
 from streams.core.topic import TopicLike, topic_name, topic_names
 from streams.group import decode_assignment, decode_subscription
 from streams.group.subscriptions import CONSUMER_PROTOCOL_TYPE
-from streams.protocol.messages import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import (
     CreateGroup,
-    CreatePartitions,
-    CreateTopics,
     DeleteGroup,
-    DeleteRecords,
-    DeleteTopics,
     DescribeGroup,
     DescribeGroupResponse,
-    ErrorCode,
-    FindCoordinator,
     LeaveGroup,
     ListGroups,
-    Metadata,
-    MetadataResponse,
     OffsetAndMetadata,
     OffsetCommit,
     OffsetFetch,
     ResetOffsets,
     Shift,
+)
+from streams.protocol.messages import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    CreatePartitions,
+    CreateTopics,
+    DeleteRecords,
+    DeleteTopics,
+    FindCoordinator,
+    Metadata,
+    MetadataResponse,
     TopicMetadata,
     TopicSpec,
 )

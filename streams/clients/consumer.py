@@ -36,12 +36,8 @@ from streams.core.threads import SystemThreads, Threads
 from streams.core.topic import Topic
 from streams.core.user_code import refuse_unawaited
 from streams.group import Assignor, CooperativeStickyAssignor, RangeAssignor
-from streams.protocol.messages import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    READ_COMMITTED,
-    OffsetAndMetadata,
-)
+from streams.protocol.group_messages import OffsetAndMetadata
+from streams.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, READ_COMMITTED
 from streams.protocol.transport import Cluster
 
 #: Offsets to commit; an int is an offset without metadata.

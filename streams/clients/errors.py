@@ -12,7 +12,7 @@ from streams.core.errors import (
     UnknownTopicError,
 )
 from streams.core.records import TopicPartition
-from streams.protocol.messages import ErrorCode
+from streams.protocol.error_codes import ErrorCode
 from streams.protocol.wire.errors import EncodingError, UnsupportedVersionError
 
 

@@ -19,15 +19,9 @@ from streams.clients.settings import isolation_level_of, reset_policy_of
 from streams.clients.subscription import PartitionState
 from streams.core.errors import BrokerError, UnreadableBatchError
 from streams.core.records import Block, TopicPartition
-from streams.protocol.messages import (
-    READ_COMMITTED,
-    AbortedTransaction,
-    ErrorCode,
-    Fetch,
-    FetchedPartition,
-    FetchResponse,
-    Response,
-)
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.messages import READ_COMMITTED, AbortedTransaction, Fetch, FetchedPartition, FetchResponse
+from streams.protocol.request import Response
 from streams.protocol.wire import EncodedBlock
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,8 @@ from attrs import define, field
 
 from streams.clients.errors import RETRIABLE
 from streams.core.records import TopicPartition
-from streams.protocol.messages import ErrorCode, MetadataResponse, TopicMetadata
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.messages import MetadataResponse, TopicMetadata
 
 
 @define(eq=False)

@@ -12,7 +12,7 @@ from attrs import define, field, frozen
 from streams.clients.errors import RETRIABLE, RequestTimeoutError, as_error
 from streams.core.clock import Clock
 from streams.core.errors import BrokerError
-from streams.protocol.messages import ErrorCode
+from streams.protocol.error_codes import ErrorCode
 from streams.protocol.request import R, Request, RequestFor, Response, checked
 from streams.protocol.transport import Connection, Traits
 

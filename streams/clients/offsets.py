@@ -8,13 +8,9 @@ from streams.clients.metadata import MetadataCache
 from streams.clients.network import ANY_NODE, Backoff, Deadline, Network, Settling
 from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
-from streams.protocol.messages import (
-    READ_UNCOMMITTED,
-    ErrorCode,
-    ListOffsets,
-    Metadata,
-    OffsetAndMetadata,
-)
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import OffsetAndMetadata
+from streams.protocol.messages import READ_UNCOMMITTED, ListOffsets, Metadata
 
 _BACKOFF: Final = Backoff()
 

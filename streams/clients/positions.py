@@ -18,17 +18,16 @@ from streams.clients.settings import isolation_level_of, reset_policy_of
 from streams.clients.subscription import PartitionState
 from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import OffsetFetch, OffsetFetchResponse
 from streams.protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     READ_COMMITTED,
-    ErrorCode,
     ListOffsets,
     ListOffsetsResponse,
-    OffsetFetch,
-    OffsetFetchResponse,
-    Response,
 )
+from streams.protocol.request import Response
 
 
 class Positions:

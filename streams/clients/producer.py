@@ -38,7 +38,9 @@ from streams.core.settings import ProducerOptions
 from streams.core.threads import SystemThreads, Threads
 from streams.core.topic import Topic, topic_name
 from streams.core.user_code import refuse_unawaited
-from streams.protocol.messages import ErrorCode, OffsetAndMetadata, TopicMetadata
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import OffsetAndMetadata
+from streams.protocol.messages import TopicMetadata
 from streams.protocol.transport import Cluster
 
 log = logging.getLogger(__name__)

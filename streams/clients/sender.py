@@ -26,10 +26,10 @@ from streams.core.client_settings import ProducerSettings
 from streams.core.clock import Clock
 from streams.core.errors import BrokerError, RecordTooLargeError, TransactionError
 from streams.core.records import ProducerStamp, TopicPartition
+from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import (
     COORDINATOR_TRANSACTION,
     AddPartitionsToTxnResponse,
-    ErrorCode,
     FindCoordinator,
     FindCoordinatorResponse,
     InitProducerId,
@@ -38,9 +38,8 @@ from streams.protocol.messages import (
     MetadataResponse,
     Produce,
     ProduceResponse,
-    Request,
-    Response,
 )
+from streams.protocol.request import Request, Response
 
 log = logging.getLogger(__name__)
 

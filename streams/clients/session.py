@@ -30,22 +30,19 @@ from streams.group import (
     Send,
     decode_assignment,
 )
-from streams.protocol.messages import (
-    ErrorCode,
-    FindCoordinator,
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import (
     Heartbeat,
     JoinGroup,
     LeaveGroup,
-    Metadata,
-    MetadataResponse,
     OffsetAndMetadata,
     OffsetCommit,
     OffsetCommitResponse,
     OffsetFetch,
-    Request,
-    Response,
     SyncGroup,
 )
+from streams.protocol.messages import FindCoordinator, Metadata, MetadataResponse
+from streams.protocol.request import Request, Response
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,8 @@ from attrs import define, field
 
 from streams.core.errors import BrokerError, ProducerFencedError, StreamsError, TransactionError
 from streams.core.records import TopicPartition
-from streams.protocol.messages import AddPartitionsToTxn, ErrorCode
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.messages import AddPartitionsToTxn
 
 
 class TransactionPhase(Enum):

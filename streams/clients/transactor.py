@@ -18,17 +18,17 @@ from streams.clients.transaction import FENCED, Transaction, TransactionPhase
 from streams.core.clock import Clock
 from streams.core.errors import TransactionError
 from streams.core.records import TopicPartition
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.messages import (
     COORDINATOR_GROUP,
     COORDINATOR_TRANSACTION,
     AddOffsetsToTxn,
     AddOffsetsToTxnResponse,
     EndTxn,
-    ErrorCode,
     FindCoordinator,
     FindCoordinatorResponse,
     InitProducerId,
-    OffsetAndMetadata,
     TxnOffsetCommit,
     TxnOffsetCommitResponse,
 )

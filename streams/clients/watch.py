@@ -5,7 +5,8 @@ from collections.abc import Callable, Set
 from streams.clients.consumer_parts import ConsumerParts
 from streams.clients.errors import as_error, is_final
 from streams.clients.network import ANY_NODE
-from streams.protocol.messages import Metadata, MetadataResponse, Response
+from streams.protocol.messages import Metadata, MetadataResponse
+from streams.protocol.request import Response
 
 
 class TopicWatch:

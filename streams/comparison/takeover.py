@@ -22,7 +22,7 @@ from streams.comparison.matching import (
 from streams.comparison.versions import SerdeForm, Version, partition_groups
 from streams.core.clock import VirtualClock
 from streams.core.errors import TopologyError
-from streams.protocol.messages import OffsetAndMetadata
+from streams.protocol.group_messages import OffsetAndMetadata
 from streams.runtime import ApplicationPlan, Checkpoint, Plans, changelog_config, check_groups
 from streams.state import StoreNote, StoreSpec, is_on_disk
 from streams.topology import ProcessorOperator, SinkNode, SourceNode, StoreNaming, Topology

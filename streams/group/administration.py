@@ -10,12 +10,12 @@ from streams.core.records import TopicPartition
 from streams.group.registry import Groups
 from streams.group.states import Group, GroupMember, GroupSettings
 from streams.group.subscriptions import CONSUMER_PROTOCOL_TYPE, decode_subscription, is_concerned
-from streams.protocol.messages import (
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import (
     CLASSIC_GROUP,
     CreateGroup,
     DescribedMember,
     DescribeGroupResponse,
-    ErrorCode,
     ListGroups,
     OffsetAndMetadata,
     ResetOffsets,

@@ -20,7 +20,8 @@ from streams.core.settings import GroupClientOptions
 from streams.core.threads import Signal, SystemThreads, ThreadKilled, Threads, Worker
 from streams.core.user_code import refuse_unawaited_methods
 from streams.group.member import Failed, Member, MemberConfig, MemberState, PerformAssignment, Send
-from streams.protocol.messages import JoinGroup, LeaveGroup, Request, Response, SyncGroup
+from streams.protocol.group_messages import JoinGroup, LeaveGroup, SyncGroup
+from streams.protocol.request import Request, Response
 from streams.protocol.transport import Cluster
 
 #: Protocol type for groups without topics.

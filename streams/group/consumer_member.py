@@ -21,7 +21,7 @@ from streams.group.subscriptions import (
     encode_assignment,
     encode_subscription,
 )
-from streams.protocol.messages import JoinGroupMember
+from streams.protocol.group_messages import JoinGroupMember
 
 
 @frozen

@@ -14,13 +14,13 @@ from streams.group.administration import create, delete, delete_offsets, describ
 from streams.group.registry import Effect, Groups, Persist, Reply, undone
 from streams.group.states import CoordinatorConfig, Group, GroupMember, GroupState
 from streams.group.timers import GroupTimer, TimerKind, Timers
-from streams.protocol.messages import (
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import (
     CreateGroup,
     CreateGroupResponse,
     DeleteGroup,
     DeleteGroupResponse,
     DescribeGroup,
-    ErrorCode,
     GroupRequest,
     Heartbeat,
     HeartbeatResponse,
@@ -35,12 +35,11 @@ from streams.protocol.messages import (
     OffsetFetch,
     ResetOffsets,
     ResetOffsetsResponse,
-    Response,
     SyncGroup,
     SyncGroupResponse,
-    TxnOffsetCommit,
-    TxnOffsetCommitResponse,
 )
+from streams.protocol.messages import TxnOffsetCommit, TxnOffsetCommitResponse
+from streams.protocol.request import Response
 
 __all__ = ["Coordinator", "CoordinatorConfig", "Effect", "Persist", "Reply", "undone"]
 

@@ -13,21 +13,19 @@ from attrs import field, frozen
 from attrs.validators import ge
 
 from streams.core.errors import BrokerError, MemberFencedError
-from streams.protocol.messages import (
-    ErrorCode,
-    FindCoordinator,
-    FindCoordinatorResponse,
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import (
     Heartbeat,
     HeartbeatResponse,
     JoinGroup,
     JoinGroupMember,
     JoinGroupResponse,
     LeaveGroup,
-    Request,
-    Response,
     SyncGroup,
     SyncGroupResponse,
 )
+from streams.protocol.messages import FindCoordinator, FindCoordinatorResponse
+from streams.protocol.request import Request, Response
 
 #: Broker ID that stands for any broker.
 ANY_NODE = -1

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from streams.core.records import TopicPartition
 from streams.group.states import Group, GroupMember, GroupSettings
 from streams.group.wire import Reader, Writer
-from streams.protocol.messages import OffsetAndMetadata
+from streams.protocol.group_messages import OffsetAndMetadata
 
 OFFSET_KEY_VERSION = 1
 GROUP_KEY_VERSION = 2

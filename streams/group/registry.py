@@ -23,15 +23,11 @@ from streams.group.offsets import (
 )
 from streams.group.pending import PendingOffsets
 from streams.group.states import Group, GroupSettings, GroupState
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import OffsetAndMetadata, OffsetFetch, OffsetFetchResponse
 from streams.protocol.markers import is_commit_marker
-from streams.protocol.messages import (
-    ErrorCode,
-    OffsetAndMetadata,
-    OffsetFetch,
-    OffsetFetchResponse,
-    Response,
-    TxnOffsetCommit,
-)
+from streams.protocol.messages import TxnOffsetCommit
+from streams.protocol.request import Response
 
 
 @frozen

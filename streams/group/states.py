@@ -13,7 +13,8 @@ from attrs import define, field, frozen
 from attrs.validators import ge
 
 from streams.core.records import TopicPartition
-from streams.protocol.messages import ErrorCode, JoinGroupMember, OffsetAndMetadata, ResetOffsetsResponse
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import JoinGroupMember, OffsetAndMetadata, ResetOffsetsResponse
 
 
 class GroupState(Enum):

@@ -16,7 +16,7 @@ from streams.core.errors import BrokerError
 from streams.core.records import Block, Headers, ProducerStamp
 from streams.protocol import compression
 from streams.protocol.compression import CODECS, MAX_BYTES, CompressionError, DecompressedSizeError
-from streams.protocol.messages import ErrorCode
+from streams.protocol.error_codes import ErrorCode
 from streams.protocol.record_codec import check_records, decode_records, encode_records, record_size
 
 #: Bits of the batch attributes.

@@ -1,6 +1,6 @@
 """Group requests and responses: Kafka's classic group protocol and group administration.
 
-``protocol.messages`` reexports these messages.  Only imports ``core``.
+Only imports ``core`` and ``protocol.request``.
 """
 
 from collections.abc import Mapping, Sequence

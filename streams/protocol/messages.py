@@ -1,8 +1,8 @@
-"""Requests and responses between client and broker.
+"""Requests and responses between client and broker: topics, records, coordinators and transactions.
 
 Names, fields and meanings follow Kafka's protocol guide (classic group protocol).  Within a process, messages
-are passed as objects, with records as blocks; over TCP, ``protocol.wire`` encodes them.  Administration messages
-are in ``admin_messages`` and ``operations_messages``.  Only imports ``core``.
+are passed as objects, with records as blocks; over TCP, ``protocol.wire`` encodes them.  The other messages are in
+``group_messages``, ``admin_messages`` and ``operations_messages``.  Only imports ``core``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,118 +13,8 @@ from attrs import field, frozen
 from streams.core.partitioning import Partitioner
 from streams.core.records import Block, TopicPartition
 from streams.protocol.error_codes import ErrorCode
-from streams.protocol.group_messages import (
-    CLASSIC_GROUP,
-    CreateGroup,
-    CreateGroupResponse,
-    DeleteGroup,
-    DeleteGroupResponse,
-    DescribedMember,
-    DescribeGroup,
-    DescribeGroupResponse,
-    GroupRequest,
-    Heartbeat,
-    HeartbeatResponse,
-    JoinGroup,
-    JoinGroupMember,
-    JoinGroupResponse,
-    LeaveGroup,
-    LeaveGroupResponse,
-    ListGroups,
-    ListGroupsResponse,
-    OffsetAndMetadata,
-    OffsetCommit,
-    OffsetCommitResponse,
-    OffsetFetch,
-    OffsetFetchResponse,
-    ResetOffsets,
-    ResetOffsetsResponse,
-    Shift,
-    SyncGroup,
-    SyncGroupResponse,
-)
-from streams.protocol.request import Request, RequestFor, Response
-
-__all__ = [
-    "CLASSIC_GROUP",
-    "AbortedTransaction",
-    "AddOffsetsToTxn",
-    "AddOffsetsToTxnResponse",
-    "AddPartitionsToTxn",
-    "AddPartitionsToTxnResponse",
-    "COORDINATOR_GROUP",
-    "COORDINATOR_TRANSACTION",
-    "CreateGroup",
-    "CreateGroupResponse",
-    "CreatePartitions",
-    "CreatePartitionsResponse",
-    "CreateTopics",
-    "CreateTopicsResponse",
-    "DeleteGroup",
-    "DeleteGroupResponse",
-    "DeleteRecords",
-    "DeleteRecordsResponse",
-    "DeleteTopics",
-    "DeleteTopicsResponse",
-    "DeletedRecords",
-    "DescribeGroup",
-    "DescribeGroupResponse",
-    "DescribedMember",
-    "EARLIEST_LOCAL_TIMESTAMP",
-    "EARLIEST_TIMESTAMP",
-    "EndTxn",
-    "EndTxnResponse",
-    "ErrorCode",
-    "Fetch",
-    "FetchResponse",
-    "FetchedPartition",
-    "FindCoordinator",
-    "FindCoordinatorResponse",
-    "GroupRequest",
-    "Heartbeat",
-    "HeartbeatResponse",
-    "InitProducerId",
-    "InitProducerIdResponse",
-    "JoinGroup",
-    "JoinGroupMember",
-    "JoinGroupResponse",
-    "LATEST_TIERED_TIMESTAMP",
-    "LATEST_TIMESTAMP",
-    "LeaveGroup",
-    "LeaveGroupResponse",
-    "ListGroups",
-    "ListGroupsResponse",
-    "ListOffsets",
-    "ListOffsetsResponse",
-    "ListedOffset",
-    "MAX_TIMESTAMP",
-    "Metadata",
-    "MetadataResponse",
-    "NO_TOPIC_ID",
-    "OffsetAndMetadata",
-    "OffsetCommit",
-    "OffsetCommitResponse",
-    "OffsetFetch",
-    "OffsetFetchResponse",
-    "Produce",
-    "ProduceResponse",
-    "Produced",
-    "READ_COMMITTED",
-    "READ_UNCOMMITTED",
-    "REQUEST_TIMEOUT_MS",
-    "Request",
-    "RequestFor",
-    "ResetOffsets",
-    "ResetOffsetsResponse",
-    "Response",
-    "Shift",
-    "SyncGroup",
-    "SyncGroupResponse",
-    "TopicMetadata",
-    "TopicSpec",
-    "TxnOffsetCommit",
-    "TxnOffsetCommitResponse",
-]
+from streams.protocol.group_messages import OffsetAndMetadata
+from streams.protocol.request import RequestFor, Response
 
 #: Default timeout of administrative requests, in milliseconds, as in Kafka.
 REQUEST_TIMEOUT_MS = 30_000

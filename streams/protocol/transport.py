@@ -17,7 +17,7 @@ from typing import Protocol
 from attrs import frozen
 
 from streams.protocol.error_codes import ErrorCode
-from streams.protocol.messages import Request, Response
+from streams.protocol.request import Request, Response
 
 
 @frozen

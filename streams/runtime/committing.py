@@ -13,7 +13,7 @@ from attrs import define, field
 from streams.clients import Consumer, Delivery, Producer
 from streams.core.metrics import Metrics
 from streams.core.records import TaskId, TopicPartition
-from streams.protocol.messages import OffsetAndMetadata
+from streams.protocol.group_messages import OffsetAndMetadata
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.purge import Purger
 from streams.runtime.refusals import Refusals

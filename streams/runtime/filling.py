@@ -16,7 +16,7 @@ from attrs import define, evolve, field
 from streams.clients import LANES_GROUP, Admin
 from streams.core.errors import ForeignFormatError, TopologyError
 from streams.core.records import NO_TIMESTAMP, Block, TopicPartition
-from streams.protocol.messages import OffsetAndMetadata
+from streams.protocol.group_messages import OffsetAndMetadata
 from streams.runtime.checkpoint import Checkpoint, group_of_note
 from streams.runtime.lanes import merge_lanes
 from streams.runtime.plan import ApplicationPlan, InternalTopicPlan

@@ -14,7 +14,7 @@ from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
 from streams.core.errors import TopologyError
 from streams.core.records import TopicPartition
-from streams.protocol.messages import OffsetAndMetadata
+from streams.protocol.group_messages import OffsetAndMetadata
 from streams.runtime.checkpoint import group_of_note
 from streams.runtime.facts import PartitionLayout
 from streams.runtime.plan import ApplicationPlan, Existing

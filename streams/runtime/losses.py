@@ -17,7 +17,7 @@ from streams.clients import Producer
 from streams.core.config import StreamsConfig
 from streams.core.errors import LostRecordsError
 from streams.core.records import Block, TaskId, TopicPartition
-from streams.protocol.messages import OffsetAndMetadata
+from streams.protocol.group_messages import OffsetAndMetadata
 from streams.runtime.fitting import misfit
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.restore import Restorer, changelog_position

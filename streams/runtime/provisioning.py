@@ -15,10 +15,8 @@ from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
 from streams.core.errors import BrokerError, TopologyError, UnknownTopicError
 from streams.core.records import TopicPartition
-from streams.protocol.messages import (
-    OffsetAndMetadata,
-    TopicSpec,
-)
+from streams.protocol.group_messages import OffsetAndMetadata
+from streams.protocol.messages import TopicSpec
 from streams.protocol.transport import Cluster
 from streams.runtime.plan import InternalTopicPlan
 from streams.topology import Topology, sub_topologies

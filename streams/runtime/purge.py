@@ -11,15 +11,10 @@ from attrs import define, field
 from streams.clients import ANY_NODE, MetadataCache, Network
 from streams.core.clock import Clock
 from streams.core.records import TopicPartition
-from streams.protocol.messages import (
-    DeleteRecords,
-    DeleteRecordsResponse,
-    ErrorCode,
-    Metadata,
-    MetadataResponse,
-    OffsetAndMetadata,
-    Response,
-)
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import OffsetAndMetadata
+from streams.protocol.messages import DeleteRecords, DeleteRecordsResponse, Metadata, MetadataResponse
+from streams.protocol.request import Response
 
 
 @define(eq=False)

@@ -15,7 +15,7 @@ from streams.core.dead_letters import EXCEPTION_HEADER
 from streams.core.errors import BrokerError, ProcessingError, RecordTooLargeError
 from streams.core.handlers import DeadLetter, ProducerRecord
 from streams.core.records import Block, TopicPartition
-from streams.protocol.messages import ErrorCode
+from streams.protocol.error_codes import ErrorCode
 from streams.runtime.task import Task
 
 

@@ -14,7 +14,7 @@ from attrs import define, field
 from streams.clients import Consumer, NoOffsetError
 from streams.core.errors import StateLockedError, StoreError
 from streams.core.records import TaskId, TopicPartition
-from streams.protocol.messages import OffsetAndMetadata
+from streams.protocol.group_messages import OffsetAndMetadata
 from streams.runtime.assignment import tasks_of
 from streams.runtime.checkpoint import Checkpoint, is_of_others
 from streams.runtime.environment import SharedParts

@@ -21,7 +21,7 @@ from streams.core.errors import (
 )
 from streams.core.records import TaskId, TopicPartition
 from streams.core.threads import Answer, Signal
-from streams.protocol.messages import ErrorCode
+from streams.protocol.error_codes import ErrorCode
 from streams.runtime.assignment import StreamsAssignor
 from streams.runtime.committing import Committer
 from streams.runtime.environment import SharedParts

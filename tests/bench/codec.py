@@ -11,7 +11,9 @@ from random import Random
 
 from streams.core.records import Block, TopicPartition
 from streams.protocol import batch
-from streams.protocol.messages import ErrorCode, Fetch, FetchedPartition, FetchResponse, Heartbeat, Produce
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import Heartbeat
+from streams.protocol.messages import Fetch, FetchedPartition, FetchResponse, Produce
 from streams.protocol.wire import EncodedBlock, fetched, mapping, produced, read_request, read_response
 from streams.protocol.wire.codec import request_coder, response_coder
 from streams.protocol.wire.framing import encode_request, encode_response

@@ -16,8 +16,9 @@ from streams.core.errors import BrokerError, OffsetOutOfRangeError, RecordTooLar
 from streams.core.records import Block, ProducerStamp, TopicPartition
 from streams.protocol import batch
 from streams.protocol.batch import LOG_APPEND_TIME, CorruptBatchError, InvalidBatchError
+from streams.protocol.error_codes import ErrorCode
 from streams.protocol.markers import marker
-from streams.protocol.messages import READ_COMMITTED, READ_UNCOMMITTED, ErrorCode
+from streams.protocol.messages import READ_COMMITTED, READ_UNCOMMITTED
 from streams.protocol.wire import EncodedBlock, fetched, produced
 
 PARTITION = TopicPartition("words", 0)

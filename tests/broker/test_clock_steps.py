@@ -10,18 +10,9 @@ import pytest
 from streams.broker import EmbeddedBroker
 from streams.core.clock import VirtualClock
 from streams.core.records import Block, ProducerStamp, TopicPartition
-from streams.protocol.messages import (
-    AddPartitionsToTxn,
-    DescribeGroup,
-    EndTxn,
-    ErrorCode,
-    Fetch,
-    Heartbeat,
-    InitProducerId,
-    JoinGroup,
-    Produce,
-    SyncGroup,
-)
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import DescribeGroup, Heartbeat, JoinGroup, SyncGroup
+from streams.protocol.messages import AddPartitionsToTxn, EndTxn, Fetch, InitProducerId, Produce
 
 WORDS = TopicPartition("words", 0)
 START_MS, HOUR_MS, SESSION_MS = 1_000_000_000, 3_600_000, 10_000

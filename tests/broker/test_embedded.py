@@ -14,28 +14,30 @@ from streams.clients import Consumer
 from streams.core.clock import VirtualClock
 from streams.core.errors import BrokerError, ClientClosedError, RecordTooLargeError
 from streams.core.records import Block, TopicPartition
-from streams.protocol.messages import (
-    CreatePartitions,
-    CreateTopics,
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import (
     DeleteGroup,
-    DeleteRecords,
-    DeleteTopics,
     DescribeGroup,
-    ErrorCode,
-    Fetch,
-    FindCoordinator,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
-    ListedOffset,
     ListGroups,
-    ListOffsets,
-    Metadata,
     OffsetAndMetadata,
     OffsetCommit,
     OffsetFetch,
-    Produce,
     SyncGroup,
+)
+from streams.protocol.messages import (
+    CreatePartitions,
+    CreateTopics,
+    DeleteRecords,
+    DeleteTopics,
+    Fetch,
+    FindCoordinator,
+    ListedOffset,
+    ListOffsets,
+    Metadata,
+    Produce,
     TopicSpec,
 )
 from tests import programs

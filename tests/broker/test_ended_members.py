@@ -10,7 +10,7 @@ import pytest
 from streams import Consumer, EmbeddedBroker, TopicPartition
 from streams.clients.network import ANY_NODE, Network
 from streams.core.clock import SystemClock
-from streams.protocol.messages import DescribeGroup
+from streams.protocol.group_messages import DescribeGroup
 from tests import programs, waiting
 
 WORKER = textwrap.dedent(

@@ -7,7 +7,8 @@ from streams.clients import Consumer, Producer
 from streams.core.clock import VirtualClock
 from streams.core.errors import BrokerError
 from streams.core.records import Block, TopicPartition
-from streams.protocol.messages import ErrorCode, Fetch
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.messages import Fetch
 
 T = TopicPartition("t", 0)
 

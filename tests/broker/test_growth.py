@@ -8,7 +8,7 @@ from streams.core.clock import VirtualClock
 from streams.core.errors import BrokerError, UnknownTopicError
 from streams.core.records import Block, TopicPartition
 from streams.group import CooperativeStickyAssignor, RangeAssignor
-from streams.protocol.messages import ErrorCode
+from streams.protocol.error_codes import ErrorCode
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from streams.broker import ArrayStorage, EmbeddedBroker
 from streams.clients import Producer
 from streams.core.errors import BrokerError
 from streams.core.records import Block, TopicPartition
-from streams.protocol.messages import ErrorCode
+from streams.protocol.error_codes import ErrorCode
 
 T = TopicPartition("t", 0)
 

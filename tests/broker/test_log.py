@@ -10,7 +10,7 @@ from streams.broker.file import FileStorage
 from streams.broker.log import PartitionLog
 from streams.core.errors import BrokerError, OffsetOutOfRangeError, RecordTooLargeError
 from streams.core.records import Block, TopicPartition
-from streams.protocol.messages import ErrorCode
+from streams.protocol.error_codes import ErrorCode
 
 PARTITION = TopicPartition("words", 0)
 

@@ -6,17 +6,13 @@ import pytest
 
 from streams.broker.refusals import refusal
 from streams.core.records import TopicPartition
-from streams.protocol.messages import (
-    AddOffsetsToTxn,
-    AddPartitionsToTxn,
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import (
     CreateGroup,
     DeleteGroup,
     DescribeGroup,
-    EndTxn,
-    ErrorCode,
     GroupRequest,
     Heartbeat,
-    InitProducerId,
     JoinGroup,
     LeaveGroup,
     ListGroups,
@@ -26,8 +22,8 @@ from streams.protocol.messages import (
     OffsetFetch,
     ResetOffsets,
     SyncGroup,
-    TxnOffsetCommit,
 )
+from streams.protocol.messages import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, InitProducerId, TxnOffsetCommit
 from streams.protocol.request import response_type
 
 _A0 = TopicPartition("a", 0)

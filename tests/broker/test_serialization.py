@@ -10,7 +10,7 @@ from streams.core.clock import VirtualClock
 from streams.core.errors import BrokerError, ConfigError
 from streams.core.records import Block, ProducerStamp, TopicPartition
 from streams.protocol.batch import CorruptBatchError
-from streams.protocol.messages import ErrorCode
+from streams.protocol.error_codes import ErrorCode
 
 WORDS = TopicPartition("words", 0)
 

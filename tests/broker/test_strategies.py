@@ -8,7 +8,8 @@ from streams.core.clock import VirtualClock
 from streams.core.errors import BrokerError, ConfigError
 from streams.core.partitioning import partition_for
 from streams.core.records import TopicPartition
-from streams.protocol.messages import ErrorCode, TopicSpec
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.messages import TopicSpec
 
 
 @pytest.fixture

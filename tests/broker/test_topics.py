@@ -12,7 +12,8 @@ from streams.clients import Admin, Consumer, Producer
 from streams.core.errors import BrokerError, ConfigError, DamagedLogError, StateLockedError, UnknownTopicError
 from streams.core.records import Block, TopicPartition
 from streams.protocol import batch
-from streams.protocol.messages import ErrorCode, TopicSpec
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.messages import TopicSpec
 from tests.broker.tcp.by_hand import Client
 
 

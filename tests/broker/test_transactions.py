@@ -11,18 +11,17 @@ from streams.broker.topics import Storages, Topics
 from streams.clients.records import GroupMetadata
 from streams.core.records import Block, ProducerStamp
 from streams.group.coordinator import Coordinator, CoordinatorConfig
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import OffsetAndMetadata, OffsetFetch
 from streams.protocol.messages import (
     LATEST_TIMESTAMP,
     READ_COMMITTED,
     AddOffsetsToTxn,
     AddPartitionsToTxn,
     EndTxn,
-    ErrorCode,
     Fetch,
     InitProducerId,
     ListOffsets,
-    OffsetAndMetadata,
-    OffsetFetch,
     Produce,
     TxnOffsetCommit,
 )

@@ -7,7 +7,7 @@ from attrs import define, field
 
 from streams.broker import EmbeddedBroker
 from streams.core.clock import VirtualClock
-from streams.protocol.messages import Request, Response
+from streams.protocol.request import Request, Response
 from streams.protocol.transport import Cluster, Connection, Traits
 
 

@@ -23,7 +23,8 @@ from streams.core.errors import (
 )
 from streams.core.records import Block, TopicPartition
 from streams.group import CooperativeStickyAssignor
-from streams.protocol.messages import OffsetAndMetadata, TopicSpec
+from streams.protocol.group_messages import OffsetAndMetadata
+from streams.protocol.messages import TopicSpec
 
 P0 = TopicPartition("t", 0)
 P1 = TopicPartition("t", 1)

@@ -26,19 +26,16 @@ from streams.core.errors import (
 from streams.core.records import Block, TopicPartition
 from streams.core.topic import Topic
 from streams.group import CooperativeStickyAssignor, RangeAssignor
-from streams.protocol.messages import (
-    Fetch,
-    FindCoordinator,
+from streams.protocol.group_messages import (
     Heartbeat,
     JoinGroup,
     LeaveGroup,
-    ListOffsets,
-    Metadata,
     OffsetAndMetadata,
     OffsetCommit,
     OffsetFetch,
     SyncGroup,
 )
+from streams.protocol.messages import Fetch, FindCoordinator, ListOffsets, Metadata
 
 P0 = TopicPartition("t", 0)
 P1 = TopicPartition("t", 1)

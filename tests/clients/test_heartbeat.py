@@ -10,7 +10,7 @@ from streams.clients.heartbeat import ConsumerLock
 from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
 from streams.core.threads import SystemThreads
-from streams.protocol.messages import Heartbeat, LeaveGroup
+from streams.protocol.group_messages import Heartbeat, LeaveGroup
 
 
 class EndOfTurn(Exception):

@@ -20,7 +20,8 @@ from streams.core.partitioning import partition_for
 from streams.core.records import Block, RecordMetadata, TopicPartition, Window, Windowed
 from streams.core.serdes import time_windowed
 from streams.core.topic import Topic
-from streams.protocol.messages import ErrorCode, Metadata, Produce, Produced, ProduceResponse
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.messages import Metadata, Produce, Produced, ProduceResponse
 
 P0 = TopicPartition("t", 0)
 P1 = TopicPartition("t", 1)

@@ -15,6 +15,7 @@ from streams.core.errors import (
     TransactionError,
 )
 from streams.core.records import Block, TopicPartition
+from streams.protocol.group_messages import OffsetAndMetadata, OffsetCommit
 from streams.protocol.messages import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
@@ -23,8 +24,6 @@ from streams.protocol.messages import (
     EndTxn,
     FindCoordinator,
     InitProducerId,
-    OffsetAndMetadata,
-    OffsetCommit,
     Produce,
     TxnOffsetCommit,
 )

@@ -17,11 +17,11 @@ from streams.group import (
     encode_subscription,
 )
 from streams.group.offsets import read_key
-from streams.protocol.messages import (
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import (
     CreateGroup,
     DeleteGroup,
     DescribeGroup,
-    ErrorCode,
     GroupRequest,
     Heartbeat,
     JoinGroup,
@@ -33,8 +33,8 @@ from streams.protocol.messages import (
     ResetOffsets,
     Shift,
     SyncGroup,
-    TxnOffsetCommit,
 )
+from streams.protocol.messages import TxnOffsetCommit
 
 P0 = TopicPartition("words", 0)
 P1 = TopicPartition("words", 1)

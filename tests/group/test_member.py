@@ -28,16 +28,9 @@ from streams.group import (
     Send,
     StickyAssignor,
 )
-from streams.protocol.messages import (
-    CreateGroup,
-    ErrorCode,
-    FindCoordinator,
-    FindCoordinatorResponse,
-    Heartbeat,
-    JoinGroup,
-    LeaveGroup,
-    SyncGroup,
-)
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import CreateGroup, Heartbeat, JoinGroup, LeaveGroup, SyncGroup
+from streams.protocol.messages import FindCoordinator, FindCoordinatorResponse
 
 
 @define

@@ -29,7 +29,8 @@ from streams.core.errors import (
 )
 from streams.core.records import Block, TopicPartition
 from streams.group.assignors import CooperativeStickyAssignor, RangeAssignor
-from streams.protocol.messages import OffsetAndMetadata, TopicSpec
+from streams.protocol.group_messages import OffsetAndMetadata
+from streams.protocol.messages import TopicSpec
 from streams.protocol.transport import Cluster
 
 WAIT_MS = 300_000

@@ -11,7 +11,7 @@ from streams.core.records import Block, ProducerStamp
 from streams.protocol import batch
 from streams.protocol.batch import CorruptBatchError, IncompleteBatchError
 from streams.protocol.compression import CompressionError, codec_number
-from streams.protocol.messages import ErrorCode
+from streams.protocol.error_codes import ErrorCode
 
 _bytes = st.none() | st.binary(max_size=300)
 _headers = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=20)), max_size=3).map(tuple)

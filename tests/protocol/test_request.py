@@ -5,7 +5,8 @@ import re
 import pytest
 
 from streams.broker import EmbeddedBroker
-from streams.protocol.messages import DescribeGroup, DescribeGroupResponse, Fetch, FetchResponse, MetadataResponse
+from streams.protocol.group_messages import DescribeGroup, DescribeGroupResponse
+from streams.protocol.messages import Fetch, FetchResponse, MetadataResponse
 from streams.protocol.request import Response, checked, response_type
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from streams import Admin, EmbeddedBroker, Producer, StreamsBuilder, Topic
 from streams.core.records import TopicPartition
-from streams.protocol.messages import Request, Response
+from streams.protocol.request import Request, Response
 from streams.replay import ReplayError, Snapshot, SnapshotError, publish, replay
 from streams.replay.handover.publish import publish_group
 from tests import programs

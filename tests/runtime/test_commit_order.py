@@ -21,7 +21,8 @@ from streams import (
     build_topology,
 )
 from streams.core.records import Block
-from streams.protocol.messages import OffsetCommit, Produce
+from streams.protocol.group_messages import OffsetCommit
+from streams.protocol.messages import Produce
 from streams.runtime.bounded import BoundedProgress
 from streams.runtime.environment import Environment
 from streams.runtime.homes import home_of

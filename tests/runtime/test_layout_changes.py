@@ -24,7 +24,7 @@ from streams import (
     session_windowed,
     time_windowed,
 )
-from streams.protocol.messages import OffsetAndMetadata
+from streams.protocol.group_messages import OffsetAndMetadata
 from streams.state.engines import EngineBatch
 from streams.state.lifecycle import NOTE
 from streams.state.rocksdb import RocksEngine

@@ -20,7 +20,7 @@ from streams.clients.errors import RequestTimeoutError
 from streams.clients.network import ANY_NODE, Network
 from streams.core.clock import SystemClock
 from streams.core.errors import ClientClosedError, RebalanceInProgressError
-from streams.protocol.messages import DescribeGroup, LeaveGroup
+from streams.protocol.group_messages import DescribeGroup, LeaveGroup
 from tests import waiting
 
 words = Topic("words", key=str, value=str, partitions=2)

@@ -32,10 +32,8 @@ from streams.group import (
     Send,
     decode_assignment,
 )
-from streams.protocol.messages import (
-    ErrorCode,
-    FindCoordinator,
-    FindCoordinatorResponse,
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import (
     Heartbeat,
     HeartbeatResponse,
     JoinGroup,
@@ -52,6 +50,7 @@ from streams.protocol.messages import (
     SyncGroup,
     SyncGroupResponse,
 )
+from streams.protocol.messages import FindCoordinator, FindCoordinatorResponse
 
 SESSION_MS, HEARTBEAT_MS, REBALANCE_MS = 10_000, 3_000, 60_000
 ASSIGNORS = {"range": RangeAssignor, "cooperative-sticky": CooperativeStickyAssignor}

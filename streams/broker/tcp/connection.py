@@ -32,7 +32,7 @@ from streams.protocol.admin_messages import (
     SaslAuthenticateResponse,
     SaslHandshake,
 )
-from streams.protocol.messages import Response
+from streams.protocol.request import Response
 from streams.protocol.wire import (
     API_VERSIONS,
     EncodingError,

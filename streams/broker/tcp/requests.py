@@ -15,7 +15,9 @@ from streams.broker.fetches import WaitingFetch
 from streams.broker.limits import FETCH_MIN_BYTES, REQUEST_ITEMS
 from streams.broker.service import Broker
 from streams.protocol.admin_messages import ApiVersionsResponse, VersionRange
-from streams.protocol.messages import ErrorCode, Fetch, ProduceResponse, Request, Response
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.messages import Fetch, ProduceResponse
+from streams.protocol.request import Request, Response
 from streams.protocol.wire import (
     RequestHeader,
     UnsupportedVersionError,

@@ -14,17 +14,10 @@ from attrs import define, field, frozen
 
 from streams.clients.errors import DisconnectedError
 from streams.core.errors import RecordTooLargeError, StreamsError
-from streams.protocol.messages import (
-    ErrorCode,
-    Fetch,
-    JoinGroup,
-    Produce,
-    Produced,
-    ProduceResponse,
-    Request,
-    Response,
-    SyncGroup,
-)
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import JoinGroup, SyncGroup
+from streams.protocol.messages import Fetch, Produce, Produced, ProduceResponse
+from streams.protocol.request import Request, Response
 from streams.protocol.wire.framing import MAX_FRAME_BYTES
 from streams.protocol.wire.mapping import is_answered
 

@@ -29,7 +29,7 @@ from streams.protocol.admin_messages import (
     IncrementalAlterConfigs,
     ResourceType,
 )
-from streams.protocol.messages import ErrorCode
+from streams.protocol.error_codes import ErrorCode
 from streams.protocol.request import R, RequestFor
 from streams.protocol.transport import Cluster
 from streams.protocol.wire.framing import MAX_FRAME_BYTES

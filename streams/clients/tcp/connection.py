@@ -22,18 +22,10 @@ from streams.clients.network import ANY_NODE, SEVERAL_BROKERS, Backoff
 from streams.clients.tcp.channel import BrokerAddress, Channel, ChannelConfig, Item, Links, Outcome
 from streams.core.clock import Clock
 from streams.core.errors import ClientClosedError, StreamsError
-from streams.protocol.messages import (
-    CreatePartitions,
-    CreateTopics,
-    DeleteTopics,
-    ErrorCode,
-    Fetch,
-    JoinGroup,
-    Metadata,
-    MetadataResponse,
-    Request,
-    SyncGroup,
-)
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import JoinGroup, SyncGroup
+from streams.protocol.messages import CreatePartitions, CreateTopics, DeleteTopics, Fetch, Metadata, MetadataResponse
+from streams.protocol.request import Request
 from streams.protocol.transport import Traits
 from streams.protocol.wire.mapping import key_of
 

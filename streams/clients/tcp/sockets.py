@@ -25,7 +25,8 @@ from streams.clients.tcp.security import sasl_exchange
 from streams.core.client_settings import Security
 from streams.core.clock import Clock
 from streams.core.errors import StreamsError
-from streams.protocol.messages import ErrorCode, Request
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.request import Request
 from streams.protocol.wire import (
     API_VERSIONS,
     APIS,

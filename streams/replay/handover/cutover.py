@@ -11,7 +11,7 @@ from typing import Any
 
 from streams.clients import EARLIEST, LATEST, Admin
 from streams.core.records import TopicPartition
-from streams.protocol.messages import OffsetAndMetadata
+from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.transport import Cluster
 from streams.replay.errors import HandOverError, ReplayError
 from streams.replay.handover.snapshot import LastRecord, Snapshot, record_digest

@@ -20,7 +20,8 @@ from streams.core.partitioning import partition_for
 from streams.core.records import Block, Headers, TopicPartition
 from streams.core.topic import Topic
 from streams.core.user_code import refuse_unawaited
-from streams.protocol.messages import OffsetAndMetadata, TopicSpec
+from streams.protocol.group_messages import OffsetAndMetadata
+from streams.protocol.messages import TopicSpec
 from streams.protocol.transport import Cluster
 from streams.replay.calls.shown import described_kind
 from streams.replay.calls.work import StoreRef

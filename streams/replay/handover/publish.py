@@ -13,7 +13,8 @@ from streams.core.errors import ConfigError
 from streams.core.records import Block, TopicPartition
 from streams.core.topic import TopicLike, topic_names
 from streams.core.user_code import refuse_unawaited
-from streams.protocol.messages import OffsetAndMetadata, TopicSpec
+from streams.protocol.group_messages import OffsetAndMetadata
+from streams.protocol.messages import TopicSpec
 from streams.protocol.transport import Cluster
 from streams.replay.calls.outputs import lanes_of, output_partitions, output_topics, read_output
 from streams.replay.errors import ReplayError, SnapshotError

@@ -13,7 +13,7 @@ from attrs import define, field
 from streams.broker import Broker, BrokerConfig, Storages, Topics
 from streams.core.records import Block, TopicPartition
 from streams.group import Coordinator, CoordinatorConfig
-from streams.protocol.messages import Request, Response
+from streams.protocol.request import Request, Response
 from streams.testing.simulation.report import InvariantViolationError
 from streams.testing.simulation.scheduler import Scheduler
 

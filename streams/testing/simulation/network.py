@@ -17,7 +17,8 @@ from streams.clients import Backoff
 from streams.clients.tcp.channel import BrokerAddress, Channel, ChannelConfig, Item
 from streams.clients.tcp.connection import ClusterConnection, ConnectionConfig
 from streams.core.threads import ThreadKilled
-from streams.protocol.messages import MetadataResponse, Produce, Request, Response
+from streams.protocol.messages import MetadataResponse, Produce
+from streams.protocol.request import Request, Response
 from streams.protocol.wire.framing import MAX_FRAME_BYTES
 from streams.testing.simulation.report import Counters
 from streams.testing.simulation.scheduler import Scheduler, SimProcess, Waiter

@@ -10,20 +10,10 @@ from attrs import define, field
 from streams.core.records import TopicPartition
 from streams.group import GroupState, decode_assignment
 from streams.group.states import Group
-from streams.protocol.messages import (
-    EndTxn,
-    EndTxnResponse,
-    ErrorCode,
-    JoinGroup,
-    LeaveGroup,
-    OffsetCommit,
-    OffsetCommitResponse,
-    Request,
-    Response,
-    SyncGroup,
-    TxnOffsetCommit,
-    TxnOffsetCommitResponse,
-)
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import JoinGroup, LeaveGroup, OffsetCommit, OffsetCommitResponse, SyncGroup
+from streams.protocol.messages import EndTxn, EndTxnResponse, TxnOffsetCommit, TxnOffsetCommitResponse
+from streams.protocol.request import Request, Response
 from streams.runtime import Directive
 from streams.testing.simulation.brokers import SimBroker
 from streams.testing.simulation.processes import Machine

@@ -3,7 +3,8 @@
 import pytest
 
 from streams.core.records import Block, TopicPartition
-from streams.protocol.messages import ErrorCode, OffsetAndMetadata, OffsetCommit
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import OffsetAndMetadata, OffsetCommit
 from streams.protocol.wire.apis import APIS
 from streams.protocol.wire.fields import Array, Bytes, Fixed, Struct, Text
 from tests.broker.tcp.by_hand import METADATA, Client, batch_of, values_in

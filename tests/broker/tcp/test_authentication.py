@@ -14,7 +14,7 @@ from streams.broker.tcp.authentication import Authentication, AuthenticationFail
 from streams.broker.tcp.users import ScramKeys
 from streams.core.errors import ConfigError
 from streams.protocol.admin_messages import SaslHandshake
-from streams.protocol.messages import ErrorCode
+from streams.protocol.error_codes import ErrorCode
 from tests.broker.tcp.by_hand import API_VERSIONS, METADATA, Client
 
 HANDSHAKE, AUTHENTICATE = 17, 36

@@ -18,7 +18,7 @@ from streams.broker.limits import FETCH_BYTES, REQUEST_ITEMS, REQUESTS_AT_ONCE, 
 from streams.broker.tcp import Address, Limits, connection
 from streams.broker.tcp.listener import Listener
 from streams.core.records import TopicPartition
-from streams.protocol.messages import ErrorCode
+from streams.protocol.error_codes import ErrorCode
 from tests import programs, waiting
 from tests.broker.tcp.by_hand import API_VERSIONS, METADATA, Client, row_of, values_in
 

@@ -4,7 +4,7 @@ import pytest
 
 from streams.core.records import Block, ProducerStamp
 from streams.protocol import batch
-from streams.protocol.messages import ErrorCode
+from streams.protocol.error_codes import ErrorCode
 from tests.broker.tcp.by_hand import Client, values_in
 
 LIST_OFFSETS, JOIN_GROUP, DESCRIBE_GROUPS, LIST_GROUPS, INIT_PRODUCER_ID, ADD_PARTITIONS = 2, 11, 15, 16, 22, 24

@@ -21,7 +21,7 @@ from streams.broker.tcp.listener import Listener
 from streams.core.clock import VirtualClock
 from streams.core.errors import BrokerError, ConfigError
 from streams.core.records import Block, TopicPartition
-from streams.protocol.messages import ErrorCode
+from streams.protocol.error_codes import ErrorCode
 from streams.protocol.wire import encode_request
 from tests import programs, waiting
 from tests.broker.tcp.by_hand import (

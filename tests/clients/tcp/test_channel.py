@@ -6,14 +6,9 @@ from attrs import define, field
 from streams.clients.tcp.channel import BrokerAddress, Channel, ChannelConfig, Item
 from streams.core.errors import StreamsError
 from streams.protocol.error_codes import ErrorCode
-from streams.protocol.messages import (
-    Fetch,
-    Heartbeat,
-    HeartbeatResponse,
-    JoinGroup,
-    Request,
-    SyncGroup,
-)
+from streams.protocol.group_messages import Heartbeat, HeartbeatResponse, JoinGroup, SyncGroup
+from streams.protocol.messages import Fetch
+from streams.protocol.request import Request
 
 BEAT = Heartbeat("g", 1, "m")
 FIRST_JOIN = JoinGroup("g", "", "consumer", (), 10_000, 60_000, takes_member_id=True)

@@ -17,7 +17,7 @@ from streams.core.clock import SystemClock
 from streams.core.errors import BrokerError, ConfigError, UnreadableBatchError
 from streams.core.records import Block, TopicPartition
 from streams.protocol import batch
-from streams.protocol.messages import ErrorCode
+from streams.protocol.error_codes import ErrorCode
 from streams.protocol.wire import APIS, EncodedBlock
 from tests.kafka.node import free_ports
 from tests.kafka.proxy import Proxy

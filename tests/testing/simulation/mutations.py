@@ -18,16 +18,9 @@ from streams.clients.tcp.channel import Channel
 from streams.clients.transactor import Transactor
 from streams.group.coordinator import Coordinator
 from streams.group.member import Member, MemberState
-from streams.protocol.messages import (
-    AddPartitionsToTxnResponse,
-    EndTxn,
-    EndTxnResponse,
-    ErrorCode,
-    JoinGroup,
-    Produced,
-    ProduceResponse,
-    SyncGroup,
-)
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import JoinGroup, SyncGroup
+from streams.protocol.messages import AddPartitionsToTxnResponse, EndTxn, EndTxnResponse, Produced, ProduceResponse
 from streams.runtime import assignment, restore
 from streams.runtime.committing import Committer
 from streams.runtime.task import Task

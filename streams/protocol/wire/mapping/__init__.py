@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
-from streams.protocol.messages import CreateGroup, Request, ResetOffsets, Response
+from streams.protocol.group_messages import CreateGroup, ResetOffsets
+from streams.protocol.request import Request, Response
 from streams.protocol.wire.apis import APIS
 from streams.protocol.wire.errors import MalformedError, UnsupportedVersionError
 from streams.protocol.wire.fields import Api, Fields

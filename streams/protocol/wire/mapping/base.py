@@ -14,7 +14,7 @@ from attrs import Factory, field, frozen
 from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode, error_code
-from streams.protocol.messages import Request
+from streams.protocol.request import Request
 from streams.protocol.wire.fields import Api, Fields
 
 Q = TypeVar("Q")

@@ -7,14 +7,12 @@ from attrs import evolve
 from streams.core.records import TopicPartition
 from streams.protocol.admin_messages import NO_OPERATIONS
 from streams.protocol.error_codes import ErrorCode
-from streams.protocol.messages import (
+from streams.protocol.group_messages import (
     CLASSIC_GROUP,
     DeleteGroup,
     DeleteGroupResponse,
     DescribeGroup,
     DescribeGroupResponse,
-    FindCoordinator,
-    FindCoordinatorResponse,
     JoinGroup,
     JoinGroupResponse,
     LeaveGroup,
@@ -27,6 +25,7 @@ from streams.protocol.messages import (
     SyncGroup,
     SyncGroupResponse,
 )
+from streams.protocol.messages import FindCoordinator, FindCoordinatorResponse
 from streams.protocol.wire.errors import EncodingError
 from streams.protocol.wire.fields import Fields
 from streams.protocol.wire.mapping.base import (

@@ -1,6 +1,6 @@
 """Tables of the group APIs: membership, committed offsets and administration."""
 
-from streams.protocol import messages
+from streams.protocol import group_messages, messages
 from streams.protocol.admin_messages import OffsetDelete
 from streams.protocol.wire.fields import (
     BOOLEAN,
@@ -51,7 +51,7 @@ FIND_COORDINATOR = Api(10, messages.FindCoordinator, (0, 4), flexible=3, served=
     ),
 )
 
-JOIN_GROUP = Api(11, messages.JoinGroup, (2, 5), flexible=6).with_fields(
+JOIN_GROUP = Api(11, group_messages.JoinGroup, (2, 5), flexible=6).with_fields(
     (
         Field("group_id", STRING),
         Field("session_timeout_ms", INT32),
@@ -77,7 +77,7 @@ JOIN_GROUP = Api(11, messages.JoinGroup, (2, 5), flexible=6).with_fields(
     ),
 )
 
-HEARTBEAT = Api(12, messages.Heartbeat, (0, 3), flexible=4).with_fields(
+HEARTBEAT = Api(12, group_messages.Heartbeat, (0, 3), flexible=4).with_fields(
     (
         Field("group_id", STRING),
         Field("generation_id", INT32),
@@ -90,7 +90,7 @@ HEARTBEAT = Api(12, messages.Heartbeat, (0, 3), flexible=4).with_fields(
     ),
 )
 
-LEAVE_GROUP = Api(13, messages.LeaveGroup, (0, 3), flexible=4).with_fields(
+LEAVE_GROUP = Api(13, group_messages.LeaveGroup, (0, 3), flexible=4).with_fields(
     (
         Field("group_id", STRING),
         Field("member_id", STRING, until=2),
@@ -105,7 +105,7 @@ LEAVE_GROUP = Api(13, messages.LeaveGroup, (0, 3), flexible=4).with_fields(
     ),
 )
 
-SYNC_GROUP = Api(14, messages.SyncGroup, (0, 3), flexible=4).with_fields(
+SYNC_GROUP = Api(14, group_messages.SyncGroup, (0, 3), flexible=4).with_fields(
     (
         Field("group_id", STRING),
         Field("generation_id", INT32),
@@ -120,7 +120,7 @@ SYNC_GROUP = Api(14, messages.SyncGroup, (0, 3), flexible=4).with_fields(
     ),
 )
 
-OFFSET_COMMIT = Api(8, messages.OffsetCommit, (2, 9), flexible=8, served=(2, 8)).with_fields(
+OFFSET_COMMIT = Api(8, group_messages.OffsetCommit, (2, 9), flexible=8, served=(2, 8)).with_fields(
     (
         Field("group_id", STRING),
         Field("generation_id_or_member_epoch", INT32, default=-1, attribute="generation_id"),
@@ -151,7 +151,7 @@ _FETCHED_PARTITIONS = array(
     ERROR,
 )
 
-OFFSET_FETCH = Api(9, messages.OffsetFetch, (1, 9), flexible=6, served=(1, 8)).with_fields(
+OFFSET_FETCH = Api(9, group_messages.OffsetFetch, (1, 9), flexible=6, served=(1, 8)).with_fields(
     (
         Field("group_id", STRING, until=7),
         by_topic("topics", INT32, partitions="partition_indexes", until=7, nullable=2),
@@ -198,7 +198,7 @@ DESCRIBED_GROUP = (
     Field("authorized_operations", INT32, since=3, default=_NO_OPERATIONS),
 )
 
-DESCRIBE_GROUPS = Api(15, messages.DescribeGroup, (0, 4), flexible=5, name="DescribeGroups").with_fields(
+DESCRIBE_GROUPS = Api(15, group_messages.DescribeGroup, (0, 4), flexible=5, name="DescribeGroups").with_fields(
     (
         array("groups", STRING),
         Field("include_authorized_operations", BOOLEAN, since=3, default=False),
@@ -209,7 +209,7 @@ DESCRIBE_GROUPS = Api(15, messages.DescribeGroup, (0, 4), flexible=5, name="Desc
     ),
 )
 
-LIST_GROUPS = Api(16, messages.ListGroups, (0, 5), flexible=3).with_fields(
+LIST_GROUPS = Api(16, group_messages.ListGroups, (0, 5), flexible=3).with_fields(
     (
         array("states_filter", STRING, since=4, default=()),
         array("types_filter", STRING, since=5, default=()),
@@ -227,7 +227,7 @@ LIST_GROUPS = Api(16, messages.ListGroups, (0, 5), flexible=3).with_fields(
     ),
 )
 
-DELETE_GROUPS = Api(42, messages.DeleteGroup, (0, 1), flexible=2, name="DeleteGroups").with_fields(
+DELETE_GROUPS = Api(42, group_messages.DeleteGroup, (0, 1), flexible=2, name="DeleteGroups").with_fields(
     (array("groups_names", STRING),),
     (
         THROTTLE,
