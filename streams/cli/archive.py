@@ -4,15 +4,12 @@ import argparse
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streams.cli.cluster import add_where, opened
-from streams.cli.mistakes import UsageError
+from streams.cli.cluster import add_where, broker_folder, opened
+from streams.cli.options import Commands
 
 if TYPE_CHECKING:
-    from argparse import _SubParsersAction
-
     from streams.replay.history.archive import ArchivedTopic
 
 _EXAMPLE = """\
@@ -22,16 +19,14 @@ example:
 """
 
 
-def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command."""
+def add_parser(commands: Commands) -> None:
+    """Add the command to the program."""
     parser = commands.add_parser(
         "archive",
         help="keep topics in files for a replay, partitions and offsets as they are",
         description="Add to an archive what it does not have yet of topics: their committed records. Run again, it "
         "adds what is new; records that were deleted in between are an error.",
         epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--topic", metavar="T", action="append", required=True, help="topic (may be repeated)")
     parser.add_argument("--to", metavar="DIR", required=True, help="folder of the archive, made if it is new")
@@ -50,10 +45,7 @@ def execute(options: argparse.Namespace) -> int:
             for name in names:
                 _archive(partial(archive_topic, broker, name, options.to), name, options.to)
         return 0
-    folder = Path(options.state_dir) / "broker"
-    if not folder.is_dir():
-        raise UsageError(f"--state-dir {options.state_dir}: no `streams run` has kept a broker here")
-    with offline_topics(folder) as topics:
+    with offline_topics(broker_folder(options.state_dir)) as topics:
         for name in names:
             topics.partition_count(name)
         for name in names:

@@ -3,10 +3,10 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from streams.cli.mistakes import FAILED, UsageError
-from streams.cli.options import partition_count
+from streams.cli.options import Commands, add_debug, number_of, partition_count
 
 if TYPE_CHECKING:
     from streams.broker.tcp import BrokerServer
@@ -14,13 +14,12 @@ if TYPE_CHECKING:
 LISTEN = "127.0.0.1:9092"
 
 
-def add_parser(commands: Any) -> None:
+def add_parser(commands: Commands) -> None:
     """Add the command to the program."""
     parser = commands.add_parser(
         "broker",
         help="serve a broker that speaks Kafka's protocol",
         description="Serve a broker that speaks Kafka's protocol, until SIGINT or SIGTERM.",
-        allow_abbrev=False,
     )
     parser.add_argument(
         "--listen",
@@ -40,7 +39,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--maintenance-interval",
         metavar="MS",
-        type=_interval,
+        type=number_of("milliseconds", 1),
         default=300_000,
         help="milliseconds between two passes of retention and compaction (default 300000)",
     )
@@ -67,7 +66,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--no-auto-create", action="store_true", help="topics that clients ask for are not created by that alone"
     )
-    parser.add_argument("--debug", action="store_true", help="show tracebacks and debug messages")
+    add_debug(parser)
     parser.set_defaults(execute=execute)
 
 
@@ -134,12 +133,6 @@ def _repair(options: argparse.Namespace) -> int:
         return FAILED
     print(f"streams: {count} damages repaired, {records} offsets lost", file=sys.stderr)
     return 0
-
-
-def _interval(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of milliseconds above 0")
-    return int(text)
 
 
 def _announce(server: "BrokerServer", options: argparse.Namespace) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streams.cli.mistakes import UsageError
-from streams.cli.options import texts_of
+from streams.cli.options import add_settings, texts_of
 
 if TYPE_CHECKING:
     from streams.broker import EmbeddedBroker
@@ -22,15 +22,7 @@ def add_where(parser: argparse.ArgumentParser, state_dir: str = "which must not 
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="a cluster; several servers with commas")
     where.add_argument("--state-dir", metavar="DIR", help=f"the embedded broker of this folder, {state_dir}")
-    parser.add_argument(
-        "--set",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        dest="settings",
-        help="a setting of the connection, such as security_protocol=sasl_ssl (may be repeated)",
-    )
-    parser.add_argument("--debug", action="store_true", help="show tracebacks and debug messages")
+    add_settings(parser, "a setting of the connection, such as security_protocol=sasl_ssl (may be repeated)")
 
 
 def cluster_at(servers: str, settings: dict[str, Any] | None = None) -> "TcpCluster":
@@ -43,6 +35,18 @@ def cluster_at(servers: str, settings: dict[str, Any] | None = None) -> "TcpClus
     from streams.core.config import StreamsConfig
 
     return TcpCluster.of(StreamsConfig.of(**{**(settings or {}), "bootstrap_servers": servers}))
+
+
+def broker_folder(state_dir: str) -> Path:
+    """Return the folder of the embedded broker in a state directory.
+
+    Raises:
+        UsageError: the state directory has no embedded broker.
+    """
+    folder = Path(state_dir) / BROKER
+    if not folder.is_dir():
+        raise UsageError(f"--state-dir {state_dir}: no `streams run` has kept a broker here")
+    return folder
 
 
 @contextmanager
@@ -58,8 +62,6 @@ def opened(options: argparse.Namespace, *, makes: bool = False) -> Iterator["Tcp
         return
     from streams.broker import EmbeddedBroker
 
-    folder = Path(options.state_dir) / BROKER
-    if not makes and not folder.is_dir():
-        raise UsageError(f"--state-dir {options.state_dir}: no `streams run` has kept a broker here")
+    folder = Path(options.state_dir) / BROKER if makes else broker_folder(options.state_dir)
     with EmbeddedBroker(folder, maintenance_interval_ms=None, auto_create_topics=False) as broker:
         yield broker

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from streams.cli.cluster import add_where, opened
 from streams.cli.mistakes import UsageError
+from streams.cli.options import Commands
 
 if TYPE_CHECKING:
     from streams.clients import Consumer, ConsumerRecord
@@ -14,13 +15,12 @@ if TYPE_CHECKING:
 _POLL_MS = 500
 
 
-def add_parser(commands: Any) -> None:
+def add_parser(commands: Commands) -> None:
     """Add the command to the program."""
     parser = commands.add_parser(
         "consume",
         help="show the records of a topic",
         description="Show records as lines, until SIGINT or SIGTERM. Bytes that are no text are shown as \\xNN.",
-        allow_abbrev=False,
     )
     parser.add_argument("topic", nargs="+")
     parser.add_argument("--group", metavar="ID", help="join a consumer group, and commit printed records")

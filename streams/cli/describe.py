@@ -1,23 +1,18 @@
 """``streams describe``: describe a topology as text, JSON, Mermaid or SVG."""
 
 import argparse
-from typing import TYPE_CHECKING
 
-from streams.cli.options import add_common, settings_of
-
-if TYPE_CHECKING:
-    from argparse import _SubParsersAction
+from streams.cli.options import Commands, add_common, settings_of
 
 FORMATS = ("text", "mermaid", "json", "svg", "program")
 
 
-def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command."""
+def add_parser(commands: Commands) -> None:
+    """Add the command to the program."""
     parser = commands.add_parser(
         "describe",
         help="show sub-topologies, topics and stores of a topology",
         description="Show the sub-topologies, internal topics and stores of a topology.",
-        allow_abbrev=False,
     )
     add_common(parser)
     parser.add_argument(

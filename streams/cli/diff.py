@@ -2,22 +2,20 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
 from streams.cli.mistakes import UsageError
-from streams.cli.options import add_history, pairs, settings_of
+from streams.cli.options import Commands, add_history, add_settings, history_of, number_of, pairs, settings_of
 
 if TYPE_CHECKING:
-    from argparse import _SubParsersAction
-
     from streams.cli.scripts import Script
     from streams.comparison import Version
     from streams.core.config import StreamsConfig
-    from streams.replay import ReplayProgress, ReplayResult
+    from streams.replay import ReplayResult
     from streams.topology import Topology
 
 #: Exit status if the versions differ.
@@ -30,41 +28,29 @@ exit status: 0 nothing differs and the state can be taken over, 1 something diff
 """
 
 
-def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command."""
+def add_parser(commands: Commands) -> None:
+    """Add the command to the program."""
     parser = commands.add_parser(
         "diff",
         help="compare two versions of a topology over the same history",
         description="Replay the same history through two versions of a topology; show which keys, windows and records "
         "differ, and whether the new version can take over the state of the old one.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     for name, what in (("old", "the version that is live"), ("new", "the version that is to take its place")):
         parser.add_argument(name, metavar=f"{name.upper()}[:FUNCTION]", help=f"Python file that declares {what}")
     add_history(parser, executor="local")
     parser.add_argument("--only-state", action="store_true", help="do not replay: only check whether NEW can take over")
     parser.add_argument(
-        "--limit", metavar="N", type=_limit, default=5, help="examples of each topic and store (default: 5)"
+        "--limit",
+        metavar="N",
+        type=number_of("examples", 0),
+        default=5,
+        help="examples per topic and store (default: 5)",
     )
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="form of the answer (default: text)")
-    parser.add_argument(
-        "--set",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        dest="settings",
-        help="a setting of both versions, by Kafka Streams' name (may be repeated)",
-    )
-    parser.add_argument("--debug", action="store_true", help="show tracebacks and debug messages")
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="form of the report (default: text)")
+    add_settings(parser, "a setting of both versions, by Kafka Streams' name (may be repeated)")
     parser.set_defaults(execute=execute)
-
-
-def _limit(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of examples; give 0 or more")
-    return int(text)
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -109,20 +95,6 @@ def _check_inputs(sides: "list[_Side]", inputs: Mapping[str, str]) -> None:
     for topic in inputs:
         if not any(side.reads(topic) for side in sides):
             declared_source(sides[0].topology, topic)
-
-
-@contextmanager
-def _shown(title: str) -> "Iterator[Callable[[ReplayProgress], None] | None]":
-    """Return the progress callback, None if standard error is not a terminal."""
-    from streams.cli.replay import state_of
-
-    if not sys.stderr.isatty():
-        yield None
-        return
-    try:
-        yield lambda progress: print(f"\r{title}: {state_of(progress)}\033[K", end="", file=sys.stderr, flush=True)
-    finally:
-        print("\r\033[K", end="", file=sys.stderr)
 
 
 @define(eq=False)
@@ -186,20 +158,15 @@ class _Side:
             print(f"streams: {self.script.path}: topic {name!r} has no --input: it stays empty", file=sys.stderr)
 
     def _replayed(self, own: Mapping[str, str]) -> "ReplayResult":
+        from streams.cli.progress import shown
+        from streams.cli.replay import state_of
         from streams.replay import replay
 
-        options = self.options
-        with _shown(str(self.script.path)) as show:
+        with shown(str(self.script.path)) as show:
             return replay(
                 self.made,
                 own,
-                executor=options.executor,
-                master=options.master,
-                partitions=options.partitions,
-                slices=options.slices,
-                until=options.until,
-                wall_clock=options.wall_clock,
-                final_flush=options.final_flush,
-                progress=show,
+                progress=show and (lambda progress: show(state_of(progress))),
+                **history_of(self.options),
                 **self.settings,
             )

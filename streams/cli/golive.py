@@ -2,30 +2,27 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from streams.cli.cluster import add_where, opened
 from streams.cli.mistakes import UsageError
-from streams.cli.options import pairs
+from streams.cli.options import Commands, add_repeatable, pairs
 
 
-def add_parser(commands: Any) -> None:
+def add_parser(commands: Commands) -> None:
     """Add the command to the program."""
     parser = commands.add_parser(
         "golive",
         help="load a snapshot into a broker, so that its application continues live",
         description="Load changelogs, and commit offsets last; a run that was killed is simply repeated.",
-        allow_abbrev=False,
     )
     parser.add_argument("snapshot", metavar="DIR", help="snapshot that `streams replay --snapshot` has written")
     add_where(parser)
-    parser.add_argument("--force", action="store_true", help="go over offsets that the group has committed already")
-    parser.add_argument(
+    parser.add_argument("--force", action="store_true", help="overwrite offsets that the group has committed already")
+    add_repeatable(
+        parser,
         "--cut",
-        metavar="TOPIC=TIME",
-        action="append",
-        default=[],
-        help="the history of a topic, replayed from files, ends at this time (ISO text or epoch milliseconds); the "
+        "TOPIC=TIME",
+        "the history of a topic, replayed from files, ends at this time (ISO text or epoch milliseconds); the "
         "topic continues with its first record from then on (may be repeated)",
     )
     parser.set_defaults(execute=execute)

@@ -3,10 +3,11 @@
 import argparse
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from streams.cli.cluster import add_where, opened
 from streams.cli.mistakes import UsageError
+from streams.cli.options import Commands, add_repeatable
 
 if TYPE_CHECKING:
     from streams.clients import Admin
@@ -19,29 +20,27 @@ examples:
 """
 
 
-def add_parser(commands: Any) -> None:
+def add_parser(commands: Commands) -> None:
     """Add the command to the program."""
     parser = commands.add_parser(
         "groups",
         help="list, describe, rewind and delete groups",
         description="List, describe, rewind and delete groups; an application's group has its name.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    listing = verbs.add_parser("list", help="names and states", allow_abbrev=False)
-    describe = verbs.add_parser("describe", help="members, committed offsets and lag", allow_abbrev=False)
+    listing = verbs.add_parser("list", help="names and states")
+    describe = verbs.add_parser("describe", help="members, committed offsets and lag")
     describe.add_argument("group")
-    rewind = verbs.add_parser("rewind", help="set the committed offsets of a stopped group", allow_abbrev=False)
+    rewind = verbs.add_parser("rewind", help="set the committed offsets of a stopped group")
     rewind.add_argument("group")
     to = rewind.add_mutually_exclusive_group(required=True)
     to.add_argument(
         "--to", metavar="earliest|latest|TIME", help="ISO text or epoch milliseconds: the first record then"
     )
     to.add_argument("--shift", metavar="N", type=int, help="records to go forward, or back if negative")
-    rewind.add_argument("--topic", metavar="T", action="append", default=[], help="default: all that the group has")
-    delete = verbs.add_parser("delete", help="delete groups with their offsets", allow_abbrev=False)
+    add_repeatable(rewind, "--topic", "T", "default: all topics with committed offsets")
+    delete = verbs.add_parser("delete", help="delete groups with their offsets")
     delete.add_argument("group", nargs="+")
     for verb in (rewind, delete):
         verb.add_argument("--force", action="store_true", help="also of an application, whose state does not follow")

@@ -1,10 +1,29 @@
 """Arguments shared by several commands, and their parsing."""
 
 import argparse
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
 from streams.cli.mistakes import UsageError
+
+#: The commands of the program, to which each command adds itself.
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def add_debug(parser: argparse.ArgumentParser) -> None:
+    """Add the argument ``--debug``."""
+    parser.add_argument("--debug", action="store_true", help="show tracebacks and debug messages")
+
+
+def add_repeatable(parser: argparse.ArgumentParser, option: str, form: str, text: str, **given: Any) -> None:
+    """Add an option that may be repeated; its value is a list, empty by default."""
+    parser.add_argument(option, metavar=form, action="append", default=[], help=text, **given)
+
+
+def add_settings(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add the arguments ``--set`` and ``--debug``."""
+    add_repeatable(parser, "--set", "NAME=VALUE", text, dest="settings")
+    add_debug(parser)
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
@@ -14,34 +33,30 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         metavar="SCRIPT[:FUNCTION]",
         help="Python file that declares the topology, and the function in it (default: topology)",
     )
-    parser.add_argument(
-        "--set",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        dest="settings",
-        help="a setting, by Kafka Streams' name (may be repeated); a function as MODULE:FUNCTION, or :FUNCTION of the "
+    add_settings(
+        parser,
+        "a setting, by Kafka Streams' name (may be repeated); a function as MODULE:FUNCTION, or :FUNCTION of the "
         "script",
     )
-    parser.add_argument("--debug", action="store_true", help="show tracebacks and debug messages")
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of commands that run a topology, live or over history."""
+    parser.add_argument(
+        "--partitions", metavar="N", type=partition_count, help="partitions of every topic that fixes none itself"
+    )
+    parser.add_argument("--final-flush", action="store_true", help="at the end, emit the windows that are still open")
+    parser.add_argument("--application-id", metavar="ID", help="default: the name of the script")
 
 
 def add_history(parser: argparse.ArgumentParser, *, executor: str) -> None:
     """Add the arguments of commands that replay history."""
-    parser.add_argument(
-        "--input", metavar="TOPIC=PATH", action="append", default=[], help="history of a source topic (may be repeated)"
-    )
+    add_repeatable(parser, "--input", "TOPIC=PATH", "history of a source topic (may be repeated)")
     parser.add_argument(
         "--executor", choices=("spark", "local"), default=executor, help=f"what runs the tasks (default {executor})"
     )
     parser.add_argument("--master", metavar="URL", help="Spark master, or sc://HOST:PORT (default local[*])")
-    parser.add_argument(
-        "--partitions",
-        metavar="N",
-        type=partition_count,
-        help="partitions of every topic that fixes none itself",
-    )
-    parser.add_argument("--application-id", metavar="ID", help="default: the name of the script")
+    add_run(parser)
     parser.add_argument("--until", metavar="TIMESTAMP", help="end before this time: ISO text or epoch milliseconds")
     parser.add_argument(
         "--slices",
@@ -52,24 +67,34 @@ def add_history(parser: argparse.ArgumentParser, *, executor: str) -> None:
         "--wall-clock",
         choices=("error", "skip", "append_time"),
         default="error",
-        help="what becomes of wall-clock time, which history does not have (default error)",
+        help="how wall-clock time, which history does not have, is treated (default error)",
     )
-    parser.add_argument("--final-flush", action="store_true", help="at the end, emit the windows that are still open")
 
 
-def partition_count(text: str) -> int:
-    """Parse a number of partitions.
+def history_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of ``add_history``, other than inputs and application id, as arguments of ``replay``."""
+    names = ("executor", "master", "partitions", "slices", "until", "wall_clock", "final_flush")
+    return {name: getattr(options, name) for name in names}
 
-    Raises:
-        ArgumentTypeError: the text is not a positive number.
+
+def number_of(what: str, low: int, high: int | None = None) -> Callable[[str], int]:
+    """Return a function that parses a number from ``low`` to ``high``.
+
+    >>> number_of("workers", 1, 256)("3")
+    3
     """
-    try:
-        count = int(text)
-    except ValueError:
-        count = 0
-    if not 1 <= count <= 10_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of partitions; give 1 to 10000")
-    return count
+    bounds = f"{low} or more" if high is None else f"{low} to {high}"
+
+    def parse(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and low <= int(text) and (high is None or int(text) <= high)):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number of {what}; give {bounds}")
+        return int(text)
+
+    return parse
+
+
+#: Parses a partition count.
+partition_count = number_of("partitions", 1, 10_000)
 
 
 def texts_of(options: argparse.Namespace) -> dict[str, str]:

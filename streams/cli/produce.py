@@ -6,10 +6,10 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from streams.cli.cluster import add_where, opened
 from streams.cli.mistakes import UsageError
+from streams.cli.options import Commands
 
 _EXAMPLE = """\
 example:
@@ -17,7 +17,7 @@ example:
 """
 
 
-def add_parser(commands: Any) -> None:
+def add_parser(commands: Commands) -> None:
     """Add the command to the program."""
     parser = commands.add_parser(
         "produce",
@@ -25,8 +25,6 @@ def add_parser(commands: Any) -> None:
         description="Write each line as a record: its value, or key and value. Numbers and JSON are written as they "
         "stand there, as text.",
         epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("topic")
     parser.add_argument("file", nargs="?", default="-", help="default: standard input")

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from streams.cli import (
     archive,
@@ -59,7 +59,14 @@ _MINUTE_MS = 60_000
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose error messages refer to the help instead of printing the whole usage."""
+    """A parser whose error messages refer to the help instead of printing the whole usage.
+
+    Options cannot be abbreviated, and a text after the options keeps its lines.
+    """
+
+    def __init__(self, **given: Any) -> None:
+        formatter = argparse.RawDescriptionHelpFormatter if given.get("epilog") else argparse.HelpFormatter
+        super().__init__(**{"allow_abbrev": False, "formatter_class": formatter, **given})
 
     def error(self, message: str) -> NoReturn:
         """Exit with the message and status 2."""
@@ -71,7 +78,6 @@ def parser() -> argparse.ArgumentParser:
     main_parser = Parser(
         prog="streams",
         description="Run a stream processing topology over files or live, and show what it looks like.",
-        allow_abbrev=False,
     )
     main_parser.add_argument("--version", action="version", version=f"streams {_version()}")
     commands = main_parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)

@@ -1,7 +1,4 @@
-"""Progress of a run: records, rate, lag and stream time.
-
-Progress is shown on standard error if this is a terminal.
-"""
+"""Progress of a run or replay, shown on standard error if this is a terminal."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -9,15 +6,11 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from streams.bounded import Progress
-from streams.core.clock import Clock
-
-#: A callback that receives the state of a run at intervals.
-Show = Callable[[Progress], None]
 
 
 @contextmanager
-def shown(title: str, clock: Clock) -> Iterator[Show | None]:
-    """Return the progress callback, None if standard error is not a terminal."""
+def shown(title: str) -> Iterator[Callable[[str], None] | None]:
+    """Return the function that shows a line of progress, None if standard error is not a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -25,15 +18,10 @@ def shown(title: str, clock: Clock) -> Iterator[Show | None]:
     from rich.progress import Progress as Display
     from rich.progress import SpinnerColumn, TextColumn
 
-    started_ms = clock.monotonic_ms()
     columns = (SpinnerColumn(), TextColumn("[bold]{task.description}[/] {task.fields[state]}"))
     with Display(*columns, console=Console(stderr=True), transient=True) as display:
         task = display.add_task(title, total=None, state="starting")
-
-        def show(progress: Progress) -> None:
-            display.update(task, state=state_of(progress, clock.monotonic_ms() - started_ms))
-
-        yield show
+        yield lambda state: display.update(task, state=state)
 
 
 def state_of(progress: Progress, elapsed_ms: int) -> str:

@@ -2,22 +2,18 @@
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
 
 from streams.cli.cluster import add_where, opened
-
-if TYPE_CHECKING:
-    from argparse import _SubParsersAction
+from streams.cli.options import Commands
 
 
-def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command."""
+def add_parser(commands: Commands) -> None:
+    """Add the command to the program."""
     parser = commands.add_parser(
         "publish",
         help="bring the outputs of a replay to topics",
         description="Bring the outputs that a snapshot keeps to topics, each record once, its event time kept. Killed "
         "and run again, it continues.",
-        allow_abbrev=False,
     )
     parser.add_argument("snapshot", metavar="DIR", help="folder of `streams replay --snapshot`")
     parser.add_argument(

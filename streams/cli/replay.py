@@ -4,14 +4,13 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from streams.cli.late import add_limit, limit_of, say_drops, status_of
 from streams.cli.mistakes import UsageError
-from streams.cli.options import add_common, add_history, pairs, settings_of
+from streams.cli.options import Commands, add_common, add_history, add_repeatable, history_of, pairs, settings_of
 
 if TYPE_CHECKING:
     from streams.files import FileOutput
@@ -25,7 +24,7 @@ _EXAMPLES = """examples:
 """
 
 
-def add_parser(commands: Any) -> None:
+def add_parser(commands: Commands) -> None:
     """Add the command to the program."""
     from streams.files import WRITTEN, listed
 
@@ -35,18 +34,10 @@ def add_parser(commands: Any) -> None:
         description="Run a topology over history, on Spark or in local processes; then go live with its state.",
         epilog="An input is a file, a folder, a pattern, an archive, or kafka://HOST:PORT/TOPIC; "
         f"outputs are {listed(WRITTEN)}.\n\n{_EXAMPLES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     add_common(parser)
     add_history(parser, executor="spark")
-    parser.add_argument(
-        "--output",
-        metavar="TOPIC=PATH",
-        action="append",
-        default=[],
-        help="file that a topic is written to, or -",
-    )
+    add_repeatable(parser, "--output", "TOPIC=PATH", "file that a topic is written to, or -")
     parser.add_argument(
         "--resume", action="store_true", help="continue a replay in its folder, skipping completed calls"
     )
@@ -64,6 +55,7 @@ def add_parser(commands: Any) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Run the replay."""
+    from streams.cli.progress import shown
     from streams.cli.scripts import Script, built, source
     from streams.cli.topics import declared_output, declared_source, source_topics
     from streams.core.clock import SystemClock
@@ -93,24 +85,18 @@ def execute(options: argparse.Namespace) -> int:
     writers = {name: open_output(declared_output(topology, name, config), path) for name, path in outputs.items()}
     clock = SystemClock()
     started_ms = clock.monotonic_ms()
-    with _shown(config.application_id) as show:
+    with shown(config.application_id) as show:
         try:
             result = replay(
                 made,
                 inputs,
-                executor=options.executor,
-                master=options.master,
-                partitions=options.partitions,
-                slices=options.slices,
-                until=options.until,
                 directory=_folder(options, config.application_id),
                 resume=options.resume,
                 state_from=options.state_from,
-                wall_clock=options.wall_clock,
-                final_flush=options.final_flush,
                 explain=options.explain,
                 max_dropped=limit.text,
-                progress=show,
+                progress=show and (lambda progress: show(state_of(progress))),
+                **history_of(options),
                 **settings,
             )
         except LateRecordsError as error:
@@ -156,21 +142,6 @@ def _discard(folder: Path) -> None:
     import shutil
 
     shutil.rmtree(folder)
-
-
-@contextmanager
-def _shown(title: str) -> "Iterator[Callable[[ReplayProgress], None] | None]":
-    """Return the progress callback, None if standard error is not a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn
-
-    columns = (SpinnerColumn(), TextColumn("[bold]{task.description}[/] {task.fields[state]}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as display:
-        task = display.add_task(title, total=None, state="starting")
-        yield lambda progress: display.update(task, state=state_of(progress))
 
 
 def state_of(progress: "ReplayProgress") -> str:

@@ -14,12 +14,10 @@ from attrs import frozen
 from streams.cli.http import add_http, serve_if_asked
 from streams.cli.late import add_limit, limit_of, say_drops, status_of
 from streams.cli.mistakes import UsageError
-from streams.cli.options import add_common, pairs, partition_count, settings_of
+from streams.cli.options import Commands, add_common, add_repeatable, add_run, number_of, pairs, settings_of
 from streams.cli.sharing import announcing, run_on_cluster
 
 if TYPE_CHECKING:
-    from argparse import _SubParsersAction
-
     from streams.bounded import BoundedRun
     from streams.core.config import StreamsConfig
     from streams.core.settings import Settings
@@ -34,8 +32,8 @@ examples:
 """
 
 
-def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command."""
+def add_parser(commands: Commands) -> None:
+    """Add the command to the program."""
     from streams.files import WRITTEN, listed
 
     parser = commands.add_parser(
@@ -43,36 +41,19 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
         help="run a topology over files, or live",
         description="Run a topology. With --input it ends when the files are read; without, at SIGINT or SIGTERM.",
         epilog=f"Inputs are {listed()}; outputs {listed(WRITTEN)}; each also with .gz.\n\n{_EXAMPLES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     add_common(parser)
-    parser.add_argument(
-        "--input", metavar="TOPIC=FILE", action="append", default=[], help="file that a source topic is read from"
-    )
-    parser.add_argument(
+    add_repeatable(parser, "--input", "TOPIC=FILE", "file that a source topic is read from")
+    add_repeatable(
+        parser,
         "--next",
-        metavar="TOPIC=FILE",
-        action="append",
-        default=[],
-        help="an --input that follows the files of earlier runs over the same --state-dir, even if it has the name "
+        "TOPIC=FILE",
+        "an --input that follows the files of earlier runs over the same --state-dir, even if it has the name "
         "or the contents of a file read before",
     )
-    parser.add_argument(
-        "--output",
-        metavar="TOPIC=FILE",
-        action="append",
-        default=[],
-        help="file that a topic is written to, overwritten; - is standard output",
-    )
-    parser.add_argument(
-        "--partitions",
-        metavar="N",
-        type=partition_count,
-        help="partitions of every topic that fixes none itself",
-    )
-    parser.add_argument("--final-flush", action="store_true", help="at the end, emit the windows that are still open")
-    parser.add_argument("--application-id", metavar="ID", help="default: the name of the script")
+    output = "file that a topic is written to, overwritten; - is standard output"
+    add_repeatable(parser, "--output", "TOPIC=FILE", output)
+    add_run(parser)
     parser.add_argument(
         "--state-dir",
         metavar="DIR",
@@ -89,7 +70,7 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--workers",
         metavar="N",
-        type=_worker_count,
+        type=number_of("workers", 1, 256),
         default=1,
         help="processes that share the work of a live run, over the cluster or the embedded broker (default 1)",
     )
@@ -98,17 +79,6 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
     # The number of this worker, set by the process that starts the workers.
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     parser.set_defaults(execute=execute)
-
-
-def _worker_count(text: str) -> int:
-    """Parse a number of workers.
-
-    Raises:
-        ArgumentTypeError: the text is not a positive number.
-    """
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 256):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of workers; give 1 to 256")
-    return int(text)
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -238,7 +208,7 @@ def _run_bounded(
 ) -> int:
     from streams.bounded import Progress, run_bounded
     from streams.cli.interrupts import orderly
-    from streams.cli.progress import shown
+    from streams.cli.progress import shown, state_of
     from streams.core.clock import SystemClock
     from streams.runtime import late_in
 
@@ -249,12 +219,12 @@ def _run_bounded(
     passed = {name: value for name, value in settings.items() if name not in ("application_id", "state_dir")}
     clock = SystemClock()
     started_ms = clock.monotonic_ms()
-    with orderly() as interrupt, shown(config.application_id, clock) as show:
+    with orderly() as interrupt, shown(config.application_id) as show:
 
         def on_progress(progress: Progress) -> None:
             interrupt.check()
             if show is not None:
-                show(progress)
+                show(state_of(progress, clock.monotonic_ms() - started_ms))
 
         result = run_bounded(
             topology,

@@ -2,16 +2,16 @@
 
 import argparse
 import sys
-from typing import Any
+
+from streams.cli.options import Commands, add_debug
 
 
-def add_parser(commands: Any) -> None:
+def add_parser(commands: Commands) -> None:
     """Add the command to the program."""
     parser = commands.add_parser(
         "snapshot",
         help="show, verify or compare snapshots",
         description="Show the content of a snapshot, verify that it is complete, or compare two.",
-        allow_abbrev=False,
     )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     show = verbs.add_parser("show", help="what it holds: positions, times, stores, outputs")
@@ -22,7 +22,7 @@ def add_parser(commands: Any) -> None:
     diff.add_argument("folders", metavar="DIR", nargs=2)
     diff.add_argument("--limit", type=int, default=10, metavar="N", help="differing keys shown per store (default 10)")
     for verb in (show, verify, diff):
-        verb.add_argument("--debug", action="store_true", help="show tracebacks and debug messages")
+        add_debug(verb)
         verb.set_defaults(execute=execute)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from streams.cli.cluster import add_where, opened
 from streams.cli.mistakes import UsageError
-from streams.cli.options import pairs, partition_count
+from streams.cli.options import Commands, add_repeatable, pairs, partition_count
 
 _EXAMPLES = """\
 examples:
@@ -15,34 +15,32 @@ examples:
 """
 
 
-def add_parser(commands: Any) -> None:
+def add_parser(commands: Commands) -> None:
     """Add the command to the program."""
     parser = commands.add_parser(
         "topics",
         help="list, describe, create, alter, grow and delete topics",
         description="List, describe, create, alter, grow and delete topics.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    listing = verbs.add_parser("list", help="names of topics", allow_abbrev=False)
+    listing = verbs.add_parser("list", help="names of topics")
     listing.add_argument("--internal", action="store_true", help="those of the broker's own use too")
-    describe = verbs.add_parser("describe", help="partitions, offsets and settings", allow_abbrev=False)
+    describe = verbs.add_parser("describe", help="partitions, offsets and settings")
     describe.add_argument("topic", nargs="+")
-    create = verbs.add_parser("create", help="make topics", allow_abbrev=False)
+    create = verbs.add_parser("create", help="make topics")
     create.add_argument("topic", nargs="+")
     create.add_argument("--partitions", metavar="N", type=partition_count, default=-1, help="default: the broker's")
     create.add_argument("--replicas", metavar="N", type=partition_count, default=-1, help="default: the broker's")
-    create.add_argument("--config", metavar="NAME=VALUE", action="append", default=[], help="a setting of Kafka's")
+    add_repeatable(create, "--config", "NAME=VALUE", "a topic setting of Kafka (may be repeated)")
     create.add_argument("--if-missing", action="store_true", help="do nothing if the topic exists")
-    alter = verbs.add_parser("alter", help="give a topic other settings", allow_abbrev=False)
+    alter = verbs.add_parser("alter", help="give a topic other settings")
     alter.add_argument("topic")
     alter.add_argument("setting", nargs="+", metavar="NAME=VALUE", help="a setting of Kafka's; the others stay")
-    grow = verbs.add_parser("grow", help="give topics more partitions", allow_abbrev=False)
+    grow = verbs.add_parser("grow", help="give topics more partitions")
     grow.add_argument("topic", nargs="+")
     grow.add_argument("--partitions", metavar="N", type=partition_count, required=True)
-    delete = verbs.add_parser("delete", help="delete topics with their records", allow_abbrev=False)
+    delete = verbs.add_parser("delete", help="delete topics with their records")
     delete.add_argument("topic", nargs="+")
     for verb in (listing, describe, create, alter, grow, delete):
         add_where(verb)

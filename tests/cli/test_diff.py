@@ -187,7 +187,7 @@ def test_a_topic_that_only_the_new_version_reads(shop):
         (["v1/shop.py", "v2/shop.py", "--only-state", "--input", "a=b"], "--only-state replays nothing"),
         (["v1/shop.py", "v2/shop.py", "--input", "order=x"], "no topic 'order' (did you mean 'orders'?)"),
         (["v1/shop.py", "v2/shop.py", "--input", "orders=order.jsonl"], "order.jsonl: there is no such file"),
-        (["v1/shop.py", "v2/shop.py", "--input", "orders=x", "--limit", "-1"], "no number of examples"),
+        (["v1/shop.py", "v2/shop.py", "--input", "orders=x", "--limit", "-1"], "not a number of examples"),
         (["v1/shop.py", "v2/shop.py", "--input", "orders=x", "--master", "local[1]"], "give --executor spark too"),
     ],
 )

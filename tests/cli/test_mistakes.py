@@ -265,7 +265,7 @@ def test_other_partitions_than_in_the_state_directory(refused: Refused, streams:
 
 
 def test_arguments_that_do_not_fit(refused: Refused) -> None:
-    assert "'0' is no number of partitions" in refused("run", "halves.py", *FILES, "--partitions", "0")
+    assert "'0' is not a number of partitions" in refused("run", "halves.py", *FILES, "--partitions", "0")
     assert "--output needs --input" in refused("run", "halves.py", "--output", "halves=-")
     assert "--final-flush needs --input" in refused("run", "halves.py", "--final-flush")
     assert "application_id" in refused("run", "halves.py", *FILES, "--application-id", "a b")
