@@ -1,21 +1,25 @@
-"""Common steps of aggregations: the repartition topic upstream, the store, and the table downstream.
+"""Aggregations of grouped streams and tables: the repartition topic upstream, the store, and the table downstream.
 
-Grouped streams and tables use this module to extend the logical graph.  Imports references, logical nodes
-and stores.
+The fluent classes have the signatures and the documentation.  The functions here add the nodes to the logical
+graph, with the same names and numbers as in Kafka Streams.  Imports references, logical nodes and operators.
 """
 
 from collections.abc import Callable
 from typing import Any
 
+from attrs import frozen
+
 from streams.core.serdes import LONG
+from streams.core.windows import SlidingWindows
 from streams.dsl.functions import check_function, result_type
 from streams.dsl.logical import LogicalNode
-from streams.dsl.materialized import NOT_GIVEN, Materialized
+from streams.dsl.materialized import NOT_GIVEN, StoreArguments, key_value
 from streams.dsl.nodes import LogicalOperator
+from streams.dsl.operators import COUNT, TABLE_COUNT, Fold, TableAggregate, TableFold, reduction, table_reduction
 from streams.dsl.ref import GroupedTableRef, GroupRef, TableRef
-from streams.dsl.serde_variables import SerdeVariable, annotated, declared
+from streams.dsl.serde_variables import SerdeVariable, annotated, declared, overridden
 from streams.dsl.table_state import AggregateState
-from streams.topology import Operator
+from streams.dsl.windowing import UNWINDOWED, Windowing
 
 REDUCE = "KSTREAM-REDUCE-"
 AGGREGATE = "KSTREAM-AGGREGATE-"
@@ -26,43 +30,100 @@ REDUCER_FORM = "(old, new)"
 AGGREGATOR_FORM = "(key, value, aggregate)"
 MERGER_FORM = "(key, left, right)"
 
-#: Makes the operator when the graph is complete; the argument is whether the operator forwards old values.
-MakeAggregate = Callable[[bool], Operator]
+
+@frozen
+class StreamAggregation:
+    """The aggregations of a grouped stream, by one kind of window or without windows."""
+
+    group: GroupRef
+    windowing: Windowing = UNWINDOWED
+
+    def count(self, name: str | None, arguments: StoreArguments) -> TableRef:
+        """Add ``count``."""
+        is_sliding = isinstance(self.windowing.windows, SlidingWindows)
+        if arguments.store_name(name) is None and arguments.is_given and not is_sliding:
+            # As in Kafka Streams, a number is taken from the counter but not used.
+            self.group.graph.names.store(AGGREGATE)
+        return self._fold(name, AGGREGATE, COUNT, count_variable(self.group.name), arguments)
+
+    def reduce(self, reducer: Callable[..., Any], name: str | None, arguments: StoreArguments) -> TableRef:
+        """Add ``reduce``."""
+        check_function(reducer, "reduce", REDUCER_FORM)
+        value = overridden(self.group.value, arguments.value, self.group.name)
+        return self._fold(name, REDUCE, reduction(reducer), value, arguments)
+
+    def aggregate(self, fold: Fold, name: str | None, arguments: StoreArguments) -> TableRef:
+        """Add ``aggregate``; the fold of sessions also has the user's merger."""
+        check_function(fold.initializer, "initializer of aggregate", "()")
+        check_function(fold.aggregator, "aggregate", AGGREGATOR_FORM)
+        functions: tuple[Any, ...] = (fold.aggregator,)
+        if fold.merger is not None:
+            check_function(fold.merger, "merger of aggregate", MERGER_FORM)
+            functions = (fold.aggregator, fold.merger)
+        value = aggregate_variable(arguments.value, fold.initializer, functions, self.group.name)
+        return self._fold(name, AGGREGATE, fold, value, arguments)
+
+    def _fold(
+        self, name: str | None, prefix: str, fold: Fold, value: SerdeVariable, arguments: StoreArguments
+    ) -> TableRef:
+        group, windowing = self.group, self.windowing
+        key, wanted = overridden(group.key, arguments.key, group.name), arguments.store_name(name)
+        materialized = windowing.store(group.graph, wanted, prefix, key, value, arguments.options)
+        full_name = value.node = group.graph.names.given(name, prefix)
+        parent, sources = group.partitioned_by_key(materialized.store)
+        state = AggregateState(materialized)
+        content = LogicalOperator(lambda: windowing.operator(materialized.store, fold, state.send_old), state.specs)
+        node = LogicalNode(
+            full_name, content, is_output_versioned=materialized.is_versioned, grace_ms=windowing.closing_ms
+        )
+        group.graph.add(parent, node)
+        return TableRef(group.graph, node, windowing.table_key(key), value, sources, state)
 
 
-def aggregate_stream(
-    group: GroupRef,
-    name: str,
-    materialized: Materialized,
-    make: MakeAggregate,
-    key: SerdeVariable | None = None,
-    *,
-    grace_ms: int | None = None,
-) -> TableRef:
-    """Add an aggregation of a grouped stream; ``key`` is the variable of windowed keys."""
-    parent, sources = group.partitioned_by_key(materialized.store)
-    state = AggregateState(materialized)
-    content = LogicalOperator(lambda: make(state.send_old), state.specs)
-    node = LogicalNode(name, content, is_output_versioned=materialized.is_versioned, grace_ms=grace_ms)
-    group.graph.add(parent, node)
-    return TableRef(group.graph, node, key or materialized.key, materialized.value, sources, state)
+@frozen
+class TableAggregation:
+    """The aggregations of a grouped table."""
 
+    group: GroupedTableRef
 
-def aggregate_table(
-    group: GroupedTableRef, name: str | None, prefix: str, materialized: Materialized, make: MakeAggregate
-) -> TableRef:
-    """Add an aggregation of a grouped table, downstream of its repartition topic."""
-    names = group.graph.names
-    sink = names.suffixed(name, "-sink", "KSTREAM-SINK-")
-    source = names.suffixed(name, "-source", "KSTREAM-SOURCE-")
-    full_name = materialized.value.node = names.given(name, prefix)
-    repartition = group.partitioned_by_key(materialized.store, sink, source)
-    state = AggregateState(materialized)
-    content = LogicalOperator(lambda: make(state.send_old), state.specs)
-    node = LogicalNode(full_name, content, is_output_versioned=materialized.is_versioned)
-    group.graph.add(repartition, node)
-    sources = frozenset((repartition.name,))
-    return TableRef(group.graph, node, materialized.key, materialized.value, sources, state)
+    def count(self, name: str | None, arguments: StoreArguments) -> TableRef:
+        """Add ``count``."""
+        return self._fold(name, TABLE_AGGREGATE, TABLE_COUNT, count_variable(self.group.name), arguments)
+
+    def reduce(
+        self, adder: Callable[..., Any], subtractor: Callable[..., Any], name: str | None, arguments: StoreArguments
+    ) -> TableRef:
+        """Add ``reduce``."""
+        check_function(adder, "adder of reduce", REDUCER_FORM)
+        check_function(subtractor, "subtractor of reduce", REDUCER_FORM)
+        value = overridden(self.group.value, arguments.value, self.group.name)
+        return self._fold(name, TABLE_REDUCE, table_reduction(adder, subtractor), value, arguments)
+
+    def aggregate(self, fold: TableFold, name: str | None, arguments: StoreArguments) -> TableRef:
+        """Add ``aggregate``."""
+        check_function(fold.initializer, "initializer of aggregate", "()")
+        check_function(fold.adder, "adder of aggregate", AGGREGATOR_FORM)
+        check_function(fold.subtractor, "subtractor of aggregate", AGGREGATOR_FORM)
+        functions = (fold.adder, fold.subtractor)
+        value = aggregate_variable(arguments.value, fold.initializer, functions, self.group.name)
+        return self._fold(name, TABLE_AGGREGATE, fold, value, arguments)
+
+    def _fold(
+        self, name: str | None, prefix: str, fold: TableFold, value: SerdeVariable, arguments: StoreArguments
+    ) -> TableRef:
+        """Add the repartition topic and the aggregation downstream of it."""
+        group, names = self.group, self.group.graph.names
+        key, wanted = overridden(group.key, arguments.key, group.name), arguments.store_name(name)
+        materialized = key_value(group.graph, wanted, TABLE_AGGREGATE, key, value, arguments.options)
+        sink = names.suffixed(name, "-sink", "KSTREAM-SINK-")
+        source = names.suffixed(name, "-source", "KSTREAM-SOURCE-")
+        full_name = value.node = names.given(name, prefix)
+        repartition = group.partitioned_by_key(materialized.store, sink, source)
+        state = AggregateState(materialized)
+        content = LogicalOperator(lambda: TableAggregate(materialized.store, fold, state.send_old), state.specs)
+        node = LogicalNode(full_name, content, is_output_versioned=materialized.is_versioned)
+        group.graph.add(repartition, node)
+        return TableRef(group.graph, node, key, value, frozenset((repartition.name,)), state)
 
 
 def count_variable(node: str) -> SerdeVariable:
@@ -79,9 +140,3 @@ def aggregate_variable(value: Any, initializer: Any, functions: tuple[Any, ...],
         if variable.annotated is not None:
             return variable
     return annotated(result_type(initializer), node)
-
-
-def check_aggregate(operator: str, initializer: Any, aggregator: Any) -> None:
-    """Reject functions that an aggregation cannot call."""
-    check_function(initializer, f"initializer of {operator}", "()")
-    check_function(aggregator, operator, AGGREGATOR_FORM)

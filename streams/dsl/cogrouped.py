@@ -5,39 +5,27 @@ and negative amounts, which adds positive amounts and counts negative ones; ``pl
 some input.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from attrs import Factory, define
 
 from streams.core.errors import TopologyError
 from streams.core.records import Windowed
-from streams.core.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windows
-from streams.dsl.aggregation import (
-    AGGREGATOR_FORM,
-    MERGER_FORM,
-    aggregate_variable,
-)
+from streams.core.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+from streams.dsl.aggregation import AGGREGATOR_FORM, MERGER_FORM, aggregate_variable
 from streams.dsl.functions import check_function
 from streams.dsl.logical import LogicalGraph, LogicalNode
-from streams.dsl.materialized import (
-    NOT_GIVEN,
-    SAME_AS_NAME,
-    Materialized,
-    StoreOptions,
-    WindowStoreOptions,
-    key_value,
-    store_name,
-)
+from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreArguments, StoreOptions, WindowStoreOptions
 from streams.dsl.names import check_name
 from streams.dsl.nodes import LogicalOperator
-from streams.dsl.operators import Fold, SessionAggregate, StreamAggregate, window_aggregate
+from streams.dsl.operators import Fold
 from streams.dsl.ref import GroupRef, TableRef, check_builder
 from streams.dsl.repartition import repartition_node
 from streams.dsl.serde_variables import SerdeVariable, overridden
 from streams.dsl.table import KTable
 from streams.dsl.table_state import AggregateState
-from streams.dsl.window_stores import closing_ms, window_store, windowed_key
+from streams.dsl.windowing import UNWINDOWED, Windowing, check_windows
 from streams.topology import Operator, PassThrough
 
 if TYPE_CHECKING:
@@ -49,9 +37,6 @@ A = TypeVar("A")
 
 AGGREGATE = "COGROUPKSTREAM-AGGREGATE-"
 MERGE = "COGROUPKSTREAM-MERGE-"
-
-#: Makes the operator for a grouped stream from its aggregator; the flag is whether old values are forwarded.
-_MakeInput = Callable[[Callable[..., Any], bool], Operator]
 
 
 @define(eq=False, repr=False)
@@ -89,27 +74,35 @@ class CogroupRef:
 
     def aggregate(
         self,
+        windowing: Windowing,
+        initializer: Callable[[], Any],
+        merger: Callable[..., Any] | None,
         name: str | None,
-        materialized: Materialized,
-        make: _MakeInput,
-        key: SerdeVariable,
-        grace_ms: int | None = None,
+        arguments: StoreArguments,
     ) -> TableRef:
         """Add one aggregation per group, all with the same store, and the merge of their results."""
+        if merger is not None:
+            check_function(merger, "merger of aggregate", MERGER_FORM)
+        check_function(initializer, "initializer of aggregate", "()")
+        wanted = arguments.store_name(name)
+        types = self.variables(initializer, arguments.key, arguments.value)
+        materialized = windowing.store(self.graph, wanted, AGGREGATE, *types, arguments.options)
+        if name is not None:
+            check_name(name)
         self._repartition(materialized.store)
         sources = self.graph.copartition(source for group in self.groups for source in self.parents[group][1])
         state = AggregateState(materialized)
-        is_versioned = materialized.is_versioned if grace_ms is None else None
+        is_versioned = materialized.is_versioned if windowing.windows is None else None
         nodes = []
         for number, (group, aggregator) in enumerate(self.groups.items()):
             full_name = self.graph.names.suffixed(name, f"-cogroup-agg-{number}", AGGREGATE)
             materialized.value.node = full_name
-            content = LogicalOperator(_maker(make, aggregator, state), state.specs)
-            node = LogicalNode(full_name, content, is_output_versioned=is_versioned, grace_ms=grace_ms)
+            content = LogicalOperator(_maker(windowing, Fold(initializer, aggregator, merger), state), state.specs)
+            node = LogicalNode(full_name, content, is_output_versioned=is_versioned, grace_ms=windowing.closing_ms)
             nodes.append(self.graph.add(self.parents[group][0], node))
         merge_name = self.graph.names.suffixed(name, "-cogroup-merge", MERGE)
         merge = self.graph.add(nodes, LogicalNode(merge_name, LogicalOperator(PassThrough)))
-        return TableRef(self.graph, merge, key, materialized.value, sources, state)
+        return TableRef(self.graph, merge, windowing.table_key(types[0]), types[1], sources, state)
 
     def _repartition(self, store: str) -> None:
         for group in self.groups:
@@ -123,8 +116,8 @@ class CogroupRef:
                 self.parents[group] = node, frozenset((node.name,))
 
 
-def _maker(make: _MakeInput, aggregator: Callable[..., Any], state: AggregateState) -> Callable[[], Operator]:
-    return lambda: make(aggregator, state.send_old)
+def _maker(windowing: Windowing, fold: Fold, state: AggregateState) -> Callable[[], Operator]:
+    return lambda: windowing.operator(state.materialized.store, fold, state.send_old)
 
 
 @define(eq=False, repr=False)
@@ -165,15 +158,8 @@ class CogroupedKStream(Generic[K, A]):
         >>> play(both.aggregate(lambda: 0), ("ann", 5), ("ann", -2))
         [('ann', 5), ('ann', 4)]
         """
-        check_function(initializer, "initializer of aggregate", "()")
-        cogroup = self._ref
-        types = cogroup.variables(initializer, key, value)
-        materialized = key_value(cogroup.graph, store_name(name, store), AGGREGATE, *types, options)
-
-        def make(aggregator: Callable[..., Any], send_old: bool) -> StreamAggregate:
-            return StreamAggregate(materialized.store, Fold(initializer, aggregator), send_old)
-
-        return KTable(cogroup.aggregate(_checked(name), materialized, make, materialized.key))
+        arguments = StoreArguments(store, key, value, options)
+        return KTable(self._ref.aggregate(UNWINDOWED, initializer, None, name, arguments))
 
     @overload
     def windowed_by(
@@ -190,36 +176,9 @@ class CogroupedKStream(Generic[K, A]):
         ann@0/1000: 4
         ann@1000/2000: 3
         """
-        if isinstance(windows, SessionWindows):
-            return SessionWindowedCogroupedKStream(self._ref, windows)
-        if isinstance(windows, TimeWindows | SlidingWindows | UnlimitedWindows):
-            return TimeWindowedCogroupedKStream(self._ref, windows)
-        raise TopologyError(
-            f"windowed_by of {self!r} needs TimeWindows, SlidingWindows, SessionWindows or UnlimitedWindows, "
-            f"got {windows!r}"
-        )
-
-
-def _checked(name: str | None) -> str | None:
-    return None if name is None else check_name(name)
-
-
-def _windowed(
-    cogroup: CogroupRef,
-    windows: Windows,
-    initializer: Any,
-    name: str | None,
-    wanted: str | None,
-    key: Any,
-    value: Any,
-    options: Mapping[str, Any],
-    make: Callable[[Materialized], _MakeInput],
-) -> KTable[Any, Any]:
-    check_function(initializer, "initializer of aggregate", "()")
-    types = cogroup.variables(initializer, key, value)
-    materialized = window_store(cogroup.graph, windows, wanted, AGGREGATE, *types, options)
-    keys = windowed_key(windows, materialized.key)
-    return KTable(cogroup.aggregate(_checked(name), materialized, make(materialized), keys, closing_ms(windows)))
+        check_windows(self, windows)
+        kind = SessionWindowedCogroupedKStream if isinstance(windows, SessionWindows) else TimeWindowedCogroupedKStream
+        return kind(self._ref, Windowing(windows))
 
 
 @define(eq=False, repr=False)
@@ -227,7 +186,7 @@ class TimeWindowedCogroupedKStream(Generic[K, A]):
     """A cogroup in tumbling, hopping, sliding or unlimited windows."""
 
     _ref: CogroupRef
-    _windows: TimeWindows | SlidingWindows | UnlimitedWindows
+    _windowing: Windowing
 
     def aggregate(
         self,
@@ -246,15 +205,8 @@ class TimeWindowedCogroupedKStream(Generic[K, A]):
         ann@0/1000: 5
         ann@0/1000: 4
         """
-        windows = self._windows
-
-        def make(materialized: Materialized) -> _MakeInput:
-            return lambda aggregator, send_old: window_aggregate(
-                materialized.store, windows, Fold(initializer, aggregator), send_old
-            )
-
-        wanted = store_name(name, store)
-        return _windowed(self._ref, windows, initializer, name, wanted, key, value, options, make)
+        arguments = StoreArguments(store, key, value, options)
+        return KTable(self._ref.aggregate(self._windowing, initializer, None, name, arguments))
 
 
 @define(eq=False, repr=False)
@@ -262,7 +214,7 @@ class SessionWindowedCogroupedKStream(Generic[K, A]):
     """A cogroup in session windows."""
 
     _ref: CogroupRef
-    _windows: SessionWindows
+    _windowing: Windowing
 
     def aggregate(
         self,
@@ -282,13 +234,5 @@ class SessionWindowedCogroupedKStream(Generic[K, A]):
         ann@0/0: 5
         ann@5000/5000: -1
         """
-        check_function(merger, "merger of aggregate", MERGER_FORM)
-        windows = self._windows
-
-        def make(materialized: Materialized) -> _MakeInput:
-            return lambda aggregator, send_old: SessionAggregate(
-                materialized.store, windows, Fold(initializer, aggregator, merger), send_old
-            )
-
-        wanted = store_name(name, store)
-        return _windowed(self._ref, windows, initializer, name, wanted, key, value, options, make)
+        arguments = StoreArguments(store, key, value, options)
+        return KTable(self._ref.aggregate(self._windowing, initializer, merger, name, arguments))

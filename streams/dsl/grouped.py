@@ -10,27 +10,17 @@ from typing import Any, Generic, TypeVar, Unpack, overload
 from attrs import define
 from typing_extensions import TypeForm
 
-from streams.core.errors import TopologyError
 from streams.core.serdes import Serde
 from streams.core.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
-from streams.dsl.aggregation import (
-    AGGREGATE,
-    REDUCE,
-    REDUCER_FORM,
-    aggregate_stream,
-    aggregate_variable,
-    check_aggregate,
-    count_variable,
-)
+from streams.dsl.aggregation import StreamAggregation
 from streams.dsl.cogrouped import CogroupedKStream, CogroupRef
-from streams.dsl.functions import check_function
 from streams.dsl.initializer import Initializer
-from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreArguments, StoreOptions, key_value, store_name
-from streams.dsl.operators import COUNT, Fold, StreamAggregate, reduction
+from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreArguments, StoreOptions
+from streams.dsl.operators import Fold
 from streams.dsl.ref import GroupRef
-from streams.dsl.serde_variables import overridden
 from streams.dsl.table import KTable
 from streams.dsl.windowed import SessionWindowedKStream, TimeWindowedKStream
+from streams.dsl.windowing import Windowing, check_windows
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -63,19 +53,7 @@ class KGroupedStream(Generic[K, V]):
         >>> play(orders.group_by_key().count("orders-per-customer"), ("ann", 5), ("bob", 1), ("ann", 2))
         [('ann', 1), ('bob', 1), ('ann', 2)]
         """
-        group, names = self._ref, self._ref.graph.names
-        arguments = StoreArguments(store, key, NOT_GIVEN, options)
-        wanted = arguments.store_name(name)
-        if wanted is None and arguments.is_given:
-            names.store(AGGREGATE)  # As in Kafka Streams, a number is taken from the counter but not used.
-        keys = overridden(group.key, key, group.name)
-        materialized = key_value(group.graph, wanted, AGGREGATE, keys, count_variable(group.name), options)
-        full_name = names.given(name, AGGREGATE)
-        return KTable(
-            aggregate_stream(
-                group, full_name, materialized, lambda send_old: StreamAggregate(materialized.store, COUNT, send_old)
-            )
-        )
+        return KTable(StreamAggregation(self._ref).count(name, StoreArguments(store, key, NOT_GIVEN, options)))
 
     def reduce(
         self,
@@ -92,20 +70,7 @@ class KGroupedStream(Generic[K, V]):
         >>> play(orders.group_by_key().reduce(max), ("ann", 5), ("ann", 2), ("ann", 7))
         [('ann', 5), ('ann', 5), ('ann', 7)]
         """
-        check_function(reducer, "reduce", REDUCER_FORM)
-        group = self._ref
-        types = overridden(group.key, key, group.name), overridden(group.value, value, group.name)
-        wanted = store_name(name, store)
-        materialized = key_value(group.graph, wanted, REDUCE, *types, options)
-        full_name = group.graph.names.given(name, REDUCE)
-        return KTable(
-            aggregate_stream(
-                group,
-                full_name,
-                materialized,
-                lambda send_old: StreamAggregate(materialized.store, reduction(reducer), send_old),
-            )
-        )
+        return KTable(StreamAggregation(self._ref).reduce(reducer, name, StoreArguments(store, key, value, options)))
 
     @overload
     def aggregate(
@@ -125,19 +90,7 @@ class KGroupedStream(Generic[K, V]):
         aggregator: Callable[[K, V, A], A],
         name: str | None = None,
         *,
-        value: TypeForm[A],
-        store: str | None = SAME_AS_NAME,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        **options: Unpack[StoreOptions],
-    ) -> KTable[K, A]: ...
-    @overload
-    def aggregate(
-        self,
-        initializer: Callable[[], Any],
-        aggregator: Callable[[K, V, A], A],
-        name: str | None = None,
-        *,
-        value: Serde[A],
+        value: TypeForm[A] | Serde[A],
         store: str | None = SAME_AS_NAME,
         key: TypeForm[K] | Serde[K] = NOT_GIVEN,
         **options: Unpack[StoreOptions],
@@ -161,18 +114,8 @@ class KGroupedStream(Generic[K, V]):
         >>> play(amounts, ("ann", 5), ("ann", 2))
         [('ann', [5]), ('ann', [5, 2])]
         """
-        check_aggregate("aggregate", initializer, aggregator)
-        group = self._ref
-        keys = overridden(group.key, key, group.name)
-        values = aggregate_variable(value, initializer, (aggregator,), group.name)
-        wanted = store_name(name, store)
-        materialized = key_value(group.graph, wanted, AGGREGATE, keys, values, options)
-        full_name = values.node = group.graph.names.given(name, AGGREGATE)
-
-        def make(send_old: bool) -> StreamAggregate:
-            return StreamAggregate(materialized.store, Fold(initializer, aggregator), send_old)
-
-        return KTable(aggregate_stream(group, full_name, materialized, make))
+        fold, arguments = Fold(initializer, aggregator), StoreArguments(store, key, value, options)
+        return KTable(StreamAggregation(self._ref).aggregate(fold, name, arguments))
 
     @overload
     def windowed_by(self, windows: TimeWindows | SlidingWindows | UnlimitedWindows) -> TimeWindowedKStream[K, V]: ...
@@ -186,21 +129,16 @@ class KGroupedStream(Generic[K, V]):
         ann@0/1000: 1
         ann@1000/2000: 1
         """
-        if isinstance(windows, SessionWindows):
-            return SessionWindowedKStream(self._ref, windows)
-        if isinstance(windows, TimeWindows | SlidingWindows | UnlimitedWindows):
-            return TimeWindowedKStream(self._ref, windows)
-        raise TopologyError(
-            f"windowed_by of {self!r} needs TimeWindows, SlidingWindows, SessionWindows or UnlimitedWindows, "
-            f"got {windows!r}"
-        )
+        check_windows(self, windows)
+        kind = SessionWindowedKStream if isinstance(windows, SessionWindows) else TimeWindowedKStream
+        return kind(StreamAggregation(self._ref, Windowing(windows)))
 
     @overload
     def cogroup(self, aggregator: Callable[[K, V, A], A]) -> CogroupedKStream[K, A]: ...
     @overload
-    def cogroup(self, aggregator: Callable[[K, V, A], A], *, value: TypeForm[A]) -> CogroupedKStream[K, A]: ...
-    @overload
-    def cogroup(self, aggregator: Callable[[K, V, A], A], *, value: Serde[A]) -> CogroupedKStream[K, A]: ...
+    def cogroup(
+        self, aggregator: Callable[[K, V, A], A], *, value: TypeForm[A] | Serde[A]
+    ) -> CogroupedKStream[K, A]: ...
     def cogroup(self, aggregator: Callable[[K, V, Any], Any], *, value: Any = NOT_GIVEN) -> CogroupedKStream[K, Any]:
         """Start an aggregation over several grouped streams (KIP-150); ``value`` is the type of the aggregate.
 

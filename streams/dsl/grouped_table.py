@@ -10,21 +10,11 @@ from attrs import define
 from typing_extensions import TypeForm
 
 from streams.core.serdes import Serde
-from streams.dsl.aggregation import (
-    AGGREGATOR_FORM,
-    REDUCER_FORM,
-    TABLE_AGGREGATE,
-    TABLE_REDUCE,
-    aggregate_table,
-    aggregate_variable,
-    count_variable,
-)
-from streams.dsl.functions import check_function
+from streams.dsl.aggregation import TableAggregation
 from streams.dsl.initializer import Initializer
-from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreOptions, key_value, store_name
-from streams.dsl.operators import TABLE_COUNT, TableAggregate, TableFold, table_reduction
+from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreArguments, StoreOptions
+from streams.dsl.operators import TableFold
 from streams.dsl.ref import GroupedTableRef
-from streams.dsl.serde_variables import overridden
 from streams.dsl.table import KTable
 
 K = TypeVar("K")
@@ -58,15 +48,7 @@ class KGroupedTable(Generic[K, V]):
         >>> play(initials.count(), ("customers", "c1", "Ann"), ("customers", "c2", "Abe"))
         [('A', 1), ('A', 2)]
         """
-        group = self._ref
-        keys = overridden(group.key, key, group.name)
-        wanted = store_name(name, store)
-        materialized = key_value(group.graph, wanted, TABLE_AGGREGATE, keys, count_variable(group.name), options)
-
-        def make(send_old: bool) -> TableAggregate:
-            return TableAggregate(materialized.store, TABLE_COUNT, send_old)
-
-        return KTable(aggregate_table(group, name, TABLE_AGGREGATE, materialized, make))
+        return KTable(TableAggregation(self._ref).count(name, StoreArguments(store, key, NOT_GIVEN, options)))
 
     def reduce(
         self,
@@ -86,17 +68,8 @@ class KGroupedTable(Generic[K, V]):
         >>> play(total, ("customers", "c1", "Ann"), ("customers", "c1", "Bobby"))
         [('all', 3), ('all', 5)]
         """
-        check_function(adder, "adder of reduce", REDUCER_FORM)
-        check_function(subtractor, "subtractor of reduce", REDUCER_FORM)
-        group = self._ref
-        types = overridden(group.key, key, group.name), overridden(group.value, value, group.name)
-        wanted = store_name(name, store)
-        materialized = key_value(group.graph, wanted, TABLE_AGGREGATE, *types, options)
-
-        def make(send_old: bool) -> TableAggregate:
-            return TableAggregate(materialized.store, table_reduction(adder, subtractor), send_old)
-
-        return KTable(aggregate_table(group, name, TABLE_REDUCE, materialized, make))
+        arguments = StoreArguments(store, key, value, options)
+        return KTable(TableAggregation(self._ref).reduce(adder, subtractor, name, arguments))
 
     @overload
     def aggregate(
@@ -118,20 +91,7 @@ class KGroupedTable(Generic[K, V]):
         subtractor: Callable[[K, V, A], A],
         name: str | None = None,
         *,
-        value: TypeForm[A],
-        store: str | None = SAME_AS_NAME,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        **options: Unpack[StoreOptions],
-    ) -> KTable[K, A]: ...
-    @overload
-    def aggregate(
-        self,
-        initializer: Callable[[], Any],
-        adder: Callable[[K, V, A], A],
-        subtractor: Callable[[K, V, A], A],
-        name: str | None = None,
-        *,
-        value: Serde[A],
+        value: TypeForm[A] | Serde[A],
         store: str | None = SAME_AS_NAME,
         key: TypeForm[K] | Serde[K] = NOT_GIVEN,
         **options: Unpack[StoreOptions],
@@ -156,16 +116,5 @@ class KGroupedTable(Generic[K, V]):
         >>> play(longest, ("customers", "c1", "Ann"), ("customers", "c2", "Abel"))
         [('A', 3), ('A', 7)]
         """
-        check_function(initializer, "initializer of aggregate", "()")
-        check_function(adder, "adder of aggregate", AGGREGATOR_FORM)
-        check_function(subtractor, "subtractor of aggregate", AGGREGATOR_FORM)
-        group = self._ref
-        keys = overridden(group.key, key, group.name)
-        values = aggregate_variable(value, initializer, (adder, subtractor), group.name)
-        wanted = store_name(name, store)
-        materialized = key_value(group.graph, wanted, TABLE_AGGREGATE, keys, values, options)
-
-        def make(send_old: bool) -> TableAggregate:
-            return TableAggregate(materialized.store, TableFold(initializer, adder, subtractor), send_old)
-
-        return KTable(aggregate_table(group, name, TABLE_AGGREGATE, materialized, make))
+        fold, arguments = TableFold(initializer, adder, subtractor), StoreArguments(store, key, value, options)
+        return KTable(TableAggregation(self._ref).aggregate(fold, name, arguments))

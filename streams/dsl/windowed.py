@@ -4,7 +4,7 @@ In the examples ``orders`` is a stream of amounts by customer; ``play`` shows th
 input, and ``shown`` prints windowed keys as key@start/end.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar, Unpack, overload
 
 from attrs import define
@@ -13,67 +13,26 @@ from typing_extensions import TypeForm
 from streams.core.errors import TopologyError
 from streams.core.records import Windowed
 from streams.core.serdes import Serde
-from streams.core.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windows
-from streams.dsl.aggregation import (
-    AGGREGATE,
-    MERGER_FORM,
-    REDUCE,
-    REDUCER_FORM,
-    MakeAggregate,
-    aggregate_stream,
-    aggregate_variable,
-    check_aggregate,
-    count_variable,
-)
-from streams.dsl.functions import check_function
+from streams.core.windows import UnlimitedWindows
+from streams.dsl.aggregation import StreamAggregation
 from streams.dsl.initializer import Initializer
-from streams.dsl.materialized import (
-    NOT_GIVEN,
-    SAME_AS_NAME,
-    Materialized,
-    StoreArguments,
-    WindowStoreOptions,
-    store_name,
-)
-from streams.dsl.operators import COUNT, Fold, SessionAggregate, reduction, window_aggregate
-from streams.dsl.ref import GroupRef
-from streams.dsl.serde_variables import SerdeVariable, overridden
+from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreArguments, WindowStoreOptions
+from streams.dsl.operators import Fold
 from streams.dsl.suppressed import EmitStrategy
 from streams.dsl.table import KTable
-from streams.dsl.window_stores import closing_ms, window_store, windowed_key
-from streams.topology import Operator
+from streams.dsl.windowing import Windowing
 
 K = TypeVar("K")
 V = TypeVar("V")
 A = TypeVar("A")
 
 
-def _aggregate(
-    group: GroupRef, windows: Windows, materialized: Materialized, name: str | None, prefix: str, make: MakeAggregate
-) -> KTable[Any, Any]:
-    full_name = materialized.value.node = group.graph.names.given(name, prefix)
-    keys = windowed_key(windows, materialized.key)
-    return KTable(aggregate_stream(group, full_name, materialized, make, keys, grace_ms=closing_ms(windows)))
-
-
-def _materialized(
-    group: GroupRef,
-    windows: Windows,
-    wanted: str | None,
-    prefix: str,
-    key: Any,
-    value: SerdeVariable,
-    options: Mapping[str, Any],
-    is_on_close: bool,
-) -> Materialized:
-    keys = overridden(group.key, key, group.name)
-    return window_store(group.graph, windows, wanted, prefix, keys, value, options, emits_on_close=is_on_close)
-
-
-def _checked(strategy: Any) -> EmitStrategy:
+def _emitting(aggregation: StreamAggregation, strategy: EmitStrategy) -> StreamAggregation:
+    """Return the aggregation with the chosen time of emission."""
     if not isinstance(strategy, EmitStrategy):
         raise TopologyError(f"emit_strategy needs EmitStrategy.ON_WINDOW_UPDATE or ON_WINDOW_CLOSE, got {strategy!r}")
-    return strategy
+    is_on_close = strategy is EmitStrategy.ON_WINDOW_CLOSE
+    return StreamAggregation(aggregation.group, Windowing(aggregation.windowing.windows, is_on_close))
 
 
 @define(eq=False, repr=False)
@@ -83,16 +42,10 @@ class TimeWindowedKStream(Generic[K, V]):
     In all aggregations ``name`` is also the store name unless ``store`` is given.
     """
 
-    _ref: GroupRef
-    _windows: TimeWindows | SlidingWindows | UnlimitedWindows
-    _emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
+    _ref: StreamAggregation
 
     def __repr__(self) -> str:
-        return f"<TimeWindowedKStream {self._ref.name}>"
-
-    @property
-    def _is_on_close(self) -> bool:
-        return self._emit is EmitStrategy.ON_WINDOW_CLOSE
+        return f"<TimeWindowedKStream {self._ref.group.name}>"
 
     def emit_strategy(self, strategy: EmitStrategy) -> "TimeWindowedKStream[K, V]":
         """Choose whether results are forwarded with each update (the default) or once when a window closes.
@@ -102,9 +55,10 @@ class TimeWindowedKStream(Generic[K, V]):
         >>> shown(play(final, ("ann", 5, 0), ("ann", 2, 500), ("bob", 1, 1000)))
         ann@0/1000: 2
         """
-        if _checked(strategy) is EmitStrategy.ON_WINDOW_CLOSE and isinstance(self._windows, UnlimitedWindows):
+        emitting = _emitting(self._ref, strategy)
+        if emitting.windowing.emits_on_close and isinstance(emitting.windowing.windows, UnlimitedWindows):
             raise TopologyError(f"emit_strategy of {self!r}: unlimited windows never close; use ON_WINDOW_UPDATE")
-        return TimeWindowedKStream(self._ref, self._windows, strategy)
+        return TimeWindowedKStream(emitting)
 
     def count(
         self,
@@ -121,18 +75,7 @@ class TimeWindowedKStream(Generic[K, V]):
         ann@0/2000: 1
         ann@1000/3000: 1
         """
-        windows, on_close = self._windows, self._is_on_close
-        wanted = store_name(name, store)
-        is_sliding = isinstance(windows, SlidingWindows)
-        if wanted is None and not is_sliding and StoreArguments(store, key, NOT_GIVEN, options).is_given:
-            self._ref.graph.names.store(AGGREGATE)  # As Kafka Streams: a number is taken but not used.
-        variable = count_variable(self._ref.name)
-        materialized = _materialized(self._ref, windows, wanted, AGGREGATE, key, variable, options, on_close)
-
-        def make(send_old: bool) -> Operator:
-            return window_aggregate(materialized.store, windows, COUNT, send_old, on_close)
-
-        return _aggregate(self._ref, windows, materialized, name, AGGREGATE, make)
+        return KTable(self._ref.count(name, StoreArguments(store, key, NOT_GIVEN, options)))
 
     def reduce(
         self,
@@ -152,17 +95,7 @@ class TimeWindowedKStream(Generic[K, V]):
         ann@0/1000: 7
         ann@1000/2000: 1
         """
-        check_function(reducer, "reduce", REDUCER_FORM)
-        windows, on_close = self._windows, self._is_on_close
-        variable = overridden(self._ref.value, value, self._ref.name)
-        materialized = _materialized(
-            self._ref, windows, store_name(name, store), REDUCE, key, variable, options, on_close
-        )
-
-        def make(send_old: bool) -> Operator:
-            return window_aggregate(materialized.store, windows, reduction(reducer), send_old, on_close)
-
-        return _aggregate(self._ref, windows, materialized, name, REDUCE, make)
+        return KTable(self._ref.reduce(reducer, name, StoreArguments(store, key, value, options)))
 
     @overload
     def aggregate(
@@ -182,19 +115,7 @@ class TimeWindowedKStream(Generic[K, V]):
         aggregator: Callable[[K, V, A], A],
         name: str | None = None,
         *,
-        value: TypeForm[A],
-        store: str | None = SAME_AS_NAME,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        **options: Unpack[WindowStoreOptions],
-    ) -> KTable[Windowed[K], A]: ...
-    @overload
-    def aggregate(
-        self,
-        initializer: Callable[[], Any],
-        aggregator: Callable[[K, V, A], A],
-        name: str | None = None,
-        *,
-        value: Serde[A],
+        value: TypeForm[A] | Serde[A],
         store: str | None = SAME_AS_NAME,
         key: TypeForm[K] | Serde[K] = NOT_GIVEN,
         **options: Unpack[WindowStoreOptions],
@@ -218,17 +139,8 @@ class TimeWindowedKStream(Generic[K, V]):
         ann@0/1000: 5
         ann@0/1000: 12
         """
-        check_aggregate("aggregate", initializer, aggregator)
-        windows, on_close = self._windows, self._is_on_close
-        variable = aggregate_variable(value, initializer, (aggregator,), self._ref.name)
-        materialized = _materialized(
-            self._ref, windows, store_name(name, store), AGGREGATE, key, variable, options, on_close
-        )
-
-        def make(send_old: bool) -> Operator:
-            return window_aggregate(materialized.store, windows, Fold(initializer, aggregator), send_old, on_close)
-
-        return _aggregate(self._ref, windows, materialized, name, AGGREGATE, make)
+        fold = Fold(initializer, aggregator)
+        return KTable(self._ref.aggregate(fold, name, StoreArguments(store, key, value, options)))
 
 
 @define(eq=False, repr=False)
@@ -238,16 +150,10 @@ class SessionWindowedKStream(Generic[K, V]):
     In all aggregations ``name`` is also the store name unless ``store`` is given.
     """
 
-    _ref: GroupRef
-    _windows: SessionWindows
-    _emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
+    _ref: StreamAggregation
 
     def __repr__(self) -> str:
-        return f"<SessionWindowedKStream {self._ref.name}>"
-
-    @property
-    def _is_on_close(self) -> bool:
-        return self._emit is EmitStrategy.ON_WINDOW_CLOSE
+        return f"<SessionWindowedKStream {self._ref.group.name}>"
 
     def emit_strategy(self, strategy: EmitStrategy) -> "SessionWindowedKStream[K, V]":
         """Choose whether results are forwarded with each update (the default) or once when a session closes.
@@ -257,7 +163,7 @@ class SessionWindowedKStream(Generic[K, V]):
         >>> shown(play(final, ("ann", 5, 0), ("ann", 2, 500), ("bob", 1, 1502)))
         ann@0/500: 2
         """
-        return SessionWindowedKStream(self._ref, self._windows, _checked(strategy))
+        return SessionWindowedKStream(_emitting(self._ref, strategy))
 
     def count(
         self,
@@ -275,20 +181,7 @@ class SessionWindowedKStream(Generic[K, V]):
         ann@0/0: None
         ann@0/500: 2
         """
-        windows, on_close = self._windows, self._is_on_close
-        wanted = store_name(name, store)
-        if wanted is None and StoreArguments(store, key, NOT_GIVEN, options).is_given:
-            self._ref.graph.names.store(AGGREGATE)  # As Kafka Streams: a number is taken but not used.
-        variable = count_variable(self._ref.name)
-        materialized = _materialized(self._ref, windows, wanted, AGGREGATE, key, variable, options, on_close)
-        return _aggregate(
-            self._ref,
-            windows,
-            materialized,
-            name,
-            AGGREGATE,
-            lambda send_old: SessionAggregate(materialized.store, windows, COUNT, send_old, on_close),
-        )
+        return KTable(self._ref.count(name, StoreArguments(store, key, NOT_GIVEN, options)))
 
     def reduce(
         self,
@@ -307,20 +200,7 @@ class SessionWindowedKStream(Generic[K, V]):
         ann@0/0: 5
         ann@5000/5000: 2
         """
-        check_function(reducer, "reduce", REDUCER_FORM)
-        windows, on_close = self._windows, self._is_on_close
-        variable = overridden(self._ref.value, value, self._ref.name)
-        materialized = _materialized(
-            self._ref, windows, store_name(name, store), REDUCE, key, variable, options, on_close
-        )
-        return _aggregate(
-            self._ref,
-            windows,
-            materialized,
-            name,
-            REDUCE,
-            lambda send_old: SessionAggregate(materialized.store, windows, reduction(reducer), send_old, on_close),
-        )
+        return KTable(self._ref.reduce(reducer, name, StoreArguments(store, key, value, options)))
 
     @overload
     def aggregate(
@@ -342,20 +222,7 @@ class SessionWindowedKStream(Generic[K, V]):
         merger: Callable[[K, A, A], A],
         name: str | None = None,
         *,
-        value: TypeForm[A],
-        store: str | None = SAME_AS_NAME,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        **options: Unpack[WindowStoreOptions],
-    ) -> KTable[Windowed[K], A]: ...
-    @overload
-    def aggregate(
-        self,
-        initializer: Callable[[], Any],
-        aggregator: Callable[[K, V, A], A],
-        merger: Callable[[K, A, A], A],
-        name: str | None = None,
-        *,
-        value: Serde[A],
+        value: TypeForm[A] | Serde[A],
         store: str | None = SAME_AS_NAME,
         key: TypeForm[K] | Serde[K] = NOT_GIVEN,
         **options: Unpack[WindowStoreOptions],
@@ -380,16 +247,5 @@ class SessionWindowedKStream(Generic[K, V]):
         ann@0/0: 5
         ann@5000/5000: 7
         """
-        check_aggregate("aggregate", initializer, aggregator)
-        check_function(merger, "merger of aggregate", MERGER_FORM)
-        windows, on_close = self._windows, self._is_on_close
-        variable = aggregate_variable(value, initializer, (aggregator, merger), self._ref.name)
-        materialized = _materialized(
-            self._ref, windows, store_name(name, store), AGGREGATE, key, variable, options, on_close
-        )
-
-        def make(send_old: bool) -> SessionAggregate:
-            fold = Fold(initializer, aggregator, merger)
-            return SessionAggregate(materialized.store, windows, fold, send_old, on_close)
-
-        return _aggregate(self._ref, windows, materialized, name, AGGREGATE, make)
+        fold = Fold(initializer, aggregator, merger)
+        return KTable(self._ref.aggregate(fold, name, StoreArguments(store, key, value, options)))
