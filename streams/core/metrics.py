@@ -5,7 +5,7 @@ values. The names are the same as in Kafka Streams: ``process-total``, ``dropped
 ``punctuate-total``, ``restore-total`` and others. Imports no other module of the package.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from attrs import define, field, frozen
@@ -46,6 +46,8 @@ class Metrics:
 
     _counters: dict[MetricKey, Counter] = field(factory=dict)
     _examples: dict[MetricKey, str] = field(factory=dict)
+    #: Called with task, node, reason and example of every drop, on the thread of the task; None if nothing observes.
+    on_drop: Callable[[Any, str, str, str], None] | None = None
 
     def counter(self, name: str, *, task: Any = None, node: str | None = None) -> Counter:
         """Return the counter, which is created on first use. Look it up once and keep the reference."""
@@ -61,6 +63,8 @@ class Metrics:
         self.counter(name, task=task, node=node).value += count
         if example:
             self._examples.setdefault(MetricKey(task, node, name), example)
+        if self.on_drop is not None:
+            self.on_drop(task, node, reason, example)
 
     def examples(self) -> dict[tuple[str, str], str]:
         """Return the example of the first dropped record for each counter, by counter name and node."""

@@ -34,6 +34,7 @@ from streams.runtime.rounds import Rounds
 from streams.runtime.stage import RUN_LIMIT, AsTheyCome, Policy, Stage, StageTask, WhenCertain
 from streams.runtime.task import CHANGELOG_POSITION, Task, TaskInput, TaskState
 from streams.runtime.topic_configs import changelog_config
+from streams.runtime.watching import TaskWatch
 
 __all__ = [
     "ApplicationPlan",
@@ -74,6 +75,7 @@ __all__ = [
     "TaskInput",
     "TaskQueues",
     "TaskState",
+    "TaskWatch",
     "TimerHeap",
     "TimerRow",
     "TopicColumns",

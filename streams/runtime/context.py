@@ -78,14 +78,18 @@ class TaskNodeContext:
         """
         task = self._task
         if name in task.global_stores:
-            return task.global_stores[name].view
+            return self._watched(name, task.global_stores[name].view)
         if self.node not in task.topology.store_users.get(name, ()):
             connected = ", ".join(map(repr, task.topology.stores_of(self.node))) or "none"
             raise TopologyError(
                 f"node {self.node!r} is not connected to a store {name!r} (connected: {connected}); "
                 "name it in stores= of process() or add_processor(), or declare it as class attribute"
             )
-        return task.stores[name].view
+        return self._watched(name, task.stores[name].view)
+
+    def _watched(self, name: str, view: Any) -> Any:
+        watch = self._task.watch
+        return view if watch is None else watch.store(self._task, self.node, name, view)
 
     def table_forward(self, store: str | None, *, send_old: bool = True) -> TableForward:
         """Return the function that emits the changes of a table, through the record cache if there is one."""

@@ -24,6 +24,7 @@ from streams.runtime.queues import TaskQueues
 from streams.runtime.sources import SourceReader
 from streams.runtime.task import Task, TaskInput, TaskParts, TaskState
 from streams.runtime.topic_configs import REPARTITION_CONFIG, changelog_config
+from streams.runtime.watching import TaskWatch
 from streams.state import RecordCache, StoreSpec
 from streams.topology import (
     CompiledSubTopology,
@@ -85,6 +86,8 @@ class ApplicationPlan:
     lanes: dict[str, list[TaskId]] = field(factory=dict)
     #: Through topics, whose first lane is for external records.
     fed: set[str] = field(factory=set)
+    #: What observes the tasks, or None.
+    watch: TaskWatch | None = None
     _compiled: dict[tuple[int, bool], CompiledSubTopology] = field(factory=dict)
     _read: dict[TaskId, tuple[TopicPartition, ...]] = field(factory=dict)
 
@@ -431,6 +434,7 @@ class ApplicationPlan:
                 regroups=self.regroups(task_id.sub_topology),
                 timer_heap=timer_heap or TimerHeap(),
                 cache=cache,
+                watch=self.watch,
             )
         )
         for item in inputs if is_bounded else ():

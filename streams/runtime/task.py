@@ -32,6 +32,7 @@ from streams.runtime.outbox import Outbox, TopicColumns
 from streams.runtime.punctuation import Punctuations, Timer, TimerHeap
 from streams.runtime.queues import PartitionQueue, Run, TaskQueues
 from streams.runtime.sources import SourceReader
+from streams.runtime.watching import TaskWatch
 from streams.state import Content, RecordCache, Store
 from streams.topology import CompiledSubTopology, Process, PunctuationType, SinkNode, StreamTime, Topology
 
@@ -85,6 +86,7 @@ class TaskParts:
         regroups: Whether the outputs of this task and its siblings are merged in a repartition topic.
         timer_heap: The heap that orders punctuations which are due at the same time.
         cache: The record cache, or None if caching is off.
+        watch: What observes the task from its opening, or None.
         now_ms: Wall-clock time, in epoch milliseconds.
     """
 
@@ -103,6 +105,7 @@ class TaskParts:
     regroups: bool = False
     timer_heap: TimerHeap = field(factory=TimerHeap)
     cache: RecordCache | None = None
+    watch: TaskWatch | None = None
 
 
 class Task:
@@ -138,6 +141,7 @@ class Task:
         self._processed = parts.metrics.counter("process-total", task=parts.task_id)
         self._forget_run()
         self._take_state(parts.state)
+        self.watch = parts.watch
         self._bind(parts.compiled)
         if parts.state.is_complete:
             self.initialize()
@@ -181,6 +185,8 @@ class Task:
         #: Whether operators and user processors are initialized and may process records.
         self.is_initialized = False
         self._is_flushed = False
+        if self.watch is not None:
+            self.watch.opened(self)
 
     def initialize(self) -> None:
         """Initialize operators and user processors, once their stores are restored.

@@ -6,6 +6,8 @@ topology runs as one task, also as in Kafka Streams; otherwise there is one task
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 from streams.core.clock import VirtualClock
@@ -17,10 +19,21 @@ from streams.core.records import Block, Headers, Record, TaskId, TopicPartition
 from streams.core.settings import Settings
 from streams.core.topic import Source, Topic, TopicLike, meant, topic_name, typed_topic
 from streams.dsl import TopologySource, build_topology
-from streams.runtime import ApplicationPlan, AsTheyCome, Existing, Rounds, Stage, Task, TaskState, TopicColumns
+from streams.runtime import (
+    ApplicationPlan,
+    AsTheyCome,
+    Existing,
+    Rounds,
+    Stage,
+    Task,
+    TaskState,
+    TaskWatch,
+    TopicColumns,
+)
 from streams.state import RecordCache, open_store
 from streams.testing.reference_order import TIMERS, ReferenceOrder, TopicOrder
 from streams.topology import Topology, sub_topologies
+from streams.why import Question, Recorder, Story, TimeSpan, Trace, answer, targets_of
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -33,8 +46,8 @@ class TopologyTestDriver:
 
     ``topology`` is a function that takes the builder, or a built ``Topology``. ``partitions`` is the partition
     count of topics without ``Topic(partitions=...)`` (default 1). ``now_ms`` is the initial time of the virtual
-    clock in epoch milliseconds (default 0). The settings are those of ``StreamsConfig``, except that the record
-    cache is off unless ``cache_max_bytes`` is given.
+    clock in epoch milliseconds (default 0). ``watch`` observes the tasks from their opening. The settings are those
+    of ``StreamsConfig``, except that the record cache is off unless ``cache_max_bytes`` is given.
 
     >>> from streams import StreamsBuilder, Topic
     >>> names, greetings = Topic("names", value=str), Topic("greetings", value=str)
@@ -53,6 +66,7 @@ class TopologyTestDriver:
         partitions: int = 1,
         now_ms: int = 0,
         application_id: str = "app",
+        watch: TaskWatch | None = None,
         **settings: Unpack[Settings],
     ) -> None:
         self.config = StreamsConfig.of(cache_max_bytes=0).replace(application_id=application_id, **settings)
@@ -60,6 +74,10 @@ class TopologyTestDriver:
         self.metrics = Metrics()
         self.topology: Topology = build_topology(topology, self.config)
         self._default_partitions = partitions
+        self._started_ms = now_ms
+        self._settings = settings
+        #: What was piped, and by how many milliseconds the clock was advanced, in order.
+        self._history: list[tuple[TopicPartition, Row] | int] = []
         #: All records ever written to a topic, by physical partition.
         self._logs: dict[TopicPartition, list[Row]] = {}
         self._read: dict[TopicPartition, int] = {}
@@ -73,6 +91,7 @@ class TopologyTestDriver:
             is_single_task=self._is_single,
             existing=Existing(later=partitions),
         )
+        self._plan.watch = watch
         self._counts.update(self._plan.partitions)
         self._cache = RecordCache(self.config.cache_max_bytes) if self.config.cache_max_bytes else None
         self._globals = {
@@ -139,11 +158,16 @@ class TopologyTestDriver:
         if not 0 <= partition < count:
             raise UnknownTopicError(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
         time = self.clock.now_ms() if timestamp_ms is None else timestamp_ms
-        self._append(TopicPartition(topic, partition), (key, value, time, tuple(headers)))
+        self._feed(TopicPartition(topic, partition), (key, value, time, tuple(headers)))
+
+    def _feed(self, partition: TopicPartition, row: Row) -> None:
+        self._history.append((partition, row))
+        self._append(partition, row)
         self._settle()
 
     def advance_wall_clock(self, by_ms: int) -> None:
         """Advance the virtual clock, running due punctuations and processing records that have waited for the time."""
+        self._history.append(by_ms)
         self.clock.advance(by_ms)
         for task in self._tasks:
             task.punctuate(self.clock.now_ms())
@@ -216,6 +240,60 @@ class TopologyTestDriver:
     def drops(self) -> list[Dropped]:
         """Return the dropped records by node and reason, each with the count and a description of the first record."""
         return self.metrics.drops()
+
+    def why(
+        self,
+        key: Any,
+        topic: TopicLike | None = None,
+        *,
+        node: str | None = None,
+        at: str | datetime | int | None = None,
+        limit: int = 3,
+    ) -> Story:
+        """Return why there is, or is not, an output record for a key.
+
+        Everything that was sent to this driver so far is sent to a second one, whose tasks are traced; user code runs
+        again, and this driver does not change. ``topic`` is the output topic (default: all), ``node`` a node instead.
+        ``at`` is the event time of the output, or a time in its window (default: the last output): epoch milliseconds,
+        a datetime, or ISO text, which means all times that begin so. At most ``limit`` records are listed in one place.
+
+        >>> from streams import StreamsBuilder, Topic
+        >>> orders, large = Topic("orders", key=str, value=int), Topic("large", key=str, value=int)
+        >>> def topology(builder: StreamsBuilder) -> None:
+        ...     builder.stream(orders).filter(lambda key, amount: amount > 100, name="large-only").to(large)
+        >>> driver = TopologyTestDriver(topology)
+        >>> driver.pipe(orders, 20, key="ann", timestamp_ms=0)
+        >>> driver.why("ann", large).reasons
+        ('filtered',)
+
+        Raises:
+            UnknownTopicError: the topology writes no such topic, or has no such node.
+            InputError: ``at`` is no time.
+        """
+        span = None if at is None else TimeSpan.parse(at)
+        question = Question(key, None if topic is None else topic_name(topic, "why()"), node, span, limit)
+        targets_of(question, self.topology)
+        recorder = Recorder(Trace(question.follows, question.mentions))
+        again = TopologyTestDriver(
+            self.topology,
+            partitions=self._default_partitions,
+            now_ms=self._started_ms,
+            application_id=self.config.application_id,
+            watch=recorder,
+            **self._settings,
+        )
+        with again:
+            again._repeat(self._history)
+            return answer(question, recorder.trace, self.topology, {task.task_id: task for task in again._tasks})
+
+    def _repeat(self, history: Iterable[tuple[TopicPartition, Row] | int]) -> None:
+        """Do again what was done to another driver; a record that failed there fails here."""
+        for step in history:
+            with suppress(ProcessingError):
+                if isinstance(step, int):
+                    self.advance_wall_clock(step)
+                elif self._reads(step[0].topic):
+                    self._feed(*step)
 
     def close(self) -> None:
         """Close all processors and stores."""

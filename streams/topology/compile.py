@@ -11,6 +11,8 @@ import builtins
 import linecache
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from hashlib import blake2b
 from types import CodeType, FunctionType
 from typing import Any, Protocol
@@ -19,7 +21,7 @@ from attrs import define, field, frozen
 
 from streams.core.errors import ProcessingError
 from streams.topology.bindings import Binding, Capture, Forward, Named
-from streams.topology.graph import ProcessorNode, SinkNode, SourceNode, Topology
+from streams.topology.graph import ProcessorNode, SinkNode, Topology
 from streams.topology.operator import NodeContext, Process
 from streams.topology.processors import ProcessorOperator
 from streams.topology.program_writer import ProgramWriter, SinkColumns, sink_names
@@ -50,34 +52,6 @@ class ProgramHost(Protocol):
         ...
 
 
-@define
-class Program:
-    """A sub-topology bound to one task."""
-
-    #: Source node -> process function of one record.
-    entries: dict[str, Process]
-    #: Source node -> function that processes the columns keys, values and timestamps, for records without headers.
-    runs: dict[str, Callable[[Any, Any, Any], None]]
-    #: Source node -> function that processes the same columns and a fourth column of headers.
-    runs_with_headers: dict[str, Callable[[Any, Any, Any, Any], None]]
-    #: Processes records of several sources, given as columns of entries, keys, values, timestamps and headers.
-    run_mixed: Callable[[Any, Any, Any, Any, Any], None]
-    #: The Python source that tracebacks show.
-    source_code: str
-    #: Names of the nodes; names in the source end in the index of a node in this list.
-    nodes: Sequence[str]
-    _filename: str
-    _owners: Sequence[str]
-
-    def failed_node(self, error: BaseException) -> str | None:
-        """Return the node to which the innermost program line in an exception's traceback belongs."""
-        found = None
-        for frame, line in traceback.walk_tb(error.__traceback__):
-            if frame.f_code.co_filename == self._filename:
-                found = self._owners[line - 1]
-        return found or None
-
-
 @frozen
 class _Written:
     """The program shared by all tasks whose operators have equal bindings."""
@@ -88,6 +62,103 @@ class _Written:
     owners: Sequence[str]
     #: Names of the functions in the program.
     functions: frozenset[str]
+
+
+class Tracer(Protocol):
+    """Observes every record between the nodes of one task while its program is traced."""
+
+    def process(self, node: str, process: Process) -> Process:
+        """Return a process function that does what the given one of an operator or sink does, and reports its calls."""
+        ...
+
+    def forward(
+        self, node: str, key: Any, value: Any, timestamp_ms: int, headers: Any
+    ) -> AbstractContextManager[object]:
+        """Enclose the calls of a node's children with a record that the node forwards to all of them."""
+        ...
+
+
+@define(eq=False)
+class Program:
+    """A sub-topology bound to one task.
+
+    While it is traced, its functions are those of a second program, in which every operator and sink is called
+    through a ``Tracer``. The operators stay bound, so the program may be exchanged between any two runs.
+    """
+
+    #: Names of the nodes; names in the source end in the index of a node in this list.
+    nodes: Sequence[str]
+    _written: _Written
+    #: The namespace of the functions.
+    _names: dict[str, Any]
+    #: Functions that operators reference, by name; their code is set with the program.
+    _late: Mapping[str, FunctionType]
+    #: Process functions of the operators, and functions that make those of the sinks.
+    _operators: Mapping[str, Process]
+    _sinks: Mapping[str, Callable[[], Process]]
+    _write_traced: Callable[[], _Written]
+    #: Source node -> process function of one record.
+    entries: dict[str, Process] = field(init=False)
+    #: Source node -> function that processes the columns keys, values and timestamps, for records without headers.
+    runs: dict[str, Callable[[Any, Any, Any], None]] = field(init=False)
+    #: Source node -> function that processes the same columns and a fourth column of headers.
+    runs_with_headers: dict[str, Callable[[Any, Any, Any, Any], None]] = field(init=False)
+    #: Processes records of several sources, given as columns of entries, keys, values, timestamps and headers.
+    run_mixed: Callable[[Any, Any, Any, Any, Any], None] = field(init=False)
+    #: Names that tracing has replaced, with their values before.
+    _replaced: dict[str, Any] | None = field(init=False, default=None)
+    _current: _Written = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._install(self._written)
+
+    @property
+    def source_code(self) -> str:
+        """The Python source that tracebacks show."""
+        return self._current.source_code
+
+    def failed_node(self, error: BaseException) -> str | None:
+        """Return the node to which the innermost program line in an exception's traceback belongs."""
+        found = None
+        for frame, line in traceback.walk_tb(error.__traceback__):
+            if frame.f_code.co_filename == self._current.filename:
+                found = self._current.owners[line - 1]
+        return found or None
+
+    def trace(self, tracer: Tracer) -> None:
+        """Report all records to ``tracer`` until ``untrace``; call it only between two runs."""
+        self.untrace()
+        number = {node: index for index, node in enumerate(self.nodes)}
+        traced: dict[str, Any] = {"forwarding": tracer.forward}
+        for node, process in self._operators.items():
+            traced[f"p{number[node]}"] = tracer.process(node, process)
+        for node, make in self._sinks.items():
+            traced[f"sink{number[node]}"] = tracer.process(node, make())
+        self._replaced = {name: self._names.get(name) for name in traced}
+        self._names.update(traced)
+        self._install(self._write_traced())
+
+    def untrace(self) -> None:
+        """Return to the usual program; idempotent."""
+        if self._replaced is not None:
+            self._names.update(self._replaced)
+            self._replaced = None
+            self._install(self._written)
+
+    def _install(self, written: _Written) -> None:
+        names = self._names
+        exec(written.code, names)
+        for name, function in self._late.items():
+            if name in written.functions:
+                # Operators already reference the function, whose code is set only now.
+                function.__code__ = names[name].__code__
+        number = {node: index for index, node in enumerate(self.nodes)}
+        sources = [node for node in self.nodes if f"r{number[node]}" in written.functions]
+        self.entries = {node: names[f"n{number[node]}"] for node in sources}
+        self.runs = {node: names[f"r{number[node]}"] for node in sources}
+        self.runs_with_headers = {node: names[f"h{number[node]}"] for node in sources}
+        self.run_mixed = names["mixed"]
+        self._current = written
 
 
 @define
@@ -111,6 +182,7 @@ class CompiledSubTopology:
     _live: LiveHeaders = field(init=False)
     #: Programs by the bindings of the operators; usually all tasks share one program.
     _written: dict[Any, _Written] = field(init=False, factory=dict)
+    _traced: _Written | None = field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
         self._ids = {name: number for number, name in enumerate(self.sub.nodes)}
@@ -128,64 +200,68 @@ class CompiledSubTopology:
         """Bind the stores, contexts and sinks of one task, and return its program."""
         names: dict[str, Any] = {"__builtins__": builtins, "stop": host.stop, "on_error": host.on_error}
         nodes = [self._topology.nodes[name] for name in self.sub.nodes]
-        entries = {node.name: self._late(f"n{self._ids[node.name]}", names) for node in nodes}
+        late: dict[str, FunctionType] = {}
+        entries = {node.name: self._late(f"n{self._ids[node.name]}", names, late) for node in nodes}
         forwards: dict[int, Forward] = {}
         bodies: dict[str, Binding] = {}
+        operators: dict[str, Process] = {}
+        sinks: dict[str, Callable[[], Process]] = {}
         capture = Capture(names, forwards)
         for node in reversed(nodes):
             number = self._ids[node.name]
             if isinstance(node, SinkNode):
                 names.update(sink_names(node, number, host, is_guarded=self.guard_sinks))
+                sinks[node.name] = partial(host.sink_process, node)
             elif isinstance(node, ProcessorNode):
-                forward = self._late(f"f{number}", names)
+                forward = self._late(f"f{number}", names, late)
                 forwards[id(forward)] = Forward(f"f{number}", node.name)
                 children = {child: entries[child] for child in self._topology.children[node.name]}
                 for child, function in children.items():
                     forwards[id(function)] = Forward(f"n{self._ids[child]}", node.name, child)
                 context = host.context(node.name, forward, _chooser(node.name, children))
-                bodies[node.name] = self._bound(node, number, context, capture)
+                process = operators[node.name] = self._process(node, context)
+                bodies[node.name] = self._binding(node, number, process, capture)
         key = tuple(bodies.items())
         written = self._written.get(key)
         if written is None:
             written = self._written[key] = self._write(bodies)
-        late = {name: names[name] for name in names if name in written.functions}
-        exec(written.code, names)
-        for name, function in late.items():
-            # Operators already reference the function, whose code is set only now.
-            function.__code__ = names[name].__code__
-        sources = [node.name for node in nodes if isinstance(node, SourceNode)]
-        return Program(
-            {name: names[f"n{self._ids[name]}"] for name in sources},
-            {name: names[f"r{self._ids[name]}"] for name in sources},
-            {name: names[f"h{self._ids[name]}"] for name in sources},
-            names["mixed"],
-            written.source_code,
-            self.sub.nodes,
-            written.filename,
-            written.owners,
-        )
+        return Program(self.sub.nodes, written, names, late, operators, sinks, self._write_traced)
 
-    def _late(self, name: str, names: dict[str, Any]) -> FunctionType:
+    def _late(self, name: str, names: dict[str, Any], late: dict[str, FunctionType]) -> FunctionType:
         """Return a function of the program whose code is set when all operators are bound."""
-        function = names[name] = FunctionType(_not_written.__code__, names, name)
+        function = names[name] = late[name] = FunctionType(_not_written.__code__, names, name)
         return function
 
-    def _bound(self, node: ProcessorNode, number: int, context: NodeContext, capture: Capture) -> Binding:
-        """Bind an operator; return the binding of its process function."""
-        operator, name = node.operator, f"p{number}"
-        if isinstance(operator, ProcessorOperator):
-            is_live = node.name in self._live.taking - self._live.copying
-            capture.names[name] = (operator.bind_live if is_live else operator.bind)(context)
-            return Named(name)
-        process = operator.bind(context)
-        if not self.inlines:
-            capture.names[name] = process
-            return Named(name)
-        return capture.process(process, name, number)
+    def _process(self, node: ProcessorNode, context: NodeContext) -> Process:
+        """Bind an operator."""
+        operator = node.operator
+        if isinstance(operator, ProcessorOperator) and node.name in self._live.taking - self._live.copying:
+            return operator.bind_live(context)
+        return operator.bind(context)
 
-    def _write(self, bodies: Mapping[str, Binding]) -> _Written:
+    def _binding(self, node: ProcessorNode, number: int, process: Process, capture: Capture) -> Binding:
+        """Return the binding of an operator's process function."""
+        if self.inlines and not isinstance(node.operator, ProcessorOperator):
+            return capture.process(process, f"p{number}", number)
+        capture.names[f"p{number}"] = process
+        return Named(f"p{number}")
+
+    def _write_traced(self) -> _Written:
+        """Return the program in which operators and sinks are called through a tracer; all tasks share it."""
+        if self._traced is None:
+            processors = (name for name in self.sub.nodes if isinstance(self._topology.nodes[name], ProcessorNode))
+            self._traced = self._write({name: Named(f"p{self._ids[name]}") for name in processors}, is_traced=True)
+        return self._traced
+
+    def _write(self, bodies: Mapping[str, Binding], *, is_traced: bool = False) -> _Written:
         writer = ProgramWriter(
-            self._topology, self.sub, self._live, bodies, isolates=self.isolate_errors, guards_sinks=self.guard_sinks
+            self._topology,
+            self.sub,
+            self._live,
+            bodies,
+            isolates=self.isolate_errors,
+            guards_sinks=self.guard_sinks or is_traced,
+            is_traced=is_traced,
         )
         writer.write()
         source = "\n".join(writer.lines) + "\n"

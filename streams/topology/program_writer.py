@@ -95,7 +95,8 @@ class ProgramWriter:
     """Writes the program of one sub-topology.
 
     ``bodies`` contains the binding of each operator's process function. With ``isolates`` each node catches its
-    errors. With ``guards_sinks`` all sinks are called.
+    errors. With ``guards_sinks`` all sinks are called. With ``is_traced`` the calls of a node's children are enclosed
+    by ``forwarding``, a name of the program.
     """
 
     topology: Topology
@@ -104,6 +105,7 @@ class ProgramWriter:
     bodies: Mapping[str, Binding]
     isolates: bool = field(kw_only=True)
     guards_sinks: bool = field(kw_only=True)
+    is_traced: bool = field(kw_only=True, default=False)
     lines: list[str] = field(init=False, factory=list)
     owners: list[str] = field(init=False, factory=list)
     #: Names of the functions that have been written.
@@ -222,7 +224,9 @@ class ProgramWriter:
         self._head(head, "k, v, t, h", name)
         if children_only:
             self._enliven(name, "h", "h", 1)
-            self._children(name, _source_record(), 1)
+            if self.is_traced:
+                self._line(1, f"with forwarding({name!r}, k, v, t, h):", name)
+            self._children(name, _source_record(), 2 if self.is_traced else 1)
         elif self._catches(self.topology.nodes[name]):
             self._line(1, "try:", name)
             self._body(name, _source_record(), 2)

@@ -1,0 +1,18 @@
+"""The interface through which a task can be observed from its opening."""
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from streams.runtime.task import Task
+
+
+class TaskWatch(Protocol):
+    """Observes tasks, for example to trace their records."""
+
+    def opened(self, task: "Task") -> None:
+        """Take note of a task that is bound; its processors may not be initialized yet."""
+        ...
+
+    def store(self, task: "Task", node: str, name: str, view: Any) -> Any:
+        """Return the view of a store for a node: ``view``, or one that reports its calls."""
+        ...

@@ -1,0 +1,235 @@
+"""Answering a question from a trace: the outputs with what they came from, or where the records of the key ended."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from streams.core.errors import UnknownTopicError
+from streams.core.records import TaskId, Windowed
+from streams.core.topic import meant
+from streams.runtime import Task
+from streams.topology import SinkNode, Topology
+from streams.why.lineage import Lineage
+from streams.why.paths import Paths
+from streams.why.question import Question, moment, shown
+from streams.why.reasons import Reasons
+from streams.why.story import End, Fact, Story, change_value, step_text
+from streams.why.trace import Step, Trace
+
+
+def answer(question: Question, trace: Trace, topology: Topology, tasks: Mapping[TaskId, Task]) -> Story:
+    """Return the story for a question.
+
+    Raises:
+        UnknownTopicError: the topology has no such node, or writes no such topic.
+    """
+    targets = targets_of(question, topology)
+    paths = Paths(trace, topology, tasks)
+    lineage = Lineage(paths, question.limit)
+    reached = [
+        step
+        for step in paths.at(targets, lambda step: question.follows(_bare(step.key)))
+        if not step.drops and step.error is None
+    ]
+    timely = [step for step in reached if _is_at(question, step.key, step.timestamp_ms)]
+    what = question.node if question.node is not None else ", ".join(_topics(targets, topology))
+    if timely:
+        title = _found_title(question, what, timely)
+        outputs = tuple(_output(lineage, step) for step in timely[-1:])
+        return Story(title, outputs, (), notes_of(question, trace, tasks), question.limit)
+    reasons = Reasons(paths, lineage)
+    ends = _distinct(map(reasons.of, sorted(_ends(question, paths, targets), key=lambda step: step.number)))
+    notes = [*notes_of(question, trace, tasks), *_partitions(question, paths, reasons)]
+    when = "" if question.at is None else f" at {question.at.text}"
+    title = f"{what}: no record of key {shown(question.key)}{when}"
+    if question.at is not None and reached:
+        near = min(reached, key=lambda step: abs(step.timestamp_ms - question.at.from_ms))  # type: ignore[union-attr]
+        text = f"{len(reached):,} at other times; the nearest is {step_text(near)}"
+        notes.insert(0, End("not at that time", near.node, text))
+    if not ends:
+        notes.append(_nothing(question, trace, paths, targets))
+    return Story(title, (), ends, tuple(notes), question.limit)
+
+
+def targets_of(question: Question, topology: Topology) -> list[str]:
+    """Return the nodes whose records are the outputs of a question.
+
+    Raises:
+        UnknownTopicError: the topology has no such node, or writes no such topic.
+    """
+    if question.node is not None:
+        if question.node not in topology.nodes:
+            raise UnknownTopicError(
+                f"the topology has no node {question.node!r}; {meant(question.node, topology.nodes)}"
+            )
+        return [question.node]
+    sinks = [node for node in topology.nodes.values() if isinstance(node, SinkNode)]
+    if question.topic is not None:
+        found = [node.name for node in sinks if node.topic == question.topic]
+        if not found:
+            known = [node.topic for node in sinks if node.topic]
+            raise UnknownTopicError(f"the topology writes no topic {question.topic!r}; {meant(question.topic, known)}")
+        return found
+    return [node.name for node in sinks if node.topic not in topology.internal_topics]
+
+
+def _topics(targets: Iterable[str], topology: Topology) -> list[str]:
+    return list(dict.fromkeys(str(getattr(topology.nodes[name], "topic", name)) for name in targets))
+
+
+def _bare(key: Any) -> Any:
+    return key.key if type(key) is Windowed else key
+
+
+def _is_at(question: Question, key: Any, timestamp_ms: int) -> bool:
+    """Return whether an output is one of the time in question: of a window, one that overlaps it."""
+    if question.at is None:
+        return True
+    if type(key) is Windowed:
+        return bool(key.window.start_ms < question.at.to_ms and question.at.from_ms <= key.window.end_ms)
+    return question.at.has(timestamp_ms)
+
+
+def _found_title(question: Question, what: str, found: list[Step]) -> str:
+    when = "" if question.at is None else f" at {question.at.text}"
+    if len(found) == 1:
+        return f"{what}: 1 record of key {shown(question.key)}{when}"
+    return f"{what}: {len(found):,} records of key {shown(question.key)}{when}; the last is explained"
+
+
+def _output(lineage: Lineage, step: Step) -> Fact:
+    cause = lineage.of(step)
+    tombstone = " (a tombstone)" if step.value is None else ""
+    return Fact(
+        f"{step_text(step)}{tombstone}",
+        step.node,
+        key=step.key,
+        value=change_value(step.value),
+        timestamp_ms=step.timestamp_ms,
+        causes=(cause,),
+    )
+
+
+def _ends(question: Question, paths: Paths, targets: Collection[str]) -> Iterator[Step]:
+    """Yield the steps at which records of the key ended, on their way to the targets."""
+    upstream = paths.upstream(targets)
+    for episode in paths.trace.kept:
+        steps = [step for step in episode.steps if step.node in upstream]
+        of_key = [step for step in steps if question.follows(_bare(step.key))]
+        mentioned = [] if of_key else steps
+        for step in of_key or mentioned:
+            if step.cause != "record" or not _is_near(question, step):
+                continue
+            if step.node in targets and not step.drops and step.error is None:
+                continue
+            goes_on = any(True for _ in paths.following(step, upstream))
+            is_dropped = bool(step.drops) and not step.outputs
+            if not goes_on or is_dropped or step.error is not None:
+                yield step
+
+
+def _distinct(ends: Iterable[End]) -> tuple[End, ...]:
+    """Return the ends; of updates of one row that are held back, which replace each other, only the last."""
+    found: dict[Any, End] = {}
+    for number, end in enumerate(ends):
+        is_held = end.reason in ("suppressed", "in record cache") and end.record is not None
+        key = (end.node, repr(end.record.key)) if is_held and end.record is not None else number
+        found.pop(key, None)
+        found[key] = end
+    return tuple(found.values())
+
+
+def _is_near(question: Question, step: Step) -> bool:
+    if question.at is None:
+        return True
+    if type(step.key) is Windowed:
+        return _is_at(question, step.key, step.timestamp_ms)
+    return question.at.has(step.timestamp_ms)
+
+
+def notes_of(question: Question, trace: Trace, tasks: Mapping[TaskId, Task]) -> tuple[End, ...]:
+    """Return what concerns the application: records that wait, are not read, or cannot be read."""
+    notes: list[End] = []
+    for task_id, node, reason, example in trace.unreadable[-question.limit :]:
+        text = (
+            f"a record at source {node} of task {task_id} has no known key: {reason}{f': {example}' if example else ''}"
+        )
+        notes.append(End("unreadable", node, text))
+    for task_id, task in sorted(tasks.items()):
+        notes += _waiting(question, task_id, task)
+    if trace.is_full:
+        notes.append(
+            End("dropped", "", f"the trace kept the first {trace.limit:,} records of the key, and there were more")
+        )
+    return tuple(notes)
+
+
+def _waiting(question: Question, task_id: TaskId, task: Task) -> Iterator[End]:
+    empty = [queue for queue in task.queues if not queue.size and not queue.is_drained]
+    for queue in task.queues:
+        item = task.inputs[queue.partition]
+        where = f"{item.topic}-{item.number}"
+        held = [
+            offset
+            for index, batch in enumerate(queue.batches)
+            for key, offset in list(zip(batch.keys, batch.offsets, strict=True))[queue.start if index == 0 else 0 :]
+            if question.follows(key)
+        ]
+        if held and empty:
+            awaited = ", ".join(
+                f"{task.inputs[each.partition].topic}-{task.inputs[each.partition].number}" for each in empty
+            )
+            yield End(
+                "waiting for input",
+                item.source,
+                f"{where} offset {held[0]} waits in task {task_id}, as input {awaited} has no record yet "
+                f"({queue.size:,} records wait)",
+                {"offset": held[0], "records": queue.size},
+            )
+        behind = queue.lag if not (held and empty) else queue.lag - queue.size
+        if behind > 0:
+            yield End(
+                "not yet read",
+                item.source,
+                f"task {task_id} has yet to process {behind:,} records of {where} (position {queue.position}, end "
+                f"{queue.end_offset})",
+                {"lag": behind, "position": queue.position or 0, "end": queue.end_offset or 0},
+            )
+
+
+def _partitions(question: Question, paths: Paths, reasons: Reasons) -> Iterator[End]:
+    """Yield a note if source records of the key are in several partitions of a topic."""
+    found: dict[str, dict[int, Step]] = {}
+    for episode in paths.trace.kept:
+        place = episode.place
+        first = episode.steps[0] if episode.steps else None
+        if place is not None and first is not None and question.follows(_bare(first.key)):
+            found.setdefault(place.topic, {})[place.partition] = first
+    for topic, steps in found.items():
+        if len(steps) > 1:
+            numbers = ", ".join(map(str, sorted(steps)))
+            odd = [text for step in steps.values() if "another partitioner" in (text := reasons.partitioner_of(step))]
+            yield End(
+                "another partition",
+                steps[min(steps)].node,
+                f"records of key {shown(question.key)} are in partitions {numbers} of {topic}{odd[0] if odd else ''}",
+            )
+
+
+def _nothing(question: Question, trace: Trace, paths: Paths, targets: Collection[str]) -> End:
+    """Return the note for a key of which no record was seen."""
+    read = ", ".join(f"{topic}-{number} ({count:,})" for (topic, number), count in sorted(trace.read.items()))
+    when = "" if question.at is None else f" at {question.at.text}"
+    seen = [step for episode in trace.kept for step in episode.steps if step.cause == "record"]
+    if seen and question.at is not None:
+        at = question.at
+        near = min(seen, key=lambda step: abs(step.timestamp_ms - at.from_ms))
+        apart_ms = near.timestamp_ms - at.from_ms
+        text = (
+            f"no record of the key came{when}; the nearest, {near.episode.place}, is of {moment(near.timestamp_ms)}, "
+            f"{abs(apart_ms):,} ms {'later' if apart_ms > 0 else 'earlier'}"
+        )
+        return End("not at that time", near.node, text, {"apart_ms": apart_ms})
+    close = get_close_matches(str(question.key), list(trace.keys), n=3, cutoff=0.6)
+    hint = f"; similar keys: {', '.join(map(repr, close))}" if close else ""
+    return End("no such key", "", f"no record of key {shown(question.key)} was read from {read or 'any input'}{hint}")

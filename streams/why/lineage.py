@@ -1,0 +1,236 @@
+"""What an output came from: source records, rows of stores, and timers.
+
+Each kind of operator has a rule that gives the steps which made an output. Rows that no recorded step has written
+were there before the trace. Imports the operators of the dsl.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import define, frozen
+
+from streams.core.records import Windowed
+from streams.dsl.operators import (
+    ForeignTableJoin,
+    ResponseJoin,
+    StreamGlobalTableJoin,
+    StreamSelfJoin,
+    StreamStreamJoin,
+    StreamTableJoin,
+    SubscriptionJoin,
+    SubscriptionReceive,
+    TableTableJoin,
+)
+from streams.topology import ProcessorOperator
+from streams.why.paths import AGGREGATES, Paths, in_window, is_of, reach
+from streams.why.question import moment, shown
+from streams.why.story import Fact, change_value, record_text
+from streams.why.trace import Output, Step
+
+#: Depth at which the story ends, for topologies in which records go round.
+_MAX_DEPTH = 24
+
+
+@frozen
+class Made:
+    """What made an output: a text, or "" if the node has passed on one record, and the steps it came from."""
+
+    text: str
+    steps: Sequence[Step]
+    facts: tuple[Fact, ...] = ()
+
+
+@define(eq=False)
+class Lineage:
+    """Finds what outputs came from; lists at most ``limit`` records in one place."""
+
+    paths: Paths
+    limit: int
+
+    def of(self, step: Step, depth: int = 0) -> Fact:
+        """Return what the record of a step came from."""
+        via: list[str] = []
+        here = step
+        while len(via) < 200:
+            parent = here.parent
+            if parent is None:
+                place, producer = here.episode.place, here.episode.producer
+                if producer is None or place is None:
+                    return self._source(here, via)
+                via.append(f"topic {place.topic}")
+                here = producer
+                continue
+            made = self._made(parent)
+            if not made.text and len(made.steps) == 1:
+                via.append(parent.step.node)
+                here = made.steps[0]
+                continue
+            return self._node(parent, made, via, depth)
+        return Fact("... and so on, round a cycle", via=tuple(via[:3]))
+
+    def _source(self, step: Step, via: Sequence[str]) -> Fact:
+        place = step.episode.place
+        where = "" if place is None else f"{place}: "
+        text = f"{where}{record_text(step.key, step.value, step.timestamp_ms)}"
+        if place is None:
+            return Fact(text, step.node, key=step.key, timestamp_ms=step.timestamp_ms, via=tuple(via))
+        return Fact(
+            text, None, place.topic, place.partition, place.offset, step.key, step.value, step.timestamp_ms, tuple(via)
+        )
+
+    def _node(self, output: Output, made: Made, via: Sequence[str], depth: int) -> Fact:
+        step = output.step
+        listed = made.steps[-self.limit :] if depth < _MAX_DEPTH else ()
+        causes = tuple(self.of(cause, depth + 1) for cause in listed)
+        if not made.steps and not made.facts:
+            causes = (Fact("nothing that the trace has seen: it was there before"),)
+        text = f"{step.node}: {made.text or 'forwarded'}"
+        value = change_value(output.value)
+        return Fact(
+            text,
+            step.node,
+            key=output.key,
+            value=value,
+            timestamp_ms=output.timestamp_ms,
+            via=tuple(via),
+            causes=(*causes, *made.facts),
+            more=len(made.steps) - len(listed),
+        )
+
+    def _made(self, output: Output) -> Made:
+        """Return what made an output."""
+        step = output.step
+        operator = self.paths.operator(step.node)
+        if isinstance(operator, AGGREGATES):
+            return self._aggregated(output, operator)
+        if isinstance(operator, StreamStreamJoin | StreamSelfJoin):
+            return self._paired(output, operator)
+        if isinstance(operator, ProcessorOperator):
+            return self._processed(output)
+        if step.cause == "flush" or (not is_of(output.key, step) and not _rekeys(operator)):
+            held = self.paths.at([step.node], lambda found: found.number < step.number and is_of(output.key, found))
+            return Made("held back until then", held[-1:])
+        if isinstance(operator, StreamTableJoin | StreamGlobalTableJoin | TableTableJoin | ResponseJoin):
+            table = operator.other if isinstance(operator, TableTableJoin) else operator.table
+            return self._looked_up(step, table.stores, step.key)
+        if isinstance(operator, SubscriptionJoin):
+            return self._looked_up(step, operator.table.stores, step.key)
+        if isinstance(operator, ForeignTableJoin):
+            receivers = [
+                name
+                for name in self.paths.topology.nodes
+                if isinstance(found := self.paths.operator(name), SubscriptionReceive) and found.store == operator.store
+            ]
+            subscribed = self.paths.at(
+                receivers, lambda found: found.number < step.number and found.value.key == output.key
+            )
+            return Made(f"the row {shown(step.key)}, for its subscriber {shown(output.key)}", [*subscribed[-1:], step])
+        return Made("", [step])
+
+    def _aggregated(self, output: Output, operator: Any) -> Made:
+        step, key = output.step, output.key
+        window = key.window if type(key) is Windowed else None
+        inner = key.key if window is not None else key
+
+        def is_folded(found: Step) -> bool:
+            return (
+                found.number <= step.number
+                and found.task_id == step.task_id
+                and found.error is None
+                and bool(found.key == inner)
+                and (not found.drops or bool(found.outputs))
+                and (window is None or in_window(operator, window, found.timestamp_ms))
+            )
+
+        folded = self.paths.at(self.paths.sharing(step.node), is_folded)
+        records = "1 record" if len(folded) == 1 else f"{len(folded):,} records"
+        where = "" if window is None else f" in window {moment(window.start_ms)} to {moment(window.end_ms)}"
+        how = " by a commit" if step.cause == "flush" else ""
+        return Made(f"{records} of key {shown(inner)}{where}, store {operator.store}{how}", folded)
+
+    def _paired(self, output: Output, operator: Any) -> Made:
+        step = output.step
+        if not is_of(output.key, step) or step.cause == "flush":
+            waited = self.paths.at(
+                self.paths.sides(operator),
+                lambda found: (
+                    found.number <= step.number
+                    and found.key == output.key
+                    and found.timestamp_ms == output.timestamp_ms
+                ),
+            )
+            return Made("no partner came until its window had closed", waited[-1:])
+        if isinstance(operator, StreamSelfJoin):
+            before_ms = after_ms = max(operator.windows.before_ms, operator.windows.after_ms)
+        else:
+            before_ms, after_ms = reach(operator)
+        others = self.paths.sides(operator, other_than=step.node)
+        partners = self.paths.at(
+            others,
+            lambda found: (
+                found.number < step.number
+                and found.task_id == step.task_id
+                and found.value is not None
+                and found.key == step.key
+                and step.timestamp_ms - before_ms <= found.timestamp_ms <= step.timestamp_ms + after_ms
+            ),
+        )
+        partners.sort(key=lambda found: (found.timestamp_ms, found.number))
+        if len(partners) == len(step.outputs):
+            partners = [partners[step.outputs.index(output)]]
+        else:
+            partners = [
+                found for found in partners if max(found.timestamp_ms, step.timestamp_ms) == output.timestamp_ms
+            ][:1]
+        if not partners:
+            return Made("no partner came until its window had closed", [step])
+        apart = partners[0].timestamp_ms - step.timestamp_ms
+        when = f"{abs(apart):,} ms {'later' if apart > 0 else 'earlier'}" if apart else "at the same time"
+        return Made(f"a record and its partner, which is {when}", [step, *partners])
+
+    def _looked_up(self, step: Step, stores: Sequence[str], key: Any) -> Made:
+        """Return a record, and the last recorded write of the row that it was joined with."""
+        writers = self.paths.writers(stores)
+        rows = self.paths.at(writers, lambda found: found.number < step.number and found.key == key)
+        read = "".join(
+            f", which held {shown(row[0])} of {moment(row[1])}" if row is not None else ", which had no row"
+            for _, row in step.rows
+        )
+        named = ", ".join(stores)
+        return Made(f"a record, and the row {shown(key)} of store {named}{read}", [*rows[-1:], step])
+
+    def _processed(self, output: Output) -> Made:
+        step = output.step
+        keys = {(call.store, repr(call.key)) for call in step.calls if not call.is_write}
+        wrote = self.paths.at(
+            self.paths.steps,
+            lambda found: (
+                found.number < step.number
+                and found.task_id == step.task_id
+                and any(call.is_write and (call.store, repr(call.key)) in keys for call in found.calls)
+            ),
+        )
+        reads = tuple(Fact(f"store {call}", step.node) for call in step.calls[-self.limit :])
+        if step.cause == "punctuation":
+            if not wrote:
+                wrote = self.paths.at(
+                    self.paths.steps,
+                    lambda found: (
+                        found.number < step.number
+                        and found.task_id == step.task_id
+                        and any(call.is_write and call.key == output.key for call in found.calls)
+                    ),
+                )
+            return Made(f"a timer, at {moment(output.timestamp_ms)}", wrote, reads)
+        if not step.calls and is_of(output.key, step):
+            return Made("", [step])
+        return Made(
+            f"the processor forwarded it for {record_text(step.key, step.value, step.timestamp_ms)}",
+            [*wrote, step],
+            reads,
+        )
+
+
+def _rekeys(operator: Any) -> bool:
+    """Return whether outputs of an operator may have another key than the record they are of."""
+    return not isinstance(operator, StreamTableJoin | TableTableJoin) and not hasattr(operator, "wait_ms")

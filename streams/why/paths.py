@@ -1,0 +1,181 @@
+"""How recorded steps hang together: by node, by store, and through the topics of the application.
+
+Imports dsl, topology and the trace.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from attrs import define, field
+
+from streams.core.records import TaskId, Windowed
+from streams.dsl.operators import (
+    SessionAggregate,
+    SlidingAggregate,
+    StreamAggregate,
+    StreamSelfJoin,
+    StreamStreamJoin,
+    StreamTableJoin,
+    Suppress,
+    TableAggregate,
+    WindowAggregate,
+)
+from streams.runtime import Task
+from streams.topology import ProcessorOperator, SinkNode, SourceNode, Topology
+from streams.why.trace import Output, Step, Trace
+
+#: Operators that fold the records of a key into one row.
+AGGREGATES = (StreamAggregate, TableAggregate, WindowAggregate, SlidingAggregate, SessionAggregate)
+#: Operators that may keep a record and forward its result with a later one.
+_HOLDING = (*AGGREGATES, Suppress, StreamTableJoin, ProcessorOperator)
+
+
+@define(eq=False)
+class Paths:
+    """The steps of a trace, by node in their order, and the ways of records through the topology."""
+
+    trace: Trace
+    topology: Topology
+    tasks: Mapping[TaskId, Task]
+    steps: dict[str, list[Step]] = field(init=False, factory=dict)
+    #: Node -> nodes that get its records: its children, and those of the sources that read what it writes.
+    _next: dict[str, set[str]] = field(init=False, factory=dict)
+    #: Outputs by node, in the order of their steps.
+    _outputs: dict[str, list[Output]] = field(init=False, factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        for episode in self.trace.episodes():
+            for step in episode.steps:
+                self.steps.setdefault(step.node, []).append(step)
+        for name, steps in self.steps.items():
+            steps.sort(key=lambda step: step.number)
+            self._outputs[name] = [output for step in steps for output in step.outputs]
+        sources: dict[str, list[str]] = {}
+        for source in self.topology.sources():
+            for topic in source.topics:
+                sources.setdefault(topic, []).append(source.name)
+        for name, node in self.topology.nodes.items():
+            self._next[name] = set(self.topology.children.get(name, ()))
+            if isinstance(node, SinkNode) and node.topic in sources:
+                self._next[name].update(sources[node.topic])
+
+    def operator(self, node: str) -> Any:
+        """Return the operator of a node, None for sources and sinks."""
+        return getattr(self.topology.nodes.get(node), "operator", None)
+
+    def upstream(self, targets: Collection[str]) -> set[str]:
+        """Return the nodes whose records may reach ``targets``, with these."""
+        found = set(targets)
+        before = -1
+        while len(found) != before:
+            before = len(found)
+            found |= {node for node, following in self._next.items() if following & found}
+        return found
+
+    def at(self, nodes: Iterable[str], matches: Callable[[Step], bool]) -> list[Step]:
+        """Return the steps with a record at some nodes, in their order."""
+        found = [
+            step for node in nodes for step in self.steps.get(node, ()) if step.cause == "record" and matches(step)
+        ]
+        return sorted(found, key=lambda step: step.number)
+
+    def sharing(self, node: str) -> list[str]:
+        """Return the nodes that fold into the same store as a node: those of a cogroup."""
+        store = self.operator(node).store
+        return [
+            name
+            for name in self.topology.nodes
+            if isinstance(self.operator(name), AGGREGATES) and self.operator(name).store == store
+        ]
+
+    def writers(self, stores: Collection[str]) -> list[str]:
+        """Return the nodes of the DSL that write some stores."""
+        operators = {name: self.operator(name) for name in self.topology.nodes}
+        return [
+            name
+            for name, operator in operators.items()
+            if getattr(operator, "store", None) in stores and not hasattr(operator, "store_naming")
+        ]
+
+    def sides(self, operator: Any, other_than: str | None = None) -> list[str]:
+        """Return the nodes of a join of streams."""
+        if isinstance(operator, StreamSelfJoin):
+            return [name for name in self.topology.nodes if self.operator(name) is operator]
+        return [
+            name
+            for name in self.topology.nodes
+            if name != other_than
+            and isinstance(found := self.operator(name), StreamStreamJoin)
+            and found.name == operator.name
+        ]
+
+    def released(self, step: Step) -> list[Output]:
+        """Return later outputs that have the record of a step, which was held back or met a partner later."""
+        operator = self.operator(step.node)
+        if isinstance(operator, StreamStreamJoin):
+            before_ms, after_ms = reach(operator)
+            nodes = self.sides(operator)
+
+            def has(output: Output) -> bool:
+                other = output.step
+                if output.key != step.key:
+                    return False
+                if other.node == step.node or other.key != step.key:
+                    return output.timestamp_ms == step.timestamp_ms
+                return step.timestamp_ms - before_ms <= other.timestamp_ms <= step.timestamp_ms + after_ms
+
+        else:
+            is_holding = isinstance(operator, _HOLDING)
+            nodes = [step.node]
+
+            def has(output: Output) -> bool:
+                return is_of(output.key, step) and (is_holding or output.step.cause != "record")
+
+        return [
+            output
+            for node in nodes
+            for output in self._outputs.get(node, ())
+            if output.step.number >= step.number
+            and output.step is not step
+            and output.step.task_id == step.task_id
+            and has(output)
+        ]
+
+    def following(self, step: Step, among: Collection[str]) -> Iterator[Step]:
+        """Yield the steps at some nodes that follow from a step."""
+        if step.read_by is not None:
+            yield from (found for found in step.read_by.steps if found.parent is None and found.node in among)
+        outputs = [*step.outputs, *self.released(step)] if self.operator(step.node) is not None else step.outputs
+        for output in outputs:
+            yield from (child for child in output.children if child.node in among)
+
+    def is_waiting(self, step: Step) -> bool:
+        """Return whether a sink has written a record that the application has yet to read."""
+        node = self.topology.nodes.get(step.node)
+        return isinstance(node, SinkNode) and bool(self._next[step.node]) and step.read_by is None
+
+    def reads(self, topic: str) -> bool:
+        """Return whether a source reads a topic."""
+        return any(topic in node.topics for node in self.topology.nodes.values() if isinstance(node, SourceNode))
+
+
+def is_of(key: Any, step: Step) -> bool:
+    """Return whether an output key is the key of a step, or a window of this key with the time of the step."""
+    if type(key) is Windowed and type(step.key) is not Windowed:
+        return bool(key.key == step.key and key.window.start_ms <= step.timestamp_ms <= key.window.end_ms)
+    return bool(key == step.key)
+
+
+def reach(operator: StreamStreamJoin) -> tuple[int, int]:
+    """Return the milliseconds by which partners may be before and after a record of this side of a join."""
+    windows = operator.windows
+    if operator.is_left_side:
+        return windows.before_ms, windows.after_ms
+    return windows.after_ms, windows.before_ms
+
+
+def in_window(operator: Any, window: Any, timestamp_ms: int) -> bool:
+    """Return whether an aggregate folds a record of this time into a window."""
+    if isinstance(operator, WindowAggregate):
+        return bool(window.start_ms <= timestamp_ms < window.end_ms)
+    return bool(window.start_ms <= timestamp_ms <= window.end_ms)

@@ -1,0 +1,130 @@
+"""The question: which key, in which output, at which time."""
+
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from attrs import fields, frozen, has
+
+from streams.core.errors import InputError
+from streams.core.timestamps import to_milliseconds
+
+_DAY_MS = 86_400_000
+#: Times below are shown as milliseconds: they come from tests, not from clocks.
+_FIRST_DATE_MS = 365 * _DAY_MS
+#: Lengths of ISO text up to the minute, hour, day -> the span that the text means, in milliseconds.
+_SPANS = {16: 60_000, 13: 3_600_000, 10: _DAY_MS, 19: 1000}
+
+
+@frozen
+class TimeSpan:
+    """A span of event time, from ``from_ms`` up to, but not including, ``to_ms``, and the text it was given as."""
+
+    from_ms: int
+    to_ms: int
+    text: str
+
+    @classmethod
+    def parse(cls, given: Any) -> "TimeSpan":
+        """Return the span that a time means: of ISO text all times that begin so, otherwise one millisecond.
+
+        >>> TimeSpan.parse("2015-05-18T10:05").to_ms - TimeSpan.parse("2015-05-18T10:05").from_ms
+        60000
+
+        Raises:
+            InputError: this is no time.
+        """
+        try:
+            if isinstance(given, str) and not given.lstrip("-").isdecimal():
+                from_ms, size_ms = to_milliseconds(datetime.fromisoformat(given)), _SPANS.get(len(given), 1)
+                bare = re.sub(r"(Z|[+-]\d\d:\d\d)$", "", given) if "T" in given else given
+                return cls(from_ms, from_ms + _SPANS.get(len(bare), size_ms), given)
+            from_ms = to_milliseconds(int(given) if isinstance(given, str) else given)
+            return cls(from_ms, from_ms + 1, moment(from_ms))
+        except (ValueError, TypeError, OverflowError) as error:
+            raise InputError(f"at {given!r}: give a time such as 2026-01-31T12:00, or epoch milliseconds") from error
+
+    def has(self, time_ms: int) -> bool:
+        """Return whether a time is in the span."""
+        return self.from_ms <= time_ms < self.to_ms
+
+
+@frozen
+class Question:
+    """Why there is, or is not, an output for ``key``.
+
+    Args:
+        key: The key as an object, or as text: then it stands for any key that reads so.
+        topic: Output topic; None for all.
+        node: Node to which the records should have come; None for the sinks of ``topic``.
+        at: Event time of the output, or a time in its window; None for the last one.
+        limit: Maximum number of records that are listed in one place.
+    """
+
+    key: Any
+    topic: str | None = None
+    node: str | None = None
+    at: TimeSpan | None = None
+    limit: int = 3
+
+    def follows(self, key: Any) -> bool:
+        """Return whether this is the key of the question."""
+        if key is None or isinstance(self.key, str) is False:
+            return bool(type(key) is type(self.key) and key == self.key)
+        return bool(key == self.key or _reads_as(key, self.key))
+
+    @property
+    def mentions(self) -> Callable[[Any], bool]:
+        """A function that returns whether a value contains the key: as a field, or as a word in a text."""
+        text = str(self.key)
+        word = re.compile(rf"(?<![\w.]){re.escape(text)}(?![\w.])") if len(text) > 1 else None
+
+        def mentions(value: Any) -> bool:
+            if isinstance(value, str):
+                return word is not None and word.search(value) is not None
+            if isinstance(value, dict):
+                return any(self.follows(part) for part in value.values())
+            if has(type(value)):
+                return any(self.follows(getattr(value, item.name)) for item in fields(type(value)))
+            parts = getattr(value, "__dict__", None) or {
+                name: getattr(value, name) for name in getattr(value, "__struct_fields__", ())
+            }
+            return any(self.follows(part) for part in parts.values())
+
+        return mentions
+
+
+def _reads_as(key: Any, text: str) -> bool:
+    """Return whether a key that is no text reads as ``text``: as in Python, or as JSON."""
+    if isinstance(key, str):
+        return False
+    if str(key) == text:
+        return True
+    try:
+        return bool(json.loads(text) == key)
+    except ValueError:
+        return False
+
+
+def moment(time_ms: int) -> str:
+    """Return an event time as text: ISO 8601 in UTC, or milliseconds for times of the first year.
+
+    >>> moment(1500), moment(1_431_943_500_000)
+    ('1500 ms', '2015-05-18T10:05:00Z')
+    """
+    if 0 <= time_ms < _FIRST_DATE_MS:
+        return f"{time_ms} ms"
+    try:
+        found = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)
+    except OverflowError:
+        return f"{time_ms} ms"
+    rest = f".{time_ms % 1000:03d}" if time_ms % 1000 else ""
+    return f"{found:%Y-%m-%dT%H:%M:%S}{rest}Z"
+
+
+def shown(value: Any, width: int = 100) -> str:
+    """Return a value for people, shortened."""
+    text = repr(value)
+    return text if len(text) <= width else f"{text[: width - 4]} ..."

@@ -1,0 +1,344 @@
+"""Why a record led to no output: the reason at the node where it ended, in words with numbers.
+
+Each rule is a function from a step to an ``End``; the first that applies is the reason.
+"""
+
+from typing import Any
+
+from attrs import define
+
+from streams.core.partitioning import partition_for
+from streams.core.records import Windowed
+from streams.core.user_code import located
+from streams.dsl.operators import (
+    JoinBuffer,
+    ResponseJoin,
+    SessionAggregate,
+    SlidingAggregate,
+    StreamGlobalTableJoin,
+    StreamStreamJoin,
+    StreamTableJoin,
+    SubscriptionJoin,
+    SubscriptionSend,
+    Suppress,
+    TableFilter,
+    TableTableJoin,
+    WindowAggregate,
+)
+from streams.runtime import LATE_REASONS
+from streams.topology import (
+    Branch,
+    Filter,
+    FlatMap,
+    FlatMapValues,
+    Peek,
+    ProcessorOperator,
+    SinkNode,
+    TableToStream,
+)
+from streams.why.lineage import Lineage
+from streams.why.paths import AGGREGATES, Paths, reach
+from streams.why.question import moment, shown
+from streams.why.story import End, Fact, change_value, step_text
+from streams.why.trace import Step
+
+#: The end of an unlimited window.
+_NEVER_MS = (1 << 63) - 1
+
+
+@define(eq=False)
+class Reasons:
+    """Finds why records ended where they did."""
+
+    paths: Paths
+    lineage: Lineage
+
+    def of(self, step: Step) -> End:
+        """Return why the record of a step led no further."""
+        reason, text, numbers = self._reason(step)
+        return End(reason, step.node, text, numbers, self._record(step))
+
+    def _record(self, step: Step) -> Fact:
+        cause = self.lineage.of(step)
+        if cause.offset is not None and cause.key == step.key:
+            return cause
+        text, value = step_text(step), change_value(step.value)
+        return Fact(text, step.node, key=step.key, value=value, timestamp_ms=step.timestamp_ms, causes=(cause,))
+
+    def _reason(self, step: Step) -> tuple[str, str, dict[str, int]]:
+        if step.error is not None:
+            return self._failed(step)
+        for reason, example in step.drops:
+            return self._dropped(step, reason, example)
+        operator = self.paths.operator(step.node)
+        if operator is None:
+            return self._unread(step)
+        if isinstance(operator, AGGREGATES) or hasattr(operator, "wait_ms"):
+            return self._held(step, operator)
+        if self._is_cached(step, operator):
+            return self._in_cache(step, operator)
+        if isinstance(operator, StreamStreamJoin):
+            return self._no_partner(step, operator)
+        if isinstance(operator, StreamTableJoin | StreamGlobalTableJoin | TableTableJoin | SubscriptionJoin):
+            return self._no_row(step, operator)
+        return self._stateless(step, operator)
+
+    # --- errors and drops -------------------------------------------------------------------
+
+    def _failed(self, step: Step) -> tuple[str, str, dict[str, int]]:
+        what = f"{type(step.error).__name__}: {step.error}"
+        task = self.paths.tasks.get(step.task_id)
+        settings = None if task is None else task.handlers.settings
+        if settings is not None and settings.may_skip("processing_handler"):
+            letters = settings.dead_letter_topic
+            if letters:
+                return "dead letter", f"{what}; the processing handler wrote it to topic {letters!r}", {}
+            return "failed", f"{what}; the processing handler dropped it", {}
+        return "failed", f"{what}; the task stopped here", {}
+
+    def _dropped(self, step: Step, reason: str, example: str) -> tuple[str, str, dict[str, int]]:
+        if reason in LATE_REASONS:
+            return self._late(step, reason)
+        if reason.startswith("null "):
+            text = "its key is null" if step.key is None else "its value is null"
+            if "foreign" in reason:
+                text = "its foreign key is null"
+            return "null key" if step.key is None or "foreign" in reason else "tombstone", f"{text}: {reason}", {}
+        task = self.paths.tasks.get(step.task_id)
+        letters = task.handlers.settings.dead_letter_topic if task is not None else ""
+        if letters and ("cannot be" in reason):
+            return "dead letter", f"{reason}; it was written to topic {letters!r}", {}
+        return "dropped", f"{reason}{f' ({example})' if example else ''}", {}
+
+    def _late(self, step: Step, reason: str) -> tuple[str, str, dict[str, int]]:
+        operator = self.paths.operator(step.node)
+        time_ms = max(step.node_time_ms, step.stream_time_ms if step.node_time_ms < 0 else -1)
+        numbers = {"late_ms": time_ms - step.timestamp_ms, "stream_time_ms": time_ms}
+        text = f"late by {time_ms - step.timestamp_ms:,} ms behind stream time {moment(time_ms)} of task {step.task_id}"
+        closed_ms = self._closed_ms(operator, step)
+        if closed_ms is not None and reason != "older than the store keeps":
+            grace_ms = operator.windows.grace_ms
+            numbers |= {"closed_ms": closed_ms, "grace_ms": grace_ms, "missed_by_ms": time_ms - closed_ms}
+            text += (
+                f"; its window was open until {moment(closed_ms)} (grace {grace_ms:,} ms), so it came "
+                f"{time_ms - closed_ms:,} ms too late"
+            )
+        elif reason not in ("expired window",):
+            text += f"; {reason}"
+        return "late", text, numbers
+
+    def _closed_ms(self, operator: Any, step: Step) -> int | None:
+        """Return the stream time until which the last window of a record was open."""
+        if isinstance(operator, WindowAggregate):
+            windows = operator.windows
+            advance_ms = getattr(windows, "advance_ms", windows.size_ms)
+            start_ms = step.timestamp_ms - step.timestamp_ms % advance_ms
+            return int(start_ms + windows.size_ms + windows.grace_ms)
+        if isinstance(operator, SlidingAggregate):
+            return int(step.timestamp_ms + operator.windows.difference_ms + operator.windows.grace_ms)
+        if isinstance(operator, SessionAggregate):
+            return int(step.timestamp_ms + operator.windows.gap_ms + operator.windows.grace_ms)
+        return None
+
+    # --- held back ----------------------------------------------------------------------------
+
+    def _held(self, step: Step, operator: Any) -> tuple[str, str, dict[str, int]]:
+        if isinstance(operator, Suppress):
+            return self._suppressed(step, operator)
+        if getattr(operator, "emit_on_close", False):
+            closes_ms = self._closed_ms(operator, step)
+            now_ms = self._now_ms(step)
+            if closes_ms is not None:
+                windows = operator.windows
+                text = (
+                    f"its window is open until stream time {moment(closes_ms)} (end, grace {windows.grace_ms:,} ms), "
+                    f"and emits when it closes; stream time of task {step.task_id} is {moment(now_ms)}, "
+                    f"{max(0, closes_ms - now_ms):,} ms before"
+                )
+                return "window open", text, {"closes_ms": closes_ms, "stream_time_ms": now_ms}
+        if self._is_cached(step, operator):
+            return self._in_cache(step, operator)
+        return "forwarded nothing", f"store {operator.store} has a later version of the row", {}
+
+    def _suppressed(self, step: Step, operator: Suppress) -> tuple[str, str, dict[str, int]]:
+        is_window = operator.until_window_closes and type(step.key) is Windowed
+        due_ms = (step.key.window.end_ms if is_window else step.timestamp_ms) + operator.wait_ms
+        now_ms = self._now_ms(step)
+        if is_window and change_value(step.value) is None:
+            return "tombstone", "a deletion before its window has closed: nothing was emitted for it yet", {}
+        what = "its window closes" if is_window else f"it has waited for {operator.wait_ms:,} ms"
+        text = (
+            f"suppressed until stream time {moment(due_ms)}, when {what}; stream time of task {step.task_id} is "
+            f"{moment(now_ms)}, {max(0, due_ms - now_ms):,} ms before"
+        )
+        return "suppressed", text, {"due_ms": due_ms, "stream_time_ms": now_ms}
+
+    def _now_ms(self, step: Step) -> int:
+        """Return the stream time of a node now, at the end of the trace."""
+        task = self.paths.tasks.get(step.task_id)
+        times = [step.node_time_ms, step.stream_time_ms]
+        if task is not None:
+            own = task.operator_times.get(step.node)
+            times = [own.ms] if own is not None and own.ms >= 0 else [*times, task.queues.stream_time_ms]
+        return max(times)
+
+    def _is_cached(self, step: Step, operator: Any) -> bool:
+        task = self.paths.tasks.get(step.task_id)
+        store = self.paths.topology.stores.get(getattr(operator, "store", None) or "")
+        return task is not None and task.cache is not None and store is not None and store.has_caching
+
+    def _in_cache(self, step: Step, operator: Any) -> tuple[str, str, dict[str, int]]:
+        task = self.paths.tasks[step.task_id]
+        size = task.cache.size_bytes if task.cache is not None else 0
+        text = (
+            f"its update of store {operator.store} is in the record cache of task {step.task_id} ({size:,} bytes) "
+            "until the next commit"
+        )
+        return "in record cache", text, {"cache_bytes": size}
+
+    # --- joins ------------------------------------------------------------------------------
+
+    def _no_partner(self, step: Step, operator: StreamStreamJoin) -> tuple[str, str, dict[str, int]]:
+        windows = operator.windows
+        before_ms, after_ms = reach(operator)
+        first_ms, last_ms = step.timestamp_ms - before_ms, step.timestamp_ms + after_ms
+        others = self.paths.at(
+            self.paths.sides(operator, other_than=step.node),
+            lambda found: found.key == step.key and found.value is not None,
+        )
+        own = [found for found in others if found.task_id == step.task_id]
+        side = "right" if operator.is_left_side else "left"
+        if others and not own:
+            return self._elsewhere(step, others[-1], f"the {side} record of key {shown(step.key)}")
+        if not own:
+            text = f"no record of key {shown(step.key)} came on the {side} side of join {operator.name}"
+        else:
+
+            def miss(found: Step) -> int:
+                return max(first_ms - found.timestamp_ms, found.timestamp_ms - last_ms, 0)
+
+            nearest = min(own, key=miss)
+            apart_ms = nearest.timestamp_ms - step.timestamp_ms
+            when = "later" if apart_ms > 0 else "earlier"
+            text = (
+                f"the nearest record of key {shown(step.key)} on the {side} side, {self._where(nearest)}, is "
+                f"{abs(apart_ms):,} ms {when}: {miss(nearest):,} ms outside of the window (up to {before_ms:,} ms "
+                f"before and {after_ms:,} ms after)"
+            )
+            if operator.is_outer:
+                text += "; the record alone is emitted when its window has closed"
+            return "no partner", text, {"missed_by_ms": miss(nearest), "apart_ms": apart_ms}
+        if operator.is_outer:
+            due_ms = last_ms + windows.grace_ms
+            now_ms = self._now_ms(step)
+            text += (
+                f"; it is emitted alone once stream time is past {moment(due_ms)}, and stream time of task "
+                f"{step.task_id} is {moment(now_ms)}"
+            )
+            return "window open", text, {"closes_ms": due_ms, "stream_time_ms": now_ms}
+        return "no partner", text, {}
+
+    def _no_row(self, step: Step, operator: Any) -> tuple[str, str, dict[str, int]]:
+        table = operator.other if isinstance(operator, TableTableJoin) else operator.table
+        named = ", ".join(table.stores)
+        key = step.key
+        if isinstance(operator, StreamTableJoin) and operator.grace_ms is not None:
+            due_ms, now_ms = step.timestamp_ms + operator.grace_ms, self._now_ms(step)
+            if due_ms >= now_ms:
+                text = f"it waits for its table until stream time is past {moment(due_ms)}; it is {moment(now_ms)}"
+                return "window open", text, {"closes_ms": due_ms, "stream_time_ms": now_ms}
+        if isinstance(operator, StreamGlobalTableJoin):
+            return "no partner", f"global table {named} has no row for it", {}
+        if change_value(step.value) is None:
+            return "tombstone", "a deletion of a row that had no partner", {}
+        writes = self.paths.at(
+            self.paths.writers(table.stores), lambda found: found.key == key and change_value(found.value) is not None
+        )
+        own = [found for found in writes if found.task_id == step.task_id]
+        if writes and not own:
+            return self._elsewhere(step, writes[-1], f"the row {shown(key)} of store {named}")
+        before = [found for found in own if found.number < step.number]
+        after = [found for found in own if found.number > step.number]
+        text = f"store {named} had no row {shown(key)} when it came"
+        if before:
+            return "no partner", f"{text}: the row was deleted, or its filter does not keep it", {}
+        if after:
+            late_ms = after[0].timestamp_ms - step.timestamp_ms
+            text += f": its row came after it, {self._where(after[0])}, with a time {abs(late_ms):,} ms "
+            return "no partner", text + ("later" if late_ms > 0 else "earlier"), {"missed_by_ms": late_ms}
+        return "no partner", text, {}
+
+    def _elsewhere(self, step: Step, other: Step, what: str) -> tuple[str, str, dict[str, int]]:
+        """Return the reason for records of one key in two partitions."""
+        mine, its = step.task_id, other.task_id
+        text = f"{what} is in another partition: {self._where(other)} is read by task {its}, this record by task {mine}"
+        text += self.partitioner_of(other)
+        return "another partition", text, {"partition": mine.partition, "other_partition": its.partition}
+
+    def partitioner_of(self, step: Step) -> str:
+        """Return which partition the default partitioner would choose for the source record of a step."""
+        task, place = self.paths.tasks.get(step.task_id), step.episode.place
+        if task is None or place is None:
+            return ""
+        counts = {len(found) for found in [self._partitions_of(place.topic)] if found}
+        raw = self._raw_key(step)
+        count = next(iter(counts), 0)
+        if raw is None or not count:
+            return ""
+        by_default = partition_for(raw, count)
+        if by_default == place.partition:
+            return f"; the default partitioner puts the key into partition {by_default} of {count}, as here"
+        return (
+            f"; the default partitioner puts the key into partition {by_default} of {count} of {place.topic}, so it "
+            "was written with another partitioner"
+        )
+
+    def _partitions_of(self, topic: str) -> set[int]:
+        return {
+            item.number for task in self.paths.tasks.values() for item in task.inputs.values() if item.topic == topic
+        }
+
+    def _raw_key(self, step: Step) -> bytes | None:
+        place = step.episode.place
+        source = next((node for node in self.paths.topology.sources() if place and place.topic in node.topics), None)
+        try:
+            return None if source is None else source.key_serde.serialize(step.key)
+        except Exception:  # noqa: BLE001 - a key of another type: there is nothing to say about its partition.
+            return None
+
+    # --- everything else ------------------------------------------------------------------------
+
+    def _stateless(self, step: Step, operator: Any) -> tuple[str, str, dict[str, int]]:
+        match operator:
+            case Filter() | TableFilter():
+                condition = "true" if operator.negate else "not true"
+                verb = "filter_not" if operator.negate else "filter"
+                return "filtered", f"the condition of {verb} {located(operator.predicate)} is {condition} for it", {}
+            case Branch():
+                return "filtered", "no branch takes it, and there is no default branch", {}
+            case FlatMap() | FlatMapValues():
+                return "forwarded nothing", f"{located(operator.mapper)} gave no records for it", {}
+            case TableToStream():
+                return "tombstone", "a deletion, which is not passed on", {}
+            case Peek():
+                return "forwarded nothing", "the stream ends here: for_each", {}
+            case ProcessorOperator():
+                wrote = f"; it called {step.calls[-1]}" if step.calls else ""
+                return "forwarded nothing", f"the processor forwarded nothing for it{wrote}", {}
+            case SubscriptionSend():
+                return "forwarded nothing", "the row and its foreign key did not change, or there is none", {}
+            case ResponseJoin() | JoinBuffer():
+                return "forwarded nothing", "it went no further", {}
+            case _ if change_value(step.value) is None:
+                return "tombstone", "a deletion of a row that was not there", {}
+            case _:
+                return "forwarded nothing", "the node forwarded nothing for it", {}
+
+    def _unread(self, step: Step) -> tuple[str, str, dict[str, int]]:
+        node = self.paths.topology.nodes[step.node]
+        topic = node.topic if isinstance(node, SinkNode) else None
+        return "not yet read", f"it was written to topic {topic!r}, from where it is not read yet", {}
+
+    def _where(self, step: Step) -> str:
+        place = step.episode.place
+        return f"{place}" if place is not None else f"at {step.node}"

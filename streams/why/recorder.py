@@ -1,0 +1,275 @@
+"""Recording: a recorder per task turns the calls of a traced program into episodes.
+
+A recorder is called on the thread of its task. Between the nodes it keeps a stack of steps and their outputs, so that
+each step knows the record that it follows from. Imports runtime and topology.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from attrs import define, field
+
+from streams.core.records import NO_TIMESTAMP, TaskId
+from streams.dsl.operators import StreamGlobalTableJoin
+from streams.runtime import Task
+from streams.topology import Process, ProcessorNode, ProcessorOperator, SinkNode, SourceNode
+from streams.why.trace import Cause, Episode, Origin, Output, Step, StoreCall, Trace
+
+#: Methods of stores that change them; all others read.
+_WRITES = ("put", "put_if_absent", "put_all", "delete", "remove")
+_READS = ("get", "fetch", "fetch_range", "find_sessions", "fetch_session")
+#: Number of keys kept as suggestions.
+_MAX_KEYS = 10_000
+
+
+@define(eq=False)
+class Recorder:
+    """Traces the tasks that it is given; implements ``runtime.TaskWatch``."""
+
+    trace: Trace
+    tasks: dict[TaskId, "TaskRecorder"] = field(factory=dict)
+
+    def opened(self, task: Task) -> None:
+        """Trace a task from now on."""
+        recorder = self._of(task)
+        task.program.trace(recorder)
+        task.metrics.on_drop = self._dropped
+
+    def store(self, task: Task, node: str, name: str, view: Any) -> Any:
+        """Return a view that reports its calls, for processors of the user."""
+        found = task.topology.nodes[node]
+        if isinstance(found, ProcessorNode) and isinstance(found.operator, ProcessorOperator):
+            return ReportingStore(view, name, self._of(task), node)
+        return view
+
+    def stop(self, task: Task) -> None:
+        """Return a task to its usual program."""
+        task.program.untrace()
+        task.metrics.on_drop = None
+
+    def _of(self, task: Task) -> "TaskRecorder":
+        found = self.tasks.get(task.task_id)
+        if found is None or found.task is not task:
+            found = self.tasks[task.task_id] = TaskRecorder(task, self.trace)
+        return found
+
+    def _dropped(self, task: Any, node: str, reason: str, example: str) -> None:
+        found = self.tasks.get(task)
+        if found is not None:
+            found.dropped(node, reason, example)
+
+
+@define(eq=False)
+class TaskRecorder:
+    """Records the steps of one task; implements ``topology.Tracer``."""
+
+    task: Task
+    trace: Trace
+    _stack: list[Step | Output] = field(factory=list)
+    _episode: Episode | None = None
+    #: Topic of the topology by the name that user code sees.
+    _topics: dict[str, str] = field(factory=dict)
+    #: Topics that the application both writes and reads.
+    _through: frozenset[str] = frozenset()
+
+    def __attrs_post_init__(self) -> None:
+        nodes = self.task.topology.nodes.values()
+        read = {topic for node in nodes if isinstance(node, SourceNode) for topic in node.topics}
+        self._through = frozenset(
+            node.topic for node in nodes if isinstance(node, SinkNode) and node.topic in read and node.topic
+        )
+
+    # --- the tracer of the program ----------------------------------------------------------
+
+    def process(self, node: str, process: Process) -> Process:
+        """Return a process function that records a step for each call."""
+        sink = self.task.topology.nodes[node]
+        through = sink.topic if isinstance(sink, SinkNode) and sink.topic in self._through else None
+        operator_time = self.task.operator_times
+        read_rows = self._row_reader(node)
+
+        def traced(key: Any, value: Any, timestamp_ms: int, headers: Any) -> Any:
+            stack, depth = self._stack, len(self._stack)
+            step = self._enter(node, key, value, timestamp_ms)
+            if read_rows is not None and step.episode.is_kept:
+                step.rows = read_rows(key)
+            stack.append(step)
+            try:
+                return process(key, value, timestamp_ms, headers)
+            except BaseException as error:
+                if not any(child.error is error for output in step.outputs for child in output.children):
+                    step.error = error
+                raise
+            finally:
+                del stack[depth:]
+                time = operator_time.get(node)
+                step.node_time_ms = NO_TIMESTAMP if time is None else time.ms
+                if through is not None and step.error is None and not step.drops:
+                    self.trace.note_written(through, step)
+
+        return traced
+
+    @contextmanager
+    def forward(self, node: str, key: Any, value: Any, timestamp_ms: int, headers: Any) -> Iterator[None]:
+        """Record an output of a node, for the steps of its children."""
+        stack, depth = self._stack, len(self._stack)
+        top = stack[-1] if stack else None
+        if not isinstance(top, Step) or top.node != node:
+            top = self._held(node, key, value, timestamp_ms)
+            stack.append(top)
+        output = Output(top, key, value, timestamp_ms)
+        top.outputs.append(output)
+        stack.append(output)
+        try:
+            yield
+        finally:
+            del stack[depth:]
+
+    def _row_reader(self, node: str) -> Callable[[Any], list[tuple[str, Any]]] | None:
+        """Return the function that reads what the tables of a join hold for a key, None for any other node."""
+        operator = getattr(self.task.topology.nodes[node], "operator", None)
+        table = getattr(operator, "table", None) or getattr(operator, "other", None)
+        if table is None or isinstance(operator, StreamGlobalTableJoin):
+            return None
+        readers = []
+        for name in table.stores:
+            store = self.task.stores.get(name)
+            if store is not None and store.spec.kind.table is not None:
+                readers.append((name, store.spec.kind.table.get(store.view)))
+
+        def read(key: Any) -> list[tuple[str, Any]]:
+            return [] if key is None else [(name, get(key)) for name, get in readers]
+
+        return read
+
+    # --- stores and drops ---------------------------------------------------------------------
+
+    def called(self, node: str, call: StoreCall) -> None:
+        """Record a call of a store by a processor of the user."""
+        step = next((item for item in reversed(self._stack) if isinstance(item, Step)), None)
+        if step is None or step.node != node:
+            step = self._held(node, call.key, None, self.task.stream_time_ms(), joins=True)
+        step.calls.append(call)
+        if self.trace.concerns(call.key):
+            self.trace.keep(step.episode)
+
+    def dropped(self, node: str, reason: str, example: str) -> None:
+        """Record a drop at a node."""
+        for item in reversed(self._stack):
+            if isinstance(item, Step) and item.node == node:
+                item.drops.append((reason, example))
+                return
+        if isinstance(self.task.topology.nodes.get(node), SourceNode):
+            self.trace.unreadable.append((self.task.task_id, node, reason, example))
+            return
+        # An error that a handler answers is counted when the step has ended; a store counts under its own name.
+        steps = self._episode.steps if self._episode is not None else []
+        for step in reversed(steps):
+            if step.node == node or node in self.task.topology.stores_of(step.node):
+                step.drops.append((reason, example))
+                return
+
+    # --- steps and episodes ---------------------------------------------------------------------
+
+    def _enter(self, node: str, key: Any, value: Any, timestamp_ms: int) -> Step:
+        parent: Output | None = None
+        if self._stack:
+            top = self._stack[-1]
+            if isinstance(top, Step):
+                # A record for one child only.
+                parent = Output(top, key, value, timestamp_ms)
+                top.outputs.append(parent)
+            else:
+                parent = top
+            episode = parent.step.episode
+        else:
+            episode = self._root(key, value, timestamp_ms)
+        step = self._step(episode, node, key, value, timestamp_ms, parent)
+        if parent is not None:
+            parent.children.append(step)
+        return step
+
+    def _step(
+        self, episode: Episode, node: str, key: Any, value: Any, timestamp_ms: int, parent: Output | None
+    ) -> Step:
+        step = Step(next(self.trace.numbers), node, key, value, timestamp_ms, episode, parent)
+        step.stream_time_ms = self.task.stream_time_ms()
+        episode.steps.append(step)
+        if not episode.is_kept and self.trace.concerns(key):
+            self.trace.keep(episode)
+        return step
+
+    def _root(self, key: Any, value: Any, timestamp_ms: int) -> Episode:
+        """Return the episode of the current source record."""
+        name, partition, offset = self.task.origin()
+        place = Origin(self._topic_of(name), partition, offset)
+        if self._episode is not None and self._episode.place == place:
+            return self._episode
+        trace = self.trace
+        episode = self._begin(place)
+        at = (place.topic, partition)
+        trace.read[at] = trace.read.get(at, 0) + 1
+        if len(trace.keys) < _MAX_KEYS:
+            trace.keys[str(key)] = None
+        if place.topic in self._through:
+            episode.producer = trace.take_written(place.topic, key, value, timestamp_ms)
+            if episode.producer is not None:
+                episode.producer.read_by = episode
+                if episode.producer.episode.is_kept:
+                    trace.keep(episode)
+        if trace.mentions(value):
+            trace.keep(episode)
+        return episode
+
+    def _held(self, node: str, key: Any, value: Any, timestamp_ms: int, *, joins: bool = False) -> Step:
+        """Return the step of a node that forwards, or calls a store, without a record of its own."""
+        operator = getattr(self.task.topology.nodes[node], "operator", None)
+        cause: Cause = "punctuation" if isinstance(operator, ProcessorOperator) else "flush"
+        last = self._episode.steps[-1] if self._episode is not None and self._episode.steps else None
+        if not self._stack and last is not None and last.cause == cause == "punctuation" and last.node == node:
+            return last
+        episode = self._episode if self._stack and self._episode is not None else self._begin(None)
+        step = self._step(episode, node, key, value, timestamp_ms, None)
+        step.cause = cause
+        return step
+
+    def _begin(self, place: Origin | None) -> Episode:
+        self._episode = episode = Episode(self.task.task_id, place)
+        self.trace.recent.append(episode)
+        return episode
+
+    def _topic_of(self, name: str) -> str:
+        """Return the name in the topology of a topic that user code knows by ``name``."""
+        found = self._topics.get(name)
+        if found is None:
+            items = self.task.inputs.values()
+            found = self._topics[name] = next((item.topic for item in items if item.name == name), name)
+        return found
+
+
+class ReportingStore:
+    """A view of a store that reports point reads and writes; everything else is passed on unchanged."""
+
+    def __init__(self, view: Any, name: str, recorder: TaskRecorder, node: str) -> None:
+        self._view = view
+        self._name = name
+        self._recorder = recorder
+        self._node = node
+
+    def __getattr__(self, method: str) -> Any:
+        found = getattr(self._view, method)
+        is_write = method in _WRITES
+        if not is_write and method not in _READS:
+            return found
+
+        def called(*arguments: Any, **named: Any) -> Any:
+            result = found(*arguments, **named)
+            key = arguments[0] if arguments else next(iter(named.values()), None)
+            value = (arguments[1] if len(arguments) > 1 else None) if is_write else result
+            if hasattr(value, "__next__"):
+                value = "some rows"
+            self._recorder.called(self._node, StoreCall(self._name, method, key, value, is_write))
+            return result
+
+        return called

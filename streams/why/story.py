@@ -1,0 +1,180 @@
+"""The answer: a story as a value, as text and as JSON."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from attrs import field, frozen
+
+from streams.core.records import Windowed
+from streams.why.question import moment, shown
+from streams.why.trace import Step
+
+
+@frozen
+class Fact:
+    """A record, or what a node made of several, and what it came from.
+
+    ``topic``, ``partition`` and ``offset`` are those of a record that was read, None at a node. ``via`` has the nodes
+    and topics between this and what it led to.
+    """
+
+    text: str
+    node: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    key: Any = None
+    value: Any = None
+    timestamp_ms: int | None = None
+    via: tuple[str, ...] = ()
+    causes: "tuple[Fact, ...]" = ()
+    #: Number of causes that are left out.
+    more: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fact as JSON values; keys and values as text."""
+        found: dict[str, Any] = {"text": self.text}
+        for name in ("node", "topic", "partition", "offset", "timestamp_ms"):
+            if getattr(self, name) is not None:
+                found[name] = getattr(self, name)
+        if self.timestamp_ms is not None:
+            found |= {"key": shown(self.key), "value": shown(self.value)}
+        if self.via:
+            found["via"] = list(self.via)
+        if self.causes:
+            found["causes"] = [cause.as_json() for cause in self.causes]
+        if self.more:
+            found["more"] = self.more
+        return found
+
+    def lines(self, depth: int) -> Iterator[str]:
+        """Yield the lines of the text."""
+        via = f", via {', '.join(self.via)}" if self.via else ""
+        yield f"{'  ' * depth}{self.text}{via}"
+        for cause in self.causes:
+            yield from cause.lines(depth + 1)
+        if self.more:
+            yield f"{'  ' * (depth + 1)}... and {self.more:,} more before"
+
+
+@frozen
+class End:
+    """Where a record ended, and why.
+
+    ``reason`` is one of ``REASONS``; ``numbers`` has the figures of the text in milliseconds, offsets or counts.
+    """
+
+    reason: str
+    node: str
+    text: str
+    numbers: dict[str, int] = field(factory=dict)
+    record: Fact | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the end as JSON values."""
+        found: dict[str, Any] = {"reason": self.reason, "node": self.node, "text": self.text, "numbers": self.numbers}
+        if self.record is not None:
+            found["record"] = self.record.as_json()
+        return found
+
+
+#: Reasons for which a record leads to no output.
+REASONS = (
+    "filtered",
+    "no partner",
+    "late",
+    "null key",
+    "waiting for input",
+    "window open",
+    "suppressed",
+    "in record cache",
+    "another partition",
+    "dead letter",
+    "failed",
+    "unreadable",
+    "tombstone",
+    "not yet read",
+    "forwarded nothing",
+    "dropped",
+    "no such key",
+    "not at that time",
+)
+
+
+@frozen
+class Story:
+    """Why there is, or is not, an output: the answer to a ``Question``.
+
+    ``outputs`` has the records that were found, with what they came from; ``ends`` has where the other records of the
+    key ended. ``notes`` concern the application as a whole.
+    """
+
+    title: str
+    outputs: tuple[Fact, ...] = ()
+    ends: tuple[End, ...] = ()
+    notes: tuple[End, ...] = ()
+    limit: int = 3
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The distinct reasons of ends and notes, in order."""
+        return tuple(dict.fromkeys(end.reason for end in (*self.ends, *self.notes)))
+
+    @property
+    def text(self) -> str:
+        """The story for a terminal."""
+        return "\n".join(self._lines())
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the story as JSON values."""
+        return {
+            "title": self.title,
+            "outputs": [fact.as_json() for fact in self.outputs],
+            "ends": [end.as_json() for end in self.ends],
+            "notes": [note.as_json() for note in self.notes],
+            "text": self.text,
+        }
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _lines(self) -> Iterator[str]:
+        yield self.title
+        for fact in self.outputs:
+            yield from fact.lines(1)
+        groups: dict[tuple[str, str], list[End]] = {}
+        for end in self.ends:
+            groups.setdefault((end.node, end.reason), []).append(end)
+        if groups:
+            yield "where records of the key ended:"
+        for (node, reason), ends in groups.items():
+            many = f" ({len(ends):,} records)" if len(ends) > 1 else ""
+            yield f"  {node}{many}: {reason}"
+            for end in ends[: self.limit]:
+                if end.record is not None:
+                    yield from end.record.lines(2)
+                yield f"      -> {end.text}"
+            if len(ends) > self.limit:
+                yield f"    ... and {len(ends) - self.limit:,} more"
+        for note in self.notes:
+            yield f"{note.reason}: {note.text}"
+
+
+def record_text(key: Any, value: Any, timestamp_ms: int) -> str:
+    """Return a record for people."""
+    return f"{shown(key)}: {shown(value)} at {moment(timestamp_ms)}"
+
+
+def step_text(step: Step) -> str:
+    """Return the record of a step for people."""
+    key, value = step.key, change_value(step.value)
+    if type(key) is Windowed:
+        window = f"{moment(key.window.start_ms)} to {moment(key.window.end_ms)}"
+        return f"{shown(key.key)} in window {window}: {shown(value)}"
+    return record_text(key, value, step.timestamp_ms)
+
+
+def change_value(value: Any) -> Any:
+    """Return the new value of a change of a table, any other value as it is."""
+    is_change = type(value) is tuple and len(value) == 3 and type(value[2]) is bool
+    return value[0] if is_change else value
