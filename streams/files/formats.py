@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import IO, Any, Protocol
 
 import msgspec
@@ -75,73 +76,58 @@ class FileFormat(Protocol):
 
 def format_of(kind: Kind, key: Form, value: Form) -> FileFormat:
     """Return the format for a kind of file, with the forms of a topic's keys and values."""
-    if kind is Kind.RECORDS:
-        return RecordLines(key, value)
     if kind is Kind.CSV:
         return CsvRows(value)
     if kind is Kind.PARQUET:
         return ParquetRows(value)
-    return TextLines(value) if kind.is_text else JsonLines(value)
-
-
-def _line_batches(
-    source: FileSource, kind: FileKind, skip_rows: int, part: Part, *, skip_blank: bool
-) -> Iterator[RowBatch]:
-    row = part.first_row
-    for first_line, lines in line_chunks(source, kind, part):
-        numbers: Sequence[int] = range(first_line, first_line + len(lines))
-        if skip_blank and not all(map(bytes.strip, lines)):
-            kept = [(number, line) for number, line in zip(numbers, lines, strict=True) if line.strip()]
-            numbers, lines = [number for number, _ in kept], [line for _, line in kept]
-        batch = RowBatch(row, numbers, lines)
-        row += len(lines)
-        if row > skip_rows:
-            yield batch.from_row(skip_rows)
+    if kind is Kind.RECORDS:
+        return LineRows(partial(_record_columns, key, value))
+    if kind.is_text:
+        return LineRows(partial(_text_columns, value), skips_blank=False)
+    return LineRows(partial(_json_columns, value))
 
 
 @frozen
-class JsonLines:
-    """Files with one JSON value per line; blank lines are skipped."""
+class LineRows:
+    """Files with one row per line; ``convert`` makes columns from lines, without blank lines if they are skipped."""
 
-    value: Form
+    convert: Callable[[Sequence[bytes]], RowColumns]
+    skips_blank: bool = True
     unit: str = "line"
     heading: bytes = b""
 
     def batches(self, source: FileSource, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[RowBatch]:
         """Yield lines."""
-        return _line_batches(source, kind, skip_rows, part, skip_blank=True)
+        row = part.first_row
+        for first_line, lines in line_chunks(source, kind, part):
+            numbers: Sequence[int] = range(first_line, first_line + len(lines))
+            if self.skips_blank and not all(map(bytes.strip, lines)):
+                kept = [(number, line) for number, line in zip(numbers, lines, strict=True) if line.strip()]
+                numbers, lines = [number for number, _ in kept], [line for _, line in kept]
+            batch = RowBatch(row, numbers, lines)
+            row += len(lines)
+            if row > skip_rows:
+                yield batch.from_row(skip_rows)
 
     def columns(self, rows: Sequence[bytes]) -> RowColumns:
-        """Return the values."""
-        return RowColumns(self.value.all_from_json(list(map(bytes.strip, rows))))
+        """Convert lines to columns."""
+        return self.convert(rows)
 
     def raw(self, row: bytes) -> bytes:
         """Return the line."""
         return row
 
 
-@frozen
-class TextLines:
-    """Files in which each line, even an empty one, is a string value."""
+def _json_columns(value: Form, rows: Sequence[bytes]) -> RowColumns:
+    """Return values from lines of JSON."""
+    return RowColumns(value.all_from_json(list(map(bytes.strip, rows))))
 
-    value: Form
-    unit: str = "line"
-    heading: bytes = b""
 
-    def batches(self, source: FileSource, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[RowBatch]:
-        """Yield lines."""
-        return _line_batches(source, kind, skip_rows, part, skip_blank=False)
-
-    def columns(self, rows: Sequence[bytes]) -> RowColumns:
-        """Return the values."""
-        if self.value.serde is BYTES:
-            return RowColumns(list(rows))
-        convert = self.value.from_object
-        return RowColumns([convert(line.decode()) for line in rows])
-
-    def raw(self, row: bytes) -> bytes:
-        """Return the line."""
-        return row
+def _text_columns(value: Form, rows: Sequence[bytes]) -> RowColumns:
+    """Return values from lines, each of which, even an empty one, is a string value."""
+    if value.serde is BYTES:
+        return RowColumns(list(rows))
+    return RowColumns([value.from_object(line.decode()) for line in rows])
 
 
 class _RecordLine(msgspec.Struct, forbid_unknown_fields=True):
@@ -158,36 +144,22 @@ class _RecordLine(msgspec.Struct, forbid_unknown_fields=True):
 _read_record = msgspec.json.Decoder(_RecordLine).decode
 
 
-@frozen
-class RecordLines:
-    """One record per line: ``{"key", "value", "timestamp", "headers", "partition"}``; only the value is required."""
+def _record_columns(key: Form, value: Form, rows: Sequence[bytes]) -> RowColumns:
+    """Return all columns from records: ``{"key", "value", "timestamp", "headers", "partition"}``, one per line.
 
-    key: Form
-    value: Form
-    unit: str = "line"
-    heading: bytes = b""
-
-    def batches(self, source: FileSource, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[RowBatch]:
-        """Yield lines."""
-        return _line_batches(source, kind, skip_rows, part, skip_blank=True)
-
-    def columns(self, rows: Sequence[bytes]) -> RowColumns:
-        """Return all columns of the records."""
-        records = [_record(line) for line in rows]
-        headers = None
-        if any(record.headers for record in records):
-            headers = [tuple(_header(*header) for header in record.headers or ()) for record in records]
-        return RowColumns(
-            self.value.all_from_json([bytes(record.value) for record in records]),
-            _keys(self.key, [bytes(record.key) for record in records]),
-            [None if record.timestamp is msgspec.UNSET else record.timestamp for record in records],
-            headers,
-            [record.partition for record in records],
-        )
-
-    def raw(self, row: bytes) -> bytes:
-        """Return the line."""
-        return row
+    Only the value is required.
+    """
+    records = [_record(line) for line in rows]
+    headers = None
+    if any(record.headers for record in records):
+        headers = [tuple(_header(*header) for header in record.headers or ()) for record in records]
+    return RowColumns(
+        value.all_from_json([bytes(record.value) for record in records]),
+        _keys(key, [bytes(record.key) for record in records]),
+        [None if record.timestamp is msgspec.UNSET else record.timestamp for record in records],
+        headers,
+        [record.partition for record in records],
+    )
 
 
 def _record(line: bytes) -> _RecordLine:

@@ -28,13 +28,41 @@ R = TypeVar("R")
 _SPACE = 0
 
 
-class KeyReads(Generic[K, R]):
-    """Range reads (ReadOnlyKeyValueStore); ``R`` is the type of a returned value.
+class KeyAccess(Generic[K, R]):
+    """The methods that are the same in all key-value stores (KeyValueStore); ``R`` is the type of a returned value.
 
-    A view implements ``_scan``.
+    A view implements ``get``, ``put`` and ``_scan``.
     """
 
     __slots__ = ()
+
+    _keys: KeyForm
+
+    def get(self, key: K) -> R | None:
+        """Return the value of ``key``, or None if there is none."""
+        raise NotImplementedError
+
+    def put(self, key: K, value: R | None) -> None:
+        """Set the value of ``key``; None deletes the key."""
+        raise NotImplementedError
+
+    def put_if_absent(self, key: K, value: R | None) -> R | None:
+        """Set the value of ``key`` if it has none; return the previous value."""
+        old = self.get(key)
+        if old is None:
+            self.put(key, value)
+        return old
+
+    def put_all(self, entries: Iterable[tuple[K, R | None]]) -> None:
+        """Set several values, in the given order."""
+        for key, value in entries:
+            self.put(key, value)
+
+    def delete(self, key: K) -> R | None:
+        """Remove ``key``; return the previous value."""
+        old = self.get(key)
+        self.put(key, None)
+        return old
 
     def range(self, low: K | None, high: K | None) -> Iterator[tuple[K, R]]:
         """Yield the entries from ``low`` to ``high`` (inclusive), ordered by key bytes; a bound of None is open."""
@@ -61,16 +89,12 @@ class KeyReads(Generic[K, R]):
         if serde is None and isinstance(prefix, bytes):
             start: bytes = prefix
         else:
-            start = (serde or self._key_form.serde).serialize(prefix) or b""
+            start = (serde or self._keys.serde).serialize(prefix) or b""
         return self._scan(start, next_prefix(start), reverse=False)
 
     def _bounds_of(self, low: K | None, high: K | None) -> tuple[bytes | None, bytes | None]:
-        first, last = self._key_form.bound(low), self._key_form.bound(high)
+        first, last = self._keys.bound(low), self._keys.bound(high)
         return first, None if last is None else last + b"\x00"
-
-    @property
-    def _key_form(self) -> KeyForm:
-        raise NotImplementedError
 
     def _scan(self, low: bytes | None, high: bytes | None, *, reverse: bool) -> Iterator[tuple[K, R]]:
         """Yield the entries with ``low <= key bytes < high``."""
@@ -142,7 +166,7 @@ class KeyLayout:
         """Do nothing: no data is derived from the entries."""
 
 
-class KeyValueStore(StoreLifecycle, KeyReads[K, V]):
+class KeyValueStore(StoreLifecycle, KeyAccess[K, V]):
     """A store of values by key."""
 
     __slots__ = ()
@@ -172,39 +196,17 @@ class KeyValueStore(StoreLifecycle, KeyReads[K, V]):
             del dirty[slot]
         dirty[slot] = held
 
-    def put_if_absent(self, key: K, value: V | None) -> V | None:
-        """Set the value of ``key`` if it has none; return the previous value."""
-        old = self.get(key)
-        if old is None:
-            self.put(key, value)
-        return old
-
-    def put_all(self, entries: Iterable[tuple[K, V | None]]) -> None:
-        """Set several values, in the given order."""
-        for key, value in entries:
-            self.put(key, value)
-
-    def delete(self, key: K) -> V | None:
-        """Remove ``key``; return the previous value."""
-        old = self.get(key)
-        self.put(key, None)
-        return old
-
     def approximate_num_entries(self) -> int:
         """Return the estimated number of entries, which is exact for in-memory stores."""
         self._push()
         return self._staged.count()
-
-    @property
-    def _key_form(self) -> KeyForm:
-        return self._keys
 
     def _scan(self, low: bytes | None, high: bytes | None, *, reverse: bool) -> Iterator[tuple[K, V]]:
         self._push()
         return self._layout.scan(low, high, reverse)
 
 
-class TimestampedKeyValueStore(StoreLifecycle, KeyReads[K, ValueAndTimestamp[V]]):
+class TimestampedKeyValueStore(StoreLifecycle, KeyAccess[K, ValueAndTimestamp[V]]):
     """A store of values by key, with the time of their last change.
 
     Operators use ``get_pair`` and ``put_pair``, which work on plain tuples ``(value, timestamp_ms)``.
@@ -253,32 +255,10 @@ class TimestampedKeyValueStore(StoreLifecycle, KeyReads[K, ValueAndTimestamp[V]]
         else:
             self.put_pair(key, value[0], value[1])
 
-    def put_if_absent(self, key: K, value: ValueAndTimestamp[V] | None) -> ValueAndTimestamp[V] | None:
-        """Set the value and timestamp of ``key`` if it has none; return the previous value and timestamp."""
-        old = self.get(key)
-        if old is None:
-            self.put(key, value)
-        return old
-
-    def put_all(self, entries: Iterable[tuple[K, ValueAndTimestamp[V] | None]]) -> None:
-        """Set several values, in the given order."""
-        for key, value in entries:
-            self.put(key, value)
-
-    def delete(self, key: K) -> ValueAndTimestamp[V] | None:
-        """Remove ``key``; return the previous value and timestamp."""
-        old = self.get(key)
-        self.put_pair(key, None, self.time_ms)
-        return old
-
     def approximate_num_entries(self) -> int:
         """Return the estimated number of entries, which is exact for in-memory stores."""
         self._push()
         return self._staged.count()
-
-    @property
-    def _key_form(self) -> KeyForm:
-        return self._keys
 
     def _scan(
         self, low: bytes | None, high: bytes | None, *, reverse: bool

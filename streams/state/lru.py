@@ -5,7 +5,7 @@ written as tombstones.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from struct import Struct
 from typing import Any, TypeVar
@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 from streams.core.errors import StoreClosedError, StoreError
 from streams.core.records import Block
 from streams.state.entries import Columns
-from streams.state.forms import KeyForm
-from streams.state.keyvalue import KEY_QUERIES, KeyReads
+from streams.state.keyvalue import KEY_QUERIES, KeyAccess
 from streams.state.lifecycle import StoreLifecycle
 from streams.state.specs import Family, StoreKind
 
@@ -25,7 +24,7 @@ V = TypeVar("V")
 USE = "use"
 
 
-class LruStore(StoreLifecycle, KeyReads[K, V]):
+class LruStore(StoreLifecycle, KeyAccess[K, V]):
     """A store of the ``max_entries`` most recently used entries.
 
     Range reads do not count as use.
@@ -63,24 +62,6 @@ class LruStore(StoreLifecycle, KeyReads[K, V]):
         self._change(slot, held)
         self._evict(is_logged=True)
 
-    def put_if_absent(self, key: K, value: V | None) -> V | None:
-        """Set the value of ``key`` if it has none; return the previous value."""
-        old = self.get(key)
-        if old is None:
-            self.put(key, value)
-        return old
-
-    def put_all(self, entries: Iterable[tuple[K, V | None]]) -> None:
-        """Set several values, in the given order."""
-        for key, value in entries:
-            self.put(key, value)
-
-    def delete(self, key: K) -> V | None:
-        """Remove ``key``; return the previous value."""
-        old = self.get(key)
-        self.put(key, None)
-        return old
-
     def approximate_num_entries(self) -> int:
         """Return the number of entries."""
         return len(self._entries)
@@ -89,10 +70,6 @@ class LruStore(StoreLifecycle, KeyReads[K, V]):
     def is_empty(self) -> bool:
         """Whether the store has no entries."""
         return not len(self._entries)
-
-    @property
-    def _key_form(self) -> KeyForm:
-        return self._keys
 
     def _check_open(self) -> None:
         if self._is_closed:

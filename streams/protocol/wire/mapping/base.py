@@ -107,7 +107,7 @@ AnyTranslation: TypeAlias = Translation[Any, Any]
 AnyIncoming: TypeAlias = Incoming[Request]
 
 
-def by_topic(values: Mapping[TopicPartition, V]) -> dict[str, list[tuple[int, V]]]:
+def values_by_topic(values: Mapping[TopicPartition, V]) -> dict[str, list[tuple[int, V]]]:
     """Return (partition, value) by topic, in order of first appearance."""
     topics: dict[str, list[tuple[int, V]]] = {}
     for (topic, partition), value in values.items():

@@ -24,7 +24,7 @@ from streams.core.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode, error_code
 from streams.protocol.request import response_type
 from streams.protocol.wire.fields import Api, Array, Field, Fields, Fixed, Struct, Text, Type
-from streams.protocol.wire.mapping.base import RequestParts, Translation, by_topic, partitions_by_topic
+from streams.protocol.wire.mapping.base import RequestParts, Translation, partitions_by_topic, values_by_topic
 from streams.protocol.wire.source import FunctionSource
 
 #: Names of fields that hold a partition number.
@@ -121,7 +121,7 @@ class _Derivation:
         source.names.update(
             TopicPartition=TopicPartition,
             error_code=error_code,
-            by_topic=by_topic,
+            values_by_topic=values_by_topic,
             partitions_by_topic=partitions_by_topic,
         )
         source.open(f"def {verb}({argument}):")
@@ -209,7 +209,7 @@ class _Derivation:
                 index, rest = self._split(struct.fields)
                 row = self.written(arguments[1], rest, inner, f"{index!r}: {number}")
                 each = f"[{row} for {number}, {inner} in {rows}]"
-                groups = f"by_topic({value})"
+                groups = f"values_by_topic({value})"
             else:
                 index = self._split(struct.fields)[0] if isinstance(struct, Struct) else ""
                 each = f"[{{{index!r}: {number}}} for {number} in {rows}]" if index else rows

@@ -1,6 +1,6 @@
 """Translations of group APIs whose format depends on the version, or that cover several groups."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from attrs import evolve
 
@@ -27,7 +27,7 @@ from streams.protocol.group_messages import (
 )
 from streams.protocol.messages import FindCoordinator, FindCoordinatorResponse
 from streams.protocol.wire.errors import EncodingError
-from streams.protocol.wire.fields import Fields
+from streams.protocol.wire.fields import INT32, STRING, Field, Fields, by_topic
 from streams.protocol.wire.mapping.base import (
     Client,
     Incoming,
@@ -35,13 +35,12 @@ from streams.protocol.wire.mapping.base import (
     RequestParts,
     Serving,
     Translation,
-    by_topic,
     code,
     each_partition,
     fail_on,
     operations_bits,
-    partitions_by_topic,
     text,
+    values_by_topic,
 )
 from streams.protocol.wire.mapping.derived import derived, reader, writer
 from streams.protocol.wire.tables import groups as tables
@@ -188,12 +187,16 @@ LEAVE_GROUP = Translation(tables.LEAVE_GROUP, _leave, _leave_answer, _leave_aske
 # --- OffsetFetch: several groups from version 8 on (KIP-709) ------------------------------
 
 
+_GROUP = (
+    Field("group_id", STRING),
+    by_topic("topics", INT32, partitions="partition_indexes", nullable=0, attribute="partitions"),
+)
+_write_fetch = writer(OffsetFetch, _GROUP)
+_read_fetch = reader(OffsetFetch, _GROUP)
+
+
 def _fetch(request: OffsetFetch, version: int) -> Fields:
-    topics = None
-    if request.partitions is not None:
-        by_name = partitions_by_topic(request.partitions)
-        topics = [{"name": topic, "partition_indexes": numbers} for topic, numbers in by_name.items()]
-    asked: Fields = {"group_id": request.group_id, "topics": topics}
+    asked = _write_fetch(request)
     if version >= _MANY_FETCH_SINCE:
         asked = {"groups": [asked]}
     return asked | {"require_stable": request.require_stable}
@@ -220,14 +223,7 @@ def _fetch_asked(message: Fields, version: int, client: Client) -> RequestParts[
     # List each group once: without partitions, all offsets of the group are requested.
     distinct = {group["group_id"]: group for group in groups}.values()
     is_stable = message["require_stable"]
-    return RequestParts(tuple(OffsetFetch(one["group_id"], _partitions(one["topics"]), is_stable) for one in distinct))
-
-
-def _partitions(topics: Iterable[Fields] | None) -> tuple[TopicPartition, ...] | None:
-    if topics is None:
-        return None
-    named = (TopicPartition(topic["name"], number) for topic in topics for number in topic["partition_indexes"])
-    return tuple(dict.fromkeys(named))
+    return RequestParts(tuple(evolve(_read_fetch(group), require_stable=is_stable) for group in distinct))
 
 
 def _fetch_answered(
@@ -250,7 +246,9 @@ def _fetched(request: OffsetFetch, response: OffsetFetchResponse, version: int) 
     }
     return {
         "error_code": ErrorCode.NONE if is_of_partitions and rows else response.error,
-        "topics": [{"name": topic, "partitions": [row for _, row in found]} for topic, found in by_topic(rows).items()],
+        "topics": [
+            {"name": topic, "partitions": [row for _, row in found]} for topic, found in values_by_topic(rows).items()
+        ],
     }
 
 

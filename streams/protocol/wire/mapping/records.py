@@ -29,12 +29,12 @@ from streams.protocol.wire.mapping.base import (
     RequestParts,
     Serving,
     Translation,
-    by_topic,
     code,
     each_partition,
     fail_on,
-    text,
+    values_by_topic,
 )
+from streams.protocol.wire.mapping.derived import reader, writer
 from streams.protocol.wire.tables import records as tables
 
 _LOGGER = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def _produce(request: Produce, version: int) -> Fields:
                     for partition, blocks in partitions
                 ],
             }
-            for topic, partitions in by_topic(request.blocks).items()
+            for topic, partitions in values_by_topic(request.blocks).items()
         ],
     }
 
@@ -82,20 +82,13 @@ def _batch(topic: str, partition: int, blocks: Sequence[Block], version: int) ->
     return encoded(blocks[0], 0)
 
 
+_read_produced = reader(ProduceResponse, tables.PRODUCE.response_fields)
+_write_produced = writer(ProduceResponse, tables.PRODUCE.response_fields)
+
+
 def _produce_answer(message: Fields, version: int, request: Produce) -> ProduceResponse:
-    rows = each_partition(message["responses"], "name", "partition_responses", "index")
-    return ProduceResponse(
-        {
-            partition: Produced(
-                code(row),
-                row["base_offset"],
-                text(row["error_message"]),
-                row["log_append_time_ms"],
-                row["log_start_offset"],
-            )
-            for partition, row in rows
-        }
-    )
+    response: ProduceResponse = _read_produced(message)
+    return response
 
 
 def _produce_asked(message: Fields, version: int, client: Client) -> RequestParts[Produce]:
@@ -146,25 +139,7 @@ def _produce_answered(incoming: Incoming[Produce], responses: Sequence[ProduceRe
     if incoming.refused:
         refused = {partition: Produced(error, -1, reason) for partition, (error, reason) in incoming.refused.items()}
         found = {partition: refused.get(partition) or found[partition] for partition in incoming.order}
-    return {
-        "responses": [
-            {
-                "name": topic,
-                "partition_responses": [
-                    {
-                        "index": number,
-                        "error_code": row.error,
-                        "base_offset": row.base_offset,
-                        "log_append_time_ms": row.log_append_time_ms,
-                        "log_start_offset": row.log_start_offset,
-                        "error_message": row.message or None,
-                    }
-                    for number, row in partitions
-                ],
-            }
-            for topic, partitions in by_topic(found).items()
-        ]
-    }
+    return _write_produced(ProduceResponse(found))
 
 
 PRODUCE = Translation(tables.PRODUCE, _produce, _produce_answer, _produce_asked, _produce_answered)
@@ -194,7 +169,7 @@ def _fetch(request: Fetch, version: int) -> Fields:
                     for number, offset in partitions
                 ],
             }
-            for topic, partitions in by_topic(request.positions).items()
+            for topic, partitions in values_by_topic(request.positions).items()
         ],
     }
 

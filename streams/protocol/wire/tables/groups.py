@@ -25,6 +25,13 @@ from streams.protocol.wire.tables.session import THROTTLE
 
 _NO_OPERATIONS = -(2**31)
 
+_MEMBER = (
+    Field("group_id", STRING),
+    Field("generation_id", INT32),
+    Field("member_id", STRING),
+    Field("group_instance_id", STRING, since=3, nullable=3, default=None),
+)
+
 FIND_COORDINATOR = Api(10, messages.FindCoordinator, (0, 4), flexible=3, served=(0, 2)).with_fields(
     (
         Field("key", STRING, until=3),
@@ -78,12 +85,7 @@ JOIN_GROUP = Api(11, group_messages.JoinGroup, (2, 5), flexible=6).with_fields(
 )
 
 HEARTBEAT = Api(12, group_messages.Heartbeat, (0, 3), flexible=4).with_fields(
-    (
-        Field("group_id", STRING),
-        Field("generation_id", INT32),
-        Field("member_id", STRING),
-        Field("group_instance_id", STRING, since=3, nullable=3, default=None),
-    ),
+    (*_MEMBER,),
     (
         Field("throttle_time_ms", INT32, since=1, default=0, is_ignorable=True),
         ERROR,
@@ -107,10 +109,7 @@ LEAVE_GROUP = Api(13, group_messages.LeaveGroup, (0, 3), flexible=4).with_fields
 
 SYNC_GROUP = Api(14, group_messages.SyncGroup, (0, 3), flexible=4).with_fields(
     (
-        Field("group_id", STRING),
-        Field("generation_id", INT32),
-        Field("member_id", STRING),
-        Field("group_instance_id", STRING, since=3, nullable=3, default=None),
+        *_MEMBER,
         array("assignments", Field("member_id", STRING), Field("assignment", BYTES)),
     ),
     (

@@ -51,7 +51,7 @@ ELECT_LEADERS = Api(43, messages.ElectLeaders, (0, 2), flexible=2).with_fields(
     (
         Field("election_type", INT8, since=1, default=0),
         by_topic("topic_partitions", INT32, topic="topic", nullable=0, attribute="partitions"),
-        Field("timeout_ms", INT32, default=60000),
+        Field("timeout_ms", INT32, default=60_000),
     ),
     (
         THROTTLE,
@@ -69,7 +69,7 @@ ELECT_LEADERS = Api(43, messages.ElectLeaders, (0, 2), flexible=2).with_fields(
 
 ALTER_PARTITION_REASSIGNMENTS = Api(45, messages.AlterPartitionReassignments, (0, 0), flexible=0).with_fields(
     (
-        Field("timeout_ms", INT32, default=60000),
+        Field("timeout_ms", INT32, default=60_000),
         by_topic("topics", INDEX, array("replicas", INT32, nullable=0, default=None), attribute="replicas"),
     ),
     (
@@ -81,7 +81,7 @@ ALTER_PARTITION_REASSIGNMENTS = Api(45, messages.AlterPartitionReassignments, (0
 
 LIST_PARTITION_REASSIGNMENTS = Api(46, messages.ListPartitionReassignments, (0, 0), flexible=0).with_fields(
     (
-        Field("timeout_ms", INT32, default=60000),
+        Field("timeout_ms", INT32, default=60_000),
         by_topic("topics", INT32, partitions="partition_indexes", nullable=0, default=None, attribute="partitions"),
     ),
     (

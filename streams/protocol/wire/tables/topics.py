@@ -17,6 +17,9 @@ from streams.protocol.wire.fields import (
 )
 from streams.protocol.wire.tables.session import THROTTLE
 
+_RESOURCE = (Field("resource_type", INT8), Field("resource_name", STRING))
+_SETTING = (Field("name", STRING), Field("value", STRING, nullable=0))
+
 CREATE_TOPICS = Api(19, messages.CreateTopics, (2, 7), flexible=5).with_fields(
     (
         array(
@@ -25,9 +28,9 @@ CREATE_TOPICS = Api(19, messages.CreateTopics, (2, 7), flexible=5).with_fields(
             Field("num_partitions", INT32),
             Field("replication_factor", INT16),
             array("assignments", INDEX, array("broker_ids", INT32), default=()),
-            array("configs", Field("name", STRING), Field("value", STRING, nullable=0), default=()),
+            array("configs", *_SETTING, default=()),
         ),
-        Field("timeout_ms", INT32, default=60000),
+        Field("timeout_ms", INT32, default=60_000),
         Field("validate_only", BOOLEAN, default=False),
     ),
     (
@@ -102,8 +105,7 @@ DESCRIBE_CONFIGS = Api(32, admin_messages.DescribeConfigs, (1, 3), flexible=4).w
     (
         array(
             "resources",
-            Field("resource_type", INT8),
-            Field("resource_name", STRING),
+            *_RESOURCE,
             array("configuration_keys", STRING, nullable=0, default=None),
         ),
         Field("include_synonyms", BOOLEAN, default=False),
@@ -115,8 +117,7 @@ DESCRIBE_CONFIGS = Api(32, admin_messages.DescribeConfigs, (1, 3), flexible=4).w
             "results",
             ERROR,
             ERROR_MESSAGE,
-            Field("resource_type", INT8),
-            Field("resource_name", STRING),
+            *_RESOURCE,
             array(
                 "configs",
                 Field("name", STRING),
@@ -145,8 +146,7 @@ _ALTERED = (
         "responses",
         ERROR,
         ERROR_MESSAGE,
-        Field("resource_type", INT8),
-        Field("resource_name", STRING),
+        *_RESOURCE,
     ),
 )
 
@@ -154,9 +154,8 @@ ALTER_CONFIGS = Api(33, admin_messages.AlterConfigs, (0, 1), flexible=2).with_fi
     (
         array(
             "resources",
-            Field("resource_type", INT8),
-            Field("resource_name", STRING),
-            array("configs", Field("name", STRING), Field("value", STRING, nullable=0)),
+            *_RESOURCE,
+            array("configs", *_SETTING),
         ),
         Field("validate_only", BOOLEAN, default=False),
     ),
@@ -167,8 +166,7 @@ INCREMENTAL_ALTER_CONFIGS = Api(44, admin_messages.IncrementalAlterConfigs, (0, 
     (
         array(
             "resources",
-            Field("resource_type", INT8),
-            Field("resource_name", STRING),
+            *_RESOURCE,
             array(
                 "configs", Field("name", STRING), Field("config_operation", INT8), Field("value", STRING, nullable=0)
             ),

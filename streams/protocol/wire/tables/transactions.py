@@ -16,6 +16,8 @@ from streams.protocol.wire.fields import (
 )
 from streams.protocol.wire.tables.session import THROTTLE
 
+_TRANSACTION = (Field("transactional_id", STRING), Field("producer_id", INT64), Field("producer_epoch", INT16))
+
 INIT_PRODUCER_ID = Api(22, messages.InitProducerId, (0, 4), flexible=2).with_fields(
     (
         Field("transactional_id", STRING, nullable=0),
@@ -33,9 +35,7 @@ INIT_PRODUCER_ID = Api(22, messages.InitProducerId, (0, 4), flexible=2).with_fie
 
 ADD_PARTITIONS_TO_TXN = Api(24, messages.AddPartitionsToTxn, (0, 2), flexible=3).with_fields(
     (
-        Field("transactional_id", STRING),
-        Field("producer_id", INT64),
-        Field("producer_epoch", INT16),
+        *_TRANSACTION,
         by_topic("topics", INT32, attribute="partitions"),
     ),
     (
@@ -51,9 +51,7 @@ ADD_PARTITIONS_TO_TXN = Api(24, messages.AddPartitionsToTxn, (0, 2), flexible=3)
 
 ADD_OFFSETS_TO_TXN = Api(25, messages.AddOffsetsToTxn, (0, 2), flexible=3).with_fields(
     (
-        Field("transactional_id", STRING),
-        Field("producer_id", INT64),
-        Field("producer_epoch", INT16),
+        *_TRANSACTION,
         Field("group_id", STRING),
     ),
     (
@@ -64,9 +62,7 @@ ADD_OFFSETS_TO_TXN = Api(25, messages.AddOffsetsToTxn, (0, 2), flexible=3).with_
 
 END_TXN = Api(26, messages.EndTxn, (0, 2), flexible=3).with_fields(
     (
-        Field("transactional_id", STRING),
-        Field("producer_id", INT64),
-        Field("producer_epoch", INT16),
+        *_TRANSACTION,
         Field("committed", BOOLEAN, attribute="is_commit"),
     ),
     (
