@@ -18,7 +18,7 @@ from streams.dsl.nodes import LogicalOperator
 from streams.dsl.operators import COUNT, TABLE_COUNT, Fold, TableAggregate, TableFold, reduction, table_reduction
 from streams.dsl.ref import GroupedTableRef, GroupRef, TableRef
 from streams.dsl.serde_variables import SerdeVariable, annotated, declared, overridden
-from streams.dsl.table_state import AggregateState
+from streams.dsl.table_state import SourceState
 from streams.dsl.windowing import UNWINDOWED, Windowing
 
 REDUCE = "KSTREAM-REDUCE-"
@@ -71,7 +71,7 @@ class StreamAggregation:
         materialized = windowing.store(group.graph, wanted, prefix, key, value, arguments.options)
         full_name = value.node = group.graph.names.given(name, prefix)
         parent, sources = group.partitioned_by_key(materialized.store)
-        state = AggregateState(materialized)
+        state = SourceState(materialized)
         content = LogicalOperator(lambda: windowing.operator(materialized.store, fold, state.send_old), state.specs)
         node = LogicalNode(
             full_name, content, is_output_versioned=materialized.is_versioned, grace_ms=windowing.closing_ms
@@ -119,7 +119,7 @@ class TableAggregation:
         source = names.suffixed(name, "-source", "KSTREAM-SOURCE-")
         full_name = value.node = names.given(name, prefix)
         repartition = group.partitioned_by_key(materialized.store, sink, source)
-        state = AggregateState(materialized)
+        state = SourceState(materialized)
         content = LogicalOperator(lambda: TableAggregate(materialized.store, fold, state.send_old), state.specs)
         node = LogicalNode(full_name, content, is_output_versioned=materialized.is_versioned)
         group.graph.add(repartition, node)

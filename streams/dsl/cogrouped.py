@@ -24,7 +24,7 @@ from streams.dsl.ref import GroupRef, TableRef, check_builder
 from streams.dsl.repartition import repartition_node
 from streams.dsl.serde_variables import SerdeVariable, overridden
 from streams.dsl.table import KTable
-from streams.dsl.table_state import AggregateState
+from streams.dsl.table_state import SourceState
 from streams.dsl.windowing import UNWINDOWED, Windowing, check_windows
 from streams.topology import Operator, PassThrough
 
@@ -91,7 +91,7 @@ class CogroupRef:
             check_name(name)
         self._repartition(materialized.store)
         sources = self.graph.copartition(source for group in self.groups for source in self.parents[group][1])
-        state = AggregateState(materialized)
+        state = SourceState(materialized)
         is_versioned = materialized.is_versioned if windowing.windows is None else None
         nodes = []
         for number, (group, aggregator) in enumerate(self.groups.items()):
@@ -116,7 +116,7 @@ class CogroupRef:
                 self.parents[group] = node, frozenset((node.name,))
 
 
-def _maker(windowing: Windowing, fold: Fold, state: AggregateState) -> Callable[[], Operator]:
+def _maker(windowing: Windowing, fold: Fold, state: SourceState) -> Callable[[], Operator]:
     return lambda: windowing.operator(state.materialized.store, fold, state.send_old)
 
 

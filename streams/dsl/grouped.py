@@ -90,7 +90,19 @@ class KGroupedStream(Generic[K, V]):
         aggregator: Callable[[K, V, A], A],
         name: str | None = None,
         *,
-        value: TypeForm[A] | Serde[A],
+        value: TypeForm[A],
+        store: str | None = SAME_AS_NAME,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        **options: Unpack[StoreOptions],
+    ) -> KTable[K, A]: ...
+    @overload
+    def aggregate(
+        self,
+        initializer: Callable[[], Any],
+        aggregator: Callable[[K, V, A], A],
+        name: str | None = None,
+        *,
+        value: Serde[A],
         store: str | None = SAME_AS_NAME,
         key: TypeForm[K] | Serde[K] = NOT_GIVEN,
         **options: Unpack[StoreOptions],
@@ -136,9 +148,9 @@ class KGroupedStream(Generic[K, V]):
     @overload
     def cogroup(self, aggregator: Callable[[K, V, A], A]) -> CogroupedKStream[K, A]: ...
     @overload
-    def cogroup(
-        self, aggregator: Callable[[K, V, A], A], *, value: TypeForm[A] | Serde[A]
-    ) -> CogroupedKStream[K, A]: ...
+    def cogroup(self, aggregator: Callable[[K, V, A], A], *, value: TypeForm[A]) -> CogroupedKStream[K, A]: ...
+    @overload
+    def cogroup(self, aggregator: Callable[[K, V, A], A], *, value: Serde[A]) -> CogroupedKStream[K, A]: ...
     def cogroup(self, aggregator: Callable[[K, V, Any], Any], *, value: Any = NOT_GIVEN) -> CogroupedKStream[K, Any]:
         """Start an aggregation over several grouped streams (KIP-150); ``value`` is the type of the aggregate.
 

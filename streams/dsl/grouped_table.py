@@ -91,7 +91,20 @@ class KGroupedTable(Generic[K, V]):
         subtractor: Callable[[K, V, A], A],
         name: str | None = None,
         *,
-        value: TypeForm[A] | Serde[A],
+        value: TypeForm[A],
+        store: str | None = SAME_AS_NAME,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        **options: Unpack[StoreOptions],
+    ) -> KTable[K, A]: ...
+    @overload
+    def aggregate(
+        self,
+        initializer: Callable[[], Any],
+        adder: Callable[[K, V, A], A],
+        subtractor: Callable[[K, V, A], A],
+        name: str | None = None,
+        *,
+        value: Serde[A],
         store: str | None = SAME_AS_NAME,
         key: TypeForm[K] | Serde[K] = NOT_GIVEN,
         **options: Unpack[StoreOptions],

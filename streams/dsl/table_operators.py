@@ -19,21 +19,22 @@ from streams.dsl.materialized import Materialized, StoreArguments, key_value
 from streams.dsl.names import check_name
 from streams.dsl.nodes import LogicalOperator
 from streams.dsl.operators import (
-    FilteredValues,
-    MappedValues,
+    ComputedValues,
+    FilteredRow,
+    MappedRow,
     Suppress,
     SuppressedValues,
     TableFilter,
     TableGroupMap,
     TableMapValues,
     TableTransformValues,
-    TransformedValues,
+    TransformedRow,
     suppress_store,
 )
 from streams.dsl.ref import GroupedTableRef, StreamRef, TableRef
 from streams.dsl.serde_variables import SerdeVariable, declared, declared_or_annotated, overridden
 from streams.dsl.suppressed import Suppressed
-from streams.dsl.table_state import DerivedState, SuppressedState
+from streams.dsl.table_state import DerivedState
 from streams.state import StoreSpec
 from streams.topology import NodeContext, ProcessorContext, StoreBuilder, TableToStream
 
@@ -103,7 +104,7 @@ def filter_rows(
     state = DerivedState(
         table.state,
         materialized,
-        lambda parent: FilteredValues(parent, predicate, negate),
+        lambda parent: ComputedValues(parent, FilteredRow(predicate, negate)),
         send_old=table.state.enable_old(False),
     )
     versioned: set[str] = set()
@@ -122,7 +123,7 @@ def map_values(table: TableRef, mapper: Callable[..., Any], name: str | None, ar
     key = overridden(table.key, arguments.key, table.name)
     materialized = _materialized(table, "KTABLE-MAPVALUES-", arguments, key, value)
     full_name = value.node = table.graph.names.given(name, "KTABLE-MAPVALUES-")
-    state = DerivedState(table.state, materialized, lambda parent: MappedValues(parent, mapper, with_key))
+    state = DerivedState(table.state, materialized, lambda parent: ComputedValues(parent, MappedRow(mapper, with_key)))
     content = LogicalOperator(lambda: TableMapValues(mapper, with_key, state.store, state.send_old), state.specs)
     node = LogicalNode(full_name, content, is_output_versioned=_versioned(arguments, materialized))
     return table.derived(node, key, value, state)
@@ -179,7 +180,9 @@ def transform_values(
     operator = _TransformerOperator(supplier)
     builders = list(operator.builders().values())
     used = (*stores, *(builder.name for builder in builders))
-    state = DerivedState(table.state, materialized, lambda parent: TransformedValues(parent, operator, used))
+    state = DerivedState(
+        table.state, materialized, lambda parent: ComputedValues(parent, TransformedRow(operator), used)
+    )
 
     def specs() -> Iterable[StoreSpec]:
         return (*state.specs(), *(builder.spec() for builder in builders))
@@ -215,7 +218,7 @@ def suppress(table: TableRef, suppressed: Any, name: str | None) -> TableRef:
     store = f"{name}-store" if name is not None else graph.names.store("KTABLE-SUPPRESS-")
     key, value = table.key, table.value
     table.state.enable_old(True)
-    state = SuppressedState(table.state, lambda parent: SuppressedValues(parent, store, key.resolve()))
+    state = DerivedState(table.state, None, lambda parent: SuppressedValues(parent, store, key.resolve()))
 
     def operator() -> Suppress:
         return Suppress(

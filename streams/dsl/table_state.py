@@ -41,10 +41,13 @@ class TableState(Protocol):
 
 @define(eq=False)
 class SourceState:
-    """A table read from a topic or a stream; it is materialized only if an operator downstream needs it."""
+    """A table with its own store: a source, or the result of an aggregation.
+
+    A source is materialized only if an operator downstream needs it.
+    """
 
     materialized: Materialized
-    is_materialized: bool
+    is_materialized: bool = True
     send_old: bool = False
 
     @property
@@ -70,34 +73,8 @@ class SourceState:
 
 
 @define(eq=False)
-class AggregateState:
-    """A table that always has a store: the result of an aggregation."""
-
-    materialized: Materialized
-    send_old: bool = False
-
-    @property
-    def store(self) -> str | None:
-        """The store's name."""
-        return self.materialized.store
-
-    def specs(self) -> Sequence[StoreSpec]:
-        """Return the spec of the store, if there is one."""
-        return (self.materialized.spec(),)
-
-    def enable_old(self, force: bool) -> bool:
-        """Forward old values from the store."""
-        self.send_old = True
-        return True
-
-    def values(self) -> TableValues:
-        """Return the store."""
-        return StoreValues(self.materialized.store)
-
-
-@define(eq=False)
 class DerivedState:
-    """A table computed row by row from its parent; it has a store only if the user names one.
+    """A table computed row by row from its parent, or with buffered changes; it has a store only if the user names one.
 
     ``derive`` makes the lookup from the lookup of the parent.
     """
@@ -160,30 +137,3 @@ class JoinedState:
         if self.materialized is not None:
             return StoreValues(self.materialized.store)
         return self.join(self.left.values(), self.right.values())
-
-
-@define(eq=False)
-class SuppressedState:
-    """A table whose changes are buffered."""
-
-    parent: TableState
-    lookup: Callable[[TableValues], TableValues]
-    send_old: bool = False
-
-    @property
-    def store(self) -> str | None:
-        """Always None, since the buffer is not queryable."""
-        return None
-
-    def specs(self) -> Sequence[StoreSpec]:
-        """Return no specs, since the operator owns the buffer."""
-        return ()
-
-    def enable_old(self, force: bool) -> bool:
-        """Forward old values, which the parent always forwards to the buffer."""
-        self.send_old = self.parent.enable_old(force)
-        return self.send_old
-
-    def values(self) -> TableValues:
-        """Return a lookup that reads the buffer first, and then the parent."""
-        return self.lookup(self.parent.values())

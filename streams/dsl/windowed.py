@@ -115,7 +115,19 @@ class TimeWindowedKStream(Generic[K, V]):
         aggregator: Callable[[K, V, A], A],
         name: str | None = None,
         *,
-        value: TypeForm[A] | Serde[A],
+        value: TypeForm[A],
+        store: str | None = SAME_AS_NAME,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        **options: Unpack[WindowStoreOptions],
+    ) -> KTable[Windowed[K], A]: ...
+    @overload
+    def aggregate(
+        self,
+        initializer: Callable[[], Any],
+        aggregator: Callable[[K, V, A], A],
+        name: str | None = None,
+        *,
+        value: Serde[A],
         store: str | None = SAME_AS_NAME,
         key: TypeForm[K] | Serde[K] = NOT_GIVEN,
         **options: Unpack[WindowStoreOptions],
@@ -222,7 +234,20 @@ class SessionWindowedKStream(Generic[K, V]):
         merger: Callable[[K, A, A], A],
         name: str | None = None,
         *,
-        value: TypeForm[A] | Serde[A],
+        value: TypeForm[A],
+        store: str | None = SAME_AS_NAME,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        **options: Unpack[WindowStoreOptions],
+    ) -> KTable[Windowed[K], A]: ...
+    @overload
+    def aggregate(
+        self,
+        initializer: Callable[[], Any],
+        aggregator: Callable[[K, V, A], A],
+        merger: Callable[[K, A, A], A],
+        name: str | None = None,
+        *,
+        value: Serde[A],
         store: str | None = SAME_AS_NAME,
         key: TypeForm[K] | Serde[K] = NOT_GIVEN,
         **options: Unpack[WindowStoreOptions],

@@ -5,17 +5,18 @@ import pytest
 from streams.core.errors import SerializationError, StreamsError
 from streams.core.serdes import LONG, STRING, PinnedSerde
 from streams.dsl.operators import (
-    FilteredValues,
+    ComputedValues,
+    FilteredRow,
     JoinedValues,
     JoinKind,
-    MappedValues,
+    MappedRow,
     StoreValues,
     TableFilter,
     TableGroupMap,
     TableMapValues,
     TableSource,
     TableTransformValues,
-    TransformedValues,
+    TransformedRow,
     change_serde,
 )
 
@@ -126,11 +127,12 @@ def test_changes_of_a_pinned_type_can_be_read_where_nothing_was_pinned_yet():
 def test_lookups_compose(bench, kv):
     """A filtered, mapped and joined table without stores is computed from its sources."""
     bench.open(kv("left"), kv("right", STRING)).add(TableSource("left"), "left").add(TableSource("right"), "right")
-    left = MappedValues(FilteredValues(StoreValues("left"), lambda key, value: value > 5), lambda value: value * 2)
+    over_five = ComputedValues(StoreValues("left"), FilteredRow(lambda key, value: value > 5))
+    left = ComputedValues(over_five, MappedRow(lambda value: value * 2))
     context = bench._contexts[0]
     inner = JoinedValues(left, StoreValues("right"), lambda one, two: f"{one}{two}", JoinKind.INNER).getter(context)
     outer = JoinedValues(left, StoreValues("right"), lambda one, two: f"{one}{two}", JoinKind.OUTER).getter(context)
-    always = TransformedValues(left, lambda context: lambda key, value: value or 0).getter(context)
+    always = ComputedValues(left, TransformedRow(lambda context: lambda key, value: value or 0)).getter(context)
 
     bench.send("a", 7, 10, node="left")
     bench.send("b", 1, 10, node="left")
@@ -151,7 +153,7 @@ def test_lookups_as_of_a_time_need_a_versioned_store(bench, kv, versioned):
     bench.send("a", "x", 10, node="kept")
     bench.send("a", "y", 20, node="kept")
 
-    read = MappedValues(StoreValues("kept"), lambda value: value.upper()).time_getter(context)
+    read = ComputedValues(StoreValues("kept"), MappedRow(lambda value: value.upper())).time_getter(context)
 
     assert StoreValues("plain").time_getter(context) is None
     assert read is not None

@@ -11,12 +11,13 @@ from streams.dsl.operators.foreign_key import (
     SubscriptionSend,
 )
 from streams.dsl.operators.getters import (
-    FilteredValues,
+    ComputedValues,
+    FilteredRow,
     JoinedValues,
-    MappedValues,
+    MappedRow,
     StoreValues,
     TableValues,
-    TransformedValues,
+    TransformedRow,
 )
 from streams.dsl.operators.grace_buffer import grace_store
 from streams.dsl.operators.joining import JoinKind
@@ -51,13 +52,14 @@ from streams.dsl.operators.windowed import WindowAggregate, window_aggregate
 __all__ = [
     "COUNT",
     "TABLE_COUNT",
-    "FilteredValues",
+    "ComputedValues",
+    "FilteredRow",
     "Fold",
     "ForeignTableJoin",
     "JoinBuffer",
     "JoinKind",
     "JoinedValues",
-    "MappedValues",
+    "MappedRow",
     "ResponseJoin",
     "SessionAggregate",
     "SlidingAggregate",
@@ -83,7 +85,7 @@ __all__ = [
     "TableTransformValues",
     "TableValues",
     "ToTable",
-    "TransformedValues",
+    "TransformedRow",
     "WindowAggregate",
     "change_serde",
     "grace_store",

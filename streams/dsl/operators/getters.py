@@ -103,120 +103,113 @@ class StoreValues:
         return None if table.get_as_of is None else table.get_as_of(store)
 
 
-@frozen
-class FilteredValues:
-    """Rows of another table for which a predicate is true (or false with ``negate``)."""
+class RowFunction(Protocol):
+    """How a table computes its rows from the rows of its parent."""
 
-    parent: TableValues
-    predicate: Callable[[Any, Any], object]
-    negate: bool = False
-
-    @property
-    def stores(self) -> tuple[str, ...]:
-        """Return the parent's stores."""
-        return self.parent.stores
-
-    def getter(self, context: NodeContext) -> Getter:
-        """Return the function that reads the current row."""
-        read, predicate, negate = self.parent.getter(context), self.predicate, self.negate
-
-        def get(key: Any) -> Pair | None:
-            pair = read(key)
-            return pair if pair is not None and bool(predicate(key, pair[0])) is not negate else None
-
-        return get
-
-    def time_getter(self, context: NodeContext) -> TimeGetter | None:
-        """Return the function that reads the row as of a time, if the parent keeps history."""
-        read, predicate, negate = self.parent.time_getter(context), self.predicate, self.negate
-        if read is None:
-            return None
-
-        def get(key: Any, timestamp_ms: int) -> Pair | None:
-            pair = read(key, timestamp_ms)
-            return pair if pair is not None and bool(predicate(key, pair[0])) is not negate else None
-
-        return get
+    def bind(self, context: NodeContext) -> Callable[[Any, Pair | None], Pair | None]:
+        """Return the function of one task, from a key and the row of the parent to the row of the table."""
+        ...
 
 
 @frozen
-class MappedValues:
-    """Rows of another table with values mapped by ``mapper(value)`` or ``mapper(key, value)``."""
+class ComputedValues:
+    """Rows of another table, each replaced by the result of a function.
 
-    parent: TableValues
-    mapper: Callable[..., Any]
-    with_key: bool = False
-
-    @property
-    def stores(self) -> tuple[str, ...]:
-        """Return the parent's stores."""
-        return self.parent.stores
-
-    def _mapped(self) -> Callable[[Any, Pair | None], Pair | None]:
-        mapper, with_key = self.mapper, self.with_key
-
-        def mapped(key: Any, pair: Pair | None) -> Pair | None:
-            if pair is None:
-                return None
-            value = mapper(key, pair[0]) if with_key else mapper(pair[0])
-            return None if value is None else (value, pair[1])
-
-        return mapped
-
-    def getter(self, context: NodeContext) -> Getter:
-        """Return the function that reads the current row."""
-        read, mapped = self.parent.getter(context), self._mapped()
-        return lambda key: mapped(key, read(key))
-
-    def time_getter(self, context: NodeContext) -> TimeGetter | None:
-        """Return the function that reads the row as of a time, if the parent keeps history."""
-        read, mapped = self.parent.time_getter(context), self._mapped()
-        return None if read is None else lambda key, timestamp_ms: mapped(key, read(key, timestamp_ms))
-
-
-@frozen
-class TransformedValues:
-    """Rows of another table, including absent rows, transformed by the function that ``supplier(context)`` returns.
-
-    ``own_stores`` are the stores that the transformer uses.
+    ``own_stores`` are the stores that the function uses.
     """
 
     parent: TableValues
-    supplier: Callable[[NodeContext], Callable[[Any, Any], Any]]
+    function: RowFunction
     own_stores: tuple[str, ...] = ()
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """Return the stores of the parent and of the transformer."""
+        """Return the stores of the parent and of the function."""
         return (*self.parent.stores, *self.own_stores)
 
     def getter(self, context: NodeContext) -> Getter:
         """Return the function that reads the current row."""
-        read, transform = self.parent.getter(context), self.supplier(context)
+        read, compute = self.parent.getter(context), self.function.bind(context)
 
+        @inlined
         def get(key: Any) -> Pair | None:
-            pair = read(key)
-            value = transform(key, None if pair is None else pair[0])
-            if value is None:
-                return None
-            return value, _NO_TIME if pair is None else pair[1]
+            row = read(key)
+            return compute(key, row)
 
         return get
 
     def time_getter(self, context: NodeContext) -> TimeGetter | None:
         """Return the function that reads the row as of a time, if the parent keeps history."""
-        read, transform = self.parent.time_getter(context), self.supplier(context)
+        read = self.parent.time_getter(context)
         if read is None:
             return None
+        compute = self.function.bind(context)
 
+        @inlined
         def get(key: Any, timestamp_ms: int) -> Pair | None:
-            pair = read(key, timestamp_ms)
-            value = transform(key, None if pair is None else pair[0])
-            if value is None:
-                return None
-            return value, _NO_TIME if pair is None else pair[1]
+            row = read(key, timestamp_ms)
+            return compute(key, row)
 
         return get
+
+
+@frozen
+class FilteredRow:
+    """The row if a predicate is true (or false with ``negate``)."""
+
+    predicate: Callable[[Any, Any], object]
+    negate: bool = False
+
+    def bind(self, context: NodeContext) -> Callable[[Any, Pair | None], Pair | None]:
+        """Return the function of one task."""
+        predicate, negate = self.predicate, self.negate
+
+        @inlined
+        def compute(key: Any, row: Pair | None) -> Pair | None:
+            return row if row is not None and bool(predicate(key, row[0])) is not negate else None
+
+        return compute
+
+
+@frozen
+class MappedRow:
+    """The row with its value mapped by ``mapper(value)`` or ``mapper(key, value)``."""
+
+    mapper: Callable[..., Any]
+    with_key: bool = False
+
+    def bind(self, context: NodeContext) -> Callable[[Any, Pair | None], Pair | None]:
+        """Return the function of one task."""
+        mapper, with_key = self.mapper, self.with_key
+
+        @inlined
+        def compute(key: Any, row: Pair | None) -> Pair | None:
+            if row is None:
+                return None
+            value = mapper(key, row[0]) if with_key else mapper(row[0])
+            return None if value is None else (value, row[1])
+
+        return compute
+
+
+@frozen
+class TransformedRow:
+    """The row, which may be absent, transformed by the function that ``supplier(context)`` returns."""
+
+    supplier: Callable[[NodeContext], Callable[[Any, Any], Any]]
+
+    def bind(self, context: NodeContext) -> Callable[[Any, Pair | None], Pair | None]:
+        """Return the function of one task."""
+        transform = self.supplier(context)
+
+        @inlined
+        def compute(key: Any, row: Pair | None) -> Pair | None:
+            value = transform(key, None if row is None else row[0])
+            if value is None:
+                return None
+            return value, _NO_TIME if row is None else row[1]
+
+        return compute
 
 
 @frozen

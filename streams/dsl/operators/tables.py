@@ -82,39 +82,14 @@ class TableFilter:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        negate, send_old = self.negate, self.send_old
+        negate = self.negate
         predicate = CheckedFunction(self.predicate, f"node {context.node!r}")
-        skips_empty = send_old and not self.is_versioned
-        forward = context.forward
 
         @inlined
         def keep(key: Any, value: Any) -> Any:
             return value if value is not None and bool(predicate(key, value)) is not negate else None
 
-        def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
-            new = keep(key, change[0])
-            old = keep(key, change[1]) if send_old else None
-            if new is None and old is None and skips_empty:
-                return
-            forward(key, (new, old, change[2]), timestamp_ms, headers)
-
-        if self.store is None:
-            return process
-        get, put = open_rows(context, self.store)
-        emit, is_cached = table_emit(context, self.store, self.send_old)
-        reads_old = send_old or is_cached
-
-        def materialize(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
-            new = keep(key, change[0])
-            row = get(key) if reads_old else None
-            old = None if row is None else row[0]
-            if new is None and old is None and skips_empty:
-                return
-            is_latest = put(key, new, timestamp_ms)
-            if is_latest is not None:
-                emit(key, new, old, timestamp_ms, headers, is_latest)
-
-        return materialize
+        return _mapping(context, keep, self.store, self.send_old, skips_empty=self.send_old and not self.is_versioned)
 
 
 @frozen
@@ -152,13 +127,23 @@ class TableTransformValues:
         return _mapping(context, self.supplier(context), self.store, self.send_old)
 
 
-def _mapping(context: NodeContext, compute: Callable[[Any, Any], Any], store: str | None, send_old: bool) -> Process:
+def _mapping(
+    context: NodeContext,
+    compute: Callable[[Any, Any], Any],
+    store: str | None,
+    send_old: bool,
+    *,
+    skips_empty: bool = False,
+) -> Process:
+    """Return the process function that maps rows; with ``skips_empty``, absent rows that stay absent are dropped."""
     if store is None:
         forward = context.forward
 
         def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
             new = compute(key, change[0])
             old = compute(key, change[1]) if send_old else None
+            if skips_empty and new is None and old is None:
+                return
             forward(key, (new, old, change[2]), timestamp_ms, headers)
 
         return process
@@ -169,9 +154,11 @@ def _mapping(context: NodeContext, compute: Callable[[Any, Any], Any], store: st
     def materialize(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
         new = compute(key, change[0])
         row = get(key) if reads_old else None
+        old = None if row is None else row[0]
+        if skips_empty and new is None and old is None:
+            return
         is_latest = put(key, new, timestamp_ms)
         if is_latest is not None:
-            old = None if row is None else row[0]
             emit(key, new, old, timestamp_ms, headers, is_latest)
 
     return materialize

@@ -182,6 +182,10 @@ def aggregates(builder: StreamsBuilder) -> None:
     assert_type(grouped.reduce(lambda old, new: new if new.amount > old.amount else old), KTable[str, Order])
     assert_type(grouped.aggregate(lambda: 0, lambda _, order, total: total + order.amount), KTable[str, int])
     assert_type(
+        grouped.aggregate(lambda: None, lambda _, order, last: order.amount or last, value=int | None),
+        KTable[str, int | None],
+    )
+    assert_type(
         grouped.aggregate(list, lambda _, order, seen: [*seen, order.customer], "seen", value=list[str]),
         KTable[str, list[str]],
     )
