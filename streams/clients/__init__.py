@@ -16,7 +16,7 @@ from streams.clients.errors import (
     TopicExistsError,
     WakeupError,
 )
-from streams.clients.internal_topics import LANES_GROUP, internal_topics, is_generated
+from streams.clients.internal_topics import LANES_GROUP, InternalTopic, internal_topics, is_generated
 from streams.clients.metadata import MetadataCache
 from streams.clients.network import ANY_NODE, ONE_BROKER, Backoff, Network
 from streams.clients.parallel import ParallelConsumer
@@ -65,6 +65,7 @@ __all__ = [
     "TcpCluster",
     "TopicExistsError",
     "WakeupError",
+    "InternalTopic",
     "internal_topics",
     "is_generated",
     "oversized",

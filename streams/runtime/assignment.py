@@ -14,7 +14,7 @@ from streams.group import Assignment, RebalanceProtocol
 from streams.group.assignors import Members, in_order
 from streams.group.sticky import withhold_owned
 from streams.runtime.facts import AssignedTasks, Directive, MemberFacts, PartitionLayout
-from streams.runtime.sharing import SharingRules, share
+from streams.runtime.sharing import Sharing, SharingRules
 
 #: Partition groups by task.
 Groups = Mapping[TaskId, Sequence[TopicPartition]]
@@ -71,7 +71,8 @@ class StreamsAssignor:
         has_copies = any(facts[member].positions for member in order)
         moves = has_copies or len({facts[member].process_id for member in order}) > 1
         ends = self.member.changelog_ends(blueprint.layout, blueprint.stateful) if moves else {}
-        shares = share(groups, blueprint.stateful, facts, order, _owned(groups, members, order), ends, self.rules)
+        owned = _owned(groups, members, order)
+        shares = Sharing(groups.keys(), blueprint.stateful, facts, order, owned, ends, self.rules).shares()
         self.awaits_warmups = any(given.warmup for given in shares.values())
         is_shutdown = any(facts[member].wants_shutdown for member in order)
         wanted = {member: [tp for task in shares[member].active for tp in groups[task]] for member in order}

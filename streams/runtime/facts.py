@@ -1,18 +1,19 @@
 """User data of subscriptions and assignments, exchanged between the members and the leader of a group.
 
-The user data travels beside Kafka's own fields.  Pure.
+The user data is an extra field of Kafka's messages; here it is a version and a class in MessagePack.  Pure.
 """
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
+import msgspec
 from attrs import field, frozen
 
 from streams.core.errors import TopologyError
 from streams.core.records import TaskId
 
-_VERSION = 2
+_VERSION = 3
+T = TypeVar("T")
 
 
 @frozen
@@ -35,17 +36,7 @@ class MemberFacts:
 
     def encode(self) -> bytes:
         """Return the user data of the subscription."""
-        return _dump(
-            {
-                "process": self.process_id,
-                "active": self.active,
-                "standby": self.standby,
-                "positions": [(*task, position) for task, position in self.positions.items()],
-                "shutdown": self.wants_shutdown,
-                "client": self.client_id,
-                "server": self.application_server,
-            }
-        )
+        return _encode(self)
 
     @classmethod
     def decode(cls, data: bytes | None) -> "MemberFacts":
@@ -54,19 +45,7 @@ class MemberFacts:
         Raises:
             TopologyError: a member of the group is another kind of client, or another version of ``streams``.
         """
-        read = _load(data)
-        try:
-            return cls(
-                read["process"],
-                _task_ids(read["active"]),
-                _task_ids(read["standby"]),
-                {TaskId(sub, partition): position for sub, partition, position in read["positions"]},
-                read["shutdown"],
-                read["client"],
-                read["server"],
-            )
-        except (ValueError, KeyError, TypeError) as error:
-            raise _stranger() from error
+        return _decode(data, cls)
 
 
 @frozen
@@ -116,21 +95,7 @@ class Directive:
 
     def encode(self) -> bytes:
         """Return the user data of the assignment."""
-        return _dump(
-            {
-                "partitions": dict(self.layout.partitions),
-                "groups": list(self.layout.groups.items()),
-                "active": self.active,
-                "standby": self.standby,
-                "warmup": self.warmup,
-                "shutdown": self.is_shutdown,
-                "final": self.is_final,
-                "places": [
-                    (place.client_id, place.process_id, place.application_server, place.active, place.standby)
-                    for place in self.places
-                ],
-            }
-        )
+        return _encode(self)
 
     @classmethod
     def decode(cls, data: bytes | None) -> "Directive":
@@ -139,45 +104,27 @@ class Directive:
         Raises:
             TopologyError: the leader is another kind of client.
         """
-        read = _load(data)
-        try:
-            return cls(
-                PartitionLayout(dict(read["partitions"]), dict(read["groups"])),
-                _task_ids(read["active"]),
-                _task_ids(read["standby"]),
-                _task_ids(read["warmup"]),
-                read["shutdown"],
-                read["final"],
-                tuple(
-                    AssignedTasks(client, process, server, _task_ids(active), _task_ids(standby))
-                    for client, process, server, active, standby in read["places"]
-                ),
-            )
-        except (ValueError, KeyError, TypeError) as error:
-            raise _stranger() from error
+        return _decode(data, cls)
 
 
-def _dump(document: dict[str, Any]) -> bytes:
-    return json.dumps({"v": _VERSION} | document, separators=(",", ":")).encode()
+def _encode(value: Any) -> bytes:
+    return msgspec.msgpack.encode((_VERSION, value))
 
 
-def _load(data: bytes | None) -> dict[str, Any]:
+def _decode(data: bytes | None, kind: type[T]) -> T:
     try:
-        read = json.loads(data or b"")
-    except ValueError as error:
-        raise _stranger() from error
-    if not isinstance(read, dict) or read.get("v") != _VERSION:
-        raise _stranger()
-    return read
+        version, value = msgspec.msgpack.decode(data or b"", type=tuple[int, kind])  # type: ignore[valid-type]
+    except msgspec.MsgspecError as error:
+        raise _foreign_member() from error
+    if version != _VERSION:
+        raise _foreign_member()
+    found: T = value
+    return found
 
 
-def _stranger() -> TopologyError:
+def _foreign_member() -> TopologyError:
     return TopologyError(
-        "a member of the group is no instance of this application in this version: another client uses its "
-        "application id as group id, or instances of two versions of streams run at once; give the application "
-        "an id of its own, and stop the old instances before the new ones start"
+        "a member of the group is not an instance of this application in this version: another client uses the "
+        "application id as its group id, or instances of two versions of streams run at the same time; give the "
+        "application an id of its own, and stop the old instances before the new ones start"
     )
-
-
-def _task_ids(pairs: Iterable[Sequence[int]]) -> tuple[TaskId, ...]:
-    return tuple(TaskId(*pair) for pair in pairs)

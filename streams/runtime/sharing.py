@@ -5,6 +5,7 @@ has this state; until then the task stays, and its destination builds a warm-up 
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 
 from attrs import define, field, frozen
 
@@ -41,176 +42,145 @@ class Share:
         return len(self.active) + len(self.standby) + len(self.warmup)
 
 
-def share(
-    tasks: Iterable[TaskId],
-    stateful: Collection[TaskId],
-    members: Mapping[str, MemberFacts],
-    order: Sequence[str],
-    owned: Mapping[TaskId, str],
-    changelog_ends: Mapping[TaskId, int],
-    rules: SharingRules,
-) -> dict[str, Share]:
-    """Assign tasks and replicas of their state.
+@define(eq=False)
+class Sharing:
+    """One assignment: what is known of tasks and members, and the rules.
 
     ``owned`` has the member to which each task was last assigned, whether the task is open or not.
     ``changelog_ends`` has, for each stateful task, the sum of its changelog end offsets.
     """
-    lags = _Lags(members, changelog_ends, rules.acceptable_lag)
-    desired = share_tasks(tasks, members, order, owned, lags)
-    result = {member: Share() for member in order}
-    waiting: list[tuple[TaskId, str]] = []
-    for member in order:
-        for task in desired[member]:
-            holder = member
-            if task in stateful and not lags.is_ready(task, members[member].process_id):
-                holder = _ready_holder(task, owned.get(task), members, order, lags, result) or member
-            result[holder].active.append(task)
-            if holder != member:
-                waiting.append((task, member))
-    _copy(waiting, stateful, members, order, lags, rules, result)
-    for given in result.values():
-        given.active.sort()
-        given.standby.sort()
-        given.warmup.sort()
-    return result
 
+    tasks: Collection[TaskId]
+    stateful: Collection[TaskId]
+    members: Mapping[str, MemberFacts]
+    order: Sequence[str]
+    owned: Mapping[TaskId, str] = field(factory=dict)
+    changelog_ends: Mapping[TaskId, int] = field(factory=dict)
+    rules: SharingRules = SharingRules()
+    _running: set[tuple[TaskId, str]] = field(init=False)
+    #: Changelog positions by task and process.
+    _positions: dict[TaskId, dict[str, int]] = field(init=False, factory=dict)
 
-def share_tasks(
-    tasks: Iterable[TaskId],
-    members: Mapping[str, MemberFacts],
-    order: Sequence[str],
-    owned: Mapping[TaskId, str],
-    lags: "_Lags | None" = None,
-) -> dict[str, list[TaskId]]:
-    """Assign tasks so that members differ by at most one task, and each task stays with its member if possible.
-
-    A task that cannot stay goes to the first of these that exists: a member with a replica of its state, a member
-    of the same process, a process whose state is nearly caught up, a process with some of its state, or the member
-    with the lowest load.
-    """
-    lags = lags or _Lags(members, {}, 0)
-    # By partition first, so that the tasks of one sub-topology spread over the members.
-    open_tasks = sorted(tasks, key=lambda task: (task.partition, task.sub_topology))
-    each, extra = divmod(len(open_tasks), len(order))
-    result: dict[str, list[TaskId]] = {member: [] for member in order}
-    above = 0
-
-    def give(fitting: Callable[[TaskId], Iterable[str]]) -> None:
-        nonlocal open_tasks, above
-        left = []
-        for task in open_tasks:
-            limit = each + 1 if above < extra else each
-            room = [member for member in fitting(task) if len(result[member]) < limit]
-            if room:
-                chosen = min(room, key=lambda member: len(result[member]))
-                result[chosen].append(task)
-                above += len(result[chosen]) > each
-            else:
-                left.append(task)
-        open_tasks = left
-
-    process_of = {task: members[member].process_id for task, member in owned.items()}
-    copies: dict[TaskId, list[str]] = {}
-    by_process: dict[str, list[str]] = {}
-    for member in order:
-        by_process.setdefault(members[member].process_id, []).append(member)
-        for task in members[member].standby:
-            copies.setdefault(task, []).append(member)
-
-    def in_processes(processes: Iterable[str]) -> list[str]:
-        return [member for process in processes for member in by_process[process]]
-
-    give(lambda task: [owned[task]] if task in owned else [])
-    give(lambda task: [member for member in copies.get(task, ()) if lags.is_ready(task, members[member].process_id)])
-    give(lambda task: by_process[process_of[task]] if task in process_of else [])
-    give(lambda task: in_processes(process for process in by_process if lags.is_ready(task, process, known=True)))
-    give(lambda task: in_processes(lags.holders(task)[:1]))
-    give(lambda task: order)
-    assert not open_tasks
-    return result
-
-
-class _Lags:
-    """The state lag of each process, by task."""
-
-    def __init__(self, members: Mapping[str, MemberFacts], ends: Mapping[TaskId, int], acceptable: int) -> None:
-        self._ends = ends
-        self._acceptable = acceptable
-        self._running = {(task, facts.process_id) for facts in members.values() for task in facts.active}
-        self._positions: dict[TaskId, dict[str, int]] = {}
-        for facts in members.values():
+    def __attrs_post_init__(self) -> None:
+        self._running = {(task, facts.process_id) for facts in self.members.values() for task in facts.active}
+        for facts in self.members.values():
             for task, position in facts.positions.items():
                 known = self._positions.setdefault(task, {})
                 known[facts.process_id] = max(position, known.get(facts.process_id, 0))
 
-    def is_ready(self, task: TaskId, process: str, *, known: bool = False) -> bool:
-        """Return whether a process could run a task at once; with ``known``, only if it has state of the task."""
+    def shares(self) -> dict[str, Share]:
+        """Assign tasks and replicas of their state."""
+        desired = self.balanced()
+        result = {member: Share() for member in self.order}
+        waiting: list[tuple[TaskId, str]] = []
+        for member in self.order:
+            for task in desired[member]:
+                holder = member
+                if task in self.stateful and not self._is_ready(task, member):
+                    holder = self._ready_holder(task, result) or member
+                result[holder].active.append(task)
+                if holder != member:
+                    waiting.append((task, member))
+        self._add_replicas(waiting, result)
+        for given in result.values():
+            given.active.sort()
+            given.standby.sort()
+            given.warmup.sort()
+        return result
+
+    def balanced(self) -> dict[str, list[TaskId]]:
+        """Assign tasks so that members differ by at most one task, and each task stays with its member if possible.
+
+        A task that cannot stay goes to the first of these that exists: a member with a replica of its state, a member
+        of the same process, a process whose state is nearly caught up, a process with some of its state, or the member
+        with the lowest load.
+        """
+        # By partition first, so that the tasks of one sub-topology spread over the members.
+        open_tasks = sorted(self.tasks, key=lambda task: (task.partition, task.sub_topology))
+        each, extra = divmod(len(open_tasks), len(self.order))
+        result: dict[str, list[TaskId]] = {member: [] for member in self.order}
+        above = 0
+
+        def give(fitting: Callable[[TaskId], Iterable[str]]) -> None:
+            nonlocal open_tasks, above
+            left = []
+            for task in open_tasks:
+                limit = each + 1 if above < extra else each
+                room = [member for member in fitting(task) if len(result[member]) < limit]
+                if room:
+                    chosen = min(room, key=lambda member: len(result[member]))
+                    result[chosen].append(task)
+                    above += len(result[chosen]) > each
+                else:
+                    left.append(task)
+            open_tasks = left
+
+        members, owned = self.members, self.owned
+        replicas: dict[TaskId, list[str]] = {}
+        by_process: dict[str, list[str]] = {}
+        for member in self.order:
+            by_process.setdefault(members[member].process_id, []).append(member)
+            for task in members[member].standby:
+                replicas.setdefault(task, []).append(member)
+
+        def in_processes(processes: Iterable[str]) -> list[str]:
+            return [member for process in processes for member in by_process[process]]
+
+        def holders(task: TaskId) -> list[str]:
+            positions = self._positions.get(task, {})
+            return sorted(positions, key=lambda process: -positions[process])
+
+        give(lambda task: [owned[task]] if task in owned else [])
+        give(lambda task: [member for member in replicas.get(task, ()) if self._is_ready(task, member)])
+        give(lambda task: by_process[members[owned[task]].process_id] if task in owned else [])
+        give(lambda task: [member for member in in_processes(by_process) if self._is_ready(task, member, known=True)])
+        give(lambda task: in_processes(holders(task)[:1]))
+        give(lambda task: self.order)
+        assert not open_tasks
+        return result
+
+    def _is_ready(self, task: TaskId, member: str, *, known: bool = False) -> bool:
+        """Return whether a member could run a task at once; with ``known``, only if its process has its state."""
+        process = self.members[member].process_id
         if (task, process) in self._running:
             return True
         position = self._positions.get(task, {}).get(process)
         if position is None:
-            return not known and self._ends.get(task, 0) <= self._acceptable
-        return self._ends.get(task, 0) - position <= self._acceptable
+            return not known and self.changelog_ends.get(task, 0) <= self.rules.acceptable_lag
+        return self.changelog_ends.get(task, 0) - position <= self.rules.acceptable_lag
 
-    def holders(self, task: TaskId) -> list[str]:
-        """Return the processes that have state of a task, with the lowest lag first."""
-        positions = self._positions.get(task, {})
-        return sorted(positions, key=lambda process: -positions[process])
+    def _ready_holder(self, task: TaskId, result: Mapping[str, Share]) -> str | None:
+        """Return the member that should run a task for now: its owner, a standby, or a process with its state."""
 
+        def rank(member: str) -> tuple[bool, bool, int]:
+            return member != self.owned.get(task), task not in self.members[member].standby, result[member].load
 
-def _ready_holder(
-    task: TaskId,
-    owner: str | None,
-    members: Mapping[str, MemberFacts],
-    order: Sequence[str],
-    lags: _Lags,
-    result: Mapping[str, Share],
-) -> str | None:
-    """Return the member that should run a task for now: its owner, a standby, or a process with its state."""
-    ready = [member for member in order if lags.is_ready(task, members[member].process_id, known=True)]
-    return min(
-        ready,
-        key=lambda member: (
-            member != owner,
-            task not in members[member].standby,
-            result[member].load,
-        ),
-        default=None,
-    )
+        return min(
+            (member for member in self.order if self._is_ready(task, member, known=True)), key=rank, default=None
+        )
 
+    def _add_replicas(self, waiting: Sequence[tuple[TaskId, str]], result: Mapping[str, Share]) -> None:
+        """Add warm-up replicas on the destinations of tasks, and standby replicas on separate processes."""
+        members, order = self.members, self.order
+        taken: dict[TaskId, set[str]] = {task: set() for task in self.stateful}
+        for member in order:
+            for task in result[member].active:
+                if task in taken:
+                    taken[task].add(members[member].process_id)
+        # Warm-ups in progress first: stopping one would waste its work.
+        waiting = sorted(waiting, key=lambda item: item[0] not in members[item[1]].standby)
+        for task, member in waiting[: self.rules.max_warmups]:
+            result[member].warmup.append(task)
+            taken[task].add(members[member].process_id)
 
-def _copy(
-    waiting: Sequence[tuple[TaskId, str]],
-    stateful: Collection[TaskId],
-    members: Mapping[str, MemberFacts],
-    order: Sequence[str],
-    lags: _Lags,
-    rules: SharingRules,
-    result: dict[str, Share],
-) -> None:
-    """Add warm-up replicas on the destinations of tasks, and standby replicas on separate processes."""
-    taken: dict[TaskId, set[str]] = {task: set() for task in stateful}
-    for member in order:
-        for task in result[member].active:
-            if task in taken:
-                taken[task].add(members[member].process_id)
-    # Warm-ups in progress first: stopping one would waste its work.
-    waiting = sorted(waiting, key=lambda item: item[0] not in members[item[1]].standby)
-    for task, member in waiting[: rules.max_warmups]:
-        result[member].warmup.append(task)
-        taken[task].add(members[member].process_id)
-    for _ in range(rules.standby_replicas):
-        for task in sorted(stateful):
-            free = [member for member in order if members[member].process_id not in taken[task]]
-            chosen = min(
-                free,
-                key=lambda member: (
-                    task not in members[member].standby,
-                    not lags.is_ready(task, members[member].process_id, known=True),
-                    result[member].load,
-                ),
-                default=None,
-            )
-            if chosen is not None:
-                result[chosen].standby.append(task)
-                taken[task].add(members[chosen].process_id)
+        def rank(task: TaskId, member: str) -> tuple[bool, bool, int]:
+            is_new = task not in members[member].standby
+            return is_new, not self._is_ready(task, member, known=True), result[member].load
+
+        for _ in range(self.rules.standby_replicas):
+            for task in sorted(self.stateful):
+                free = [member for member in order if members[member].process_id not in taken[task]]
+                chosen = min(free, key=partial(rank, task), default=None)
+                if chosen is not None:
+                    result[chosen].standby.append(task)
+                    taken[task].add(members[chosen].process_id)

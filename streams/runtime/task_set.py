@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from streams.clients import Consumer, NoOffsetError
 from streams.core.errors import StateLockedError, StoreError
@@ -44,6 +44,15 @@ class TaskOwner(Protocol):
     def partition_count(self, topic: str) -> int:
         """Return the partition count of a topic that is missing in the plan, since it was chosen for a record."""
         ...
+
+
+@frozen
+class _LastCommit:
+    """What a task committed last: offsets with their metadata, and the changelogs of its stores."""
+
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    checkpoint: Checkpoint
+    changelogs: Mapping[str, TopicPartition]
 
 
 @define(eq=False)
@@ -121,28 +130,21 @@ class TaskSet:
             self.shared.metrics.counter("standby-takeover-total").value += 1
             log.info("%s: takes task %s over from its copy", self.name, task_id)
         try:
-            changelogs = plan.changelogs(task_id, stores)
-            partitions = [item.partition for item in plan.inputs(task_id)]
-            committed = self.consumer.committed(partitions)
-            checkpoint = self._checkpoint(committed)
-            # Folders are rebuilt from changelogs, and read with the formats of the topology, only if nothing is lost.
-            has_lost = self._check_losses(task_id, stores, changelogs, checkpoint, has_offsets=bool(committed))
-            if copied is None:
-                self._drop_misfits(task_id, stores)
-            self._check_changelogs(task_id, stores, changelogs, checkpoint)
-            starts = self._positions(task_id, committed)
+            last = self._last_commit(task_id)
+            has_lost = self._check_stores(task_id, stores, last, is_on_disk=copied is None)
+            starts = self._positions(task_id, last.offsets)
             limits = {
-                name: committed[tp].offset if tp in committed else 0
-                for name, tp in changelogs.items()
+                name: last.offsets[tp].offset if tp in last.offsets else 0
+                for name, tp in last.changelogs.items()
                 if name in plan.topology.source_changelogs
             }
-            self.restorer.begin(task_id, stores, changelogs, limits)
+            self.restorer.begin(task_id, stores, last.changelogs, limits)
             task = plan.open_task(
                 task_id,
                 TaskState(
                     stores,
                     self.shared.global_stores,
-                    checkpoint,
+                    last.checkpoint,
                     is_complete=not self.restorer.is_restoring(task_id),
                     carries_cancelled=self.shared.bounded is not None,
                 ),
@@ -182,8 +184,10 @@ class TaskSet:
                 store.close()
                 stores[name] = self.home.renew_store(task_id, self.plan.topology.stores[name])
 
-    def _checkpoint(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> Checkpoint:
-        """Read the checkpoint from the committed offsets of a task; log a warning for offsets set by another client."""
+    def _last_commit(self, task_id: TaskId) -> _LastCommit:
+        """Return the last commit of a task; log a warning for offsets set by another client."""
+        inputs, stores = self.plan.inputs(task_id), [spec.name for spec in self.plan.stores_of(task_id)]
+        committed = self.consumer.committed([item.partition for item in inputs])
         for partition, found in committed.items():
             if is_of_others(found.metadata):
                 log.warning(
@@ -192,48 +196,56 @@ class TaskSet:
                     partition,
                     found.metadata,
                 )
-        return Checkpoint.from_notes({partition: found.metadata for partition, found in committed.items()})
+        checkpoint = Checkpoint.from_notes({partition: found.metadata for partition, found in committed.items()})
+        return _LastCommit(committed, checkpoint, self.plan.changelogs(task_id, stores))
 
-    def _check_changelogs(
+    def _check_stores(
         self,
         task_id: TaskId,
-        stores: Mapping[str, Any],
-        changelogs: Mapping[str, TopicPartition],
-        checkpoint: Checkpoint,
-    ) -> None:
+        stores: dict[str, Any],
+        last: _LastCommit,
+        *,
+        is_on_disk: bool = True,
+        is_copy: bool = False,
+    ) -> bool:
+        """Check stores against the last commit; return whether records were lost and the loss was handled.
+
+        Raises:
+            LostRecordsError: a changelog has lost records, and the setting does not accept losses.
+            StoreError: the content of a store or its changelog does not fit the topology.
+        """
+        has_lost = self._check_losses(task_id, stores, last, is_copy=is_copy)
+        # Folders are rebuilt from changelogs, and read with the formats of the topology, only if nothing is lost.
+        if is_on_disk:
+            self._drop_misfits(task_id, stores)
+        self._check_changelogs(task_id, stores, last)
+        return has_lost
+
+    def _check_changelogs(self, task_id: TaskId, stores: Mapping[str, Any], last: _LastCommit) -> None:
         """Check that the changelog formats fit the topology, as far as the last commit recorded them.
 
         Raises:
             StoreError: a changelog has another format.
         """
-        found = check_changelogs(task_id, stores, changelogs, checkpoint.contents)
-        for name in self.restorer.without_records({name: changelogs[name] for name in found}):
+        found = check_changelogs(task_id, stores, last.changelogs, last.checkpoint.contents)
+        for name in self.restorer.without_records({name: last.changelogs[name] for name in found}):
             # The records have been deleted since that commit, so nothing can be misread.
             del found[name]
         for message in found.values():
             raise StoreError(message)
 
-    def _check_losses(
-        self,
-        task_id: TaskId,
-        stores: dict[str, Any],
-        changelogs: Mapping[str, TopicPartition],
-        checkpoint: Checkpoint,
-        *,
-        has_offsets: bool,
-        is_copy: bool = False,
-    ) -> bool:
+    def _check_losses(self, task_id: TaskId, stores: dict[str, Any], last: _LastCommit, *, is_copy: bool) -> bool:
         """Check that changelogs have all committed records; return whether records were lost and the loss was handled.
 
         Raises:
             LostRecordsError: a changelog has lost records, and the setting does not accept losses.
         """
-        own = without_sources(changelogs, self.plan.topology.source_changelogs)
+        own = without_sources(last.changelogs, self.plan.topology.source_changelogs)
         ends = self.restorer.ends(own.values())
-        lost = lost_changelogs(task_id, stores, own, checkpoint.changelog_ends, ends)
+        lost = lost_changelogs(task_id, stores, own, last.checkpoint.changelog_ends, ends)
         for loss in lost:
             spec = self.plan.topology.stores[loss.store]
-            if self.losses.keeps_store(loss, stores[loss.store], has_offsets=has_offsets, is_copy=is_copy):
+            if self.losses.keeps_store(loss, stores[loss.store], has_offsets=bool(last.offsets), is_copy=is_copy):
                 continue
             stores[loss.store].close()
             stores[loss.store] = self.home.renew_store(task_id, spec)
@@ -289,12 +301,7 @@ class TaskSet:
             return
         stores = self.home.open_task(task_id, self.plan.stores_of(task_id), self)
         try:
-            committed = self.consumer.committed([item.partition for item in self.plan.inputs(task_id)])
-            checkpoint, changelogs = self._checkpoint(committed), self.plan.changelogs(task_id, stores)
-            has_offsets = bool(committed)
-            self._check_losses(task_id, stores, changelogs, checkpoint, has_offsets=has_offsets, is_copy=True)
-            self._drop_misfits(task_id, stores)
-            self._check_changelogs(task_id, stores, changelogs, checkpoint)
+            self._check_stores(task_id, stores, self._last_commit(task_id), is_copy=True)
             self._follow(task_id, stores)
         except BaseException:
             self._release(task_id, stores)

@@ -60,7 +60,7 @@ class ThreadEvents:
 
 
 @define(eq=False)
-class StreamThread:
+class StreamThread(RebalanceListener):
     """The loop of one thread.  ``run`` returns when the thread is stopped, or raises the error that ended the loop."""
 
     name: str
@@ -414,10 +414,6 @@ class StreamThread:
 
     # --- rebalances -----------------------------------------------------------------------
 
-    def listener(self) -> RebalanceListener:
-        """Return the rebalance listener of the consumer."""
-        return _Listener(self)
-
     def facts(self) -> MemberFacts:
         """Return the user data for the subscription of this thread, with the store positions of its process."""
         task_set = self.task_set
@@ -441,7 +437,7 @@ class StreamThread:
         ends = self.consumer.end_offsets(sorted({partition for group in partitions.values() for partition in group}))
         return {task_id: sum(ends[partition] for partition in group) for task_id, group in partitions.items()}
 
-    def take_over(self, partitions: Sequence[TopicPartition]) -> None:
+    def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """Schedule the opening of assigned tasks; their partitions are paused until then."""
         self.consumer.pause(partitions)
         self._held.update(partitions)
@@ -450,7 +446,15 @@ class StreamThread:
         # This ends the poll in which the listener is called.
         self.consumer.wakeup()
 
-    def give_up(self, partitions: Sequence[TopicPartition], *, is_lost: bool) -> None:
+    def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """Commit and close the tasks of these partitions."""
+        self._give_up(partitions, is_lost=False)
+
+    def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """Close the tasks of these partitions without a commit."""
+        self._give_up(partitions, is_lost=True)
+
+    def _give_up(self, partitions: Sequence[TopicPartition], *, is_lost: bool) -> None:
         """Commit the tasks of these partitions, unless they are lost, and close them."""
         gone = {
             self.task_set.owner_of[partition].task_id for partition in partitions if partition in self.task_set.owner_of
@@ -579,22 +583,3 @@ class StreamThread:
 def _names(tasks: Iterable[TaskId]) -> str:
     """Format task ids for a log line."""
     return ", ".join(map(str, sorted(tasks))) or "none"
-
-
-class _Listener(RebalanceListener):
-    """The rebalance listener of a thread's consumer."""
-
-    def __init__(self, thread: StreamThread) -> None:
-        self._thread = thread
-
-    def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """Open new tasks."""
-        self._thread.take_over(partitions)
-
-    def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """Commit and close tasks."""
-        self._thread.give_up(partitions, is_lost=False)
-
-    def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """Close tasks that other members may already own."""
-        self._thread.give_up(partitions, is_lost=True)

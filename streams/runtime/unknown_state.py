@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from attrs import define, field
 
-from streams.clients import internal_topics, is_generated
-from streams.core.config import StreamsConfig
+from streams.clients import InternalTopic, internal_topics, is_generated
 from streams.core.errors import UnknownStateError
 from streams.core.records import TaskId, TopicPartition
 from streams.runtime.checkpoint import Checkpoint
@@ -24,21 +23,6 @@ from streams.state import Content
 log = logging.getLogger(__name__)
 
 _NUMBER = re.compile(r"\d{10}")
-
-
-@define
-class _Found:
-    #: The places where each unknown store was found, by store.
-    stores: dict[str, list[str]] = field(factory=dict)
-    #: Unknown stores with content.
-    filled: set[str] = field(factory=set)
-    #: Unknown repartition topics.
-    topics: list[str] = field(factory=list)
-    #: Names of all unknown topics.
-    names: list[str] = field(factory=list)
-
-    def __bool__(self) -> bool:
-        return bool(self.stores or self.topics)
 
 
 def check_unknown_state(
@@ -56,120 +40,122 @@ def check_unknown_state(
         UnknownStateError: there is unknown state and ``unknown_state`` is ``fail``; or a generated name has
             moved and no other instance runs.
     """
-    config = plan.config
-    if config.unknown_state == "ignore":
-        return
-    found = _left_over(plan, known, folders, cluster)
-    if not found:
-        return
-    moved = _moved(plan, known, folders, found, cluster)
-    text = _described(plan, found)
-    if moved:
-        pairs = ", ".join(f"store {new!r} begins empty while {old!r} is left over" for old, new in moved)
-        advice = "; ".join(f'store="{old}" takes up what {old!r} has' for old, _ in moved)
-        text = (
-            f"{text}. The name of a store has moved: {pairs}. Names that nobody gave change with the topology: {advice}"
+    if plan.config.unknown_state != "ignore":
+        _Survey(plan, known, folders, cluster).report()
+
+
+@define
+class _Survey:
+    """Searches the broker and the state directory for unknown state."""
+
+    plan: ApplicationPlan
+    known: Mapping[str, int]
+    folders: Mapping[TaskId, Iterable[str]]
+    cluster: Provisioner
+    #: The places where each unknown store was found, by store.
+    stores: dict[str, list[str]] = field(factory=dict)
+    #: Unknown stores with content.
+    filled: set[str] = field(factory=set)
+    #: Unknown repartition topics.
+    topics: list[str] = field(factory=list)
+    #: Names of all unknown topics.
+    names: list[str] = field(factory=list)
+
+    def report(self) -> None:
+        """Log a warning if there is unknown state.
+
+        Raises:
+            UnknownStateError: as ``check_unknown_state``.
+        """
+        self._search_topics()
+        self._search_folders()
+        if not self.stores and not self.topics:
+            return
+        config, moved = self.plan.config, self._moved()
+        found = [f"store {store!r} ({', '.join(where)})" for store, where in self.stores.items()]
+        found += [f"topic {name}" for name in self.topics]
+        text = f"application {config.application_id!r} has state that its topology does not know: {'; '.join(found)}"
+        if moved:
+            pairs = ", ".join(f"store {new!r} starts empty while {old!r} is left over" for old, new in moved)
+            advice = "; ".join(f'store="{old}" keeps the state of {old!r}' for old, _ in moved)
+            text += f". The name of a store has changed: {pairs}. Generated names change with the topology: {advice}"
+        deletion = (
+            f" (`streams topics delete {' '.join(self.names)}`)" if self.names and config.bootstrap_servers else ""
         )
-    text = (
-        f"{text}. `streams diff OLD.py NEW.py` says what becomes of each store; delete what is not needed any more"
-        f"{_deletion(found, config)}, or set unknown_state=ignore to start as it is"
-    )
-    if config.unknown_state == "fail" or (moved and not cluster.has_members()):
-        raise UnknownStateError(text, stores=tuple(found.stores), topics=tuple(found.names))
-    log.warning("%s", text)
+        text += (
+            f". `streams diff OLD.py NEW.py` shows what happens to each store; delete what is no longer needed"
+            f"{deletion}, or set unknown_state=ignore to start without this check"
+        )
+        if config.unknown_state == "fail" or (moved and not self.cluster.has_members()):
+            raise UnknownStateError(text, stores=tuple(self.stores), topics=tuple(self.names))
+        log.warning("%s", text)
 
+    def _is_unknown(self, item: InternalTopic) -> bool:
+        topology = self.plan.topology
+        if item.store is not None:
+            return item.store not in topology.stores
+        return item.topic not in topology.internal_topics
 
-def _left_over(
-    plan: ApplicationPlan,
-    known: Mapping[str, int],
-    folders: Mapping[TaskId, Iterable[str]],
-    cluster: Provisioner,
-) -> _Found:
-    topology, application_id = plan.topology, plan.config.application_id
-    found = _Found()
-
-    def is_unknown(store: str | None, topic: str | None) -> bool:
-        return store not in topology.stores if store is not None else topic not in topology.internal_topics
-
-    if any(is_unknown(item.store, item.topic) for item in internal_topics(application_id, known, ())):
-        for item in internal_topics(application_id, known, cluster.groups()):
-            if not is_unknown(item.store, item.topic):
-                continue
-            found.names.append(item.name)
+    def _search_topics(self) -> None:
+        application_id = self.plan.config.application_id
+        if not any(map(self._is_unknown, internal_topics(application_id, self.known, ()))):
+            return
+        for item in filter(self._is_unknown, internal_topics(application_id, self.known, self.cluster.groups())):
+            self.names.append(item.name)
             if item.store is None:
-                found.topics.append(item.name)
+                self.topics.append(item.name)
                 continue
-            found.stores.setdefault(item.store, []).append(f"changelog {item.name}")
-            partitions = [TopicPartition(item.name, number) for number in range(known[item.name])]
-            if any(cluster.ends(partitions).values()):
-                found.filled.add(item.store)
-    for task_id, names in sorted(folders.items()):
-        for store in names:
-            if is_unknown(store, None) or _has_left(plan, task_id, store):
-                if store not in found.stores:
-                    # Without a changelog, only opening the store would show whether it has content.
-                    found.filled.add(store)
-                found.stores.setdefault(store, []).append(f"folder {task_id}/{store}")
-    return found
+            self.stores.setdefault(item.store, []).append(f"changelog {item.name}")
+            partitions = [TopicPartition(item.name, number) for number in range(self.known[item.name])]
+            if any(self.cluster.ends(partitions).values()):
+                self.filled.add(item.store)
 
+    def _search_folders(self) -> None:
+        for task_id, names in sorted(self.folders.items()):
+            for store in names:
+                if store not in self.plan.topology.stores or self._has_left(task_id, store):
+                    if store not in self.stores:
+                        # Without a changelog, only opening the store would show whether it has content.
+                        self.filled.add(store)
+                    self.stores.setdefault(store, []).append(f"folder {task_id}/{store}")
 
-def _has_left(plan: ApplicationPlan, task_id: TaskId, store: str) -> bool:
-    """Whether a store without a changelog belongs to other tasks than the task of its folder."""
-    if plan.topology.stores[store].has_changelog:
-        return False
-    return not any(sub.id == task_id.sub_topology and store in sub.stores for sub in plan.subs)
+    def _has_left(self, task_id: TaskId, store: str) -> bool:
+        """Return whether a store without a changelog belongs to other tasks than the task of its folder."""
+        if self.plan.topology.stores[store].has_changelog:
+            return False
+        return not any(sub.id == task_id.sub_topology and store in sub.stores for sub in self.plan.subs)
 
+    def _moved(self) -> list[tuple[str, str]]:
+        """Return the old and new names of stores whose names seem to have changed."""
+        plan, topology = self.plan, self.plan.topology
+        left = [
+            store for store in self.stores if store in self.filled and (is_generated(store) or store in topology.stores)
+        ]
+        if not left:
+            return []
+        existing = {(task_id.sub_topology, store) for task_id, stores in self.folders.items() for store in stores}
 
-def _moved(
-    plan: ApplicationPlan,
-    known: Mapping[str, int],
-    folders: Mapping[TaskId, Iterable[str]],
-    found: _Found,
-    cluster: Provisioner,
-) -> list[tuple[str, str]]:
-    """Return the old and new names of stores whose names seem to have moved."""
-    topology = plan.topology
-    left = [
-        store for store in found.stores if store in found.filled and (is_generated(store) or store in topology.stores)
-    ]
-    if not left:
-        return []
-    lying = {(task_id.sub_topology, store) for task_id, stores in folders.items() for store in stores}
-    fresh = [
-        store
-        for sub in plan.subs
-        for store in sub.stores
-        if not sub.is_global
-        and store not in topology.source_changelogs
-        and (
-            plan.changelog(store) not in known if topology.stores[store].has_changelog else (sub.id, store) not in lying
-        )
-    ]
-    contents = Checkpoint.from_notes({at: item.metadata for at, item in cluster.committed().items()}).contents
-    result = []
-    for old in left:
-        new = next((store for store in fresh if _is_same_kind(plan, old, store, contents)), None)
-        if new is not None:
-            fresh.remove(new)
-            result.append((old, new))
-    return result
+        def is_new(sub: int, store: str) -> bool:
+            if store in topology.source_changelogs:
+                return False
+            has_changelog = topology.stores[store].has_changelog
+            return plan.changelog(store) not in self.known if has_changelog else (sub, store) not in existing
 
+        new_stores = [store for sub in plan.subs if not sub.is_global for store in sub.stores if is_new(sub.id, store)]
+        committed = self.cluster.committed()
+        contents = Checkpoint.from_notes({at: item.metadata for at, item in committed.items()}).contents
+        result = []
+        for old in left:
+            new = next((store for store in new_stores if self._is_same_kind(old, store, contents.get(old))), None)
+            if new is not None:
+                new_stores.remove(new)
+                result.append((old, new))
+        return result
 
-def _is_same_kind(plan: ApplicationPlan, old: str, new: str, contents: Mapping[str, Content]) -> bool:
-    """Whether ``new`` could be the store ``old`` renamed: both have the same operator or the same content types."""
-    if old == new or (is_generated(new) and _NUMBER.sub("", old) == _NUMBER.sub("", new)):
-        return True
-    content = contents.get(old)
-    return (
-        content is not None and not is_generated(new) and not content.differences(Content.of(plan.topology.stores[new]))
-    )
-
-
-def _described(plan: ApplicationPlan, found: _Found) -> str:
-    parts = [f"store {store!r} ({', '.join(where)})" for store, where in found.stores.items()]
-    parts += [f"topic {name}" for name in found.topics]
-    return f"application {plan.config.application_id!r} has state that its topology does not know: {'; '.join(parts)}"
-
-
-def _deletion(found: _Found, config: StreamsConfig) -> str:
-    return f" (`streams topics delete {' '.join(found.names)}`)" if found.names and config.bootstrap_servers else ""
+    def _is_same_kind(self, old: str, new: str, content: Content | None) -> bool:
+        """Return whether ``new`` could be ``old`` renamed: both have the same operator or the same content types."""
+        if old == new or (is_generated(new) and _NUMBER.sub("", old) == _NUMBER.sub("", new)):
+            return True
+        if content is None or is_generated(new):
+            return False
+        return not content.differences(Content.of(self.plan.topology.stores[new]))

@@ -63,7 +63,7 @@ class ThreadFactory:
         cache = RecordCache(config.cache_max_bytes) if config.cache_max_bytes else None
         task_set = TaskSet(name, self._plan, shared, consumer, restorer, losses, cache)
         thread = StreamThread(name, shared, assignor, committer, task_set, self._events)
-        consumer.subscribe(_subscription(self._plan), thread.listener())
+        consumer.subscribe(_subscription(self._plan), thread)
         return thread
 
 

@@ -102,7 +102,7 @@ class Life:
         with Admin(self.broker) as admin:
             while True:
                 app.wait(20)
-                plan = app._instance._plan
+                plan = app.instance._plan
                 if app.state is not State.RUNNING or plan is None:
                     continue
                 read = [item.partition for task in plan.groups for item in plan.inputs(task)]

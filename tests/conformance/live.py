@@ -60,7 +60,7 @@ class LivePlayer:
             if streams.failure is not None:
                 raise streams.failure
             # Each question waits for a turn of the thread; there is no answer while there is no thread.
-            answers = streams._instance.ask(lambda thread: _is_quiet(broker, thread, wanted))
+            answers = streams.instance.ask(lambda thread: _is_quiet(broker, thread, wanted))
             if answers == [True]:
                 return
 
@@ -73,7 +73,7 @@ class LivePlayer:
                     if offset not in written.get(topic, ()):
                         self.observed.note(topic, entry_of(row, forms))
         requests = self.case.get("read_stores") or ()
-        [stores] = streams._instance.ask(
+        [stores] = streams.instance.ask(
             lambda thread: {
                 request["store"]: read_store(_store(thread, request["store"]), request) for request in requests
             }

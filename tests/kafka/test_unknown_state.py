@@ -49,7 +49,7 @@ def test_a_moved_name_is_refused_and_offsets_are_not_moved_without_the_state(clu
         admin.alter_offsets("unknown-eu", {AT: 0})
         assert counted(cluster, tmp_path, counting(), 3) == [("ann", 3)]
 
-        with pytest.raises(UnknownStateError, match=f"begins empty while '{FIRST}' is left over") as caught:
+        with pytest.raises(UnknownStateError, match=f"starts empty while '{FIRST}' is left over") as caught:
             counted(cluster, tmp_path, counting(filtered=True), 3)
         assert caught.value.topics == (f"unknown-{FIRST}-changelog",)
         with pytest.raises(StatefulGroupError, match=f"unknown-{FIRST}-changelog"):

@@ -9,7 +9,7 @@ from streams import TaskId, TopicPartition
 from streams.group.subscriptions import Subscription
 from streams.runtime.assignment import Blueprint, StreamsAssignor, tasks_of
 from streams.runtime.facts import Directive, MemberFacts, PartitionLayout
-from streams.runtime.sharing import SharingRules, share, share_tasks
+from streams.runtime.sharing import Sharing, SharingRules
 
 
 def tasks(*sizes):
@@ -24,10 +24,10 @@ def members(count, process=lambda number: f"p{number}"):
 def test_every_task_has_one_owner_and_nobody_two_more_than_another(sizes, before, after):
     """Also when members come or go, and then nobody loses what balance does not ask for."""
     all_tasks = tasks(*sizes)
-    first = share_tasks(all_tasks, members(before), [f"m{n}" for n in range(before)], {})
+    first = Sharing(all_tasks, (), members(before), [f"m{n}" for n in range(before)]).balanced()
     facts = {f"m{number}": MemberFacts(f"p{number}", tuple(first.get(f"m{number}", ()))) for number in range(after)}
     owned = {task: member for member, held in facts.items() for task in held.active}
-    second = share_tasks(all_tasks, facts, sorted(facts), owned)
+    second = Sharing(all_tasks, (), facts, sorted(facts), owned).balanced()
 
     for shared in (first, second):
         assert sorted(task for held in shared.values() for task in held) == sorted(all_tasks)
@@ -42,7 +42,7 @@ def test_every_task_has_one_owner_and_nobody_two_more_than_another(sizes, before
 def test_task_that_must_move_prefers_the_process_that_has_its_state():
     facts = {"a": MemberFacts("p1"), "b": MemberFacts("p2", positions={TaskId(0, 0): 5})}
 
-    assert share_tasks(tasks(2), facts, ["a", "b"], {}) == {"a": [TaskId(0, 1)], "b": [TaskId(0, 0)]}
+    assert Sharing(tasks(2), (), facts, ["a", "b"]).balanced() == {"a": [TaskId(0, 1)], "b": [TaskId(0, 0)]}
 
 
 def test_task_with_much_state_stays_until_a_warm_up_copy_is_complete():
@@ -52,18 +52,22 @@ def test_task_with_much_state_stays_until_a_warm_up_copy_is_complete():
     old = MemberFacts("p1", tuple(all_tasks))
     owned = dict.fromkeys(all_tasks, "a")
 
-    first = share(
+    first = Sharing(
         all_tasks, all_tasks, {"a": old, "b": MemberFacts("p2")}, ["a", "b"], owned, ends, SharingRules(max_warmups=1)
-    )
+    ).shares()
     assert (first["a"].active, first["b"].active) == (all_tasks, [])
     [copied] = first["b"].warmup
 
     behind = MemberFacts("p2", standby=(copied,), positions={copied: 30_000})
-    second = share(all_tasks, all_tasks, {"a": old, "b": behind}, ["a", "b"], owned, ends, SharingRules(max_warmups=1))
+    second = Sharing(
+        all_tasks, all_tasks, {"a": old, "b": behind}, ["a", "b"], owned, ends, SharingRules(max_warmups=1)
+    ).shares()
     assert (second["b"].active, second["b"].warmup) == ([], [copied])
 
     ready = MemberFacts("p2", standby=(copied,), positions={copied: 45_000})
-    third = share(all_tasks, all_tasks, {"a": old, "b": ready}, ["a", "b"], owned, ends, SharingRules(max_warmups=1))
+    third = Sharing(
+        all_tasks, all_tasks, {"a": old, "b": ready}, ["a", "b"], owned, ends, SharingRules(max_warmups=1)
+    ).shares()
     assert third["b"].active == [copied]
     assert third["b"].warmup != [copied]
 
@@ -73,7 +77,7 @@ def test_standby_copies_are_on_other_processes_and_spread():
     all_tasks = tasks(6)
     facts = {"a1": MemberFacts("p1"), "a2": MemberFacts("p1"), "b": MemberFacts("p2"), "c": MemberFacts("p3")}
 
-    shares = share(all_tasks, all_tasks, facts, list(facts), {}, {}, SharingRules(standby_replicas=1))
+    shares = Sharing(all_tasks, all_tasks, facts, list(facts), {}, {}, SharingRules(standby_replicas=1)).shares()
 
     for task in all_tasks:
         active = [facts[member].process_id for member, mine in shares.items() if task in mine.active]
@@ -91,7 +95,9 @@ def test_standby_takes_over_when_the_owner_is_gone():
     }
     ends = {TaskId(0, 0): 90_000}
 
-    shares = share([TaskId(0, 0)], [TaskId(0, 0)], facts, ["b", "c"], {}, ends, SharingRules(standby_replicas=1))
+    shares = Sharing(
+        [TaskId(0, 0)], [TaskId(0, 0)], facts, ["b", "c"], {}, ends, SharingRules(standby_replicas=1)
+    ).shares()
 
     assert shares["c"].active == [TaskId(0, 0)]
     assert shares["b"].standby == [TaskId(0, 0)]

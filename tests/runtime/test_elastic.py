@@ -96,7 +96,7 @@ def test_standby_copy_takes_over_without_a_full_restore(cluster):
         keys = sum(partition_for(key.encode(), 2) == moved.partition for key in KEYS)
         cluster.until(lambda: cluster.broker.end_offset(changelog) >= keys)
         # All that the copy can know before the owner leaves is read at the latest in its next poll.
-        cluster.until(lambda: two._instance.ask(lambda thread: thread.restorer.lag(moved)) == [0])
+        cluster.until(lambda: two.instance.ask(lambda thread: thread.restorer.lag(moved)) == [0])
         before = two.metrics.sum("standby-takeover-total")
         one.close()
         cluster.until(lambda: len(two.tasks()) == 2)
@@ -129,7 +129,7 @@ def test_new_partitions_join_the_groups_that_have_their_keys(cluster):
 
 
 def _inputs(streams):
-    return sum(streams._instance.ask(lambda thread: sum(len(task.inputs) for task in thread.tasks.values())))
+    return sum(streams.instance.ask(lambda thread: sum(len(task.inputs) for task in thread.tasks.values())))
 
 
 def test_partitions_that_would_take_keys_from_their_state_are_refused(cluster):
@@ -158,7 +158,7 @@ def test_threads_come_and_go(cluster):
     with app(cluster) as streams:
         cluster.until(lambda: len(streams.tasks()) == 2)
         name = streams.add_thread()
-        spread = lambda: [len(threads) for threads in streams._instance.ask(lambda thread: list(thread.tasks))]  # noqa: E731
+        spread = lambda: [len(threads) for threads in streams.instance.ask(lambda thread: list(thread.tasks))]  # noqa: E731
         cluster.until(lambda: spread() == [1, 1])
         cluster.write()
         cluster.until_counted()
@@ -183,7 +183,7 @@ def test_paused_application_keeps_its_tasks_and_processes_nothing(cluster):
 
 
 def _buffered(streams):
-    return sum(streams._instance.ask(lambda thread: sum(task.queues.size for task in thread.tasks.values())))
+    return sum(streams.instance.ask(lambda thread: sum(task.queues.size for task in thread.tasks.values())))
 
 
 def failing_once(fails):
@@ -225,7 +225,7 @@ def test_one_instance_can_end_them_all(cluster):
     ended = threading.Event()
     one = app(cluster)
     two = app(cluster, failing, on_exception=lambda error: ExceptionResponse.SHUTDOWN_APPLICATION)
-    one._instance.life.listener = lambda new, old: ended.set() if new is State.PENDING_SHUTDOWN else None
+    one.instance.life.listener = lambda new, old: ended.set() if new is State.PENDING_SHUTDOWN else None
     with pytest.raises(ProcessingError, match="not here"), one, two:
         cluster.until(both_run(one, two))
         while not ended.is_set() and two.failure is None:

@@ -124,7 +124,7 @@ class Place:
 
 def _await_running(app: Streams) -> None:
     for _ in range(3000):
-        threads = app._instance.stream_threads
+        threads = app.instance.stream_threads
         if app.state is State.RUNNING and all(thread.tasks for thread in threads):
             return
         app.wait(20)

@@ -66,7 +66,7 @@ def test_it_begins_empty_where_that_is_meant(life, caplog):
 def test_an_unnamed_store_that_gets_a_name_would_begin_empty_too(life):
     life.run(counting(), (clicks, "ann", 1, 0))
 
-    with pytest.raises(UnknownStateError, match=f"store 'sums' begins empty while '{FIRST}' is left over"):
+    with pytest.raises(UnknownStateError, match=f"store 'sums' starts empty while '{FIRST}' is left over"):
         life.run(counting("sums"))
 
 
@@ -139,7 +139,7 @@ def test_while_another_instance_runs_it_is_only_a_warning(life, caplog):
     life.run(counting(), (clicks, "ann", 1, 0))
     with Streams(counting(), application_id="app", broker=life.broker, **FAST) as older:
         older.wait(0)
-        while not older._instance._provisioner.has_members():
+        while not older.instance._provisioner.has_members():
             older.wait(20)
         with Streams(counting(filtered=True), application_id="app", broker=life.broker, **FAST):
             pass
