@@ -30,12 +30,11 @@ def test_each_entry_leaves_something_out_and_keeps_its_kind(request):
     left = sample.left_out(ids)
 
     assert [rest for rest in sample.REST if not rest.chosen(ids)] == []
-    # What these are for has tests in other modules of the sample; a ratio of speed is of the machine.
+    # What these are for has tests in other modules of the sample.
     modules = {test_id.partition("::")[0] for test_id in left} - {
         test_id.partition("::")[0] for test_id in set(ids) - left.keys()
     }
     assert modules == {
-        "tests/bench/test_ratio.py",
         "tests/kafka/test_workers.py",
         "tests/properties/test_caches.py",
         "tests/properties/test_engines.py",

@@ -8,6 +8,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,9 +54,11 @@ def source(path: str, text: str) -> Source:
     return Source(path, text, ast.parse(text))
 
 
-def sources() -> list[Source]:
+@cache
+def sources() -> tuple[Source, ...]:
+    """All modules of the package; parsed for the first test that needs them, not wherever tests are collected."""
     files = sorted((ROOT / "streams").rglob("*.py"))
-    return [source(file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8")) for file in files]
+    return tuple(source(file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8")) for file in files)
 
 
 def long_modules(modules: Iterable[Source]) -> Iterator[str]:
@@ -285,7 +288,6 @@ def unread_settings(modules: Iterable[Source], names: Iterable[str]) -> Iterator
     yield from (f"nothing reads the setting {name}" for name in names if name not in read)
 
 
-SOURCES = sources()
 #: Classes that travel between processes keep their identity in each of them.
 STATE_OF_A_PROCESS = ("streams/replay/calls/structs.py:",)
 
@@ -357,23 +359,23 @@ def test_a_rule_finds_what_breaks_it(rule):
 
 
 def test_modules_are_short():
-    assert list(long_modules(SOURCES)) == []
+    assert list(long_modules(sources())) == []
 
 
 def test_functions_are_short():
-    assert list(long_functions(SOURCES)) == []
+    assert list(long_functions(sources())) == []
 
 
 def test_modules_keep_no_state():
-    assert [line for line in mutable_globals(SOURCES) if not line.startswith(STATE_OF_A_PROCESS)] == []
+    assert [line for line in mutable_globals(sources()) if not line.startswith(STATE_OF_A_PROCESS)] == []
 
 
 def test_every_definition_is_read():
-    assert list(unread_definitions(SOURCES, _readers())) == []
+    assert list(unread_definitions(sources(), _readers())) == []
 
 
 def test_services_are_made_from_few_parts():
-    wired = [module for module in SOURCES if re.split("[/.]", module.path)[1] in WIRED]
+    wired = [module for module in sources() if re.split("[/.]", module.path)[1] in WIRED]
     found = [*wide_functions(wired), *long_constructors(wired)]
 
     assert found == []
@@ -381,7 +383,7 @@ def test_services_are_made_from_few_parts():
 
 def test_packages_are_entered_by_their_doors():
     """``core`` and ``protocol`` are collections of modules, and have none."""
-    assert [line for line in inner_imports(SOURCES) if not WITHOUT_DOOR.search(line)] == []
+    assert [line for line in inner_imports(sources()) if not WITHOUT_DOOR.search(line)] == []
 
 
 def test_every_setting_is_read():
@@ -394,20 +396,20 @@ def test_every_setting_is_read():
         table_of(GroupClientSettings),
     ]
 
-    assert list(unread_settings(SOURCES, {name: None for table in tables for name in table})) == []
+    assert list(unread_settings(sources(), {name: None for table in tables for name in table})) == []
 
 
 def test_public_classes_have_names_of_their_own():
-    assert list(duplicate_classes(SOURCES)) == []
+    assert list(duplicate_classes(sources())) == []
 
 
 def test_objects_of_the_dsl_read_no_private_attributes_of_others():
     """Three: where KStream, KTable and CogroupedKStream take the reference out of another fluent object."""
-    dsl = [module for module in SOURCES if module.path.startswith("streams/dsl/")]
+    dsl = [module for module in sources() if module.path.startswith("streams/dsl/")]
 
     assert len(list(private_accesses(dsl))) <= 3
 
 
 def test_no_circle_of_imports_is_larger_than_that_of_the_fluent_classes():
     """KStream, KTable and their groups return each other: 7 modules."""
-    assert list(import_circles(SOURCES, 7)) == []
+    assert list(import_circles(sources(), 7)) == []

@@ -5,15 +5,25 @@ for ever fails, after ``WATCHDOG_MS``, which is far more than a busy machine nee
 """
 
 from collections.abc import Callable
+from threading import Event
 
 from streams.core.clock import SystemClock
 
 WATCHDOG_MS = 300_000
+#: Time in milliseconds for a request or a poll that must never end by itself; a test that hangs on it is ended by
+#: pytest's timeout.
+NEVER_MS = 10 * WATCHDOG_MS
+_PAUSE_S = 0.003
 _CLOCK = SystemClock()
 
 
+def pause() -> None:
+    """Leave the processor to those who are waited for."""
+    Event().wait(_PAUSE_S)
+
+
 def until(
-    is_done: Callable[[], object], turn: Callable[[], object] = lambda: None, seen: Callable[[], object] = lambda: ""
+    is_done: Callable[[], object], turn: Callable[[], object] = pause, seen: Callable[[], object] = lambda: ""
 ) -> None:
     """Take turns until something is so; ``turn`` is where the waiting happens, such as a poll.
 

@@ -3,20 +3,19 @@
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from streams.broker import EmbeddedBroker
 from streams.clients.tcp import TcpCluster
-from streams.core.clock import SystemClock
-from tests import programs, waiting
+from tests import programs
 from tests.cli.conftest import Program
 from tests.kafka.processes import Started
-from tests.kafka.word_count import Counting, until
+from tests.kafka.word_count import Counting
+from tests.waiting import until
 
-CLOCK = SystemClock()
 SCRIPT = """\
 from streams import StreamsBuilder, Topic
 
@@ -69,10 +68,6 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def wait_until(is_done: Callable[[], bool]) -> None:
-    waiting.until(is_done, os.sched_yield)
-
-
 needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks processes up in /proc")
 
 
@@ -84,7 +79,7 @@ def test_workers_share_the_work_of_an_embedded_broker(folder: Path) -> None:
         servers = run.line_with("embedded broker at ").partition("broker at ")[2].partition(";")[0]
         with Counting(TcpCluster(servers), "app", are_there=True) as counting:
             folders = [folder / "state" / name for name in ("broker", "worker-1", "worker-2", "worker-3")]
-            wait_until(lambda: all(path.is_dir() for path in folders))
+            until(lambda: all(path.is_dir() for path in folders))
             for _ in range(10):
                 counting.write(20)
                 counting.read(100)
@@ -111,10 +106,10 @@ def test_workers_end_with_the_process_that_started_them(folder: Path) -> None:
         broker.create_topic("app-counts", 2)
         with started(folder, "--workers", "2", "--bootstrap-servers", server.bootstrap_servers) as run:
             run.line_with("by 2 workers on ")
-            wait_until(lambda: len(children(run.process.pid)) == 2)
+            until(lambda: len(children(run.process.pid)) == 2)
             workers = children(run.process.pid)
             run.kill()
-            wait_until(lambda: not any(map(is_alive, workers)))
+            until(lambda: not any(map(is_alive, workers)))
 
 
 @needs_proc

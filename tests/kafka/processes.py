@@ -1,23 +1,14 @@
-"""Processes that tests start, and conditions outside of this process that tests wait for.
-
-Of streams it knows the clock and one command.
-"""
+"""Processes that tests start."""
 
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
 from typing import Self
 
-from streams.core.clock import SystemClock
-
-WAIT_MS = 300_000
-_PAUSE_S = 0.02
-_CLOCK = SystemClock()
-_NEVER = Event()
+from tests.waiting import WATCHDOG_MS, until
 
 
 class Started:
@@ -39,24 +30,26 @@ class Started:
         """What it has written to both outputs so far."""
         return self._said.read_text(errors="replace")
 
-    def line_with(self, text: str, wait_ms: int = WAIT_MS) -> str:
+    def line_with(self, text: str) -> str:
         """Wait for a line that contains the text, and return it.
 
         Raises:
             AssertionError: the process has ended without it, or it does not come.
         """
-        deadline_ms = _CLOCK.monotonic_ms() + wait_ms
-        while text not in self.said:
-            assert self.process.poll() is None, f"it ended with status {self.process.returncode}:\n{self.said}"
-            assert _CLOCK.monotonic_ms() < deadline_ms, f"no {text!r} within {wait_ms} ms:\n{self.said}"
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(_PAUSE_S)
+
+        def has_it() -> bool:
+            # Asked before: what it says at its end counts.
+            has_ended = self.process.poll() is not None
+            assert text in self.said or not has_ended, f"it ended with status {self.process.returncode}:\n{self.said}"
+            return text in self.said
+
+        until(has_it, seen=lambda: f"no {text!r} in {self.said}")
         return next(line for line in self.said.splitlines() if text in line)
 
     def stop(self, *, status: int = 0) -> None:
         """End it as an operator does, with SIGTERM, and check how it ends."""
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(WAIT_MS / 1000) == status, self.said
+        assert self.process.wait(WATCHDOG_MS / 1_000) == status, self.said
 
     def kill(self) -> None:
         """End it at once, as `kill -9` does."""
@@ -71,15 +64,3 @@ def streams_broker(folder: Path) -> Iterator[str]:
     with Started([*command, "--data", str(folder / "data")], folder / "broker.log") as broker:
         yield broker.line_with("listens on ").partition("listens on ")[2].partition(",")[0]
         broker.stop()
-
-
-def until(is_done: Callable[[], bool], what: str, wait_ms: int = WAIT_MS) -> None:
-    """Wait until something is so that only asking can tell.
-
-    Raises:
-        AssertionError: it does not come to that in time.
-    """
-    deadline_ms = _CLOCK.monotonic_ms() + wait_ms
-    while not is_done():
-        assert _CLOCK.monotonic_ms() < deadline_ms, f"{what}: not within {wait_ms} ms"
-        _NEVER.wait(_PAUSE_S)

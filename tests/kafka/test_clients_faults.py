@@ -10,7 +10,6 @@ from confluent_kafka import Producer as OtherProducer
 
 from streams.clients import Admin, Consumer, Producer
 from streams.clients.tcp import TcpCluster
-from streams.core.clock import SystemClock
 from streams.core.errors import RebalanceInProgressError
 from streams.core.records import Block, TopicPartition
 from streams.protocol.messages import TopicSpec
@@ -18,19 +17,11 @@ from tests.kafka.node import KafkaNode
 from tests.kafka.proxy import Proxy
 from tests.kafka.records import Stored, stored
 from tests.kafka.secured import AdvertisedNode
+from tests.waiting import until
 
 pytestmark = pytest.mark.kafka
 
-CLOCK = SystemClock()
-WAIT_MS = 300_000
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
-
-
-def until(is_done: Callable[[], bool], turn: Callable[[], object], timeout_ms: int = WAIT_MS) -> None:
-    deadline_ms = CLOCK.monotonic_ms() + timeout_ms
-    while not is_done():
-        assert CLOCK.monotonic_ms() < deadline_ms, "it does not come to that"
-        turn()
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -101,7 +92,7 @@ def test_topic_is_read_to_its_end_over_the_holes_of_compaction(tmp_path: Path):
                 for number in range(50):
                     producer.send("t", b"%d" % round_, key=b"%d" % number, partition=0)
                 producer.flush()
-                until(lambda: not producer.poll(150), lambda: None)
+                until(lambda: not producer.poll(150))
             end = admin.list_offsets({partition: -1})[partition]
 
             def offsets() -> list[int]:
@@ -111,7 +102,6 @@ def test_topic_is_read_to_its_end_over_the_holes_of_compaction(tmp_path: Path):
                     until(
                         lambda: (consumer.known_position(partition) or 0) >= end,
                         lambda: found.extend(record.offset for record in consumer.poll(200)),
-                        10_000,
                     )
                     return found
 

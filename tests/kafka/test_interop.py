@@ -22,8 +22,9 @@ from streams.core.serdes import serde_for
 from streams.protocol.messages import TopicSpec
 from streams.testing import TopologyTestDriver
 from tests.kafka.node import jars
-from tests.kafka.processes import Started, streams_broker, until
+from tests.kafka.processes import Started, streams_broker
 from tests.kafka.records import Stored, stored
+from tests.waiting import until
 
 pytestmark = pytest.mark.kafka
 
@@ -153,7 +154,7 @@ class Setting:
     def _await_empty_group(self, name: str) -> None:
         with Admin(self._cluster) as admin:
             group = self.application_id(name)
-            until(lambda: admin.describe_group(group).state == "Empty", f"no members in {group}")
+            until(lambda: admin.describe_group(group).state == "Empty", seen=lambda: f"members in {group}")
 
     def put(self, topic: str, lines: Sequence[tuple[str, int]], partitions: int = 1) -> None:
         """Append lines, to the partitions in turn."""
@@ -170,7 +171,7 @@ class Setting:
             found[:] = stored(self.servers, topic)
             return len(found) >= count
 
-        until(has_all, f"{count} records in {topic}")
+        until(has_all, seen=lambda: f"not {count} records in {topic}")
         return found
 
 

@@ -24,7 +24,8 @@ from streams.protocol.messages import TopicSpec
 from tests.kafka.node import KafkaNode
 from tests.kafka.proxy import Proxy
 from tests.kafka.secured import AdvertisedNode
-from tests.kafka.word_count import SETTINGS, Counting, Instance, topology, until
+from tests.kafka.word_count import SETTINGS, Counting, Instance, topology
+from tests.waiting import until
 
 #: What an exactly-once commit needs, which a broker has to offer (KIP-447).
 HAS_EXACTLY_ONCE = VERSIONS[28][1] >= 3
@@ -310,7 +311,7 @@ def test_inputs_may_grow_where_nothing_is_kept_by_partition(servers: str, counti
 
 def producer_of_new(cluster: TcpCluster, topic: str, number: int) -> None:
     with Producer(cluster) as producer:
-        until(lambda: producer.partition_count(topic) == 5, lambda: producer.poll(50), 10_000)
+        until(lambda: producer.partition_count(topic) == 5, lambda: producer.poll(50))
         producer.send(topic, b"new-%d" % number, partition=number).result()
 
 

@@ -12,7 +12,8 @@ from streams.clients.tcp import TcpCluster
 from streams.core.errors import RebalanceInProgressError
 from streams.protocol.messages import TopicSpec
 from tests.kafka.brokers import Broker, brokers
-from tests.kafka.word_count import Counting, Instance, until
+from tests.kafka.word_count import Counting, Instance
+from tests.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

@@ -15,13 +15,11 @@ from attrs import define, field
 
 from streams import State, StreamsBuilder, Topic, run
 from streams.clients import Admin, Consumer, Producer
-from streams.core.clock import SystemClock
 from streams.core.records import Block, TopicPartition
 from streams.protocol.messages import TopicSpec
 from streams.protocol.transport import Cluster
+from tests.waiting import until
 
-CLOCK = SystemClock()
-WAIT_MS = 300_000
 WORDS = [b"w%d" % number for number in range(20)]
 SETTINGS: dict[str, Any] = {
     "commit_interval_ms": 100,
@@ -102,14 +100,6 @@ class Instance:
         until(self.is_running)
         self.process.terminate()
         assert self.process.wait(300) == 0, self.said()
-
-
-def until(is_done: Callable[[], bool], turn: Callable[[], object] = lambda: None, timeout_ms: int = WAIT_MS) -> None:
-    """Take turns until something is so."""
-    deadline_ms = CLOCK.monotonic_ms() + timeout_ms
-    while not is_done():
-        assert CLOCK.monotonic_ms() < deadline_ms, "it does not come to that"
-        turn()
 
 
 @define(eq=False)

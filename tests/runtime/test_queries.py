@@ -45,7 +45,7 @@ def app(broker, topology=counting, **settings):
 
 
 def until(holds):
-    waiting.until(holds, lambda: threading.Event().wait(0.005))
+    waiting.until(holds)
 
 
 def send(broker, rows):

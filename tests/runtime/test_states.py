@@ -65,7 +65,7 @@ class Moves:
 
 def until(holds):
     """Look until it is so; each look may wait for a turn of the threads."""
-    waiting.until(holds, lambda: threading.Event().wait(0.005))
+    waiting.until(holds)
 
 
 def written(broker, topic):

@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import google_crc32c
@@ -13,7 +13,6 @@ from streams.broker.tcp import Users, requests
 from streams.clients import Admin, Consumer, Producer
 from streams.clients.errors import AuthenticationError, DisconnectedError
 from streams.clients.tcp import Security, TcpCluster
-from streams.core.clock import SystemClock
 from streams.core.errors import BrokerError, ConfigError, UnreadableBatchError
 from streams.core.records import Block, TopicPartition
 from streams.protocol import batch
@@ -21,9 +20,7 @@ from streams.protocol.error_codes import ErrorCode
 from streams.protocol.wire import APIS, EncodedBlock
 from tests.kafka.node import free_ports
 from tests.kafka.proxy import Proxy
-
-CLOCK = SystemClock()
-WAIT_MS = 300_000
+from tests.waiting import WATCHDOG_MS, until
 
 
 @pytest.fixture
@@ -39,13 +36,6 @@ def behind_proxy(broker: EmbeddedBroker, after_bytes: int | None = None) -> Iter
     (port,) = free_ports(1)
     with Proxy(port, after_bytes) as proxy, broker.serve(f"127.0.0.1:{port}", advertise=proxy.bootstrap_servers):
         yield proxy
-
-
-def until(is_done: Callable[[], bool], turn: Callable[[], object]) -> None:
-    deadline_ms = CLOCK.monotonic_ms() + WAIT_MS
-    while not is_done():
-        assert CLOCK.monotonic_ms() < deadline_ms, "it does not come to that"
-        turn()
 
 
 def values(broker: EmbeddedBroker, number: int) -> list[bytes | None]:
@@ -66,7 +56,7 @@ def test_connections_that_are_cut_again_and_again_lose_and_repeat_nothing(broker
         with Producer(cluster, linger_ms=1, batch_size_bytes=500, max_request_bytes=1_000) as producer:
             for number in range(3_000):
                 producer.send("t", b"%d" % number, partition=number % 2)
-            producer.flush(WAIT_MS)
+            producer.flush(WATCHDOG_MS)
 
         assert proxy.cuts > 3_000 * 10 / after_bytes
     assert values(broker, 0) == [b"%d" % number for number in range(0, 3_000, 2)]
@@ -132,7 +122,7 @@ def test_broker_that_is_away_for_a_while(broker: EmbeddedBroker):
         with Producer(cluster) as producer, Consumer(cluster, auto_offset_reset="earliest") as consumer:
             producer.send("t", b"before", partition=0).result()
             consumer.assign([TopicPartition("t", 0)])
-            until(lambda: bool(consumer.poll(100)), lambda: None)
+            until(lambda: bool(consumer.poll(100)))
             proxy.refuse()
             proxy.cut()
             delivery = producer.send("t", b"after", partition=0)
@@ -141,8 +131,8 @@ def test_broker_that_is_away_for_a_while(broker: EmbeddedBroker):
             timer = threading.Timer(0.3, proxy.refuse, kwargs={"is_refusing": False})
             timer.start()
 
-            assert delivery.base_offset(WAIT_MS) == 1
-            until(lambda: bool(consumer.poll(100)), lambda: None)
+            assert delivery.base_offset(WATCHDOG_MS) == 1
+            until(lambda: bool(consumer.poll(100)))
 
 
 def test_server_that_is_not_there_is_named(broker: EmbeddedBroker):
@@ -208,7 +198,7 @@ def test_idle_connections_are_replaced(broker: EmbeddedBroker):
         with Producer(cluster) as producer:
             for number in range(5):
                 assert producer.send("t", b"v", partition=0).base_offset() == number
-                until(lambda: not producer.poll(2), lambda: None)
+                until(lambda: not producer.poll(2))
 
 
 def test_request_that_cannot_be_said_fails_at_once(broker: EmbeddedBroker):
@@ -255,7 +245,7 @@ def test_consumer_whose_password_is_changed_says_so(broker: EmbeddedBroker, grou
                 consumer.subscribe(["t"])
             with Producer(broker) as producer:
                 producer.send("t", b"v", partition=0).result()
-            until(lambda: bool(consumer.poll(100)), lambda: None)
+            until(lambda: bool(consumer.poll(100)))
         with broker.serve(address, users=Users({"alice": "new"})):
             with pytest.raises(AuthenticationError, match="password is wrong"):
                 until(lambda: False, lambda: consumer.poll(1_000))

@@ -1,7 +1,7 @@
 """TLS and authentication: what is let in, what is not, and what is said about it."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,8 @@ from streams.core.clock import SystemClock
 from streams.core.errors import BrokerError, ConfigError
 from streams.core.records import TopicPartition
 from streams.protocol.messages import TopicSpec
-from tests import waiting
 from tests.kafka.secured import USERS, Certificates, SecuredNode
+from tests.waiting import WATCHDOG_MS, until
 
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 CLOCK = SystemClock()
@@ -102,13 +102,6 @@ def test_user_with_the_right_password_is_let_in(servers: str, certificates: Cert
     assert found == sizes
 
 
-def until(is_done: Callable[[], bool], turn: Callable[[], object], timeout_ms: int = waiting.WATCHDOG_MS) -> None:
-    deadline_ms = CLOCK.monotonic_ms() + timeout_ms
-    while not is_done():
-        assert CLOCK.monotonic_ms() < deadline_ms, "it does not come to that"
-        turn()
-
-
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_wrong_password_is_told_by_every_client(servers: str, certificates: Certificates, mechanism: str):
     security = secured(certificates, mechanism, sasl_password="wrong")
@@ -152,7 +145,7 @@ def test_session_that_ends_is_renewed(servers: str, certificates: Certificates):
         offsets: list[int] = []
         started_ms = CLOCK.monotonic_ms()
         while CLOCK.monotonic_ms() < started_ms + 5_000:
-            offsets.append(producer.send("renewed", b"v", partition=0).base_offset(2_000))
+            offsets.append(producer.send("renewed", b"v", partition=0).base_offset(WATCHDOG_MS))
             producer.poll(50)
     assert offsets == list(range(len(offsets)))
 

@@ -1,0 +1,85 @@
+"""The price of the DSL against hand-written loops over the same broker: bytecodes per record, not time.
+
+The interpreter counts what it executes, so the figures are the same on a busy machine and on a slow one.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from streams import StreamsBuilder
+from streams.bounded import run_bounded
+from streams.core.records import Block
+from tests.bench.__main__ import bids, count, stateless, tumbling
+from tests.bench.fused import Loop, counting, mapping, run_fused
+from tests.bench.harness import PARTITIONS, blocks_of
+
+#: Nexmark events, of which 92 % are bids.
+EVENTS = 5_000
+SETTINGS = {"cache_max_bytes": 0, "default_store": "in_memory"}
+Blocks = Sequence[tuple[int, Block]]
+
+
+def bytecodes(action: Callable[[], object]) -> int:
+    """Return the number of bytecodes that the threads which ``action`` starts execute; its own thread only waits."""
+    executed = 0
+
+    def on_event(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal executed
+        executed += event == "opcode"
+        return on_event
+
+    def on_call(frame: FrameType, _: str, __: Any) -> Any:
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return on_event
+
+    threading.settrace(on_call)
+    try:
+        action()
+    finally:
+        threading.settrace(None)  # type: ignore[arg-type]
+    return executed
+
+
+def per_record(run: Callable[[Blocks], object]) -> float:
+    """Return bytecodes per record: what twice the records cost more, so that the costs of a start do not count."""
+    few, many = (blocks_of(bids, events) for events in (EVENTS, 2 * EVENTS))
+    # The first run compiles, imports and fills caches.
+    run(few)
+    more = bytecodes(lambda: run(many)) - bytecodes(lambda: run(few))
+    return more / (sum(len(block) for _, block in many) - sum(len(block) for _, block in few))
+
+
+def by_dsl(topology: Callable[[StreamsBuilder], object]) -> float:
+    def run(blocks: Blocks) -> None:
+        inputs = {"bids": lambda count, skip: ([item] for item in blocks)}
+        with run_bounded(topology, inputs, application_id="cost", partitions=PARTITIONS, settings=SETTINGS):
+            pass
+
+    return per_record(run)
+
+
+def by_hand(make: Callable[[], Loop]) -> float:
+    def run(blocks: Blocks) -> None:
+        thread = threading.Thread(target=run_fused, args=(make, {"bids": blocks}))
+        thread.start()
+        thread.join()
+
+    return per_record(run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("topology", "make", "most"), [(stateless, mapping, 1.78), (count, counting, 1.7), (tumbling, counting, 2.9)]
+)
+def test_dsl_executes_little_more_than_a_loop_by_hand(topology, make, most):
+    """The loop by hand counts in windows, so a plain count has to cost far less than a windowed one."""
+    pytest.importorskip("streams.state.compiled_loops", reason="bounds are those of the compiled loops")
+
+    ours, hand = by_dsl(topology), by_hand(make)
+
+    print(f"{topology.__name__}: {ours:.1f} bytecodes per record, by hand {hand:.1f}, ratio {ours / hand:.3f}")
+    assert ours < most * hand
