@@ -137,14 +137,13 @@ class _Decoder:
             long_varint=_long_varint,
             unpack_from=struct.unpack_from,
         )
-        source.open(f"def decode(d, p, room={UNBOUNDED}):")
-        source.add("n = len(d)")
-        source.open("try:")
-        result = self._struct(self.message.fields, "")
-        source.add(f"return {result}, p")
-        source.close()
-        source.open("except FAULTS as fault:")
-        source.add("raise malformed(fault, p, n) from fault")
+        with source.block(f"def decode(d, p, room={UNBOUNDED}):"):
+            source.add("n = len(d)")
+            with source.block("try:"):
+                result = self._struct(self.message.fields, "")
+                source.add(f"return {result}, p")
+            with source.block("except FAULTS as fault:"):
+                source.add("raise malformed(fault, p, n) from fault")
         return source.compiled("decode", f"<decode {self.message.name} {self.version}>")
 
     def _malformed(self, fault: Exception, position: int, end: int) -> MalformedError:
@@ -183,9 +182,8 @@ class _Decoder:
         unknown, variables = self._tags(tagged, path)
         items += (f"{item.name!r}: {variable}" for item, variable in zip(tagged, variables, strict=True))
         source.add(f"{result} = {{{', '.join(items)}}}")
-        source.open(f"if {unknown}:")
-        source.add(f"{result}[{UNKNOWN_TAGS!r}] = {unknown}")
-        source.close()
+        with source.block(f"if {unknown}:"):
+            source.add(f"{result}[{UNKNOWN_TAGS!r}] = {unknown}")
         return result
 
     def _value(self, item: Field, path: str) -> str:
@@ -236,17 +234,11 @@ class _Decoder:
         """Generate code that reads bytes of a known length."""
         source, place = self.source, FieldPlace((path,))
         variable = source.fresh("v")
-        if is_nullable:
-            source.open(f"if {length} == -1:")
-            source.add(f"{variable} = None")
-            source.close()
-            source.open("else:")
-        source.add("q = p + " + length)
-        source.add(f"if q > n or {length} < 0: wrong_length({length}, n - p)", place)
-        source.add(f"{variable} = {form.format('d[p:q]')}", place)
-        source.add("p = q")
-        if is_nullable:
-            source.close()
+        with source.unless(f"{length} == -1", f"{variable} = None", is_needed=is_nullable):
+            source.add("q = p + " + length)
+            source.add(f"if q > n or {length} < 0: wrong_length({length}, n - p)", place)
+            source.add(f"{variable} = {form.format('d[p:q]')}", place)
+            source.add("p = q")
         return variable
 
     def _array(self, of: Type, path: str, is_nullable: bool) -> str:
@@ -254,29 +246,22 @@ class _Decoder:
         count = self._length("i", 4, path)
         variable = source.fresh("l")
         least = least_size(of, self.version, self.is_flexible)
-        if is_nullable:
-            source.open(f"if {count} == -1:")
-            source.add(f"{variable} = None")
-            source.close()
-            source.open("else:")
-        source.add(
-            f"if {count} < 0 or {count} * {least} > n - p: wrong_count({count}, {least}, n - p)",
-            FieldPlace((path,)),
-        )
-        source.add(f"room -= {count}")
-        source.add("if room < 0: too_many()", FieldPlace((path,)))
-        if isinstance(of, Fixed):
-            source.add(f"{variable} = list(unpack_from('>%d{of.code}' % {count}, d, p)); p += {of.size} * {count}")
-        else:
-            add = source.fresh("a")
-            source.add(f"{variable} = []; {add} = {variable}.append")
-            source.open(f"for _ in range({count}):")
-            element = self._typed(of, path, is_nullable=False)
-            self._flush()
-            source.add(f"{add}({element})")
-            source.close()
-        if is_nullable:
-            source.close()
+        with source.unless(f"{count} == -1", f"{variable} = None", is_needed=is_nullable):
+            source.add(
+                f"if {count} < 0 or {count} * {least} > n - p: wrong_count({count}, {least}, n - p)",
+                FieldPlace((path,)),
+            )
+            source.add(f"room -= {count}")
+            source.add("if room < 0: too_many()", FieldPlace((path,)))
+            if isinstance(of, Fixed):
+                source.add(f"{variable} = list(unpack_from('>%d{of.code}' % {count}, d, p)); p += {of.size} * {count}")
+            else:
+                add = source.fresh("a")
+                source.add(f"{variable} = []; {add} = {variable}.append")
+                with source.block(f"for _ in range({count}):"):
+                    element = self._typed(of, path, is_nullable=False)
+                    self._flush()
+                    source.add(f"{add}({element})")
         return variable
 
     def _nullable_struct(self, fields: Sequence[Field], path: str) -> str:
@@ -285,12 +270,8 @@ class _Decoder:
         variable, marker = source.fresh("v"), source.fresh("k")
         source.add(f"{marker} = d[p]; p += 1", FieldPlace((path,)))
         # One signed byte: negative for null (KIP-893).
-        source.open(f"if {marker} > 127:")
-        source.add(f"{variable} = None")
-        source.close()
-        source.open("else:")
-        source.add(f"{variable} = {self._struct(fields, f'{path}.')}")
-        source.close()
+        with source.unless(f"{marker} > 127", f"{variable} = None"):
+            source.add(f"{variable} = {self._struct(fields, f'{path}.')}")
         return variable
 
     def _tags(self, tagged: list[Field], path: str) -> tuple[str, list[str]]:
@@ -303,29 +284,26 @@ class _Decoder:
             source.add(f"{variable} = {item.absent!r}")
         source.add(f"{unknown} = None")
         source.add(f"{count} = d[p]; p += 1", place)
-        source.open(f"if {count}:")
-        source.add(f"if {count} > 127: {count}, p = long_varint(d, p, {count})", place)
-        source.add(f"if {count} * 2 > n - p: wrong_count({count}, 2, n - p)", place)
-        source.add(f"room -= {count}")
-        source.add("if room < 0: too_many()", place)
-        source.open(f"for _ in range({count}):")
-        tag, size, end = source.fresh("g"), source.fresh("k"), source.fresh("e")
-        self._varint(tag, place.names[0])
-        self._varint(size, place.names[0])
-        source.add(f"{end} = p + {size}")
-        source.add(f"if {end} > n: wrong_length({size}, n - p)", place)
-        for item, variable in zip(tagged, variables, strict=True):
-            source.open(f"if {tag} == {item.tag}:")
-            value = self._value(item, f"{path}{item.name}")
-            self._flush()
-            source.add(f"{variable} = {value}")
-            source.add(f"if p != {end}: wrong_tag({tag}, {end}, p)", FieldPlace((f"{path}{item.name}",)))
-            source.add("continue")
-            source.close()
-        source.add(f"if {unknown} is None: {unknown} = {{}}")
-        source.add(f"{unknown}[{tag}] = d[p:{end}]; p = {end}")
-        source.close()
-        source.close()
+        with source.block(f"if {count}:"):
+            source.add(f"if {count} > 127: {count}, p = long_varint(d, p, {count})", place)
+            source.add(f"if {count} * 2 > n - p: wrong_count({count}, 2, n - p)", place)
+            source.add(f"room -= {count}")
+            source.add("if room < 0: too_many()", place)
+            with source.block(f"for _ in range({count}):"):
+                tag, size, end = source.fresh("g"), source.fresh("k"), source.fresh("e")
+                self._varint(tag, place.names[0])
+                self._varint(size, place.names[0])
+                source.add(f"{end} = p + {size}")
+                source.add(f"if {end} > n: wrong_length({size}, n - p)", place)
+                for item, variable in zip(tagged, variables, strict=True):
+                    with source.block(f"if {tag} == {item.tag}:"):
+                        value = self._value(item, f"{path}{item.name}")
+                        self._flush()
+                        source.add(f"{variable} = {value}")
+                        source.add(f"if p != {end}: wrong_tag({tag}, {end}, p)", FieldPlace((f"{path}{item.name}",)))
+                        source.add("continue")
+                source.add(f"if {unknown} is None: {unknown} = {{}}")
+                source.add(f"{unknown}[{tag}] = d[p:{end}]; p = {end}")
         return unknown, variables
 
     def _flush(self) -> None:

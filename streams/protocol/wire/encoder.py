@@ -115,14 +115,13 @@ class _Encoder:
             pack=struct.pack,
             UV=_UVARINTS,
         )
-        source.open("def encode(m):")
-        source.open("try:")
-        source.add("o = []")
-        self._struct(self.message.fields, "m", "")
-        source.add("return o")
-        source.close()
-        source.open("except FAULTS as fault:")
-        source.add("raise unencodable(fault) from fault")
+        with source.block("def encode(m):"):
+            with source.block("try:"):
+                source.add("o = []")
+                self._struct(self.message.fields, "m", "")
+                source.add("return o")
+            with source.block("except FAULTS as fault:"):
+                source.add("raise unencodable(fault) from fault")
         return source.compiled("encode", f"<encode {self.message.name} {self.version}>")
 
     def _unencodable(self, fault: Exception) -> EncodingError:
@@ -198,14 +197,8 @@ class _Encoder:
         value, length = source.fresh("b"), source.fresh("k")
         encoded = f"{value}.encode()" if is_text else value
         source.add(f"{value} = {expression}", place)
-        if is_nullable:
-            source.open(f"if {value} is None:")
-            source.add(f"{value} = b''; {length} = -1")
-            source.close()
-            source.open("else:")
-        source.add(f"{value} = {encoded}; {length} = len({value})", place)
-        if is_nullable:
-            source.close()
+        with source.unless(f"{value} is None", f"{value} = b''; {length} = -1", is_needed=is_nullable):
+            source.add(f"{value} = {encoded}; {length} = len({value})", place)
         self._length(length, code, path)
         source.add(f"{self.out}.append({value})")
 
@@ -222,41 +215,29 @@ class _Encoder:
         source, place = self.source, FieldPlace((path,))
         values, count = source.fresh("l"), source.fresh("k")
         source.add(f"{values} = {expression}", place)
-        if is_nullable:
-            source.open(f"if {values} is None:")
-            source.add(f"{values} = (); {count} = -1")
-            source.close()
-            source.open("else:")
-        source.add(f"{count} = len({values})", place)
-        if is_nullable:
-            source.close()
+        with source.unless(f"{values} is None", f"{values} = (); {count} = -1", is_needed=is_nullable):
+            source.add(f"{count} = len({values})", place)
         self._length(count, "" if self.is_flexible else "i", path)
         if isinstance(of, Fixed):
             source.add(f"{self.out}.append(pack('>%d{of.code}' % len({values}), *{values}))", place)
             return
         element = source.fresh("e")
-        source.open(f"for {element} in {values}:", place)
-        if isinstance(of, Struct):
-            self._struct(of.fields, element, f"{path}.")
-        else:
-            self._typed(of, element, path, is_nullable=False)
-            self._flush()
-        source.close()
+        with source.block(f"for {element} in {values}:", place):
+            if isinstance(of, Struct):
+                self._struct(of.fields, element, f"{path}.")
+            else:
+                self._typed(of, element, path, is_nullable=False)
+                self._flush()
 
     def _nested(self, fields: Sequence[Field], expression: str, path: str, is_nullable: bool) -> None:
         source, place = self.source, FieldPlace((path,))
         self._flush()
         value = source.fresh("e")
         source.add(f"{value} = {expression}", place)
-        if is_nullable:
-            source.open(f"if {value} is None:")
-            source.add(f"{self.out}.append(b'\\xff')")
-            source.close()
-            source.open("else:")
-            source.add(f"{self.out}.append(b'\\x01')")
-        self._struct(fields, value, f"{path}.")
-        if is_nullable:
-            source.close()
+        with source.unless(f"{value} is None", f"{self.out}.append(b'\\xff')", is_needed=is_nullable):
+            if is_nullable:
+                source.add(f"{self.out}.append(b'\\x01')")
+            self._struct(fields, value, f"{path}.")
 
     def _tags(self, tagged: Sequence[Field], holder: str, path: str) -> None:
         source, out = self.source, self.out
@@ -269,14 +250,13 @@ class _Encoder:
             name = f"{path}{item.name}"
             value = source.fresh("v")
             source.add(f"{value} = {holder}.get({item.name!r}, {item.absent!r})")
-            source.open(f"if {_differs(value, item)}:")
-            self.out = source.fresh("o")
-            source.add(f"{self.out} = []")
-            self._typed(item.type, value, name, item.is_nullable(self.version))
-            self._flush()
-            source.add(f"{given}.append(({item.tag}, {self.out}))")
-            self.out = out
-            source.close()
+            with source.block(f"if {_differs(value, item)}:"):
+                self.out = source.fresh("o")
+                source.add(f"{self.out} = []")
+                self._typed(item.type, value, name, item.is_nullable(self.version))
+                self._flush()
+                source.add(f"{given}.append(({item.tag}, {self.out}))")
+                self.out = out
         is_any = f"{given} or {unknown}" if tagged else unknown
         some = given if tagged else "()"
         place = FieldPlace((f"{path}(tagged fields)",))

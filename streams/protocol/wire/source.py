@@ -5,7 +5,8 @@ tracked while the function runs.  Used by ``encoder`` and ``decoder``.  Only imp
 """
 
 import linecache
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final
 
@@ -47,14 +48,27 @@ class FunctionSource:
         if place is not None:
             self.places[len(self.lines)] = place
 
-    def open(self, line: str, place: FieldPlace | None = None) -> None:
-        """Append the first line of a code block, and indent the lines that follow."""
+    @contextmanager
+    def block(self, line: str, place: FieldPlace | None = None) -> Iterator[None]:
+        """Append the first line of a code block; the lines that the caller adds are indented."""
         self.add(line, place)
         self.depth += 1
-
-    def close(self) -> None:
-        """End the innermost code block."""
+        yield
         self.depth -= 1
+
+    @contextmanager
+    def unless(self, condition: str, line: str, *, is_needed: bool = True) -> Iterator[None]:
+        """Append a line for the case of a condition; the lines that the caller adds are for the other case.
+
+        If the distinction is not needed, they are added as they are.
+        """
+        if not is_needed:
+            yield
+            return
+        with self.block(f"if {condition}:"):
+            self.add(line)
+        with self.block("else:"):
+            yield
 
     def fresh(self, letter: str) -> str:
         """Return an unused variable name."""

@@ -124,8 +124,8 @@ class _Derivation:
             values_by_topic=values_by_topic,
             partitions_by_topic=partitions_by_topic,
         )
-        source.open(f"def {verb}({argument}):")
-        source.add(f"return {expression(self)}")
+        with source.block(f"def {verb}({argument}):"):
+            source.add(f"return {expression(self)}")
         return source.compiled(verb, f"<{verb} {name}>")
 
     # --- what both directions need --------------------------------------------------------
