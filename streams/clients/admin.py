@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 from attrs import evolve, frozen
 
-from streams.clients.errors import DisconnectedError, StatefulGroupError, UnreachableError, error_for
+from streams.clients.errors import DisconnectedError, StatefulGroupError, UnreachableError, codes_of, error_for
 from streams.clients.internal_topics import internal_topics
 from streams.clients.metadata import MetadataCache
 from streams.clients.network import ANY_NODE, Backoff, Deadline, Network, Settling
@@ -45,7 +45,7 @@ from streams.protocol.messages import (
     TopicMetadata,
     TopicSpec,
 )
-from streams.protocol.request import R, RequestFor, Response
+from streams.protocol.request import R, RequestFor
 from streams.protocol.transport import Cluster
 
 A = TypeVar("A")
@@ -453,7 +453,7 @@ class Admin:
             if found.error is not ErrorCode.NONE:
                 raise error_for(found.error, f"coordinator of group {group_id!r}")
             response = self._ask(request, found.node_id)
-            for code in _codes_of(response):
+            for code in codes_of(response):
                 if code in self._network.traits.retriable:
                     raise error_for(code, f"{type(request).__name__} for group {group_id!r}")
             return response
@@ -469,7 +469,7 @@ class Admin:
 
         def attempt() -> R:
             response = self._ask(request)
-            if ErrorCode.NOT_CONTROLLER in _codes_of(response):
+            if ErrorCode.NOT_CONTROLLER in codes_of(response):
                 raise error_for(ErrorCode.NOT_CONTROLLER, type(request).__name__)
             return response
 
@@ -501,14 +501,6 @@ class Admin:
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClientClosedError("the admin client is closed; make a new one")
-
-
-def _codes_of(response: Response) -> list[ErrorCode]:
-    """Return the error codes in a response, which has one or several."""
-    found = getattr(response, "errors", None)
-    if found is None:
-        return [getattr(response, "error", ErrorCode.NONE)]
-    return [code[0] if isinstance(code, tuple) else code for code in found.values()]
 
 
 __all__ = ["EARLIEST", "LATEST", "Admin", "GroupListing"]

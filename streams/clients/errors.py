@@ -186,3 +186,16 @@ def as_error(failure: Exception, what: str) -> BrokerError:
     error = BrokerError(f"{what}: {failure or type(failure).__name__}; is the broker there?")
     error.__cause__ = failure
     return error
+
+
+def codes_of(response: object) -> list[ErrorCode]:
+    """Return the error codes in a response, which has one, or one for each of its parts."""
+    found = getattr(response, "errors", None)
+    if found is None:
+        return [getattr(response, "error", ErrorCode.NONE)]
+    return [code[0] if isinstance(code, tuple) else code for code in found.values()]
+
+
+def first_error(response: object) -> ErrorCode:
+    """Return the first error code in a response other than NONE, or NONE."""
+    return next((code for code in codes_of(response) if code is not ErrorCode.NONE), ErrorCode.NONE)

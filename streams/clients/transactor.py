@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from attrs import define, field
 
-from streams.clients.errors import RequestTimeoutError, as_error, error_for, is_final
+from streams.clients.errors import RequestTimeoutError, as_error, error_for, first_error, is_final
 from streams.clients.network import ANY_NODE, Deadline
 from streams.clients.offsets import with_metadata
 from streams.clients.records import GroupMetadata
@@ -168,7 +168,7 @@ class Transactor:
         transaction.finish()
 
     def _check(self, response: AddOffsetsToTxnResponse | TxnOffsetCommitResponse, what: str) -> None:
-        code = _code_of(response)
+        code = first_error(response)
         if code is not ErrorCode.NONE:
             error = self.sender.fail_transaction(error_for(code, what), f"{what} could not be taken in")
             raise self.transaction.again(error)
@@ -183,7 +183,7 @@ class Transactor:
             code = ErrorCode.NETWORK_EXCEPTION
             if not isinstance(response, Exception):
                 response = checked(request, response)
-                code = _code_of(response)
+                code = first_error(response)
                 if code not in retriable and code not in _BUSY:
                     return response
             elif is_final(response):
@@ -241,11 +241,3 @@ class Transactor:
 
     def _deadline(self) -> Deadline:
         return Deadline(self.clock, self.clock.monotonic_ms() + self.sender.settings.max_block_ms)
-
-
-def _code_of(response: object) -> ErrorCode:
-    if isinstance(response, TxnOffsetCommitResponse):
-        return next((code for code in response.errors.values() if code is not ErrorCode.NONE), ErrorCode.NONE)
-    error = getattr(response, "error", ErrorCode.NONE)
-    assert isinstance(error, ErrorCode)
-    return error

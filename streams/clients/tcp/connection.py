@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from attrs import define, field, frozen
 
-from streams.clients.errors import AuthenticationError, DisconnectedError, UnreachableError
+from streams.clients.errors import AuthenticationError, DisconnectedError, UnreachableError, codes_of
 from streams.clients.network import ANY_NODE, SEVERAL_BROKERS, Backoff
 from streams.clients.tcp.channel import BrokerAddress, Channel, ChannelConfig, Item, Links, Outcome
 from streams.core.clock import Clock
@@ -260,7 +260,8 @@ class ClusterConnection:
     def _on_outcome(self, item: Item, outcome: Outcome) -> None:
         if isinstance(outcome, MetadataResponse):
             self._learn(outcome)
-        elif isinstance(item.request, _OF_THE_CONTROLLER) and _is_elsewhere(outcome):
+        elif isinstance(item.request, _OF_THE_CONTROLLER) and ErrorCode.NOT_CONTROLLER in codes_of(outcome):
+            # The broker is no longer the controller.
             self._controller = None
         self._deliver(item, outcome)
 
@@ -374,10 +375,3 @@ class ClusterConnection:
             f"{name}: no broker could be reached in {self.config.hold_ms} ms: {reasons or 'no answer'}; "
             "check bootstrap_servers and whether the cluster runs"
         )
-
-
-def _is_elsewhere(response: object) -> bool:
-    """Whether the request went to a broker that is no longer the controller."""
-    errors = getattr(response, "errors", {})
-    codes = (found[0] if isinstance(found, tuple) else found for found in errors.values())
-    return any(code is ErrorCode.NOT_CONTROLLER for code in codes)
