@@ -6,7 +6,6 @@ amounts by customer, and ``customers`` is a table of names; ``play`` shows the o
 """
 
 from collections.abc import Callable, Iterable
-from datetime import timedelta
 from typing import Any, Generic, TypeVar, Unpack, overload
 
 from attrs import define
@@ -20,6 +19,7 @@ from streams.dsl import stream_joins, stream_operators
 from streams.dsl.branched import Branched
 from streams.dsl.global_table import GlobalKTable
 from streams.dsl.grouped import KGroupedStream
+from streams.dsl.join_arguments import StreamJoinOptions, TableLookupOptions
 from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreArguments, StoreOptions
 from streams.dsl.operators import JoinKind
 from streams.dsl.ref import StreamRef
@@ -368,12 +368,7 @@ class KStream(Generic[K, V]):
         joiner: Callable[[V, V2], R],
         windows: JoinWindows,
         name: str | None = None,
-        *,
-        store: str | None = None,
-        logging: bool = True,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
-        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        **options: Unpack[StreamJoinOptions[K, V, V2]],
     ) -> "KStream[K, R]": ...
     @overload
     def join(
@@ -382,12 +377,7 @@ class KStream(Generic[K, V]):
         joiner: Callable[[K, V, V2], R],
         windows: JoinWindows,
         name: str | None = None,
-        *,
-        store: str | None = None,
-        logging: bool = True,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
-        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        **options: Unpack[StreamJoinOptions[K, V, V2]],
     ) -> "KStream[K, R]": ...
     @overload
     def join(
@@ -395,11 +385,7 @@ class KStream(Generic[K, V]):
         other: KTable[K, V2],
         joiner: Callable[[V, V2], R],
         name: str | None = None,
-        *,
-        grace: timedelta | None = None,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
-        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        **options: Unpack[TableLookupOptions[K, V, V2]],
     ) -> "KStream[K, R]": ...
     @overload
     def join(
@@ -407,11 +393,7 @@ class KStream(Generic[K, V]):
         other: KTable[K, V2],
         joiner: Callable[[K, V, V2], R],
         name: str | None = None,
-        *,
-        grace: timedelta | None = None,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
-        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        **options: Unpack[TableLookupOptions[K, V, V2]],
     ) -> "KStream[K, R]": ...
     @overload
     def join(
@@ -455,12 +437,7 @@ class KStream(Generic[K, V]):
         joiner: Callable[[V, V2 | None], R],
         windows: JoinWindows,
         name: str | None = None,
-        *,
-        store: str | None = None,
-        logging: bool = True,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
-        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        **options: Unpack[StreamJoinOptions[K, V, V2]],
     ) -> "KStream[K, R]": ...
     @overload
     def left_join(
@@ -469,12 +446,7 @@ class KStream(Generic[K, V]):
         joiner: Callable[[K, V, V2 | None], R],
         windows: JoinWindows,
         name: str | None = None,
-        *,
-        store: str | None = None,
-        logging: bool = True,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
-        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        **options: Unpack[StreamJoinOptions[K, V, V2]],
     ) -> "KStream[K, R]": ...
     @overload
     def left_join(
@@ -482,11 +454,7 @@ class KStream(Generic[K, V]):
         other: KTable[K, V2],
         joiner: Callable[[V, V2 | None], R],
         name: str | None = None,
-        *,
-        grace: timedelta | None = None,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
-        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        **options: Unpack[TableLookupOptions[K, V, V2]],
     ) -> "KStream[K, R]": ...
     @overload
     def left_join(
@@ -494,11 +462,7 @@ class KStream(Generic[K, V]):
         other: KTable[K, V2],
         joiner: Callable[[K, V, V2 | None], R],
         name: str | None = None,
-        *,
-        grace: timedelta | None = None,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
-        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        **options: Unpack[TableLookupOptions[K, V, V2]],
     ) -> "KStream[K, R]": ...
     @overload
     def left_join(
@@ -536,12 +500,7 @@ class KStream(Generic[K, V]):
         joiner: Callable[[V | None, V2 | None], R],
         windows: JoinWindows,
         name: str | None = None,
-        *,
-        store: str | None = None,
-        logging: bool = True,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
-        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        **options: Unpack[StreamJoinOptions[K, V, V2]],
     ) -> "KStream[K, R]": ...
     @overload
     def outer_join(
@@ -550,12 +509,7 @@ class KStream(Generic[K, V]):
         joiner: Callable[[K, V | None, V2 | None], R],
         windows: JoinWindows,
         name: str | None = None,
-        *,
-        store: str | None = None,
-        logging: bool = True,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
-        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        **options: Unpack[StreamJoinOptions[K, V, V2]],
     ) -> "KStream[K, R]": ...
     def outer_join(self, other: Any, joiner: Any, *arguments: Any, **options: Any) -> "KStream[K, Any]":
         """Join two streams, with None for a side that has no match.
