@@ -217,17 +217,7 @@ class KStream(Generic[K, V]):
     @overload
     def to(
         self,
-        topic: str,
-        name: str | None = None,
-        *,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
-        partitioner: Partitioner | None = None,
-    ) -> None: ...
-    @overload
-    def to(
-        self,
-        topic: Callable[[K, V], str],
+        topic: str | Callable[[K, V], str],
         name: str | None = None,
         *,
         key: TypeForm[K] | Serde[K] = NOT_GIVEN,
