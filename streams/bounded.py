@@ -17,7 +17,7 @@ from streams.clients import Admin, Consumer
 from streams.core.clock import SystemClock
 from streams.core.config import StreamsConfig
 from streams.core.errors import TopologyError, TransactionError
-from streams.core.metrics import Dropped, Metrics
+from streams.core.metrics import Dropped, Metrics, dropped_by_node
 from streams.core.records import Block, TopicPartition
 from streams.core.settings import Settings
 from streams.dsl import TopologySource, build_topology
@@ -78,12 +78,7 @@ class BoundedRun:
     @property
     def dropped(self) -> dict[str, int]:
         """Number of dropped records, by node."""
-        result: dict[str, int] = {}
-        for key, count in self.metrics.snapshot().items():
-            if key.name == "dropped-records" and count:
-                node = key.node or "unknown node"
-                result[node] = result.get(node, 0) + count
-        return result
+        return dropped_by_node(self.drops())
 
     def drops(self) -> list[Dropped]:
         """Return dropped records by node and reason: their count and the first such record."""

@@ -25,10 +25,11 @@ def _script(name: str):
     return module
 
 
-def test_page_of_settings_is_that_of_the_code():
-    module = _script("settings")
+@pytest.mark.parametrize("name", ["settings", "metrics"])
+def test_generated_page_is_that_of_the_code(name: str):
+    module = _script(name)
 
-    assert module.PAGE.read_text(encoding="utf-8") == module.page(), "run: python docs/settings.py"
+    assert module.PAGE.read_text(encoding="utf-8") == module.page(), f"run: python docs/{name}.py"
 
 
 REFERENCE = "\n".join(page.read_text(encoding="utf-8") for page in sorted((DOCS / "reference").glob("*.md")))

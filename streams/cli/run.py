@@ -210,7 +210,7 @@ def _run_bounded(
     from streams.cli.interrupts import orderly
     from streams.cli.progress import shown, state_of
     from streams.core.clock import SystemClock
-    from streams.runtime import late_in
+    from streams.runtime import late_of
 
     limit = limit_of(options)
     inputs = files.readers(topology, on_bad_row="continue" if config.deserialization_handler != "fail" else "fail")
@@ -240,7 +240,7 @@ def _run_bounded(
     with result:
         written = {name: output.write(result.read_output(name)) for name, output in outputs.items()}
         _summarize(result, outputs, written, clock.monotonic_ms() - started_ms)
-        return status_of(late_in(result.topology, result.metrics), limit)
+        return status_of(late_of(result.topology, result.metrics.tallies()), limit)
 
 
 def _continued(files: "NamedFiles", inputs: "dict[str, FileInput]", folder: Path) -> "dict[str, Continued]":

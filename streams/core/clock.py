@@ -10,7 +10,7 @@ from attrs import define
 
 
 class Clock(Protocol):
-    """Two times in milliseconds."""
+    """Wall-clock time and monotonic time."""
 
     def now_ms(self) -> int:
         """Wall-clock time since the epoch."""
@@ -18,6 +18,10 @@ class Clock(Protocol):
 
     def monotonic_ms(self) -> int:
         """Monotonic time from an arbitrary origin, for deadlines."""
+        ...
+
+    def monotonic_ns(self) -> int:
+        """The same time in nanoseconds, to measure how long something takes."""
         ...
 
 
@@ -32,6 +36,10 @@ class SystemClock:
     def monotonic_ms(self) -> int:
         """Monotonic time from an arbitrary origin."""
         return time.monotonic_ns() // 1_000_000
+
+    def monotonic_ns(self) -> int:
+        """The same time in nanoseconds."""
+        return time.monotonic_ns()
 
 
 @define(eq=False)
@@ -54,6 +62,10 @@ class VirtualClock:
     def monotonic_ms(self) -> int:
         """The sum of all advances."""
         return self._monotonic_ms
+
+    def monotonic_ns(self) -> int:
+        """The same time in nanoseconds."""
+        return self._monotonic_ms * 1_000_000
 
     def advance(self, by_ms: int) -> None:
         """Advance both times.

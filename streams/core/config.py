@@ -188,6 +188,13 @@ class StreamsConfig:
     replication_factor: int = whole(
         -1, "replicas", "Copies of internal topics on a cluster; -1 = the broker's default.", minimum=-1
     )
+    # Metrics.
+    metrics_recording_level: str = choice(
+        "info", ("info", "debug", "trace", "off"), "Which metrics are recorded; off measures what recording costs."
+    )
+    metrics_sample_window_ms: int = whole(
+        30_000, "ms", "Rates, averages and extremes are over one to two such windows.", minimum=1
+    )
     # State.
     state_memory_max_bytes: int = whole(
         512 * _MIB,

@@ -6,6 +6,7 @@ amounts by customer, and ``customers`` is a table of names; ``play`` shows the o
 """
 
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from typing import Any, Generic, TypeVar, Unpack, overload
 
 from attrs import define
@@ -19,7 +20,6 @@ from streams.dsl import stream_joins, stream_operators
 from streams.dsl.branched import Branched
 from streams.dsl.global_table import GlobalKTable
 from streams.dsl.grouped import KGroupedStream
-from streams.dsl.join_arguments import StreamJoinOptions, TableLookupOptions
 from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreArguments, StoreOptions
 from streams.dsl.operators import JoinKind
 from streams.dsl.ref import StreamRef
@@ -217,7 +217,17 @@ class KStream(Generic[K, V]):
     @overload
     def to(
         self,
-        topic: str | Callable[[K, V], str],
+        topic: str,
+        name: str | None = None,
+        *,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        partitioner: Partitioner | None = None,
+    ) -> None: ...
+    @overload
+    def to(
+        self,
+        topic: Callable[[K, V], str],
         name: str | None = None,
         *,
         key: TypeForm[K] | Serde[K] = NOT_GIVEN,
@@ -358,7 +368,12 @@ class KStream(Generic[K, V]):
         joiner: Callable[[V, V2], R],
         windows: JoinWindows,
         name: str | None = None,
-        **options: Unpack[StreamJoinOptions[K, V, V2]],
+        *,
+        store: str | None = None,
+        logging: bool = True,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
     ) -> "KStream[K, R]": ...
     @overload
     def join(
@@ -367,7 +382,12 @@ class KStream(Generic[K, V]):
         joiner: Callable[[K, V, V2], R],
         windows: JoinWindows,
         name: str | None = None,
-        **options: Unpack[StreamJoinOptions[K, V, V2]],
+        *,
+        store: str | None = None,
+        logging: bool = True,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
     ) -> "KStream[K, R]": ...
     @overload
     def join(
@@ -375,7 +395,11 @@ class KStream(Generic[K, V]):
         other: KTable[K, V2],
         joiner: Callable[[V, V2], R],
         name: str | None = None,
-        **options: Unpack[TableLookupOptions[K, V, V2]],
+        *,
+        grace: timedelta | None = None,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
     ) -> "KStream[K, R]": ...
     @overload
     def join(
@@ -383,7 +407,11 @@ class KStream(Generic[K, V]):
         other: KTable[K, V2],
         joiner: Callable[[K, V, V2], R],
         name: str | None = None,
-        **options: Unpack[TableLookupOptions[K, V, V2]],
+        *,
+        grace: timedelta | None = None,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
     ) -> "KStream[K, R]": ...
     @overload
     def join(
@@ -427,7 +455,12 @@ class KStream(Generic[K, V]):
         joiner: Callable[[V, V2 | None], R],
         windows: JoinWindows,
         name: str | None = None,
-        **options: Unpack[StreamJoinOptions[K, V, V2]],
+        *,
+        store: str | None = None,
+        logging: bool = True,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
     ) -> "KStream[K, R]": ...
     @overload
     def left_join(
@@ -436,7 +469,12 @@ class KStream(Generic[K, V]):
         joiner: Callable[[K, V, V2 | None], R],
         windows: JoinWindows,
         name: str | None = None,
-        **options: Unpack[StreamJoinOptions[K, V, V2]],
+        *,
+        store: str | None = None,
+        logging: bool = True,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
     ) -> "KStream[K, R]": ...
     @overload
     def left_join(
@@ -444,7 +482,11 @@ class KStream(Generic[K, V]):
         other: KTable[K, V2],
         joiner: Callable[[V, V2 | None], R],
         name: str | None = None,
-        **options: Unpack[TableLookupOptions[K, V, V2]],
+        *,
+        grace: timedelta | None = None,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
     ) -> "KStream[K, R]": ...
     @overload
     def left_join(
@@ -452,7 +494,11 @@ class KStream(Generic[K, V]):
         other: KTable[K, V2],
         joiner: Callable[[K, V, V2 | None], R],
         name: str | None = None,
-        **options: Unpack[TableLookupOptions[K, V, V2]],
+        *,
+        grace: timedelta | None = None,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
     ) -> "KStream[K, R]": ...
     @overload
     def left_join(
@@ -490,7 +536,12 @@ class KStream(Generic[K, V]):
         joiner: Callable[[V | None, V2 | None], R],
         windows: JoinWindows,
         name: str | None = None,
-        **options: Unpack[StreamJoinOptions[K, V, V2]],
+        *,
+        store: str | None = None,
+        logging: bool = True,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
     ) -> "KStream[K, R]": ...
     @overload
     def outer_join(
@@ -499,7 +550,12 @@ class KStream(Generic[K, V]):
         joiner: Callable[[K, V | None, V2 | None], R],
         windows: JoinWindows,
         name: str | None = None,
-        **options: Unpack[StreamJoinOptions[K, V, V2]],
+        *,
+        store: str | None = None,
+        logging: bool = True,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
     ) -> "KStream[K, R]": ...
     def outer_join(self, other: Any, joiner: Any, *arguments: Any, **options: Any) -> "KStream[K, Any]":
         """Join two streams, with None for a side that has no match.

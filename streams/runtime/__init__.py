@@ -7,17 +7,14 @@ from streams.runtime.facts import Directive
 from streams.runtime.filling import LaneFilling
 from streams.runtime.homes import home_of
 from streams.runtime.instance import Instance
+from streams.runtime.instance_metrics import metrics_of
 from streams.runtime.lanes import merge_lanes
 from streams.runtime.lateness import (
-    DISORDER,
     LATE_REASONS,
-    READ,
     USUAL_LIMIT,
     DropLimit,
     Late,
-    late_in,
     late_of,
-    merged,
 )
 from streams.runtime.layout import Plans, check_groups, tell_what_waits
 from streams.runtime.life import State, StateListener
@@ -31,8 +28,10 @@ from streams.runtime.queries import KeyPartitioner, KeyQueryMetadata, StoreView,
 from streams.runtime.queues import PartitionQueue, TaskQueues
 from streams.runtime.restore import RestoreListener
 from streams.runtime.rounds import Rounds
+from streams.runtime.sources import TaskInput
 from streams.runtime.stage import RUN_LIMIT, AsTheyCome, Policy, Stage, StageTask, WhenCertain
-from streams.runtime.task import CHANGELOG_POSITION, Task, TaskInput, TaskState
+from streams.runtime.task import CHANGELOG_POSITION, Task, TaskState
+from streams.runtime.thread_metrics import of_task
 from streams.runtime.topic_configs import changelog_config
 from streams.runtime.watching import TaskWatch
 
@@ -42,7 +41,6 @@ __all__ = [
     "BoundedProgress",
     "CHANGELOG_POSITION",
     "Checkpoint",
-    "DISORDER",
     "Directive",
     "DropLimit",
     "Environment",
@@ -61,7 +59,6 @@ __all__ = [
     "Plans",
     "Policy",
     "Provisioner",
-    "READ",
     "RUN_LIMIT",
     "RestoreListener",
     "Rounds",
@@ -84,10 +81,10 @@ __all__ = [
     "changelog_config",
     "check_groups",
     "home_of",
-    "late_in",
     "late_of",
     "merge_lanes",
-    "merged",
+    "metrics_of",
+    "of_task",
     "owner_of",
     "programs",
     "spec_of",

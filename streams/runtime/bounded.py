@@ -16,8 +16,9 @@ from streams.core.threads import Signal, SystemSignal
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.rounds import Rounds
 from streams.runtime.schedule import Effects, ThreadStage
+from streams.runtime.sources import TaskInput
 from streams.runtime.stage import Stage, WhenCertain
-from streams.runtime.task import Task, TaskInput
+from streams.runtime.task import Task
 
 
 @define(eq=False)

@@ -11,7 +11,7 @@ from functools import partial
 from attrs import define, field
 
 from streams.clients import Consumer, Delivery, Producer
-from streams.core.metrics import Metrics
+from streams.core.metrics import Stopwatch
 from streams.core.records import TaskId, TopicPartition
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.runtime.plan import ApplicationPlan
@@ -32,7 +32,8 @@ class Committer:
     _consumer: Consumer
     _new_producer: Callable[[], Producer]
     plan: ApplicationPlan
-    _metrics: Metrics
+    #: Measures commits.
+    _measured: Stopwatch
     is_exactly_once: bool
     _refusals: Refusals
     #: Deletes consumed records of repartition topics after commits; with None these records are kept.
@@ -86,8 +87,11 @@ class Committer:
             RebalanceInProgressError: the group rebalances; at-least-once only.  Nothing is lost; retry later.
             MemberFencedError, TransactionError: other members may own the tasks already, which must be closed.
         """
-        if not tasks:
-            return
+        if tasks:
+            with self._measured:
+                self._commit(tasks)
+
+    def _commit(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
             task.flush_caches()
             self.send(task)
@@ -108,7 +112,6 @@ class Committer:
             done = {name: delivery.base_offset() + size for name, (delivery, size) in changes.items()}
             done |= self._source_positions(task)
             task.write_state(done)
-            self._metrics.counter("commit-total", task=task.task_id).value += 1
 
     def flush(self) -> None:
         """Wait until all sent records are acknowledged."""

@@ -34,7 +34,10 @@ class Environment:
 
 @frozen(eq=False)
 class SharedParts:
-    """Objects that the threads of one instance share; ``bounded`` is None in a live run."""
+    """Objects that the threads of one instance share; ``bounded`` is None in a live run.
+
+    ``metrics`` records for the thread that has these parts.
+    """
 
     config: StreamsConfig
     environment: Environment

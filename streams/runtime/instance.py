@@ -6,6 +6,7 @@ Imports clients and state.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from attrs import define, field
@@ -23,6 +24,7 @@ from streams.runtime.facts import PartitionLayout
 from streams.runtime.globals import GlobalStores
 from streams.runtime.homes import StateHome
 from streams.runtime.instance_clients import InstanceClients
+from streams.runtime.instance_metrics import metrics_of, readings
 from streams.runtime.layout import Plans, check_groups
 from streams.runtime.life import Life, State
 from streams.runtime.listeners import ExceptionResponse, InstanceListeners
@@ -52,7 +54,7 @@ class Instance:
     listeners: InstanceListeners = field(factory=InstanceListeners)
     grouper: PartitionGrouper | None = None
     bounds: Callable[[ApplicationPlan], BoundedProgress] | None = None
-    metrics: Metrics = field(init=False, factory=Metrics)
+    metrics: Metrics = field(init=False)
     failure: BaseException | None = field(init=False, default=None)
     bounded: BoundedProgress | None = field(init=False, default=None)
     #: Set when no thread is left, or when the failure of one thread ends all threads.
@@ -71,6 +73,8 @@ class Instance:
     def __attrs_post_init__(self) -> None:
         config, environment = self.config, self.environment
         cluster, clock, threads = environment.cluster, environment.clock, environment.threads
+        self.metrics = metrics_of(config, clock)
+        self.metrics.watch(partial(readings, self))
         self.ended = threads.signal()
         self.life = Life(config.application_id, self.listeners.on_state)
         self.pool = ThreadPool(self._make_thread, self._run, config, clock, threads, self.life.lock)
@@ -163,6 +167,14 @@ class Instance:
     def global_views(self) -> Mapping[str, Any]:
         """The global stores, which any thread can read."""
         return self._views
+
+    def turns(self) -> Mapping[str, int]:
+        """Return when the loop of each running thread began its last iteration, as ``Clock.monotonic_ms``.
+
+        A loop turns at least once per ``poll_ms``, unless user code, a store or the broker holds it up. The value is
+        current even then, since it is read without waiting for the thread.
+        """
+        return self.pool.turns()
 
     def plan_of(self, layout: PartitionLayout) -> ApplicationPlan:
         """Return the plan for a layout that the leader has sent."""
@@ -278,6 +290,7 @@ class Instance:
 
     def _on_failure(self, member: PooledThread, error: BaseException) -> None:
         """Call the user's handler for a failed thread; without a handler the instance ends."""
+        self.pool.failed += 1
         response = ExceptionResponse.SHUTDOWN_CLIENT
         if self.listeners.on_exception is not None and self.bounded is None:
             try:

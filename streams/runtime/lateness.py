@@ -5,15 +5,14 @@ the records of a day unsorted, nearly all of them are late.  A run over history 
 Pure; imports core and topology.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from operator import sub
-from typing import TypeAlias
 
 from attrs import define, frozen
 
 from streams.core.errors import ConfigError
-from streams.core.metrics import DROPPED, Counter, Metrics
+from streams.core.metrics import Counter, Tally
 from streams.core.records import NO_TIMESTAMP
 from streams.topology import Topology, sub_topologies
 
@@ -21,15 +20,8 @@ from streams.topology import Topology, sub_topologies
 TOO_OLD = "older than the store keeps"
 #: Reasons for late records in windowed operators, stores and tables.
 LATE_REASONS = ("expired window", TOO_OLD, "late record of a versioned table")
-#: Counter of an input topic: the largest disorder among its partitions, in milliseconds.
-DISORDER = "disorder-ms"
-#: Counter of a task: the number of records that the task has read.
-READ = "process-total"
 #: Default share of records that may be dropped as late.
 USUAL_LIMIT = "1%"
-
-#: A counter: its name, its node or topic, its sub-topology if it belongs to a task, and its value.
-Count: TypeAlias = tuple[str, str, int | None, int]
 
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"), (1, "ms"))
 
@@ -121,36 +113,23 @@ class DropLimit:
         return [one for one in late if (one.share > self.share if self.share is not None else one.count > self.count)]
 
 
-def merged(name: str, one: int, other: int) -> int:
-    """Return the combined value of two counters with the same name."""
-    return max(one, other) if name == DISORDER else one + other
-
-
-def late_of(topology: Topology, counts: Iterable[Count]) -> list[Late]:
-    """Return the late records by node from the task counters, with the largest number first."""
-    place_of = {name: sub.id for sub in sub_topologies(topology) for name in (*sub.nodes, *sub.stores)}
+def late_of(topology: Topology, tallies: Mapping[Tally, int]) -> list[Late]:
+    """Return the late records by node, with the largest number first, and the largest disorder."""
+    place_of = {name: str(sub.id) for sub in sub_topologies(topology) for name in (*sub.nodes, *sub.stores)}
     late: dict[str, int] = {}
-    read: dict[int | None, int] = {}
+    read: dict[str, int] = {}
     disorder: dict[str, int] = {}
-    for name, node, sub_id, value in counts:
-        kind, _, reason = name.partition(":")
-        if kind == DROPPED and reason in LATE_REASONS and value:
-            late[node] = late.get(node, 0) + value
-        elif kind == READ:
-            read[sub_id] = read.get(sub_id, 0) + value
-        elif kind == DISORDER:
-            disorder[node] = max(value, disorder.get(node, 0))
+    for tally, count in tallies.items():
+        if tally.is_drop:
+            if tally.reason in LATE_REASONS:
+                late[tally.place] = late.get(tally.place, 0) + count
+        elif tally.is_disorder:
+            disorder[tally.place] = count
+        else:
+            read[tally.place] = count
     topic, most = max(disorder.items(), key=lambda item: item[1], default=("", 0))
-    found = [Late(node, count, read.get(place_of.get(node), 0), topic, most) for node, count in late.items()]
+    found = [Late(node, count, read.get(place_of.get(node, ""), 0), topic, most) for node, count in late.items()]
     return sorted(found, key=lambda one: (-one.count, one.node))
-
-
-def late_in(topology: Topology, metrics: Metrics) -> list[Late]:
-    """Return the late records of all tasks of an instance."""
-    counts = metrics.snapshot().items()
-    return late_of(
-        topology, ((key.name, key.node or "", key.task and key.task.sub_topology, count) for key, count in counts)
-    )
 
 
 def span_text(span_ms: int) -> str:

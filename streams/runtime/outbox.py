@@ -64,6 +64,8 @@ class Outbox:
         self._new_columns = new_columns
         self._topics: dict[str, TopicColumns] = {}
         self.sent = 0
+        #: Called with the columns of a topic before they are split into blocks.
+        self.on_drained: Callable[[TopicColumns], None] = lambda columns: None
 
     def columns(self, sink: SinkNode, topic: str | None = None) -> TopicColumns:
         """Return the columns of the sink topic, shared by all sinks that write to this topic."""
@@ -168,6 +170,7 @@ class Outbox:
         for columns in self._topics.values():
             if columns.timestamps:
                 self.sent += len(columns.timestamps)
+                self.on_drained(columns)
                 result += self._blocks(columns)
                 for column in (columns.keys, columns.values, columns.timestamps):
                     column.clear()

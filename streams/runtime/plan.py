@@ -12,17 +12,17 @@ from attrs import define, evolve, field, frozen
 from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
 from streams.core.errors import ProcessingError, TopologyError
-from streams.core.metrics import Metrics
+from streams.core.metrics import Metrics, table
 from streams.core.records import TaskId, TopicPartition
 from streams.core.serdes import BYTES
 from streams.core.timestamps import Extractor, extractor_for
 from streams.runtime.handling import Handlers, HandlerSettings
-from streams.runtime.lateness import DISORDER, Disorder
+from streams.runtime.lateness import Disorder
 from streams.runtime.outbox import NewColumns, Outbox, TopicColumns
 from streams.runtime.punctuation import TimerHeap
 from streams.runtime.queues import TaskQueues
-from streams.runtime.sources import SourceReader
-from streams.runtime.task import Task, TaskInput, TaskParts, TaskState
+from streams.runtime.sources import SourceReader, TaskInput
+from streams.runtime.task import Task, TaskParts, TaskState
 from streams.runtime.topic_configs import REPARTITION_CONFIG, changelog_config
 from streams.runtime.watching import TaskWatch
 from streams.state import RecordCache, StoreSpec
@@ -440,7 +440,7 @@ class ApplicationPlan:
         for item in inputs if is_bounded else ():
             if not self.is_internal(item.topic):
                 queue = queues[item.partition]
-                counter = metrics.counter(DISORDER, task=task_id, node=item.name)
+                counter = metrics.counter(table.DISORDER, task=task_id, topic=item.name, partition=item.number)
                 queue.disorder = Disorder(counter, queue.partition_time_ms)
         return task
 

@@ -14,6 +14,7 @@ from typing import Any
 from attrs import define, field, frozen
 
 from streams.core.loops import head_places, rows_by_number
+from streams.core.metrics import Counter
 from streams.core.records import NO_TIMESTAMP, Headers, TopicPartition
 from streams.runtime.lateness import Disorder
 from streams.runtime.order import Span, certain, lowest_head, merge
@@ -216,6 +217,10 @@ class TaskQueues:
         self._max_ahead_ms = max_ahead_ms
         #: Highest timestamp processed by the task.
         self.stream_time_ms = NO_TIMESTAMP
+        #: The empty partition that the task waits for although others have records, since a wall-clock time.
+        self.awaited: tuple[PartitionQueue, int] | None = None
+        #: Counts runs that no longer wait for an empty partition.
+        self.enforced = Counter()
 
     def __getitem__(self, partition: TopicPartition) -> PartitionQueue:
         return self._queues[partition]
@@ -276,8 +281,15 @@ class TaskQueues:
                 filled.append(queue)
             elif queue.failure is not None:
                 raise queue.failure
-        if not filled or not self._may_start(now_ms):
+        if not filled:
+            self.awaited = None
             return None
+        blocking = self._blocking(now_ms)
+        if blocking is not None:
+            if self.awaited is None or self.awaited[0] is not blocking:
+                self.awaited = (blocking, now_ms)
+            return None
+        self.awaited = None
         if chosen is not None:
             run = self._single(chosen, limit)
         else:
@@ -286,18 +298,21 @@ class TaskQueues:
             run = self._cut(run, until_stream_time_ms)
         return run
 
-    def done(self, run: Run, count: int) -> None:
-        """Remove the first ``count`` records of a run from the queues."""
+    def done(self, run: Run, count: int) -> list[tuple[PartitionQueue, Sequence[int]]]:
+        """Remove the first ``count`` records of a run from the queues; return their timestamps by queue."""
         if not count:
-            return
+            return []
         timestamps = run.timestamps if count == len(run) else run.timestamps[:count]
         self.stream_time_ms = max(self.stream_time_ms, max(timestamps))
         if isinstance(run.queues, PartitionQueue):
             run.queues.advance(count, timestamps)
-            return
-        taken = rows_by_number([queue.index for queue in run.queues[:count]])
-        for index, rows in taken.items():
-            self._ordered[index].advance(len(rows), [timestamps[row] for row in rows])
+            return [(run.queues, timestamps)]
+        result: list[tuple[PartitionQueue, Sequence[int]]] = []
+        for index, rows in rows_by_number([queue.index for queue in run.queues[:count]]).items():
+            queue, times = self._ordered[index], [timestamps[row] for row in rows]
+            queue.advance(len(rows), times)
+            result.append((queue, times))
+        return result
 
     @property
     def head(self) -> PartitionQueue | None:
@@ -335,8 +350,8 @@ class TaskQueues:
         """Whether all known records of all logs are buffered or processed."""
         return all(queue.is_caught_up for queue in self._ordered)
 
-    def _may_start(self, now_ms: int) -> bool:
-        """Return whether the task may continue despite its empty partitions (KIP-695).
+    def _blocking(self, now_ms: int) -> PartitionQueue | None:
+        """Return the empty partition without which the task may not continue, or None (KIP-695).
 
         The task waits for one partition after the other: the wait for a partition begins when the previous
         partition has records or its wait has ended.
@@ -346,16 +361,18 @@ class TaskQueues:
             if queue.size or queue.is_loop or max_idle_ms == -1:
                 continue
             if not queue.is_caught_up:
-                return False
+                return queue
             if max_idle_ms is None:
                 if not queue.is_ended:
-                    return False
+                    return queue
                 continue
             if queue.idle_deadline_ms is None:
                 queue.idle_deadline_ms = now_ms + max_idle_ms
             if now_ms < queue.idle_deadline_ms:
-                return False
-        return True
+                return queue
+            if max_idle_ms:
+                self.enforced.value += 1
+        return None
 
     def _must_wait(self, queue: PartitionQueue) -> bool:
         """Return whether the task has to wait when this queue is empty."""

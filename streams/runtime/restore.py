@@ -14,7 +14,7 @@ from attrs import define, field
 from streams.clients import Consumer
 from streams.core.errors import ForeignFormatError, StoreError, StreamsError
 from streams.core.marks import REMEDY, format_of
-from streams.core.metrics import Counter
+from streams.core.metrics import Metrics, table
 from streams.core.records import Block, TaskId, TopicPartition
 from streams.core.user_code import refuse_result
 from streams.protocol.messages import READ_UNCOMMITTED
@@ -48,6 +48,8 @@ class _Restoring:
     start: int
     position: int
     end: int | None
+    #: Monotonic time of the start.
+    started_ms: int
     #: Number of applied records, which offsets do not show because of gaps.
     count: int = 0
 
@@ -59,8 +61,7 @@ class Restorer:
     _consumer: Consumer
     _max_records: int
     _listener: RestoreListener | None = None
-    #: Counter of restored tasks.
-    _restored: Counter = field(factory=Counter)
+    _metrics: Metrics = field(factory=Metrics)
     _open: dict[TopicPartition, _Restoring] = field(factory=dict)
     _read: tuple[TopicPartition, ...] = ()
     #: Maximum size over all stores being restored.
@@ -113,24 +114,25 @@ class Restorer:
         ``limits`` has the end offsets of stores whose changelog is a source topic.
         """
         starts, ends = self.starts(partitions.values()), self.ends(partitions.values())
+        now_ms = self._metrics.clock.monotonic_ms()
         for name, partition in partitions.items():
             end = min(ends[partition], limits.get(name, ends[partition]))
             start = max(changelog_position(stores[name]), starts[partition])
             if start < end:
                 stores[name].set_restoring(end - start >= _LONG)
-                self._open[partition] = _Restoring(task_id, stores[name], start, start, end)
+                self._open[partition] = _Restoring(task_id, stores[name], start, start, end, now_ms)
                 text = "task %s: restores store %r from %s, offsets %d to %d"
                 log.info(text, task_id, name, partition, start, end)
         self._assign()
 
     def follow(self, task_id: TaskId, stores: Mapping[str, Store], partitions: Mapping[str, TopicPartition]) -> None:
         """Update the standby replicas of a task's stores until ``forget`` is called."""
-        starts = self.starts(partitions.values())
+        starts, now_ms = self.starts(partitions.values()), self._metrics.clock.monotonic_ms()
         for name, partition in partitions.items():
             start = max(changelog_position(stores[name]), starts[partition])
             # The store may come from a task that was revoked while being restored.
             stores[name].set_restoring(False)
-            self._open[partition] = _Restoring(task_id, stores[name], start, start, None)
+            self._open[partition] = _Restoring(task_id, stores[name], start, start, None, now_ms)
         self._assign()
 
     def is_restoring(self, task_id: TaskId) -> bool:
@@ -153,6 +155,23 @@ class Restorer:
                 total += max(0, end - item.position)
         return total
 
+    def progress(self) -> list[tuple[TaskId, int, int | None]]:
+        """Return the tasks being restored, each with the remaining records and milliseconds; may be called anywhere.
+
+        Milliseconds are an estimate from the rate so far, None while nothing is restored.
+        """
+        now_ms = self._metrics.clock.monotonic_ms()
+        remaining: dict[TaskId, int] = {}
+        etas: dict[TaskId, int | None] = {}
+        for item in list(self._open.values()):
+            if item.end is not None:
+                left, done = max(0, item.end - item.position), item.position - item.start
+                eta_ms = left * (now_ms - item.started_ms) // done if done else None
+                before = etas.get(item.task_id, 0)
+                etas[item.task_id] = None if eta_ms is None or before is None else max(before, eta_ms)
+                remaining[item.task_id] = remaining.get(item.task_id, 0) + left
+        return [(task_id, left, etas[task_id]) for task_id, left in remaining.items()]
+
     def forget(self, task_id: TaskId) -> None:
         """Stop restoring or updating a task's stores."""
         gone = [partition for partition, item in self._open.items() if item.task_id == task_id]
@@ -166,6 +185,7 @@ class Restorer:
         if not self._open:
             return 0
         count = 0
+        start_ns = self._metrics.clock.monotonic_ns()
         for partition, blocks in self._consumer.poll_blocks(timeout_ms, self._max_records).items():
             item = self._open.get(partition)
             if item is None:
@@ -177,7 +197,10 @@ class Restorer:
             else:
                 self._report(item)
         self._write_back()
+        is_idle = self.is_idle
         self._finish()
+        polled = self._metrics.amounts(table.STANDBY_POLLED if is_idle else table.RESTORE_POLLED)
+        polled.record(self._metrics.clock.monotonic_ns() - start_ns)
         return count
 
     def close(self) -> None:
@@ -190,6 +213,7 @@ class Restorer:
             block = block.slice(0, sum(1 for offset in block.offsets if offset < end))
         if len(block):
             _check_format(item, partition, block)
+            start_ns = self._metrics.clock.monotonic_ns()
             try:
                 item.store.restore(block)
             except StreamsError:
@@ -204,9 +228,21 @@ class Restorer:
                 ) from error
             item.position = block.offsets[-1] + 1
             item.count += len(block)
+            self._record(item, len(block), start_ns)
         elif end is not None:
             item.position = end
         return len(block)
+
+    def _record(self, item: _Restoring, count: int, start_ns: int) -> None:
+        metrics, task_id, spec = self._metrics, item.task_id, item.store.spec
+        if item.end is None:
+            metrics.counter(table.UPDATED, task=task_id).value += count
+            return
+        metrics.counter(table.RESTORED, task=task_id).value += count
+        metrics.counter(table.RESTORED_BY_THREAD).value += count
+        took_ns = metrics.clock.monotonic_ns() - start_ns
+        restored = metrics.amounts(table.STORE_RESTORED, task=task_id, store=spec.name, store_type=item.store.type_name)
+        restored.record(took_ns, count)
 
     def _write_back(self) -> None:
         """Write restored state when it exceeds the memory bound.
@@ -235,7 +271,7 @@ class Restorer:
                 del self._open[partition]
                 done[item.task_id] = None
         if done:
-            self._restored.value += sum(not self.is_restoring(task_id) for task_id in done)
+            self._metrics.counter(table.TASKS_RESTORED).value += sum(not self.is_restoring(task_id) for task_id in done)
             self._assign()
 
     def _report(self, item: _Restoring) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from streams.core.errors import ForeignFormatError, HandlerError, ProcessingError, StreamsError
 from streams.core.handlers import ErrorHandlerContext
@@ -28,6 +28,23 @@ logger = logging.getLogger(__name__)
 
 def _empty(has_headers: bool) -> Batch:
     return Batch([], [], [], [] if has_headers else None, [])
+
+
+@frozen
+class TaskInput:
+    """One partition that a task reads.
+
+    ``topic`` is the name of the topic in the topology.  In a bounded run several inputs share this name if
+    the topic has one lane per producing task.
+    """
+
+    partition: TopicPartition
+    source: str
+    topic: str
+    #: Partition number in the topic of the topology, which differs from the partition number of a lane.
+    number: int
+    #: Name of the topic as user code sees it; for internal topics it includes the application id.
+    name: str
 
 
 @define(eq=False)

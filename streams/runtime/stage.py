@@ -16,7 +16,7 @@ from streams.core.records import Block, TaskId, TopicPartition
 from streams.runtime.order import lowest_head
 from streams.runtime.queues import PartitionQueue, TaskQueues
 from streams.runtime.rounds import Rounds
-from streams.runtime.task import TaskInput
+from streams.runtime.sources import TaskInput
 
 #: Maximum number of records in one run, which bounds the delay of other tasks and of the clock.
 RUN_LIMIT = 10_000

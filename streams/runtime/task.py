@@ -31,7 +31,8 @@ from streams.runtime.lateness import TOO_OLD
 from streams.runtime.outbox import Outbox, TopicColumns
 from streams.runtime.punctuation import Punctuations, Timer, TimerHeap
 from streams.runtime.queues import PartitionQueue, Run, TaskQueues
-from streams.runtime.sources import SourceReader
+from streams.runtime.sources import SourceReader, TaskInput
+from streams.runtime.task_metrics import TaskMetrics
 from streams.runtime.watching import TaskWatch
 from streams.state import Content, RecordCache, Store
 from streams.topology import CompiledSubTopology, Process, PunctuationType, SinkNode, StreamTime, Topology
@@ -39,23 +40,6 @@ from streams.topology import CompiledSubTopology, Process, PunctuationType, Sink
 _NO_ORIGIN = ("", -1, -1)
 #: Metadata entry of a store: the first changelog offset that the committed state does not contain.
 CHANGELOG_POSITION = "changelog_position"
-
-
-@frozen
-class TaskInput:
-    """One partition that a task reads.
-
-    ``topic`` is the name of the topic in the topology.  In a bounded run several inputs share this name if
-    the topic has one lane per producing task.
-    """
-
-    partition: TopicPartition
-    source: str
-    topic: str
-    #: Partition number in the topic of the topology, which differs from the partition number of a lane.
-    number: int
-    #: Name of the topic as user code sees it; for internal topics it includes the application id.
-    name: str
 
 
 @define
@@ -137,14 +121,20 @@ class Task:
         self.is_dirty = False
         #: Non-empty if the current run must end after the current record.
         self.stop: list[bool] = []
-        self._readers = dict(parts.readers)
-        self._processed = parts.metrics.counter("process-total", task=parts.task_id)
+        self.readers = dict(parts.readers)
+        self._measure(parts)
         self._forget_run()
         self._take_state(parts.state)
         self.watch = parts.watch
         self._bind(parts.compiled)
         if parts.state.is_complete:
             self.initialize()
+
+    def _measure(self, parts: TaskParts) -> None:
+        """Create the sensors."""
+        self.sensors = TaskMetrics(parts.metrics, parts.task_id, parts.application_id, parts.topology, self.sink_of)
+        self.queues.enforced = self.sensors.enforced
+        self.outbox.on_drained = lambda columns: self.sensors.produced(columns, self.now_ms)
 
     def _forget_run(self) -> None:
         """Reset the state of the current run."""
@@ -171,7 +161,7 @@ class Task:
         for partition, time in checkpoint.partition_times.items():
             if partition in self.queues.partitions:
                 self.queues[partition].partition_time_ms = time
-                self._readers[partition].partition_time_ms = time
+                self.readers[partition].partition_time_ms = time
         for name, store in self.stores.items():
             store.on_expired = partial(self.metrics.drop, TOO_OLD, task=self.task_id, node=name)
 
@@ -214,7 +204,7 @@ class Task:
     def attach(self, item: TaskInput, reader: SourceReader) -> None:
         """Add an input partition."""
         self.inputs[item.partition] = item
-        self._readers[item.partition] = reader
+        self.readers[item.partition] = reader
         self.queues.attach(item.partition)
 
     def add(self, partition: TopicPartition, block: Block) -> None:
@@ -222,7 +212,9 @@ class Task:
         queue = self.queues[partition]
         if queue.failure is not None or not len(block):
             return
-        reader = self._readers[partition]
+        reader = self.readers[partition]
+        item = self.inputs[partition]
+        self.sensors.consumed(item.source, item.name, block)
         batches, failure = reader.read(block)
         if queue.position is None:
             queue.position = block.offsets[0]
@@ -319,7 +311,7 @@ class Task:
         except INTERRUPTIONS:
             raise
         except BaseException as error:
-            self.queues.done(run, self._index)
+            self._done(run, self._index)
             if error is self._decided or isinstance(error, HandlerError):
                 raise
             raise self._failure(error, self.program.failed_node(error)) from error
@@ -327,9 +319,14 @@ class Task:
             # The progress of the loop follows from the remaining length of the iterator over the values.
             count: int = size - values.__length_hint__()
             self._run = self._values = None
-        self.queues.done(run, count)
-        self._processed.value += count
+        self._done(run, count)
         return count
+
+    def _done(self, run: Run, count: int) -> None:
+        stream_time_ms = self.queues.stream_time_ms
+        for queue, timestamps in self.queues.done(run, count):
+            item = self.inputs[queue.partition]
+            self.sensors.ran(item.source, item.name, timestamps, self.now_ms, stream_time_ms)
 
     def _failure(self, error: BaseException, node: str | None) -> ProcessingError:
         metadata = self.record_metadata()
@@ -348,6 +345,7 @@ class Task:
         if time_ms < 0:
             return 0
         fired = self.punctuations.fire(kind, time_ms, self._run_timer)
+        self.sensors.punctuated.value += fired
         self.is_dirty = self.is_dirty or fired > 0
         return fired
 
@@ -447,7 +445,7 @@ class Task:
             index = self._index
             timestamp_ms = run.timestamps[index]
             headers = () if run.headers is None else run.headers[index]
-            key, value = self._readers[run.queue_of(index).partition].raw_record(offset)
+            key, value = self.readers[run.queue_of(index).partition].raw_record(offset)
         return ErrorHandlerContext(
             node,
             self.task_id,
@@ -555,7 +553,8 @@ class Task:
         """Write the changes and the changelog position of each store in one batch, as the last step of a commit."""
         for name, store in self.stores.items():
             position = changelog_positions.get(name)
-            store.commit({} if position is None else {CHANGELOG_POSITION: str(position).encode()})
+            with self.sensors.flushing(name, store.type_name):
+                store.commit({} if position is None else {CHANGELOG_POSITION: str(position).encode()})
         self.is_dirty = False
         self.wants_commit = False
 

@@ -13,6 +13,7 @@ from attrs import define, field, frozen
 
 from streams.clients import Consumer, NoOffsetError
 from streams.core.errors import StateLockedError, StoreError
+from streams.core.metrics import table
 from streams.core.records import TaskId, TopicPartition
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.runtime.assignment import tasks_of
@@ -127,7 +128,7 @@ class TaskSet:
         else:
             stores = copied
             self.restorer.forget(task_id)
-            self.shared.metrics.counter("standby-takeover-total").value += 1
+            self.shared.metrics.counter(table.TAKEN_OVER).value += 1
             log.info("%s: takes task %s over from its copy", self.name, task_id)
         try:
             last = self._last_commit(task_id)
@@ -168,6 +169,7 @@ class TaskSet:
         # Losses that were accepted or repaired take effect with the next commit.
         task.is_dirty = task.wants_commit = has_lost
         self.active[task_id] = task
+        self.shared.metrics.counter(table.TASK_CREATED).value += 1
 
     def _drop_misfits(self, task_id: TaskId, stores: dict[str, Any]) -> None:
         """Recreate store folders that an earlier version of the topology wrote with another layout.
@@ -321,6 +323,8 @@ class TaskSet:
         for partition in task.inputs:
             self.owner_of.pop(partition, None)
         del self.active[task_id]
+        self.shared.metrics.counter(table.TASK_CLOSED).value += 1
+        self.shared.metrics.close(task_id)
         try:
             task.close_processors()
         except BaseException:

@@ -5,6 +5,7 @@ The loop polls, adds, processes, sends, punctuates and commits in a single threa
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from attrs import define, field
@@ -19,6 +20,7 @@ from streams.core.errors import (
     RebalanceInProgressError,
     TransactionError,
 )
+from streams.core.metrics import table
 from streams.core.records import TaskId, TopicPartition
 from streams.core.threads import Answer, Signal
 from streams.protocol.error_codes import ErrorCode
@@ -27,11 +29,13 @@ from streams.runtime.committing import Committer
 from streams.runtime.environment import SharedParts
 from streams.runtime.facts import MemberFacts, PartitionLayout
 from streams.runtime.pace import Pace
+from streams.runtime.patience import Patience
 from streams.runtime.questions import Questions
 from streams.runtime.restore import Restorer
 from streams.runtime.schedule import Schedule, ThreadStage
 from streams.runtime.task import Task
 from streams.runtime.task_set import TaskSet
+from streams.runtime.thread_metrics import ThreadMetrics, readings
 from streams.runtime.waiting import WaitingState
 from streams.state import MemoryBudget
 
@@ -100,8 +104,8 @@ class StreamThread(RebalanceListener):
     _is_commit_refused: bool = False
     _has_reported_warmup: bool = False
     _has_reported_growth: bool = False
-    #: Monotonic time since which the broker has not answered, or None.
-    _unanswered_since_ms: int | None = None
+    sensors: ThreadMetrics = field(init=False)
+    _patience: Patience = field(init=False)
     _questions: "Questions[StreamThread]" = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -111,6 +115,8 @@ class StreamThread(RebalanceListener):
         self.assignor.member = self.task_set.owner = self
         self.stopping = shared.environment.threads.signal()
         self._questions = Questions(shared.environment.threads)
+        self._patience = Patience(self.name, self.clock, self.config.task_timeout_ms)
+        self.sensors = ThreadMetrics(shared.metrics)
         self._pace = Pace(
             self.config, self.clock, self.tasks, self.restorer, lambda: self.stages, self.schedule.is_finite
         )
@@ -143,17 +149,18 @@ class StreamThread(RebalanceListener):
             StreamsError: a task, the broker or a store failed; all work since the last commit is discarded.
         """
         self._next_commit_ms = self.clock.monotonic_ms() + self.config.commit_interval_ms
+        self.shared.metrics.watch(partial(readings, self))
         try:
             while not self.stopping.is_set():
                 try:
                     self.run_once()
-                    self._note_answer()
+                    self._patience.note_answer()
                 except WakeupError:
                     continue
                 except _DISPLACED as error:
                     self._start_anew(error)
                 except RequestTimeoutError as error:
-                    self._check_patience(error)
+                    self._patience.note_timeout(error)
             self._commit_at_last()
         except BaseException:
             self._abandon()
@@ -173,7 +180,7 @@ class StreamThread(RebalanceListener):
 
     def run_once(self) -> int:
         """Run one iteration of the loop; return the number of processed records."""
-        self.turned_at_ms = self.clock.monotonic_ms()
+        self.turned_at_ms = self.sensors.turn()
         if self._questions.answer(self):
             # The functions may have changed anything.
             self._pace.wake()
@@ -184,12 +191,14 @@ class StreamThread(RebalanceListener):
         if self.committer.has_outstanding:
             timeout_ms = min(timeout_ms, _ANSWER_POLL_MS)
         try:
-            polled = self.consumer.poll_blocks(timeout_ms)
+            with self.sensors.poll:
+                polled = self.consumer.poll_blocks(timeout_ms)
         except WakeupError:
             if self.stopping.is_set() or not self._is_settled:
                 raise
             # Frequent calls from other threads must not keep the tasks from processing.
             polled = {}
+        self.sensors.note_polled(polled)
         for partition, blocks in polled.items():
             task = self.task_set.owner_of.get(partition)
             if task is not None:
@@ -271,12 +280,13 @@ class StreamThread(RebalanceListener):
 
     def _process(self) -> int:
         """Process buffered records, stage by stage, and send the outputs; return the number of processed records."""
-        total = 0
-        now, monotonic = self.clock.now_ms(), self.clock.monotonic_ms()
+        total, sensors = 0, self.sensors
+        now, monotonic, start_ns = self.clock.now_ms(), self.clock.monotonic_ms(), self.clock.monotonic_ns()
         for stage in self.stages:
             while (task := stage.step(now, monotonic)) is not None:
                 total += stage.count
                 self.send(stage, task)
+                start_ns = sensors.note_run(task, stage.count, start_ns)
                 if self.waiting.note(task.task_id, task.uncommitted_bytes):
                     self.try_commit(list(self.tasks.values()))
                 elif task.wants_commit:
@@ -284,6 +294,8 @@ class StreamThread(RebalanceListener):
             for task in stage.tasks:
                 if task.is_initialized and task.punctuate(now):
                     self.send(stage, task)
+                    start_ns = sensors.note_punctuated(start_ns)
+        sensors.note_iteration(total)
         return total
 
     def send(self, stage: ThreadStage, task: Task) -> bool:
@@ -502,7 +514,7 @@ class StreamThread(RebalanceListener):
         if isinstance(error, MemberFencedError) and error.code == ErrorCode.FENCED_INSTANCE_ID:
             raise error
         log.warning("%s: begins anew: %s", self.name, error)
-        self.shared.metrics.counter("fenced-total").value += 1
+        self.shared.metrics.counter(table.FENCED).value += 1
         if self.committer.is_exactly_once:
             self.committer.renew()
         for task in list(self.tasks.values()):
@@ -510,21 +522,6 @@ class StreamThread(RebalanceListener):
         self._unsettle()
         if isinstance(error, MemberFencedError | ProducerFencedError):
             self._ask_rebalance("this member was out of the group")
-
-    def _check_patience(self, error: RequestTimeoutError) -> None:
-        """Tolerate an unavailable broker for a limited time."""
-        now = self.clock.monotonic_ms()
-        if self._unanswered_since_ms is None:
-            self._unanswered_since_ms = now
-        if now - self._unanswered_since_ms > self.config.task_timeout_ms:
-            raise error
-        log.warning("%s: no answer from the broker, tries again: %s", self.name, error)
-
-    def _note_answer(self) -> None:
-        if self._unanswered_since_ms is not None:
-            away_ms = self.clock.monotonic_ms() - self._unanswered_since_ms
-            self._unanswered_since_ms = None
-            log.info("%s: goes on; the broker has not answered for %d ms", self.name, away_ms)
 
     def _reconcile(self) -> None:
         """Open and close tasks and standbys to match the group's assignment."""
@@ -561,6 +558,7 @@ class StreamThread(RebalanceListener):
         self.consumer.close()
         self.committer.close()
         self.restorer.close()
+        self.shared.metrics.close()
         self._questions.refuse(ClientClosedError(f"thread {self.name} has ended"))
 
     def _abandon(self) -> None:

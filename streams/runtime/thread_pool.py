@@ -65,6 +65,8 @@ class ThreadPool:
     _lock: RLock
     members: list[PooledThread] = field(init=False, factory=list)
     is_paused: bool = field(init=False, default=False)
+    #: Number of threads that have failed.
+    failed: int = field(init=False, default=0)
 
     def add(self) -> StreamThread:
         """Start a thread."""
@@ -144,6 +146,19 @@ class ThreadPool:
                 remaining_ms = None if deadline_ms is None else max(0, deadline_ms - self._clock.monotonic_ms())
                 member.worker.join(remaining_ms)
         return not any(member.is_alive for member in self.members)
+
+    @property
+    def alive(self) -> int:
+        """The number of threads that have not ended."""
+        return sum(not member.has_ended for member in list(self.members))
+
+    def turns(self) -> dict[str, int]:
+        """Return the monotonic time in milliseconds at which each running thread began its last iteration."""
+        return {
+            member.stream_thread.name: turned_at_ms
+            for member in list(self.members)
+            if not member.has_ended and (turned_at_ms := member.stream_thread.turned_at_ms) is not None
+        }
 
     @property
     def is_ready(self) -> bool:

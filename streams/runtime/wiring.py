@@ -8,8 +8,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from attrs import define
+from attrs import define, evolve
 
+from streams.core.metrics import table
 from streams.runtime.assignment import Blueprint, StreamsAssignor
 from streams.runtime.committing import Committer
 from streams.runtime.environment import SharedParts
@@ -40,15 +41,16 @@ class ThreadFactory:
 
     def make(self, number: int) -> StreamThread:
         """Return the thread with this number, subscribed to the topics of all tasks."""
-        shared, config, clients = self._shared, self._shared.config, self._clients
+        config, clients = self._shared.config, self._clients
         name = clients.name(f"thread-{number}")
+        shared = evolve(self._shared, metrics=self._shared.metrics.of_thread(name))
         assignor = StreamsAssignor(self._blueprint, SharingRules.of(config))
         consumer = clients.consumer(name, number, assignor)
         committer = Committer(
             consumer,
             partial(clients.producer, name, number),
             self._plan,
-            shared.metrics,
+            shared.metrics.stopwatch(table.COMMITTED),
             config.is_exactly_once,
             Refusals(config.producer.max_request_bytes, config.is_exactly_once),
             clients.purger(name) if self._plan.repartition_topics() else None,
@@ -57,7 +59,7 @@ class ThreadFactory:
             clients.reader(f"{name}-restore"),
             _RESTORED_RECORDS * config.consumer.max_poll_records,
             self._restore_listener,
-            shared.metrics.counter("restored-tasks-total"),
+            shared.metrics,
         )
         losses = LossGuard(name, config, restorer, partial(clients.producer, f"{name}-rebuild", None))
         cache = RecordCache(config.cache_max_bytes) if config.cache_max_bytes else None

@@ -27,6 +27,9 @@ class EngineBatch:
 class Engine(Protocol):
     """A sorted map of (namespace, bytes) to bytes."""
 
+    #: The type in the names of metrics, as in Kafka Streams: ``rocksdb`` or ``in-memory``.
+    type_name: str
+
     def get(self, namespace: int, key: bytes) -> bytes | None:
         """Return the value of ``key``, or None if there is none."""
         ...

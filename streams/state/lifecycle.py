@@ -18,7 +18,7 @@ from streams.state.entries import Columns
 from streams.state.forms import KeyForm, ValueForm, pinned_name
 from streams.state.hot import HotState
 from streams.state.notes import StoreNote
-from streams.state.specs import StoreSpec
+from streams.state.specs import Family, StoreSpec
 from streams.state.staging import StagedEngine
 
 #: Names of the metadata entries and changelog headers that hold pinned types.
@@ -49,6 +49,9 @@ _FEW_CHANGES = 10_000
 #: Value sizes are sampled once per 2 ** ``_WEIGHED_EACH`` written entries.
 _WEIGHED_EACH = 8
 
+_FAMILY_SUFFIXES: Mapping[Family, str] = {Family.WINDOWS: "-window", Family.SESSIONS: "-session"}
+_TYPE_SUFFIXES: Mapping[str, str] = {"lru": "-lru", "versioned": "-versioned"}
+
 #: One changelog record: key, value, timestamp_ms.
 ChangelogRow = tuple[bytes, bytes | None, int]
 
@@ -67,6 +70,11 @@ class Store(Protocol):
     noted: StoreNote | None
     #: The object that processors and queries use: the store itself, or a view of it.
     view: Any
+
+    @property
+    def type_name(self) -> str:
+        """The type of the store in the tags of metrics, as in Kafka Streams, such as ``rocksdb-window``."""
+        ...
 
     def restore(self, block: Block) -> None:
         """Apply changelog records without logging them."""
@@ -285,6 +293,12 @@ class StoreLifecycle:
     @view.setter
     def view(self, view: Any) -> None:
         self._view = view
+
+    @property
+    def type_name(self) -> str:
+        """The type of the store in the tags of metrics, as in Kafka Streams, such as ``rocksdb-window``."""
+        suffix = _TYPE_SUFFIXES.get(self.spec.kind.base, _FAMILY_SUFFIXES.get(self.spec.kind.family, ""))
+        return f"{self._staged.engine.type_name}{suffix}"
 
     def slot_of(self, key: Any) -> Any:
         """Return the slot of ``key``: a hashable value that is equal only for keys with equal bytes."""

@@ -78,6 +78,8 @@ class SortedBytes(Generic[V]):
 class MemoryEngine:
     """An engine in process memory, without persistence."""
 
+    type_name = "in-memory"
+
     _namespaces: dict[int, SortedBytes[bytes]] = field(factory=dict)
     _metadata: dict[str, bytes] = field(factory=dict)
     _bytes: int = 0

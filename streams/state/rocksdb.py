@@ -134,6 +134,8 @@ def _prefix(namespace: int) -> bytes:
 class RocksEngine:
     """An on-disk engine with one RocksDB database."""
 
+    type_name = "rocksdb"
+
     path: Path
     _rocksdict: Any
     _db: Any

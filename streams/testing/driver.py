@@ -13,7 +13,7 @@ from typing import Any, Literal, Self, TypeVar, Unpack, overload
 from streams.core.clock import VirtualClock
 from streams.core.config import StreamsConfig
 from streams.core.errors import ProcessingError, StreamsError, UnknownTopicError
-from streams.core.metrics import Dropped, Metrics
+from streams.core.metrics import Dropped, MetricPlace, Reading
 from streams.core.partitioning import partition_for
 from streams.core.records import Block, Headers, Record, TaskId, TopicPartition
 from streams.core.settings import Settings
@@ -29,6 +29,8 @@ from streams.runtime import (
     TaskState,
     TaskWatch,
     TopicColumns,
+    metrics_of,
+    of_task,
 )
 from streams.state import RecordCache, open_store
 from streams.testing.reference_order import TIMERS, ReferenceOrder, TopicOrder
@@ -71,7 +73,8 @@ class TopologyTestDriver:
     ) -> None:
         self.config = StreamsConfig.of(cache_max_bytes=0).replace(application_id=application_id, **settings)
         self.clock = VirtualClock(now_ms)
-        self.metrics = Metrics()
+        self.metrics = metrics_of(self.config, self.clock)
+        self.metrics.watch(self._readings)
         self.topology: Topology = build_topology(topology, self.config)
         self._default_partitions = partitions
         self._started_ms = now_ms
@@ -234,8 +237,9 @@ class TopologyTestDriver:
         return found[partition or 0].view
 
     def metric(self, name: str, node: str | None = None) -> int:
-        """Return a counter such as ``dropped-records``, summed over all tasks and over all nodes or one ``node``."""
-        return self.metrics.sum(name, node=node)
+        """Return a total such as ``dropped-records-total``, over all tasks and over all nodes or one ``node``."""
+        place = {} if node is None else {"node": node}
+        return int(self.metrics.get(name, **place))
 
     def drops(self) -> list[Dropped]:
         """Return the dropped records by node and reason, each with the count and a description of the first record."""
@@ -337,6 +341,10 @@ class TopologyTestDriver:
             task.note_end(partition, 0, is_ended=True)
             self._reader[partition] = task
         return task
+
+    def _readings(self, now_ms: int) -> Iterator[Reading]:
+        for task in self._tasks:
+            yield from of_task(task, MetricPlace(task=task.task_id), now_ms)
 
     def _global_topics(self) -> Mapping[str, Task]:
         return {

@@ -122,7 +122,7 @@ class NodeContext(Protocol):
         ...
 
     def drop(self, reason: str, count: int = 1) -> None:
-        """Count records dropped at this node in the metric ``dropped-records``."""
+        """Count records dropped at this node in the metric ``dropped-records-total``."""
         ...
 
     def task_stream_time_ms(self) -> int:

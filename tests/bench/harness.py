@@ -115,7 +115,7 @@ def _follow(streams: Streams, records: int) -> int:
     done, since = 0, time.perf_counter_ns()
     while done < records or time.perf_counter_ns() - since < _SILENCE_NS:
         assert not streams.wait(_LOOK_MS), "it has ended before its inputs have"
-        now = int(streams.metrics.sum("process-total"))
+        now = int(streams.metrics.get("process-total"))
         if now != done:
             done, since = now, time.perf_counter_ns()
     return time.perf_counter_ns() - since

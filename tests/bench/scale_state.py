@@ -114,7 +114,7 @@ def follow(servers: str, records: int, settings: dict[str, str]) -> None:
                     raise RuntimeError("it has ended before its input has")
                 if time.monotonic() - began > _PATIENCE_S:
                     raise TimeoutError(f"{done} of {records} records after {_PATIENCE_S} s")
-                done = streams.metrics.sum("process-total")
+                done = streams.metrics.get("process-total")
                 used = resource.getrusage(resource.RUSAGE_SELF)
                 _say(Sample(time.monotonic(), used.ru_utime + used.ru_stime, done, resident_bytes(os.getpid())))
         _say(Sample(time.monotonic(), cpu_s(os.getpid()), done, resident_bytes(os.getpid())))

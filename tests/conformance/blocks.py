@@ -316,7 +316,7 @@ class BlockPlayer:
             return
         for request in self.case.get("read_stores") or ():
             self.observed.stores[request["store"]] = read_store(tasks.store(request["store"]), request)
-        self.observed.dropped = tasks.metrics.sum("dropped-records")
+        self.observed.dropped = tasks.metrics.get("dropped-records-total")
 
     def _read(self, tasks: Tasks, request: dict[str, Any]) -> None:
         entries = read_store(tasks.store(request["store"]), request)

@@ -79,7 +79,7 @@ class LivePlayer:
             }
         )
         self.observed.stores.update(stores)
-        self.observed.dropped = streams.metrics.sum("dropped-records")
+        self.observed.dropped = streams.metrics.get("dropped-records-total")
 
     def _peeked(self, label: str, key: Any, value: Any) -> None:
         self.observed.note(f"peek:{label}", {"key": to_json(key), "value": to_json(value)})

@@ -138,7 +138,7 @@ class Player:
         for request in self.case.get("read_stores") or ():
             self.observed.stores[request["store"]] = read_store(driver.store(request["store"]), request)
         if "dropped" in self.case["expected"]:
-            self.observed.dropped = driver.metric("dropped-records")
+            self.observed.dropped = driver.metric("dropped-records-total")
         return self.observed
 
     def _action(

@@ -32,7 +32,7 @@ from tests.replay.outcomes import Row, archived, record_files, result_of, sessio
 _WALL_CLOCK = frozenset({"ctx", "tick_meta"})
 #: Processors that keep something in themselves, or schedule timers by what they get.
 _REMEMBER = frozenset({"tick_cancel", "tick_counter", "toggle"})
-_DROPPED = "dropped-records"
+_DROPPED = "dropped-records-total"
 _CACHE = "cache_max_bytes"
 
 
@@ -175,7 +175,7 @@ class ReplayPlayer:
                 for _, block in result.read(topic):
                     for _, key, value, timestamp_ms, headers in block.rows():
                         self.observed.note(topic, entry_of((key, value, timestamp_ms, headers), forms))
-        self._dropped += sum(count for (name, _), count in self.current.state.counters.items() if name == _DROPPED)
+        self._dropped += sum(count for tally, count in self.current.state.counters.items() if tally.name == _DROPPED)
 
     def _end(self) -> None:
         """Take note of what is there at the end."""
@@ -188,7 +188,7 @@ class ReplayPlayer:
             self.observed.stores[request["store"]] = self._read(request)
         # Global stores are filled anew for each piece.
         counters = self.current.global_counters
-        self.observed.dropped = self._dropped + sum(counters[at] for at in counters if at[0] == _DROPPED)
+        self.observed.dropped = self._dropped + sum(counters[tally] for tally in counters if tally.name == _DROPPED)
 
     def _read(self, request: dict[str, Any]) -> list[Any]:
         """Read a store as it lies in the folder of the replay."""

@@ -5,7 +5,6 @@ import pytest
 from streams.core.errors import StreamsError, TopologyError
 from streams.core.serdes import STRING
 from streams.dsl.operators import (
-    WAITING_RECORD,
     JoinKind,
     StoreValues,
     StreamGlobalTableJoin,
@@ -13,7 +12,7 @@ from streams.dsl.operators import (
     TableJoinMerge,
     TableSource,
     TableTableJoin,
-    held_store,
+    grace_store,
 )
 
 
@@ -71,7 +70,7 @@ def test_versioned_table_is_read_as_of_the_records_time(bench, versioned):
 @pytest.fixture
 def waiting(bench, versioned):
     """A join with grace 10 of records that go to the node ``join``."""
-    bench.open(versioned("t"), held_store("buffer", WAITING_RECORD, STRING, STRING)).add(TableSource("t"), "table")
+    bench.open(versioned("t"), grace_store("buffer", STRING, STRING)).add(TableSource("t"), "table")
     return bench.add(StreamTableJoin(StoreValues("t"), both, False, True, 10, "buffer", STRING), "join")
 
 
@@ -101,7 +100,7 @@ def test_a_record_without_key_cannot_wait(waiting):
 
 
 def test_grace_needs_a_versioned_table(bench, kv):
-    bench.open(kv("t", STRING), held_store("buffer", WAITING_RECORD, STRING, STRING))
+    bench.open(kv("t", STRING), grace_store("buffer", STRING, STRING))
 
     with pytest.raises(TopologyError, match="versioned"):
         bench.add(StreamTableJoin(StoreValues("t"), both, False, True, 10, "buffer", STRING))

@@ -13,7 +13,7 @@ from streams import StreamsBuilder, TimeWindows, Topic
 from streams.bounded import run_bounded
 from streams.files import open_input
 from streams.replay import LateRecordsError, replay
-from streams.runtime.lateness import late_in
+from streams.runtime.lateness import late_of
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -48,7 +48,7 @@ def told(late: Any) -> list[tuple[str, int, int, str, int]]:
 def test_share_and_disorder_are_those_of_a_bounded_run_in_slices_too(tmp_path: Path):
     path = write(tmp_path, shuffled=True)
     with run_bounded(topology, {"rows": open_input(rows, path)}, application_id="app", partitions=2) as run:
-        expected = told(late_in(run.topology, run.metrics))
+        expected = told(late_of(run.topology, run.metrics.tallies()))
     ((node, count, read, topic, disorder_ms),) = expected
 
     assert (node, read, topic) == ("by-hour", 1200, "rows")

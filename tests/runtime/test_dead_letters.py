@@ -29,7 +29,7 @@ def test_record_that_cannot_be_read_keeps_its_bytes():
 
         (letter,) = run.read_records(dead)
         assert run.read(shares) == [("b", 25)]
-        assert run.metric("dropped-records") == 1
+        assert run.metric("dropped-records-total") == 1
 
     assert (letter.key, letter.value, letter.timestamp_ms) == (b"a", b"short", 7)
     headers = dict(letter.headers)
@@ -45,7 +45,7 @@ def test_record_on_which_user_code_fails_is_the_source_record():
 
         (letter,) = run.read_records(dead)
         assert run.read(shares) == [("a", 20)]
-        assert run.metric("dropped-records", "divide") == 1
+        assert run.metric("dropped-records-total", "divide") == 1
 
     assert (letter.key, letter.value) == (b"a", bytes(8))
     assert dict(letter.headers)["__streams.errors.exception"] == b"builtins.ZeroDivisionError"
@@ -56,7 +56,7 @@ def test_without_the_queue_records_are_only_counted():
         run.pipe(numbers, 0, key="a", timestamp_ms=1)
 
         assert dead.name not in run.topics()
-        assert run.metric("dropped-records") == 1
+        assert run.metric("dropped-records-total") == 1
 
 
 def test_dead_letter_says_nothing_of_other_records():

@@ -41,7 +41,7 @@ class Source:
 
     @property
     def dropped(self) -> int:
-        return self._metrics.sum("dropped-records")
+        return self._metrics.get("dropped-records-total")
 
     def add(self, partition: TopicPartition, *rows: tuple[str, int], first: int = 0) -> None:
         """Add records of (key, time); a key that begins with "bad" has a value that cannot be read."""

@@ -313,7 +313,7 @@ def test_broker_that_does_not_answer_and_is_back_is_logged(caplog):
         until(lambda: streams.state is State.RUNNING)
 
         def turn(thread):
-            thread._check_patience(RequestTimeoutError("produce to counts-0: no answer"))
+            thread._patience.note_timeout(RequestTimeoutError("produce to counts-0: no answer"))
 
         streams.instance.ask(turn)
         until(lambda: lines(caplog, "the broker has not answered for"))

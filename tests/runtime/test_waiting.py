@@ -40,6 +40,6 @@ def test_much_state_is_committed_before_its_time() -> None:
             cache_max_bytes=0,
             commit_interval_ms=3_600_000,
         ) as streams:
-            while streams.metrics.sum("process-total") < 80_000:
+            while streams.metrics.get("process-total") < 80_000:
                 assert not streams.wait(5)
-            assert streams.metrics.sum("commit-total") > 4
+            assert streams.metrics.get("commit-total") > 4

@@ -105,14 +105,15 @@ def _closer(
     def emit_closed(headers: Headers | None) -> None:
         close_ms = time.ms - closed_after_ms
         if close_ms > emitted.ms and close_ms > 0:
-            emit_until(close_ms - 1, headers)
+            for session, aggregate in closed_sessions(max(emitted.ms, 0), close_ms - 1):
+                forward(session, (aggregate, None, True), session[1][1], headers)
             emitted.ms = close_ms
 
-    def emit_until(last_ms: int, headers: Headers | None) -> None:
-        for session, aggregate in closed_sessions(max(emitted.ms, 0), last_ms):
-            forward(session, (aggregate, None, True), session[1][1], headers)
+    def flush() -> None:
+        # Open sessions are emitted again on close, if the program continues.
+        for session, aggregate in closed_sessions(max(emitted.ms, 0), MAX_TIME):
+            forward(session, (aggregate, None, True), session[1][1], None)
 
     if operator.emit_on_close:
-        # Open sessions are emitted again on close, if the program continues.
-        context.on_final_flush(lambda: emit_until(MAX_TIME, None))
+        context.on_final_flush(flush)
     return emit_closed

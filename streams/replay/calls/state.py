@@ -11,13 +11,14 @@ from typing import Any
 
 from attrs import define, field
 
+from streams.core.metrics import Tally
 from streams.core.records import TaskId, TopicPartition
 from streams.replay.calls.application import logical_of
 from streams.replay.calls.work import StageReport, StoreRef
 from streams.replay.errors import ReplayError
 from streams.replay.storage.places import Place
 from streams.replay.storage.segments import Extent, Kind
-from streams.runtime import ApplicationPlan, merged
+from streams.runtime import ApplicationPlan
 
 #: File name of the manifest, which makes a folder valid.
 MANIFEST = "MANIFEST.json"
@@ -41,9 +42,9 @@ class ReplayState:
     lanes: dict[TopicPartition, list[Extent]] = field(factory=dict)
     #: Next offset of each partition that a task writes.
     ends: dict[TaskId, dict[tuple[Kind, TopicPartition], int]] = field(factory=dict)
-    counters: dict[tuple[str, str], int] = field(factory=dict)
+    counters: dict[Tally, int] = field(factory=dict)
     global_stores: dict[str, StoreRef] = field(factory=dict)
-    #: The first record of each counter of dropped records.
+    #: The first dropped record, by node and reason.
     examples: dict[tuple[str, str], str] = field(factory=dict)
 
     def copy(self) -> "ReplayState":
@@ -67,7 +68,7 @@ class ReplayState:
             self.stores[task.task_id] = dict(task.stores)
             self.ends[task.task_id] = dict(task.ends)
             for name, count in task.counters.items():
-                self.counters[name] = merged(name[0], self.counters.get(name, 0), count)
+                self.counters[name] = name.merged(self.counters.get(name, 0), count)
             self.examples = {**task.examples, **self.examples}
             for kind, partition, extent in task.written:
                 if kind != "repartition":
@@ -95,8 +96,8 @@ class ReplayState:
                 for task, positions in sorted(self.positions.items())
             },
             "lanes": [[*lane, list(map(list, extents))] for lane, extents in sorted(self.lanes.items())],
-            "counters": [[name, node, count] for (name, node), count in sorted(self.counters.items())],
-            "examples": [[name, node, text] for (name, node), text in sorted(self.examples.items())],
+            "counters": [[*tally, count] for tally, count in sorted(self.counters.items())],
+            "examples": [[*place, text] for place, text in sorted(self.examples.items())],
             "global_stores": {name: store_to_json(ref) for name, ref in self.global_stores.items()},
         }
 
@@ -112,8 +113,8 @@ class ReplayState:
             state.ends[task] = {(kind, TopicPartition(topic, at)): end for kind, topic, at, end in found["ends"]}
         for topic, number, extents in data["lanes"]:
             state.lanes[TopicPartition(topic, number)] = [Extent(*extent) for extent in extents]
-        state.counters = {(name, node): count for name, node, count in data["counters"]}
-        state.examples = {(name, node): text for name, node, text in data.get("examples", ())}
+        state.counters = {Tally(*tally): count for *tally, count in data["counters"]}
+        state.examples = {(node, reason): text for node, reason, text in data.get("examples", ())}
         state.global_stores = {name: store_from_json(ref) for name, ref in data["global_stores"].items()}
         return state
 

@@ -15,6 +15,7 @@ from uuid import uuid4
 from attrs import define, field, frozen
 
 from streams.core.clock import Clock, SystemClock
+from streams.core.metrics import Tally
 from streams.core.records import TaskId, TopicPartition
 from streams.replay.calls.application import Application
 from streams.replay.storage.places import Place
@@ -136,11 +137,10 @@ class TaskReport:
     stores: Mapping[str, StoreRef]
     written: tuple[tuple[Kind, TopicPartition, Extent], ...]
     ends: Mapping[tuple[Kind, TopicPartition], int]
-    #: Counters by (name, node).
-    counters: Mapping[tuple[str, str], int]
+    counters: Mapping[Tally, int]
     records_in: int
     records_out: int
-    #: The first record of each counter of dropped records.
+    #: The first dropped record, by node and reason.
     examples: Mapping[tuple[str, str], str] = field(factory=dict)
 
 

@@ -23,8 +23,6 @@ from streams.replay.errors import ReplayError
 from streams.replay.history.ingest import IngestWork, run_ingest
 from streams.replay.storage.segments import ExtentReader, Kind, SegmentWriter
 from streams.runtime import (
-    DISORDER,
-    READ,
     RUN_LIMIT,
     ApplicationPlan,
     AsTheyCome,
@@ -38,7 +36,6 @@ from streams.runtime import (
     TaskState,
     WhenCertain,
     collector,
-    merged,
 )
 from streams.state import RecordCache
 
@@ -111,7 +108,7 @@ def run_global(work: GlobalWork, scratch: str | None = None) -> StageReport:
                     write_back(task)
         name = f"{work.folder}/{work.name}-{meter.attempt}.stores.parquet"
         contents = write_contents(work.root, name, {work.store: (stores[work.store], 0)})
-    report = TaskReport(TaskId(-1, 0), {}, {}, contents, (), {}, counters_of(metrics), count, 0, metrics.examples())
+    report = TaskReport(TaskId(-1, 0), {}, {}, contents, (), {}, metrics.tallies(), count, 0, metrics.examples())
     return _stage_report(work, meter, (report,))
 
 
@@ -394,7 +391,7 @@ class TaskRun:
             stores,
             tuple(self.writer.written),
             ends,
-            counters_of(self.metrics),
+            self.metrics.tallies(),
             self.records_in,
             self.records_out,
             self.metrics.examples(),
@@ -410,25 +407,6 @@ def _refuse_wall_clock_sources(plan: ApplicationPlan, item: TaskWork) -> None:
                 f"source {node.name!r} takes the wall clock as event time, which history does not have; give "
                 "wall_clock='append_time' to take the times at which its records were appended"
             )
-
-
-def counters_of(metrics: Metrics) -> dict[tuple[str, str], int]:
-    """Return the task counters that a replay keeps, by name and node: dropped records, and records read.
-
-    Records read are counted under the number of the sub-topology instead of a node.
-    """
-    result: dict[tuple[str, str], int] = {}
-    for key, count in metrics.snapshot().items():
-        if not count:
-            continue
-        if key.name == READ:
-            place = (key.name, str(key.task.sub_topology))
-        elif key.name.startswith("dropped") or key.name == DISORDER:
-            place = (key.name, key.node or "")
-        else:
-            continue
-        result[place] = merged(key.name, result.get(place, 0), int(count))
-    return result
 
 
 @define(eq=False)

@@ -8,7 +8,7 @@ from attrs import field, frozen
 
 from streams.core.config import StreamsConfig
 from streams.core.errors import StreamsError
-from streams.core.metrics import Dropped, dropped
+from streams.core.metrics import Dropped, Tally, dropped, dropped_by_node
 from streams.core.records import Block, Record
 from streams.core.topic import Topic, TopicLike, topic_name
 from streams.files import arrow_column
@@ -18,7 +18,7 @@ from streams.replay.handover.snapshot import Snapshot
 from streams.replay.run.session import ReplaySession
 from streams.replay.storage.places import Place
 from streams.replay.storage.segments import headers_array, schema
-from streams.runtime import READ, Late, late_of
+from streams.runtime import Late, late_of
 from streams.topology import SinkNode, Topology
 
 
@@ -171,29 +171,21 @@ class ReplayResult:
     @property
     def dropped(self) -> dict[str, int]:
         """Number of dropped records, by node."""
-        result: dict[str, int] = {}
-        session = self.session
-        for (name, node), count in [*session.state.counters.items(), *session.global_counters.items()]:
-            if name == "dropped-records":
-                result[node or "unknown node"] = result.get(node or "unknown node", 0) + count
-        return result
+        return dropped_by_node(self.drops())
 
     def drops(self) -> list[Dropped]:
         """Return dropped records by node and reason: their count and the first such record."""
-        session = self.session
-        counters = [*session.state.counters.items(), *session.global_counters.items()]
-        return dropped(((name, node, count) for (name, node), count in counters), session.state.examples)
+        return dropped(self._tallies, self.session.state.examples)
 
     @property
     def late(self) -> list[Late]:
         """The dropped late records by node, with their share and the extent to which history is out of order."""
+        return late_of(self.session.topology, self._tallies)
+
+    @property
+    def _tallies(self) -> Mapping[Tally, int]:
         session = self.session
-        counters = [*session.state.counters.items(), *session.global_counters.items()]
-        counts = [
-            (name, node, int(node) if name == READ and node.isdecimal() else None, count)
-            for (name, node), count in counters
-        ]
-        return late_of(session.topology, counts)
+        return {**session.state.counters, **session.global_counters}
 
     def read(self, topic: TopicLike) -> Iterator[tuple[int, Block]]:
         """Yield the records of an output topic as (partition, block), partition by partition, by offset."""

@@ -14,6 +14,7 @@ from attrs import define, evolve, field, frozen
 
 from streams.core.clock import VirtualClock
 from streams.core.config import StreamsConfig
+from streams.core.metrics import Tally
 from streams.core.records import NO_TIMESTAMP, TopicPartition
 from streams.dsl import TopologySource, build_topology
 from streams.replay.calls.application import Application, fingerprint, source_digest
@@ -78,7 +79,7 @@ class ReplaySession:
     slices_skipped: int = 0
     is_flushed: bool = False
     #: Counters of the global stores, which are filled again in each run.
-    global_counters: dict[tuple[str, str], int] = field(factory=dict)
+    global_counters: dict[Tally, int] = field(factory=dict)
     plan: ReplayPlan | None = None
     passes: list[Pass] = field(factory=list)
     reports: list[tuple[Pass, int, StageReport]] = field(factory=list)

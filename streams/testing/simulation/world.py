@@ -501,10 +501,10 @@ class World:
     def _sum_up(self) -> None:
         metrics = [metrics for machine in self.machines.values() for metrics in machine.past]
         counters = self.counters
-        counters.restores += sum(each.sum("restored-tasks-total") for each in metrics)
-        counters.standby_takeovers += sum(each.sum("standby-takeover-total") for each in metrics)
-        counters.fencings += sum(each.sum("fenced-total") for each in metrics)
-        processed = sum(each.sum("process-total") for each in metrics)
+        counters.restores += sum(each.get("restored-tasks-total") for each in metrics)
+        counters.standby_takeovers += sum(each.get("standby-takeover-total") for each in metrics)
+        counters.fencings += sum(each.get("fenced-total") for each in metrics)
+        processed = sum(each.get("process-total") for each in metrics)
         logs = self.broker.machine.topics.logs
         there = sum(
             sum(len(block) for block in self.broker.read(partition, committed_only=self.scenario.is_exactly_once))

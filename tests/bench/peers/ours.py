@@ -51,7 +51,7 @@ def measure(query: str, bids: int, application: str, settings: dict[str, Any], p
     with Streams(QUERIES[query], application_id=application, on_state=on_state, threads=threads, **settings) as streams:
         follow(streams, meter, records_processed(query, bids))
     meter.mark()
-    meter.dropped = streams.metrics.sum("dropped-records")
+    meter.dropped = streams.metrics.get("dropped-records-total")
     if streams.failure is not None:
         raise streams.failure
     return meter
@@ -62,7 +62,7 @@ def follow(streams: Streams, meter: Meter, expected: int) -> None:
     for _ in range(PATIENCE_MS // LOOK_MS):
         if streams.wait(LOOK_MS):
             raise RuntimeError("it has ended before its inputs have")
-        done = streams.metrics.sum("process-total")
+        done = streams.metrics.get("process-total")
         if meter.half is None and done * 2 >= expected:
             meter.mark_half(done)
         if done >= expected:

@@ -1,0 +1,152 @@
+"""The vocabulary of metrics: levels, scopes, statistics, and the declaration of a sensor.
+
+A sensor records one quantity at one place, such as the commits of a thread; its metrics are statistics of that
+quantity. ``table`` declares every sensor once. Pure values; imports no other module of the package.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import Enum, IntEnum
+
+from attrs import field, frozen
+
+
+class RecordingLevel(IntEnum):
+    """Recording levels, as in Kafka; a sensor is recorded if its level is not above the one that is set.
+
+    ``OFF`` is there to measure what recording costs; only sensors whose own level is OFF are recorded then.
+    """
+
+    OFF = -1
+    INFO = 0
+    DEBUG = 1
+    TRACE = 2
+
+
+#: The tags, with the attributes of ``MetricPlace`` that have their values.
+ATTRIBUTES: Mapping[str, str] = {
+    "client-id": "client",
+    "thread-id": "thread",
+    "task-id": "task",
+    "processor-node-id": "node",
+    "reason": "reason",
+    "topic": "topic",
+    "partition": "partition",
+    "record-cache-id": "store",
+    "state-id": "store",
+}
+
+
+class Scope(Enum):
+    """What a metric is about: its group and its tags, named as in Kafka Streams (KIP-444)."""
+
+    CLIENT = ("stream-metrics", ("client-id",))
+    THREAD = ("stream-thread-metrics", ("thread-id",))
+    #: The restores and standby tasks of a thread (KIP-869).
+    UPDATER = ("stream-state-updater-metrics", ("thread-id",))
+    TASK = ("stream-task-metrics", ("thread-id", "task-id"))
+    #: One input partition of a task; Kafka Streams has no such scope.
+    INPUT = ("stream-task-metrics", ("thread-id", "task-id", "topic", "partition"))
+    NODE = ("stream-processor-node-metrics", ("thread-id", "task-id", "processor-node-id"))
+    #: Records dropped at one node for one reason; Kafka Streams has no such scope.
+    DROPS = ("stream-processor-node-metrics", ("thread-id", "task-id", "processor-node-id", "reason"))
+    TOPIC = ("stream-topic-metrics", ("thread-id", "task-id", "processor-node-id", "topic"))
+    #: The name of the last tag has the type of the store before it, such as ``rocksdb-state-id``.
+    STORE = ("stream-state-metrics", ("thread-id", "task-id", "state-id"))
+    CACHE = ("stream-record-cache-metrics", ("thread-id", "task-id", "record-cache-id"))
+
+    @property
+    def group(self) -> str:
+        """The metric group."""
+        return str(self.value[0])
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The names of the tags."""
+        return tuple(self.value[1])
+
+    @property
+    def attributes(self) -> list[str]:
+        """The attributes of ``MetricPlace`` that have the values of the tags."""
+        return [ATTRIBUTES[tag] for tag in self.tags]
+
+
+class Stat(Enum):
+    """What a metric says about the recorded quantity.
+
+    TOTAL and SUM are since the start; RATE, AVG, MIN, MAX, RATIO and the percentiles are over the last one to two
+    sample windows; VALUE and TEXT are current values.
+    """
+
+    TOTAL = "count of events"
+    SUM = "sum of amounts"
+    RATE = "events per second"
+    AVG = "amount per event"
+    MIN = "smallest amount"
+    MAX = "largest amount"
+    P50 = "median amount"
+    P99 = "amount that 99 % of the events do not exceed"
+    RATIO = "share of the time, if amounts are nanoseconds"
+    VALUE = "current value"
+    TEXT = "current value, a text"
+
+
+@frozen(eq=False)
+class MetricSpec:
+    """One declared metric; ``unit`` is the unit of its value ("" for a count), ``scale`` the factor to that unit."""
+
+    name: str
+    stat: Stat
+    description: str
+    unit: str = ""
+    scale: float = 1
+
+
+@frozen(eq=False)
+class SensorSpec:
+    """A declared sensor with its metrics.
+
+    ``origin`` is where Kafka declares it, or "" if Kafka Streams does not have it.
+    """
+
+    scope: Scope
+    level: RecordingLevel
+    metrics: tuple[MetricSpec, ...]
+    origin: str = field(kw_only=True)
+
+    def metric(self, stat: Stat) -> MetricSpec:
+        """Return the metric with a statistic."""
+        return next(metric for metric in self.metrics if metric.stat is stat)
+
+    @property
+    def has_percentiles(self) -> bool:
+        """Whether the amounts must be kept by size."""
+        return any(metric.stat in (Stat.P50, Stat.P99) for metric in self.metrics)
+
+
+def counted(name: str, what: str) -> tuple[MetricSpec, ...]:
+    """Return rate and total of events."""
+    return (
+        MetricSpec(f"{name}-rate", Stat.RATE, f"{what} per second", "1/s"),
+        MetricSpec(f"{name}-total", Stat.TOTAL, f"{what} in total"),
+    )
+
+
+_WORDS = {
+    Stat.AVG: ("avg", "average"),
+    Stat.MIN: ("min", "smallest"),
+    Stat.MAX: ("max", "largest"),
+    Stat.P50: ("p50", "median"),
+    Stat.P99: ("p99", "99th percentile of the"),
+}
+
+
+def spread(name: str, what: str, stats: Iterable[Stat], unit: str = "", scale: float = 1) -> tuple[MetricSpec, ...]:
+    """Return average, extremes or percentiles of an amount."""
+    return tuple(
+        MetricSpec(f"{name}-{_WORDS[stat][0]}", stat, f"{_WORDS[stat][1]} {what}", unit, scale) for stat in stats
+    )
+
+
+def value(name: str, description: str, unit: str = "") -> tuple[MetricSpec]:
+    """Return a current value."""
+    return (MetricSpec(name, Stat.VALUE, description, unit),)

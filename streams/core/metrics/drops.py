@@ -1,0 +1,63 @@
+"""Dropped records by node and reason, and the counts of them that runs over history keep."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from attrs import frozen
+
+from streams.core.metrics.declared import Stat
+from streams.core.metrics.table import DISORDER, DROPPED_FOR
+
+
+class Tally(NamedTuple):
+    """A count over all tasks of a run: the name of the metric, its node, topic or sub-topology, and the reason."""
+
+    name: str
+    place: str
+    reason: str = ""
+
+    def merged(self, one: int, other: int) -> int:
+        """Return the combined value of two such counts."""
+        return max(one, other) if self.is_disorder else one + other
+
+    @property
+    def is_disorder(self) -> bool:
+        """Whether it is the largest disorder of an input topic."""
+        return self.name == DISORDER.metric(Stat.VALUE).name
+
+    @property
+    def is_drop(self) -> bool:
+        """Whether it counts dropped records."""
+        return self.name == DROPPED_FOR.metric(Stat.TOTAL).name
+
+
+@frozen
+class Dropped:
+    """Records dropped at one node for one reason; ``example`` describes the first, if known."""
+
+    node: str
+    reason: str
+    count: int
+    example: str = ""
+
+    def __str__(self) -> str:
+        records = "record was" if self.count == 1 else "records were"
+        first = f" ({'' if self.count == 1 else 'the first: '}{self.example})" if self.example else ""
+        return f"{self.count:,} {records} dropped at {self.node}: {self.reason}{first}"
+
+
+def dropped(tallies: Mapping[Tally, int], examples: Mapping[tuple[str, str], str]) -> list[Dropped]:
+    """Return dropped records by node and reason; ``examples`` are by node and reason."""
+    return [
+        Dropped(tally.place or "unknown node", tally.reason, count, examples.get((tally.place, tally.reason), ""))
+        for tally, count in tallies.items()
+        if count and tally.is_drop
+    ]
+
+
+def dropped_by_node(found: Iterable[Dropped]) -> dict[str, int]:
+    """Return the number of dropped records by node."""
+    result: dict[str, int] = {}
+    for drop in found:
+        result[drop.node] = result.get(drop.node, 0) + drop.count
+    return result

@@ -1,0 +1,321 @@
+"""All metrics of an instance: sensors by what they measure and where, and values that are read when asked for.
+
+The thread that runs a task owns the sensors of the task and records without a lock; readers on other threads see
+recent values. Imports clock and records only.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+from attrs import define, field, frozen
+
+from streams.core.clock import Clock, SystemClock
+from streams.core.metrics.declared import ATTRIBUTES, MetricSpec, RecordingLevel, Scope, SensorSpec, Stat
+from streams.core.metrics.drops import Dropped, Tally, dropped
+from streams.core.metrics.sensors import Amounts, Counter, Sensor, Stopwatch
+from streams.core.metrics.table import DISORDER, DROPPED, DROPPED_FOR, PROCESSED, SENSORS
+from streams.core.records import TaskId
+
+Value: TypeAlias = int | float | str
+
+
+class MetricPlace(NamedTuple):
+    """What a sensor is about; "" and None stand for what its scope does not have."""
+
+    thread: str = ""
+    task: TaskId | None = None
+    node: str = ""
+    reason: str = ""
+    topic: str = ""
+    partition: int | None = None
+    store: str = ""
+    #: The type of the store as in the name of its tag, such as ``rocksdb-window``.
+    store_type: str = ""
+    client: str = ""
+
+    def tags(self, scope: Scope) -> dict[str, str]:
+        """Return the tags of a scope with their values."""
+        prefix = f"{self.store_type}-" if scope is Scope.STORE and self.store_type else ""
+        return {
+            f"{prefix}{tag}" if tag == "state-id" else tag: str(getattr(self, ATTRIBUTES[tag])) for tag in scope.tags
+        }
+
+
+#: A current value, which is read when metrics are collected.
+Reading: TypeAlias = tuple[SensorSpec, MetricPlace, Value | None]
+#: Returns current values at a wall-clock time; it is called from any thread and must change nothing.
+Watch: TypeAlias = Callable[[int], Iterable[Reading]]
+
+
+@frozen
+class Metric:
+    """A metric with its value; ``name``, ``group`` and ``tags`` are those of Kafka Streams."""
+
+    spec: MetricSpec
+    scope: Scope
+    tags: Mapping[str, str]
+    value: Value
+
+    @property
+    def name(self) -> str:
+        """The name, such as ``process-rate``."""
+        return self.spec.name
+
+    @property
+    def group(self) -> str:
+        """The group, such as ``stream-thread-metrics``."""
+        return self.scope.group
+
+
+@define(eq=False)
+class _Shared:
+    """What the views of one registry share."""
+
+    sensors: dict[tuple[SensorSpec, MetricPlace], Counter | Amounts] = field(factory=dict)
+    watches: dict[str, Watch] = field(factory=dict)
+    examples: dict[tuple[str, str], str] = field(factory=dict)
+    #: Threads, and tasks of threads, that are closed: their totals are kept, but no longer exported.
+    closed: set[tuple[str, TaskId | None]] = field(factory=set)
+    next_roll_ms: int = 0
+    lock: threading.Lock = field(factory=threading.Lock)
+
+
+@define(eq=False, repr=False)
+class Metrics:
+    """All metrics of an instance, or of one of its threads.
+
+    As a mapping from the names of metrics to their values it has the sum over all places.
+
+    >>> metrics = Metrics()
+    >>> metrics.counter(PROCESSED, task=TaskId(0, 0)).add(2)
+    >>> metrics.drop("null key", task=TaskId(0, 0), node="filter")
+    >>> metrics.get("process-total", task="0_0"), metrics.get("dropped-records-total", node="filter")
+    (2, 1)
+    """
+
+    clock: Clock = field(factory=SystemClock)
+    level: RecordingLevel = RecordingLevel.INFO
+    #: Length of a sample window in milliseconds.
+    window_ms: int = 30_000
+    #: The thread whose sensors ``counter`` and ``amounts`` return, or "".
+    thread: str = ""
+    _shared: _Shared = field(factory=_Shared, repr=False)
+    #: Called with task, node, reason and example of every drop, on the thread of the task; None if nothing observes.
+    on_drop: Callable[[TaskId, str, str, str], None] | None = None
+
+    def of_thread(self, name: str) -> "Metrics":
+        """Return the same metrics for recording by a thread."""
+        self._shared.closed.discard((name, None))
+        return Metrics(self.clock, self.level, self.window_ms, name, self._shared)
+
+    # --- recording ------------------------------------------------------------------------
+
+    def records(self, spec: SensorSpec) -> bool:
+        """Whether sensors of this kind are recorded at the current level."""
+        return spec.level <= self.level
+
+    def counter(self, spec: SensorSpec, **place: Any) -> Counter:
+        """Return a counter, which is created on first use. Look it up once and keep the reference.
+
+        ``place`` has the attributes of ``MetricPlace`` but the thread. A counter above the recording level is not kept.
+        """
+        key = spec, MetricPlace(self.thread, **place)
+        found = self._shared.sensors.get(key)
+        if found is None:
+            found = Counter.since(self.clock.monotonic_ms())
+            if not self.records(spec):
+                return found
+            # setdefault is atomic, in case two threads create the counter.
+            found = self._shared.sensors.setdefault(key, found)
+        assert isinstance(found, Counter)
+        return found
+
+    def amounts(self, spec: SensorSpec, **place: Any) -> Amounts:
+        """Return a sensor of amounts, which is created on first use, as ``counter`` does."""
+        key = spec, MetricPlace(self.thread, **place)
+        found = self._shared.sensors.get(key)
+        if found is None:
+            found = Amounts.since(self.clock.monotonic_ms(), has_percentiles=spec.has_percentiles)
+            if not self.records(spec):
+                return found
+            found = self._shared.sensors.setdefault(key, found)
+        assert isinstance(found, Amounts)
+        return found
+
+    def stopwatch(self, spec: SensorSpec, **place: Any) -> Stopwatch:
+        """Return a stopwatch whose ``with`` blocks are the events of a sensor."""
+        return Stopwatch(self.amounts(spec, **place), self.clock.monotonic_ns)
+
+    def drop(self, reason: str, count: int = 1, *, task: TaskId, node: str, example: str = "") -> None:
+        """Count dropped records; ``example`` describes a record, and only the first example is kept."""
+        self.counter(DROPPED, task=task).value += count
+        self.counter(DROPPED_FOR, task=task, node=node, reason=reason).value += count
+        if example:
+            self._shared.examples.setdefault((node, reason), example)
+        if self.on_drop is not None:
+            self.on_drop(task, node, reason, example)
+
+    def watch(self, watch: Watch) -> None:
+        """Have current values of this thread, or of the instance, read whenever metrics are collected."""
+        self._shared.watches[self.thread] = watch
+
+    def open(self, task: TaskId) -> None:
+        """Export the metrics of a task of this thread again, if it was closed before."""
+        self._shared.closed.discard((self.thread, task))
+
+    def close(self, task: TaskId | None = None) -> None:
+        """Stop exporting the metrics of a task of this thread, or of the thread; totals are kept."""
+        self._shared.closed.add((self.thread, task))
+        if task is None:
+            self._shared.watches.pop(self.thread, None)
+
+    def roll(self, now_ms: int) -> None:
+        """End the sample window if it is over; ``now_ms`` is monotonic time."""
+        shared = self._shared
+        if now_ms < shared.next_roll_ms:
+            return
+        with shared.lock:
+            if now_ms < shared.next_roll_ms:
+                return
+            is_first = not shared.next_roll_ms
+            shared.next_roll_ms = now_ms + self.window_ms
+            if not is_first:
+                for sensor in list(shared.sensors.values()):
+                    sensor.roll(now_ms)
+
+    # --- reading --------------------------------------------------------------------------
+
+    def collect(self) -> list[Metric]:
+        """Return all metrics that have a value now, except those of closed tasks and threads.
+
+        Safe to call from any thread; it never waits for a thread of the application.
+        """
+        now_ms = self.clock.monotonic_ms()
+        self.roll(now_ms)
+        shared, result = self._shared, []
+        for (spec, place), sensor in list(shared.sensors.items()):
+            if (place.thread, None) not in shared.closed and (place.thread, place.task) not in shared.closed:
+                tags = place.tags(spec.scope)
+                result += [
+                    Metric(metric, spec.scope, tags, found)
+                    for metric in spec.metrics
+                    if (found := _read(metric, sensor, now_ms)) is not None
+                ]
+        result += [
+            Metric(spec.metrics[0], spec.scope, place.tags(spec.scope), found)
+            for spec, place, found in self._readings()
+            if found is not None
+        ]
+        return result
+
+    def get(self, name: str, **place: Any) -> Any:
+        """Return a metric by its name, such as ``process-total``, and optionally its place, such as ``task="0_0"``.
+
+        ``place`` has attributes of ``MetricPlace``: ``thread``, ``task``, ``node``, ``reason``, ``topic``,
+        ``partition``, ``store``. If several places fit, numbers are added up, but of averages, ratios, percentiles
+        and maxima the largest is returned, and of minima the smallest. The result is 0 if nothing was recorded.
+        Totals include closed tasks.
+
+        Raises:
+            KeyError: no metric has this name, or none has it for such places.
+        """
+        specs = _specs_of(name, place)
+        now_ms = self.clock.monotonic_ms()
+        self.roll(now_ms)
+        for spec in specs:
+            metric = next(metric for metric in spec.metrics if metric.name == name)
+            values = list(self._values(spec, metric, place, now_ms))
+            if values:
+                if isinstance(values[0], str):
+                    return values[0]
+                is_peak = metric.stat in (Stat.AVG, Stat.MAX, Stat.P50, Stat.P99, Stat.RATIO)
+                return max(values) if is_peak else min(values) if metric.stat is Stat.MIN else sum(values)
+        return 0
+
+    def __getitem__(self, name: str) -> Any:
+        return self.get(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(metric.name for metric in self.collect()))
+
+    def keys(self) -> list[str]:
+        """Return the names of the metrics that have a value."""
+        return list(self)
+
+    def __repr__(self) -> str:
+        rows = [
+            (metric.name, " ".join(f"{tag}={text}" for tag, text in metric.tags.items()), _shown(metric.value))
+            for metric in sorted(self.collect(), key=lambda metric: (metric.group, str(metric.tags), metric.name))
+        ]
+        widths = [max((len(row[column]) for row in rows), default=0) for column in (0, 2)]
+        return "\n".join(f"{name:{widths[0]}}  {found:>{widths[1]}}  {tags}" for name, tags, found in rows)
+
+    def drops(self) -> list[Dropped]:
+        """Return the dropped records by node and reason."""
+        return dropped(self.tallies(), self.examples())
+
+    def examples(self) -> dict[tuple[str, str], str]:
+        """Return what the first dropped record was, by node and reason."""
+        return dict(self._shared.examples)
+
+    def tallies(self) -> dict[Tally, int]:
+        """Return what runs over history keep of all tasks: records read and dropped, and the disorder of inputs."""
+        result: dict[Tally, int] = {}
+        for (spec, place), sensor in list(self._shared.sensors.items()):
+            if spec is DROPPED_FOR:
+                tally = Tally(DROPPED_FOR.metric(Stat.TOTAL).name, place.node, place.reason)
+            elif spec is DISORDER:
+                tally = Tally(DISORDER.metric(Stat.VALUE).name, place.topic)
+            elif spec is PROCESSED and place.task is not None:
+                tally = Tally(PROCESSED.metric(Stat.TOTAL).name, str(place.task.sub_topology))
+            else:
+                continue
+            assert isinstance(sensor, Counter)
+            if sensor.value:
+                result[tally] = tally.merged(result.get(tally, 0), sensor.value)
+        return result
+
+    def _readings(self) -> Iterator[Reading]:
+        now_ms = self.clock.now_ms()
+        for watch in list(self._shared.watches.values()):
+            for reading in watch(now_ms):
+                if self.records(reading[0]):
+                    yield reading
+
+    def _values(self, spec: SensorSpec, metric: MetricSpec, wanted: Mapping[str, Any], now_ms: int) -> Iterator[Value]:
+        for (found, place), sensor in list(self._shared.sensors.items()):
+            if found is spec and _fits(place, wanted) and (read := _read(metric, sensor, now_ms)) is not None:
+                yield read
+        if metric.stat in (Stat.VALUE, Stat.TEXT):
+            for found, place, current in self._readings():
+                if found is spec and current is not None and _fits(place, wanted):
+                    yield current
+
+
+def _read(metric: MetricSpec, sensor: Sensor, now_ms: int) -> float | None:
+    found = sensor.read(metric.stat, now_ms)
+    return found if found is None or metric.scale == 1 else found * metric.scale
+
+
+def _fits(place: MetricPlace, wanted: Mapping[str, Any]) -> bool:
+    return all(str(getattr(place, name)) == str(value) for name, value in wanted.items())
+
+
+def _specs_of(name: str, place: Mapping[str, Any]) -> list[SensorSpec]:
+    """Return the sensors with such a metric, those with the fewest tags first."""
+    unknown = [each for each in place if each not in MetricPlace._fields]
+    if unknown:
+        raise KeyError(f"metrics have no place {unknown[0]!r}; use {', '.join(MetricPlace._fields)}")
+    named = [spec for spec in SENSORS if any(metric.name == name for metric in spec.metrics)]
+    if not named:
+        raise KeyError(f"there is no metric {name!r}; see the reference of metrics, or repr(streams.metrics)")
+    found = [spec for spec in named if all(tag in spec.scope.attributes for tag in place)]
+    if not found:
+        scopes = " or ".join(sorted({", ".join(spec.scope.attributes) or "no place" for spec in named}))
+        raise KeyError(f"metric {name!r} is not kept by {', '.join(place)}; it is kept by {scopes}")
+    return sorted(found, key=lambda spec: len(spec.scope.tags))
+
+
+def _shown(value: Value) -> str:
+    return value if isinstance(value, str) else f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"

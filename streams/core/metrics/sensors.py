@@ -1,0 +1,179 @@
+"""Sensors: counters, and amounts with their averages, extremes and percentiles.
+
+The owner of a sensor records without a lock; readers see recent values. Statistics over time come from marks that the
+registry sets when a sample window ends, so that recording reads no clock. Pure; imports ``declared`` only.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from attrs import define, field
+
+from streams.core.metrics.declared import Stat
+
+#: Sizes of amounts are kept with this many binary digits, that is within 1/16 of the amount.
+_DIGITS = 4
+#: Not an amount: there was no event in the window.
+_HUGE = 1 << 80
+
+
+class Sensor(Protocol):
+    """A recorded quantity."""
+
+    def read(self, stat: Stat, now_ms: int) -> float | None:
+        """Return a statistic at a monotonic time, or None if there is nothing to say."""
+        ...
+
+    def roll(self, now_ms: int) -> None:
+        """End the current sample window at a monotonic time."""
+        ...
+
+
+@define(eq=False)
+class _Marks:
+    """Time, count and sum at the start of the previous and of the current window."""
+
+    before: tuple[int, int, int]
+    last: tuple[int, int, int]
+
+    def roll(self, now_ms: int, count: int, total: int) -> None:
+        """Start a window."""
+        self.before, self.last = self.last, (now_ms, count, total)
+
+    def since(self, now_ms: int, count: int, total: int) -> tuple[float, int, int]:
+        """Return seconds, count and sum since the start of the previous window; never less than one second."""
+        start_ms, count_before, total_before = self.before
+        return max(1.0, (now_ms - start_ms) / 1000), count - count_before, total - total_before
+
+
+@define(eq=False)
+class Counter:
+    """A count of events; its owner may increment ``value`` directly."""
+
+    value: int = 0
+    _marks: _Marks = field(kw_only=True, factory=lambda: _Marks((0, 0, 0), (0, 0, 0)))
+
+    @classmethod
+    def since(cls, now_ms: int) -> "Counter":
+        """Return a counter that starts at a monotonic time."""
+        return cls(marks=_Marks((now_ms, 0, 0), (now_ms, 0, 0)))
+
+    def add(self, count: int = 1) -> None:
+        """Increment the counter."""
+        self.value += count
+
+    def read(self, stat: Stat, now_ms: int) -> float:
+        """Return the total or the rate."""
+        if stat is not Stat.RATE:
+            return self.value
+        seconds, count, _ = self._marks.since(now_ms, self.value, 0)
+        return count / seconds
+
+    def roll(self, now_ms: int) -> None:
+        """End the current sample window."""
+        self._marks.roll(now_ms, self.value, 0)
+
+
+@define(eq=False)
+class Amounts:
+    """Events with an amount, such as the nanoseconds that they took."""
+
+    #: Sizes of amounts with their counts, of this and the previous window, or None if percentiles are not wanted.
+    _sizes: dict[int, int] | None
+    _marks: _Marks
+    count: int = 0
+    total: int = 0
+    _lowest: int = _HUGE
+    _highest: int = -_HUGE
+    _sizes_before: dict[int, int] = field(factory=dict)
+    _extremes_before: tuple[int, int] = (_HUGE, -_HUGE)
+
+    @classmethod
+    def since(cls, now_ms: int, *, has_percentiles: bool) -> "Amounts":
+        """Return a sensor that starts at a monotonic time."""
+        return cls({} if has_percentiles else None, _Marks((now_ms, 0, 0), (now_ms, 0, 0)))
+
+    def record(self, amount: int, count: int = 1) -> None:
+        """Add ``count`` events with ``amount`` in sum; each counts with the average of these."""
+        each = amount if count == 1 else amount // count
+        self.record_spread(amount, count, each, each)
+
+    def record_spread(self, amount: int, count: int, lowest: int, highest: int) -> None:
+        """Add ``count`` events with ``amount`` in sum, of which the lowest and the highest are known.
+
+        For percentiles each counts with their average.
+        """
+        self.count += count
+        self.total += amount
+        if highest > self._highest:
+            self._highest = highest
+        if lowest < self._lowest:
+            self._lowest = lowest
+        sizes = self._sizes
+        if sizes is not None:
+            each = amount // count
+            digits = each.bit_length() - _DIGITS
+            size = each if digits <= 0 else each >> digits << digits
+            sizes[size] = sizes.get(size, 0) + count
+
+    def read(self, stat: Stat, now_ms: int) -> float | None:
+        """Return a statistic of the events."""
+        if stat is Stat.TOTAL:
+            return self.count
+        if stat is Stat.SUM:
+            return self.total
+        seconds, count, total = self._marks.since(now_ms, self.count, self.total)
+        if stat is Stat.RATE:
+            return count / seconds
+        if stat is Stat.RATIO:
+            # An event that is longer than the window is counted when it ends.
+            return min(1.0, total / (seconds * 1e9))
+        if stat is Stat.AVG:
+            return total / count if count else None
+        if stat is Stat.MIN:
+            lowest = min(self._extremes_before[0], self._lowest)
+            return None if lowest == _HUGE else lowest
+        if stat is Stat.MAX:
+            highest = max(self._extremes_before[1], self._highest)
+            return None if highest == -_HUGE else highest
+        return self._percentile(0.5 if stat is Stat.P50 else 0.99)
+
+    def recent(self) -> int:
+        """Return the sum of the amounts since the start of the previous window."""
+        return self.total - self._marks.before[2]
+
+    def _percentile(self, share: float) -> float | None:
+        merged = dict(self._sizes_before)
+        for size, count in list((self._sizes or {}).items()):
+            merged[size] = merged.get(size, 0) + count
+        wanted = share * sum(merged.values())
+        for size in sorted(merged):
+            wanted -= merged[size]
+            if wanted <= 0:
+                # The middle of the amounts that are kept under this size.
+                digits = size.bit_length() - _DIGITS
+                return size + ((1 << digits) - 1) / 2 if digits > 0 else size
+        return None
+
+    def roll(self, now_ms: int) -> None:
+        """End the current sample window."""
+        self._marks.roll(now_ms, self.count, self.total)
+        self._extremes_before = (self._lowest, self._highest)
+        self._lowest, self._highest = _HUGE, -_HUGE
+        if self._sizes is not None:
+            self._sizes_before, self._sizes = self._sizes, {}
+
+
+@define(eq=False)
+class Stopwatch:
+    """Adds the nanoseconds of a ``with`` block to a sensor."""
+
+    _amounts: Amounts
+    _monotonic_ns: Callable[[], int]
+    _start_ns: int = 0
+
+    def __enter__(self) -> None:
+        self._start_ns = self._monotonic_ns()
+
+    def __exit__(self, *_: object) -> None:
+        self._amounts.record(self._monotonic_ns() - self._start_ns)

@@ -1,0 +1,37 @@
+"""How long a thread tolerates a broker that does not answer."""
+
+import logging
+
+from attrs import define
+
+from streams.clients import RequestTimeoutError
+from streams.core.clock import Clock
+
+log = logging.getLogger(__name__)
+
+
+@define(eq=False)
+class Patience:
+    """Tolerates an unavailable broker for ``task_timeout_ms``."""
+
+    _name: str
+    _clock: Clock
+    _task_timeout_ms: int
+    #: Monotonic time since which the broker has not answered, or None.
+    _unanswered_since_ms: int | None = None
+
+    def note_timeout(self, error: RequestTimeoutError) -> None:
+        """Take note of a request without a response; raise ``error`` if the broker has been away for too long."""
+        now = self._clock.monotonic_ms()
+        if self._unanswered_since_ms is None:
+            self._unanswered_since_ms = now
+        if now - self._unanswered_since_ms > self._task_timeout_ms:
+            raise error
+        log.warning("%s: no answer from the broker, tries again: %s", self._name, error)
+
+    def note_answer(self) -> None:
+        """Take note that the broker answers."""
+        if self._unanswered_since_ms is not None:
+            away_ms = self._clock.monotonic_ms() - self._unanswered_since_ms
+            self._unanswered_since_ms = None
+            log.info("%s: goes on; the broker has not answered for %d ms", self._name, away_ms)

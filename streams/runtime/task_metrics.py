@@ -1,0 +1,135 @@
+"""The sensors of one task.
+
+They are recorded once per block or run. Of large blocks, bytes and end-to-end latency are measured on a few records,
+since reading all of them would cost as much as some operators. Pure: no clock.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from operator import sub
+from typing import Any
+
+from attrs import define, field
+
+from streams.core.metrics import Amounts, Counter, Metrics, SensorSpec, Stopwatch, table
+from streams.core.records import NO_TIMESTAMP, Block, TaskId
+from streams.runtime.outbox import TopicColumns
+from streams.topology import Topology
+
+#: Number of records of a block that are measured.
+_SAMPLE = 16
+
+
+def _sample(column: Sequence[Any]) -> Sequence[Any]:
+    """Return some values of a column at equal distances, all of them if they are few."""
+    count = len(column)
+    return column if count <= _SAMPLE else column[:: -(-count // _SAMPLE)]
+
+
+def _bytes_in(keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> int:
+    """Return the size of keys and values; an estimate if they are many."""
+    some_keys, some_values = _sample(keys), _sample(values)
+    total = sum(map(len, filter(None, some_keys))) + sum(map(len, filter(None, some_values)))
+    return total if len(some_keys) == len(keys) else total * len(keys) // len(some_keys)
+
+
+@define(eq=False)
+class _Flow:
+    """The sensors of one topic that a task reads or writes."""
+
+    #: Records and bytes.
+    traffic: Amounts
+    #: Time from event to processing, in milliseconds.
+    latency: Amounts
+    #: Records processed at a source.
+    processed: Counter = field(factory=Counter)
+
+    def note(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        """Record a block."""
+        self.traffic.record(_bytes_in(keys, values), len(keys))
+
+    def note_times(self, timestamps: Sequence[int], now_ms: int) -> None:
+        """Record the end-to-end latency of records (KIP-613)."""
+        some = _sample(timestamps)
+        count = len(some)
+        self.latency.record_spread(count * now_ms - sum(some), count, now_ms - max(some), now_ms - min(some))
+
+
+@define(eq=False)
+class TaskMetrics:
+    """The sensors of a task; ``sink_of`` returns the sink that writes a topic of the topology."""
+
+    metrics: Metrics
+    task_id: TaskId
+    _application_id: str
+    _topology: Topology
+    _sink_of: Callable[[str], str]
+    processed: Counter = field(init=False)
+    punctuated: Counter = field(init=False)
+    enforced: Counter = field(init=False)
+    #: Nanoseconds of records, as measured by the driver.
+    latency: Amounts = field(init=False)
+    _is_on: bool = field(init=False)
+    _lateness: Amounts | None = field(init=False)
+    _sources: dict[tuple[str, str], _Flow] = field(init=False, factory=dict)
+    _sinks: dict[str, _Flow] = field(init=False, factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        metrics, task_id = self.metrics, self.task_id
+        metrics.open(task_id)
+        self.processed = metrics.counter(table.PROCESSED, task=task_id)
+        self.punctuated = metrics.counter(table.PUNCTUATED, task=task_id)
+        self.enforced = metrics.counter(table.ENFORCED, task=task_id)
+        self.latency = metrics.amounts(table.PROCESS_LATENCY, task=task_id)
+        self._is_on = metrics.records(table.CONSUMED)
+        self._lateness = metrics.amounts(table.LATENESS, task=task_id) if metrics.records(table.LATENESS) else None
+        # Kafka Streams has this metric also for a task that has dropped nothing.
+        metrics.counter(table.DROPPED, task=task_id)
+
+    def consumed(self, source: str, topic: str, block: Block) -> None:
+        """Record a block that was read from a topic."""
+        if self._is_on:
+            self._source(source, topic).note(block.keys, block.values)
+
+    def ran(self, source: str, topic: str, timestamps: Sequence[int], now_ms: int, stream_time_ms: int) -> None:
+        """Record a run of records from one source; ``stream_time_ms`` is that before the run."""
+        self.processed.value += len(timestamps)
+        if self._is_on:
+            flow = self._source(source, topic)
+            flow.processed.value += len(timestamps)
+            if now_ms != NO_TIMESTAMP:
+                flow.note_times(timestamps, now_ms)
+        if self._lateness is not None:
+            reached = accumulate(timestamps, max, initial=stream_time_ms)
+            next(reached)
+            late = list(map(sub, reached, timestamps))
+            self._lateness.record_spread(sum(late), len(late), min(late), max(late))
+
+    def produced(self, columns: TopicColumns, now_ms: int) -> None:
+        """Record the outputs for a topic."""
+        if self._is_on:
+            topic = columns.topic
+            flow = self._sinks.get(topic)
+            if flow is None:
+                name = f"{self._application_id}-{topic}" if topic in self._topology.internal_topics else topic
+                flow = self._sinks[topic] = self._flow(table.PRODUCED, self._sink_of(topic), name)
+            flow.note(columns.keys, columns.values)
+            if now_ms != NO_TIMESTAMP:
+                flow.note_times(columns.timestamps, now_ms)
+
+    def flushing(self, store: str, store_type: str) -> Stopwatch:
+        """Return the stopwatch for a commit of a store."""
+        return self.metrics.stopwatch(table.FLUSHED, task=self.task_id, store=store, store_type=store_type)
+
+    def _source(self, source: str, topic: str) -> _Flow:
+        found = self._sources.get((source, topic))
+        if found is None:
+            found = self._sources[source, topic] = self._flow(table.CONSUMED, source, topic)
+            found.processed = self.metrics.counter(table.SOURCE_PROCESSED, task=self.task_id, node=source)
+        return found
+
+    def _flow(self, spec: SensorSpec, node: str, topic: str) -> _Flow:
+        return _Flow(
+            self.metrics.amounts(spec, task=self.task_id, node=node, topic=topic),
+            self.metrics.amounts(table.E2E_LATENCY, task=self.task_id, node=node),
+        )

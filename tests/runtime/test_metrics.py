@@ -1,0 +1,142 @@
+"""The metrics of running applications: threads, tasks, inputs, topics, restores, in all drivers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from streams import EmbeddedBroker, Producer, Streams, StreamsBuilder, Topic
+from streams.core.metrics import Metrics
+from streams.testing import TopologyTestDriver
+
+words, counts = Topic("words", key=str, value=str), Topic("counts", key=str, value=int)
+FAST: dict[str, Any] = {"commit_interval_ms": 20, "poll_ms": 10, "heartbeat_interval_ms": 10}
+
+
+def counting(builder: StreamsBuilder) -> None:
+    builder.stream(words).group_by_key().count("seen").to_stream().to(counts)
+
+
+def until(streams: Streams, is_true: Callable[[], bool]) -> None:
+    while not is_true():
+        assert not streams.wait(20)
+
+
+@pytest.fixture
+def broker():
+    with EmbeddedBroker() as found:
+        found.create_topic("words", 2)
+        found.create_topic("counts", 2)
+        yield found
+
+
+def produce(broker: EmbeddedBroker, count: int, topic: Topic[str, str] = words, first_ms: int = 1_000) -> None:
+    with Producer(broker) as producer:
+        for number in range(count):
+            producer.send(topic, key=str(number), value="some", timestamp_ms=first_ms + number)
+
+
+def by_name(metrics: Metrics, group: str) -> dict[str, list[object]]:
+    found: dict[str, list[object]] = {}
+    for metric in metrics.collect():
+        if metric.group == group:
+            found.setdefault(metric.name, []).append(metric.value)
+    return found
+
+
+def test_a_live_application_has_metrics_of_each_level(broker):
+    produce(broker, 1_000)
+    settings = FAST | {"metrics_recording_level": "debug"}
+    with Streams(counting, application_id="app", broker=broker, num_stream_threads=2, **settings) as streams:
+        metrics = streams.metrics
+        until(streams, lambda: metrics.get("process-total") == 1_000 and metrics.get("commit-total") > 1)
+        client, thread = by_name(metrics, "stream-metrics"), by_name(metrics, "stream-thread-metrics")
+
+        assert (client["state"], client["client-state"]) == (["RUNNING"], [2])
+        assert (client["alive-stream-threads"], client["failed-stream-threads"]) == ([2], [0])
+        assert client["application-id"] == ["app"]
+        assert "seen" in client["topology-description"][0]
+        assert sum(thread["process-total"]) == 1_000
+        assert all(age < 60_000 for age in thread["last-turn-age-ms"])
+        assert thread["thread-state"] == [4, 4]
+        assert {"poll-rate", "process-latency-avg", "process-latency-p99", "commit-latency-max", "process-ratio"} <= {
+            *thread
+        }
+        assert metrics.get("process-total", task="0_0") + metrics.get("process-total", task="0_1") == 1_000
+        assert metrics.get("stream-time-ms", task="0_0") + metrics.get("stream-time-ms", task="0_1") < 2 * 2_000
+        assert metrics.get("records-lag") == 0
+        assert metrics.get("records-consumed-total", topic="words") == 1_000
+        assert metrics.get("bytes-consumed-total", topic="words") == pytest.approx(4_000 + 2_890, rel=0.05)
+        assert metrics.get("record-e2e-latency-min") > 1_000_000
+        store = by_name(metrics, "stream-state-metrics")
+        assert "flush-latency-avg" in store
+        threads = {metric.tags["thread-id"] for metric in metrics.collect() if "thread-id" in metric.tags}
+    assert len(threads) == 2
+    assert metrics.get("process-total") == 1_000
+    assert by_name(metrics, "stream-task-metrics") == {}
+
+
+def test_a_task_tells_which_partition_it_waits_for(broker):
+    broker.create_topic("left", 1)
+    broker.create_topic("right", 1)
+    left, right = Topic("left", key=str, value=str), Topic("right", key=str, value=str)
+
+    def both(builder: StreamsBuilder) -> None:
+        builder.stream(left).merge(builder.stream(right)).to(out)
+
+    out = Topic("out", key=str, value=str)
+    broker.create_topic("out", 1)
+    produce(broker, 5, left)
+    with Streams(both, application_id="app", broker=broker, max_task_idle_ms=600_000, **FAST) as streams:
+        metrics = streams.metrics
+        until(streams, lambda: metrics.get("input-waited-for-ms", topic="right") > 0)
+
+        assert metrics.get("input-waited-for-ms", topic="left") == 0
+        assert metrics.get("input-records-lag", topic="left") == metrics.get("records-lag") == 5
+        produce(broker, 1, right)
+        until(streams, lambda: metrics.get("process-total") >= 1)
+
+
+def test_a_restore_counts_its_records(broker):
+    produce(broker, 500)
+    with Streams(counting, application_id="app", broker=broker, cache_max_bytes=0, **FAST) as streams:
+        until(streams, lambda: streams.metrics.get("process-total") == 500)
+    with Streams(counting, application_id="app", broker=broker, **FAST) as streams:
+        metrics = streams.metrics
+        until(streams, lambda: metrics.get("restored-tasks-total") == 2)
+
+        assert metrics.get("restore-total") == 500
+        assert metrics.get("active-restoring-tasks") == metrics.get("restore-remaining-records-total") == 0
+
+
+def test_the_test_driver_has_metrics_on_its_virtual_clock():
+    with TopologyTestDriver(counting, now_ms=10_000) as driver:
+        for number in range(60):
+            driver.pipe(words, "a", key="k", timestamp_ms=10_000 + number * 1_000)
+            driver.advance_wall_clock(1_000)
+        metrics = driver.metrics
+
+        assert metrics.get("process-total", task="0_0") == 60
+        assert metrics.get("process-rate", task="0_0") == pytest.approx(1, rel=0.05)
+        assert metrics.get("stream-time-ms") == 69_000
+        assert metrics.get("stream-time-age-ms") == 1_000
+        assert metrics.get("records-produced-total", topic="counts") == 60
+
+
+def test_nothing_but_totals_of_records_is_recorded_when_off():
+    with TopologyTestDriver(counting, metrics_recording_level="off") as driver:
+        driver.pipe(words, "a", key="k", timestamp_ms=0)
+
+        assert {metric.name for metric in driver.metrics.collect()} == {
+            "process-total", "process-rate", "dropped-records-total", "dropped-records-rate",
+        }  # fmt: skip
+
+
+def test_loops_turn_also_without_records(broker):
+    with Streams(counting, application_id="app", broker=broker, num_stream_threads=2, **FAST) as streams:
+        until(streams, lambda: streams.state.name == "RUNNING")
+        before = streams.instance.turns()
+        until(streams, lambda: all(at > before[name] for name, at in streams.instance.turns().items()))
+
+    assert len(before) == 2
+    assert streams.instance.turns() == {}
