@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from streams.broker.administration import BrokerParts, Handler
-from streams.broker.transactions import TransactionMetadata, TransactionState
+from streams.broker.transaction_log import TransactionMetadata, TransactionState
 from streams.core.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.operations_messages import (

@@ -1,7 +1,8 @@
 """Records of the ``__transaction_state`` log, in Kafka's format (TransactionLogKey, TransactionLogValue v0)."""
 
-from itertools import groupby
-from typing import Any, Protocol
+from enum import Enum
+
+from attrs import frozen
 
 from streams.core.records import TopicPartition
 from streams.group.wire import Reader, Writer
@@ -9,32 +10,36 @@ from streams.group.wire import Reader, Writer
 _VERSION = 0
 #: Key version of our own record for producer IDs; other readers skip unknown versions.
 _PRODUCER_IDS_VERSION = 1_000
-#: Transaction states by the number that represents them in the log.
-_STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 
 
-class _State(Protocol):
-    @property
-    def value(self) -> str: ...
+class TransactionState(Enum):
+    """Kafka's transaction states, in the order of the numbers that represent them in the log."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
 
 
-class _Metadata(Protocol):
-    """The stored state of a transactional ID."""
+_STATES = tuple(TransactionState)
 
-    @property
-    def producer_id(self) -> int: ...
-    @property
-    def epoch(self) -> int: ...
-    @property
-    def timeout_ms(self) -> int: ...
-    @property
-    def state(self) -> _State: ...
-    @property
-    def partitions(self) -> tuple[TopicPartition, ...]: ...
-    @property
-    def started_ms(self) -> int: ...
-    @property
-    def updated_ms(self) -> int: ...
+
+@frozen
+class TransactionMetadata:
+    """The state of one transactional ID; immutable, so that a failed write changes nothing."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    state: TransactionState = TransactionState.EMPTY
+    partitions: tuple[TopicPartition, ...] = ()
+    started_ms: int = -1
+    updated_ms: int = -1
+    #: The epoch before the producer last bumped it; the producer may retry the bump (KIP-360).
+    last_epoch: int = -1
 
 
 def transaction_key(transactional_id: str) -> bytes:
@@ -42,22 +47,15 @@ def transaction_key(transactional_id: str) -> bytes:
     return Writer().int16(_VERSION).string(transactional_id).finish()
 
 
-def transaction_value(known: _Metadata) -> bytes:
+def transaction_value(known: TransactionMetadata) -> bytes:
     """Return the record value with the producer identity, state and partitions of a transaction."""
     writer = Writer().int16(_VERSION).int64(known.producer_id).int16(known.epoch).int32(known.timeout_ms)
-    writer.int8(_STATES.index(known.state.value))
-    by_topic = [
-        (topic, [partition for _, partition in group])
-        for topic, group in groupby(sorted(known.partitions), key=lambda partition: partition.topic)
-    ]
-    writer.int32(len(by_topic))
-    for topic, numbers in by_topic:
-        writer.string(topic).int32s(numbers)
+    writer.int8(_STATES.index(known.state)).partitions(known.partitions)
     return writer.int64(known.updated_ms).int64(known.started_ms).finish()
 
 
-def read_transaction(key: bytes, value: bytes | None) -> tuple[str, dict[str, Any] | None] | None:
-    """Return a transactional ID and its fields (None = deleted), or None for other key versions."""
+def read_transaction(key: bytes, value: bytes | None) -> tuple[str, TransactionMetadata | None] | None:
+    """Return a transactional ID and its state (None = deleted), or None for other key versions."""
     reader = Reader(key)
     if reader.int16() != _VERSION:
         return None
@@ -66,19 +64,12 @@ def read_transaction(key: bytes, value: bytes | None) -> tuple[str, dict[str, An
         return transactional_id, None
     reader = Reader(value)
     reader.int16()
-    fields: dict[str, Any] = {
-        "producer_id": reader.int64(),
-        "epoch": reader.int16(),
-        "timeout_ms": reader.int32(),
-        "state": _STATES[reader.int8()],
-    }
-    partitions: list[TopicPartition] = []
-    for _ in range(reader.int32()):
-        topic = reader.string()
-        partitions += [TopicPartition(topic, number) for number in reader.int32s()]
-    fields["partitions"] = tuple(partitions)
-    fields["updated_ms"], fields["started_ms"] = reader.int64(), reader.int64()
-    return transactional_id, fields
+    producer_id, epoch, timeout_ms = reader.int64(), reader.int16(), reader.int32()
+    state, partitions = _STATES[reader.int8()], reader.partitions()
+    updated_ms, started_ms = reader.int64(), reader.int64()
+    return transactional_id, TransactionMetadata(
+        transactional_id, producer_id, epoch, timeout_ms, state, partitions, started_ms, updated_ms
+    )
 
 
 def producer_ids_key() -> bytes:

@@ -6,13 +6,18 @@ decided once the prepared state is in that log; from then on it is completed, ev
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from enum import Enum
 from typing import TypeAlias
 
 from attrs import define, evolve, field, frozen
 from attrs.validators import ge
 
-from streams.broker.transaction_log import read_producer_ids, read_transaction, transaction_value
+from streams.broker.transaction_log import (
+    TransactionMetadata,
+    TransactionState,
+    read_producer_ids,
+    read_transaction,
+    transaction_value,
+)
 from streams.core.records import TopicPartition
 from streams.group.timers import Timers
 from streams.protocol.error_codes import ErrorCode
@@ -38,17 +43,6 @@ _NEVER_GIVEN = 1 << 62
 _RETRY_MS = 100
 
 
-class TransactionState(Enum):
-    """Kafka's transaction states."""
-
-    EMPTY = "Empty"
-    ONGOING = "Ongoing"
-    PREPARE_COMMIT = "PrepareCommit"
-    PREPARE_ABORT = "PrepareAbort"
-    COMPLETE_COMMIT = "CompleteCommit"
-    COMPLETE_ABORT = "CompleteAbort"
-
-
 _S = TransactionState
 _LEGAL_NEXT: Mapping[TransactionState, frozenset[TransactionState]] = {
     _S.EMPTY: frozenset({_S.ONGOING, _S.EMPTY, _S.COMPLETE_ABORT}),
@@ -69,22 +63,6 @@ class TransactionConfig:
 
     max_timeout_ms: int = field(default=900_000, validator=ge(1))
     id_expiration_ms: int = field(default=604_800_000, validator=ge(1))
-
-
-@frozen
-class TransactionMetadata:
-    """The state of one transactional ID; immutable, so that a failed write changes nothing."""
-
-    transactional_id: str
-    producer_id: int
-    epoch: int
-    timeout_ms: int
-    state: TransactionState = TransactionState.EMPTY
-    partitions: tuple[TopicPartition, ...] = ()
-    started_ms: int = -1
-    updated_ms: int = -1
-    #: The epoch before the producer last bumped it; the producer may retry the bump (KIP-360).
-    last_epoch: int = -1
 
 
 @frozen
@@ -214,12 +192,11 @@ class TransactionCoordinator:
             read = read_transaction(key, value)
             if read is None:
                 continue
-            transactional_id, fields = read
-            if fields is None:
+            transactional_id, found = read
+            if found is None:
                 self._known.pop(transactional_id, None)
-                continue
-            state = TransactionState(fields.pop("state"))
-            self._known[transactional_id] = TransactionMetadata(transactional_id, state=state, **fields)
+            else:
+                self._known[transactional_id] = found
         for known in self._known.values():
             if known.producer_id < _NEVER_GIVEN:
                 self._next_producer_id = max(self._next_producer_id, known.producer_id + 1)

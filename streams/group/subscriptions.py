@@ -5,8 +5,7 @@ Imports core only.
 """
 
 import struct
-from collections.abc import Mapping, Sequence, Set
-from itertools import groupby
+from collections.abc import Sequence, Set
 
 from attrs import field, frozen
 
@@ -48,8 +47,7 @@ def encode_subscription(subscription: Subscription) -> bytes:
     writer = Writer().int16(_VERSION).int32(len(subscription.topics))
     for topic in subscription.topics:
         writer.string(topic)
-    writer.nullable_bytes(subscription.user_data)
-    _write_partitions(writer, subscription.owned)
+    writer.nullable_bytes(subscription.user_data).partitions(subscription.owned)
     return writer.int32(subscription.generation).nullable_string(None).finish()
 
 
@@ -64,7 +62,7 @@ def decode_subscription(data: bytes, group_instance_id: str | None = None) -> Su
         version = reader.int16()
         topics = tuple(reader.string() for _ in range(reader.int32()))
         user_data = reader.nullable_bytes()
-        owned = _read_partitions(reader) if version >= 1 else ()
+        owned = reader.partitions() if version >= 1 else ()
         generation = reader.int32() if version >= 2 else -1
     except (struct.error, UnicodeDecodeError) as error:
         raise SerializationError(
@@ -75,9 +73,7 @@ def decode_subscription(data: bytes, group_instance_id: str | None = None) -> Su
 
 def encode_assignment(assignment: Assignment) -> bytes:
     """Encode an assignment."""
-    writer = Writer().int16(_VERSION)
-    _write_partitions(writer, assignment.partitions)
-    return writer.nullable_bytes(assignment.user_data).finish()
+    return Writer().int16(_VERSION).partitions(assignment.partitions).nullable_bytes(assignment.user_data).finish()
 
 
 def decode_assignment(data: bytes) -> Assignment:
@@ -91,7 +87,7 @@ def decode_assignment(data: bytes) -> Assignment:
     try:
         reader = Reader(data)
         reader.int16()
-        return Assignment(_read_partitions(reader), reader.nullable_bytes())
+        return Assignment(reader.partitions(), reader.nullable_bytes())
     except (struct.error, UnicodeDecodeError) as error:
         raise SerializationError(
             f"assignment of a group member, {len(data)} bytes: {error}; is another kind of client in this group?"
@@ -100,16 +96,14 @@ def decode_assignment(data: bytes) -> Assignment:
 
 def encode_owned(partitions: Sequence[TopicPartition], number: int) -> bytes:
     """Encode a sticky assignor's last assignment and generation (StickyAssignorUserData v1)."""
-    writer = Writer()
-    _write_partitions(writer, partitions)
-    return writer.int32(number).finish()
+    return Writer().partitions(partitions).int32(number).finish()
 
 
 def decode_owned(data: bytes) -> tuple[tuple[TopicPartition, ...], int]:
     """Decode a sticky assignor's last assignment and generation; unreadable data counts as none."""
     try:
         reader = Reader(data)
-        return _read_partitions(reader), reader.int32()
+        return reader.partitions(), reader.int32()
     except (struct.error, UnicodeDecodeError):
         # The data has another version; the member loses stickiness once.
         return (), -1
@@ -133,21 +127,3 @@ def is_concerned(assignment: bytes, joined_with: Sequence[bytes], partitions: Se
     except SerializationError:
         return True
     return any(partition in partitions for found in (held, *claimed) for partition in found)
-
-
-def _write_partitions(writer: Writer, partitions: Sequence[TopicPartition]) -> None:
-    by_topic: Mapping[str, list[int]] = {
-        topic: [partition for _, partition in group]
-        for topic, group in groupby(sorted(partitions), key=lambda partition: partition.topic)
-    }
-    writer.int32(len(by_topic))
-    for topic, numbers in by_topic.items():
-        writer.string(topic).int32s(numbers)
-
-
-def _read_partitions(reader: Reader) -> tuple[TopicPartition, ...]:
-    partitions: list[TopicPartition] = []
-    for _ in range(reader.int32()):
-        topic = reader.string()
-        partitions += [TopicPartition(topic, number) for number in reader.int32s()]
-    return tuple(partitions)

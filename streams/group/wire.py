@@ -1,7 +1,13 @@
-"""The primitive types of Kafka's protocol that are used in group records.  Imports no other module of the package."""
+"""The primitive types of Kafka's protocol in records of groups and transactions, and partitions by topic.
+
+Imports no other module of the package.
+"""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from streams.core.records import TopicPartition
 
 _INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
@@ -59,6 +65,17 @@ class Writer:
         self._parts.append(struct.pack(f">i{len(values)}i", len(values), *values))
         return self
 
+    def partitions(self, values: Iterable[TopicPartition]) -> "Writer":
+        """Append an array of topics, each with its partition numbers, sorted."""
+        by_topic = {
+            topic: [number for _, number in group]
+            for topic, group in groupby(sorted(values), key=lambda partition: partition.topic)
+        }
+        self.int32(len(by_topic))
+        for topic, numbers in by_topic.items():
+            self.string(topic).int32s(numbers)
+        return self
+
     def finish(self) -> bytes:
         """Return all appended bytes."""
         return b"".join(self._parts)
@@ -107,6 +124,14 @@ class Reader:
         """Read an array of 32-bit integers."""
         count = self.int32()
         return struct.unpack(f">{count}i", self._take(4 * count))
+
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """Read the partitions of an array of topics."""
+        found: list[TopicPartition] = []
+        for _ in range(self.int32()):
+            topic = self.string()
+            found += [TopicPartition(topic, number) for number in self.int32s()]
+        return tuple(found)
 
     def _unpack(self, layout: struct.Struct) -> int:
         value: int = layout.unpack_from(self._data, self._position)[0]
