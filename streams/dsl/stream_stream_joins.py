@@ -7,7 +7,7 @@ the store of the other side.  Used by ``stream_joins`` to extend the logical gra
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from attrs import define, frozen
+from attrs import frozen
 
 from streams.core.errors import TopologyError
 from streams.core.windows import JoinWindows
@@ -23,47 +23,42 @@ from streams.dsl.serde_variables import SerdeVariable, annotated, overridden
 from streams.state import WINDOW, StoreSpec
 
 
-@define
-class _Sides:
-    """Names of the nodes of a stream-stream join, in the order in which Kafka Streams numbers them."""
+@frozen
+class _Side:
+    """Names of the nodes and of the store of one side of a join."""
 
-    this_windowed: str
-    other_windowed: str
-    this_generated: str
-    other_generated: str
-    this_name: str
-    other_name: str
-    merge: str
-    this_suffix: str
-    other_suffix: str
+    windowed: str
+    name: str
+    store: str
 
 
-def _sides(names: Names, name: str | None, kind: JoinKind) -> _Sides:
-    is_outer, is_left = kind is JoinKind.OUTER, kind is not JoinKind.INNER
-    this_suffix = "-outer-this-join" if is_outer else "-this-join"
-    other_suffix = "-outer-other-join" if is_left else "-other-join"
-    this_windowed = names.suffixed(name, "-this-windowed", "KSTREAM-WINDOWED-")
-    other_windowed = names.suffixed(name, "-other-windowed", "KSTREAM-WINDOWED-")
-    this_generated = names.generated("KSTREAM-OUTERTHIS-" if is_outer else "KSTREAM-JOINTHIS-")
-    other_generated = names.generated("KSTREAM-OUTEROTHER-" if is_left else "KSTREAM-JOINOTHER-")
-    return _Sides(
-        this_windowed,
-        other_windowed,
-        this_generated,
-        other_generated,
-        this_generated if name is None else name + this_suffix,
-        other_generated if name is None else name + other_suffix,
-        names.suffixed(name, "-merge", "KSTREAM-MERGE-"),
-        this_suffix,
-        other_suffix,
-    )
+def _sides(names: Names, name: str | None, store: str | None, kind: JoinKind) -> tuple[_Side, _Side, str]:
+    """Return the names of both sides, and the name of the store for records without a match so far.
+
+    The numbers are taken in the order of Kafka Streams.
+    """
+    relaxed = kind is JoinKind.OUTER, kind is not JoinKind.INNER
+    windowed = [names.suffixed(name, f"-{side}-windowed", "KSTREAM-WINDOWED-") for side in ("this", "other")]
+    sides, generated = [], []
+    for which, is_outer, buffer in zip(("this", "other"), relaxed, windowed, strict=True):
+        generated.append(names.generated(f"KSTREAM-{'OUTER' if is_outer else 'JOIN'}{which.upper()}-"))
+        suffix = f"-outer-{which}-join" if is_outer else f"-{which}-join"
+        base = generated[-1] if store is None else check_name(store, "store name") + suffix
+        sides.append(_Side(buffer, generated[-1] if name is None else name + suffix, f"{base}-store"))
+    if store is None:
+        unmatched = f"KSTREAM-OUTERSHARED-{generated[0][-10:]}-store"
+    else:
+        unmatched = f"{store}-{'outer' if kind is JoinKind.OUTER else 'left'}-shared-join-store"
+    return sides[0], sides[1], unmatched
 
 
 @frozen
 class _StreamJoin:
     """A join and its stores, which makes the contents of the join nodes."""
 
-    sides: _Sides
+    name: str
+    this: _Side
+    other: _Side
     kind: JoinKind
     windows: JoinWindows
     joiner: Callable[..., Any]
@@ -83,17 +78,16 @@ class _StreamJoin:
 
     def content(self) -> LogicalStreamStreamJoin:
         """Return the content of the join node."""
-        sides, this_store = self.sides, self.this_store
-        retention_ms = this_store.retention_ms
+        this_store, retention_ms = self.this_store, self.this_store.retention_ms
         self_join = LogicalOperator(
             lambda: StreamSelfJoin(this_store.store, self.windows, self.joiner, self.with_key, retention_ms),
             lambda: (this_store.spec(),),
         )
         return LogicalStreamStreamJoin(
-            sides.this_windowed,
-            sides.other_windowed,
-            sides.this_name,
-            sides.other_name,
+            self.this.windowed,
+            self.other.windowed,
+            self.this.name,
+            self.other.name,
             self._side(is_left=True),
             self._side(is_left=False),
             self_join,
@@ -105,7 +99,7 @@ class _StreamJoin:
 
         def operator() -> StreamStreamJoin:
             return StreamStreamJoin(
-                self.sides.merge,
+                self.name,
                 read.store,
                 self.windows,
                 self.joiner,
@@ -156,41 +150,34 @@ def join_streams(
         right = other.repartitioned_for_join(other.name if base is None else f"{base}-right", other_key, other_value)
     sources = graph.copartition(left.sources | right.sources)
 
-    sides = _sides(graph.names, base, kind)
-    this_store = _join_store(sides.this_generated, sides.this_suffix, store, windows, key, value, logging)
-    other_store = _join_store(
-        sides.other_generated, sides.other_suffix, store, windows, other_key, other_value, logging
-    )
-    unmatched = None if kind is JoinKind.INNER else _unmatched_name(sides, store, kind)
+    this, that, unmatched_name = _sides(graph.names, base, store, kind)
+    merge = graph.names.suffixed(base, "-merge", "KSTREAM-MERGE-")
+    is_named = store is not None
+    this_store = _join_store(this, is_named, windows, key, value, logging)
+    other_store = _join_store(that, is_named, windows, other_key, other_value, logging)
+    unmatched = None if kind is JoinKind.INNER else unmatched_name
     spec = once(
         lambda: unmatched_store(
-            unmatched or "", key.resolve(), value.resolve(), other_value.resolve(), has_changelog=logging
+            unmatched_name, key.resolve(), value.resolve(), other_value.resolve(), has_changelog=logging
         )
     )
-    join = _StreamJoin(sides, kind, windows, joiner, with_key, this_store, other_store, unmatched, spec)
+    join = _StreamJoin(merge, this, that, kind, windows, joiner, with_key, this_store, other_store, unmatched, spec)
     join.claim_stores(graph)
-    graph.add(left.node, _buffer(sides.this_windowed, this_store))
-    graph.add(right.node, _buffer(sides.other_windowed, other_store))
-    node = LogicalNode(sides.merge, join.content(), has_relaxed_null_keys=kind is not JoinKind.INNER)
+    graph.add(left.node, _buffer(this.windowed, this_store))
+    graph.add(right.node, _buffer(that.windowed, other_store))
+    node = LogicalNode(merge, join.content(), has_relaxed_null_keys=kind is not JoinKind.INNER)
     graph.add((left.node, right.node), node)
-    result = annotated(result_type(joiner), sides.merge)
+    result = annotated(result_type(joiner), merge)
     return left.at(node, key, result, needs_repartition=False, sources=sources)
 
 
 def _join_store(
-    generated: str,
-    suffix: str,
-    store: str | None,
-    windows: JoinWindows,
-    key: SerdeVariable,
-    value: SerdeVariable,
-    logging: bool,
+    side: _Side, is_named: bool, windows: JoinWindows, key: SerdeVariable, value: SerdeVariable, logging: bool
 ) -> Materialized:
     """Return the store of one side, which keeps records with equal key and time as separate entries."""
-    base = generated if store is None else check_name(store, "store name") + suffix
     return Materialized(
-        f"{base}-store",
-        store is not None,
+        side.store,
+        is_named,
         WINDOW,
         key,
         value,
@@ -201,12 +188,3 @@ def _join_store(
         retain_duplicates=True,
         changelog_config={"cleanup.policy": "delete"},
     )
-
-
-def _unmatched_name(sides: _Sides, store: str | None, kind: JoinKind) -> str:
-    """Return the name of the store for records without a match so far."""
-    if store is not None:
-        suffix = "-outer-shared-join" if kind is JoinKind.OUTER else "-left-shared-join"
-        return f"{store}{suffix}-store"
-    number = sides.this_generated[-10:]
-    return f"KSTREAM-OUTERSHARED-{number}-store"

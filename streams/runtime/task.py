@@ -12,6 +12,7 @@ from attrs import define, field, frozen
 
 from streams.core.errors import ForeignFormatError, HandlerError, ProcessingError, StreamsError
 from streams.core.handlers import ErrorHandlerContext, FailureOrigin, ProducerRecord
+from streams.core.inlining import inlined
 from streams.core.metrics import Metrics
 from streams.core.records import (
     NO_TIMESTAMP,
@@ -468,6 +469,7 @@ class Task:
         assert self._run is not None
         return len(self._run) - int(self._values.__length_hint__()) - 1
 
+    @inlined
     def origin(self) -> tuple[str, int, int]:
         """Return topic, partition and offset of the current record, or ("", -1, -1) within a punctuation."""
         if self._override is not None:

@@ -83,7 +83,8 @@ class RecordCache:
             held = entries.pop(slot, None)
             if held is not None and type(new) is int and type(held[1]) is int:
                 # Fast path for counts, the most frequent values, which all have the same size.
-                entries[slot] = (held[0], new, timestamp_ms, headers, origin(), is_latest, held[6])
+                where = origin()
+                entries[slot] = (held[0], new, timestamp_ms, headers, where, is_latest, held[6])
             else:
                 grow(slot, held, new, old, timestamp_ms, headers, is_latest)
 

@@ -290,16 +290,15 @@ def _row_putter(store: TimestampedKeyValueStore[Any, Any]) -> Callable[[Any, Any
 
 
 def _in_place(store: TimestampedKeyValueStore[Any, Any]) -> InPlace:
-    hot, put_pair = store.hot, store.put_pair
+    hot, dirty, put_pair = store.hot, store.hot.dirty, store.put_pair
 
     @inlined
     def find(key: Any) -> Row | None:
-        return hot.dirty.get(key) if type(key) is hot.in_place_type else None
+        return dirty.get(key) if type(key) is hot.in_place_type else None
 
     @inlined
     def put(key: Any, value: Any, timestamp_ms: int, is_in_place: bool) -> bool:
         if is_in_place and type(value) is hot.value_type:
-            dirty = hot.dirty
             del dirty[key]
             dirty[key] = (value, timestamp_ms)
         else:

@@ -279,17 +279,17 @@ class TimestampedWindowStore(StoreLifecycle, WindowReads[K, ValueAndTimestamp[V]
         directly follow a ``find`` that has returned a pair that is not deleted.
         """
         hot, bounds, put_pair = self.hot, self.bounds, self.put_pair
+        dirty = hot.dirty
 
         @inlined
         def find(slot: tuple[K, int], key: K, start_ms: int) -> tuple[V, int] | None:
             if start_ms >= bounds.visible_from_ms and type(key) is hot.in_place_type:
-                return hot.dirty.get(slot)
+                return dirty.get(slot)
             return None
 
         @inlined
         def replace(slot: tuple[K, int], key: K, value: V | None, timestamp_ms: int, start_ms: int) -> None:
             if type(value) is hot.value_type:
-                dirty = hot.dirty
                 del dirty[slot]
                 dirty[slot] = (value, timestamp_ms)
             else:

@@ -107,7 +107,7 @@ class Capture:
     def _function(self, function: Any, name: str, number: int | None) -> Inlined | None:
         bound: tuple[Binding, ...] = ()
         if isinstance(function, MethodType):
-            bound = (self._binding(function.__self__, "store", number),)
+            bound = (self._binding(function.__self__, "self", number),)
             function = function.__func__
         if not isinstance(function, FunctionType):
             return None
