@@ -41,9 +41,10 @@ from streams.protocol.messages import (
     TopicSpec,
 )
 from tests import programs
+from tests.waiting import WATCHDOG_MS
 
 WORDS = TopicPartition("words", 0)
-LONG_MS = 60_000
+LONG_MS = WATCHDOG_MS
 
 
 def one(value, key=None):
@@ -423,7 +424,8 @@ _PROGRAM = """
 import sys
 from streams.broker import EmbeddedBroker
 from streams.core.records import Block, TopicPartition
-from streams.protocol.messages import OffsetAndMetadata, OffsetCommit, Produce
+from streams.protocol.group_messages import OffsetAndMetadata, OffsetCommit
+from streams.protocol.messages import Produce
 
 words = TopicPartition("words", 0)
 broker = EmbeddedBroker(sys.argv[1])
@@ -475,7 +477,7 @@ def in_thread(function):
     thread.start()
 
     def join_thread():
-        thread.join(60)
+        thread.join(WATCHDOG_MS / 1_000)
         assert not thread.is_alive(), "a wakeup was lost"
         if failures:
             raise failures[0]

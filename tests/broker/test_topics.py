@@ -14,6 +14,7 @@ from streams.core.records import Block, TopicPartition
 from streams.protocol import batch
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import TopicSpec
+from tests import waiting
 from tests.broker.tcp.by_hand import Client
 
 
@@ -302,7 +303,7 @@ def test_a_broker_whose_own_records_are_damaged_does_not_open(tmp_path, topic):
         producer.init_transactions()
         with Consumer(broker, "readers") as consumer:
             consumer.subscribe(["words"])
-            consumer.poll(1_000)
+            waiting.until(consumer.assignment, lambda: consumer.poll(100))
             consumer.commit_sync({TopicPartition("words", 0): 1})
     _damage(tmp_path, f"{topic}-0")
 

@@ -11,6 +11,7 @@ from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
 from streams.core.threads import SystemThreads
 from streams.protocol.group_messages import Heartbeat, LeaveGroup
+from tests.waiting import WATCHDOG_MS
 
 
 class EndOfTurn(Exception):
@@ -211,7 +212,7 @@ def test_guard_lets_one_of_both_in():
     assert not guard.try_enter()
     assert not has_entered.is_set()
     guard.leave()
-    thread.join(10)
+    thread.join(WATCHDOG_MS / 1_000)
 
     assert has_entered.is_set()
     assert guard.try_enter()

@@ -11,6 +11,7 @@ from streams.core.dead_letters import EXCEPTION_HEADER, OFFSET_HEADER, PARTITION
 from streams.core.errors import ConfigError, ProcessingError
 from streams.core.records import TopicPartition
 from streams.core.topic import Topic
+from tests.waiting import WATCHDOG_MS
 
 jobs = Topic("jobs", key=str, value=int)
 PARTITIONS = 4
@@ -171,7 +172,7 @@ def test_bytes_that_cannot_be_read_are_given_up_at_once(broker, make):
 
     worker = threading.Thread(target=seen.consumer.run)
     worker.start()
-    worker.join(30)
+    worker.join(WATCHDOG_MS / 1_000)
 
     assert not worker.is_alive()
     assert seen.values == EXPECTED
@@ -216,7 +217,7 @@ def test_members_share_and_nothing_is_handled_twice_when_one_leaves(broker, make
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(WATCHDOG_MS / 1_000)
         assert not thread.is_alive()
 
     assert len(seen) == TOTAL

@@ -10,6 +10,7 @@ from streams.clients import Consumer, Producer, RebalanceListener, WakeupError
 from streams.core.errors import RebalanceInProgressError
 from streams.core.topic import Topic
 from streams.group import CooperativeStickyAssignor
+from tests.waiting import WATCHDOG_MS
 
 numbers = Topic("numbers", key=str, value=int)
 
@@ -35,7 +36,7 @@ def run_all(*targets):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(WATCHDOG_MS / 1_000)
         assert not thread.is_alive()
     if errors:
         raise errors[0]
@@ -47,7 +48,7 @@ def test_threads_share_a_producer_and_each_keeps_its_order(broker, linger_ms):
 
         def send(name):
             deliveries = [producer.send(numbers, n, key=name) for n in range(500)]
-            assert [d.result(10_000).offset for d in deliveries] == sorted(d.result().offset for d in deliveries)
+            assert [d.result(WATCHDOG_MS).offset for d in deliveries] == sorted(d.result().offset for d in deliveries)
 
         run_all(*(lambda name=name: send(name) for name in "abcdefgh"))
         producer.flush()
@@ -66,7 +67,7 @@ def test_lingering_record_is_sent_by_the_background(broker):
     with Producer(broker, linger_ms=5) as producer:
         producer.send(numbers, 1, key="a").add_done_callback(lambda _: done.set())
 
-        assert done.wait(10)
+        assert done.wait(WATCHDOG_MS / 1_000)
 
 
 def test_group_of_threads_reads_everything_once_while_members_come_and_go(broker):
@@ -140,10 +141,10 @@ def test_wakeup_ends_a_poll_that_waits(broker):
     def wait():
         has_begun.set()
         with pytest.raises(WakeupError):
-            consumer.poll(60_000)
+            consumer.poll(WATCHDOG_MS)
 
     def wake():
-        has_begun.wait(10)
+        has_begun.wait(WATCHDOG_MS / 1_000)
         consumer.wakeup()
 
     run_all(wait, wake)
@@ -160,7 +161,7 @@ def test_waiting_poll_returns_as_soon_as_something_is_written(broker):
             producer.send(numbers, 1, key="a")
 
     records = []
-    run_all(lambda: records.extend(consumer.poll(30_000)), write)
+    run_all(lambda: records.extend(consumer.poll(WATCHDOG_MS)), write)
 
     assert [record.value for record in records] == [1]
     consumer.close()

@@ -10,6 +10,7 @@ from streams.core.errors import BrokerError, ClientClosedError, ConfigError, Mem
 from streams.core.threads import SystemThreads
 from streams.group import GroupClient, GroupListener, LeaderElection, MemberNumber, TaskDistribution
 from streams.group.recipes import share_sticky
+from tests.waiting import WATCHDOG_MS
 
 
 @pytest.fixture
@@ -230,7 +231,7 @@ def test_a_thread_keeps_the_membership():
     with EmbeddedBroker() as broker:
         election = LeaderElection(broker, "g", on_elected=elected.set)
         election.start()
-        assert elected.wait(10_000)
+        assert elected.wait(WATCHDOG_MS)
         assert election.is_leader
         with pytest.raises(ClientClosedError, match="thread"):
             election.poll()
@@ -251,7 +252,7 @@ def test_what_ends_the_thread_is_told():
     with EmbeddedBroker() as broker:
         election = LeaderElection(broker, "g", on_elected=fail)
         election.start()
-        assert failed.wait(10_000)
+        assert failed.wait(WATCHDOG_MS)
         with pytest.raises(ValueError, match="cannot lead"):
             election.close()
 

@@ -11,6 +11,7 @@ from streams.clients.admin import EARLIEST
 from streams.core.records import TopicPartition
 from streams.protocol.messages import TopicSpec
 from streams.protocol.transport import Cluster
+from tests.waiting import until
 
 FIRST = "KSTREAM-AGGREGATE-STATE-STORE-0000000001"
 CLICKS = Topic("unknown-state-clicks", key=str, value=int)
@@ -31,12 +32,13 @@ def counted(cluster: Cluster, folder: Path, topology: Any, offset: int) -> list[
     """Run an application until it has committed an offset; return what its store has."""
     given = {"state_dir": str(folder), "commit_interval_ms": 100, "poll_ms": 20}
     with Streams(topology, application_id="unknown", broker=cluster, **given) as app, Admin(cluster) as admin:
-        for _ in range(1_000):
+
+        def is_done() -> bool:
             found = admin.committed_offsets("unknown").get(AT)
-            if found is not None and found.offset >= offset:
-                return [(key, value.value) for key, value in app.store(FIRST).all()]
-            app.wait(50)
-    raise AssertionError("never done")
+            return found is not None and found.offset >= offset
+
+        until(is_done, lambda: app.wait(50))
+        return [(key, value.value) for key, value in app.store(FIRST).all()]
 
 
 def test_a_moved_name_is_refused_and_offsets_are_not_moved_without_the_state(cluster: Cluster, tmp_path: Path) -> None:

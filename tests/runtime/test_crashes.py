@@ -2,9 +2,11 @@
 
 import json
 import random
+import shutil
 import signal
 import subprocess
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -60,6 +62,15 @@ def started(command: list[str], folder: Path, more: int) -> Any:
     return process
 
 
+def lives(folder: Path) -> Iterator[None]:
+    """Begin from nothing again and again: on a busy machine a run may end before it is looked at, and ends a life."""
+    while True:
+        yield
+        shutil.rmtree(folder / "state", ignore_errors=True)
+        for name in OUTPUTS:
+            (folder / f"{name}.records.jsonl").unlink()
+
+
 def kill_again_and_again(command: list[str], folder: Path, moments: random.Random, *, runs: int, most: int) -> int:
     """Kill runs after random amounts of output, then leave one alone; return how many were hit at work."""
     killed = 0
@@ -89,48 +100,56 @@ TRUE_HIGHEST = {f"k{rest}": max(range(rest, ROWS, 97)) for rest in range(97)}
 @pytest.mark.slow
 def test_killed_runs_miss_nothing_and_repeat_only_what_was_not_committed(command, tmp_path):
     """Killed twenty times at random moments; the last run is left alone."""
-    killed = kill_again_and_again(command, tmp_path, random.Random(11), runs=20, most=300_000)
+    killed, moments = 0, random.Random(11)
+    for _ in lives(tmp_path):
+        killed += kill_again_and_again(command, tmp_path, moments, runs=20, most=300_000)
 
-    counts, highest, updates = tables(tmp_path)
+        counts, highest, updates = tables(tmp_path)
 
-    assert killed > 9
-    assert highest == TRUE_HIGHEST
-    assert all(counts[key] >= count for key, count in TRUE_COUNTS.items())
-    # Each record that was processed again has written its update again.
-    assert sum(counts.values()) - ROWS <= updates - ROWS
-    assert updates - ROWS < ROWS
+        assert highest == TRUE_HIGHEST
+        assert all(counts[key] >= count for key, count in TRUE_COUNTS.items())
+        # Each record that was processed again has written its update again.
+        assert sum(counts.values()) - ROWS <= updates - ROWS
+        assert updates - ROWS < ROWS
+        if killed > 9:
+            break
 
 
 @pytest.mark.slow
 def test_after_orderly_stops_everything_is_equal(command, tmp_path):
     """SIGTERM in the middle commits; the next run takes up exactly there."""
     stopped = 0
-    for _ in range(6):
-        process = started(command, tmp_path, 500_000)
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            stopped += 1
-        process.communicate(timeout=300)
-    done = programs.run(command)
-    assert done.returncode == 0, done.stderr
+    for _ in lives(tmp_path):
+        for _ in range(6):
+            process = started(command, tmp_path, 500_000)
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                stopped += 1
+            process.communicate(timeout=300)
+        done = programs.run(command)
+        assert done.returncode == 0, done.stderr
 
-    counts, highest, updates = tables(tmp_path)
+        counts, highest, updates = tables(tmp_path)
 
-    assert stopped > 2
-    assert counts == TRUE_COUNTS
-    assert highest == TRUE_HIGHEST
-    assert updates == ROWS
+        assert counts == TRUE_COUNTS
+        assert highest == TRUE_HIGHEST
+        assert updates == ROWS
+        if stopped > 2:
+            break
 
 
 @pytest.mark.slow
 def test_exactly_once_counts_every_row_once_however_often_it_is_killed(command, tmp_path):
     """Every update is in the output once, and the counts are exact."""
     command = [*command, "--set", "processing_guarantee=exactly_once_v2"]
-    killed = kill_again_and_again(command, tmp_path, random.Random(12), runs=10, most=600_000)
+    killed, moments = 0, random.Random(12)
+    for _ in lives(tmp_path):
+        killed += kill_again_and_again(command, tmp_path, moments, runs=10, most=600_000)
 
-    counts, highest, updates = tables(tmp_path)
+        counts, highest, updates = tables(tmp_path)
 
-    assert killed > 4
-    assert counts == TRUE_COUNTS
-    assert highest == TRUE_HIGHEST
-    assert updates == ROWS
+        assert counts == TRUE_COUNTS
+        assert highest == TRUE_HIGHEST
+        assert updates == ROWS
+        if killed > 4:
+            break

@@ -139,7 +139,7 @@ def test_partitions_that_would_take_keys_from_their_state_are_refused(cluster):
         cluster.until_counted()
         with Admin(cluster.broker) as admin:
             admin.create_partitions({"words": 3})
-        streams.wait(30_000)
+        streams.wait(waiting.WATCHDOG_MS)
 
 
 def test_tasks_without_state_grow_with_the_partitions(cluster):
@@ -231,9 +231,9 @@ def test_one_instance_can_end_them_all(cluster):
         while not ended.is_set() and two.failure is None:
             cluster.write()
             cluster.consumer.poll(20)
-        assert one.wait(30_000)
+        assert one.wait(waiting.WATCHDOG_MS)
         # It tells the others first, and may end after them.
-        two.wait(30_000)
+        two.wait(waiting.WATCHDOG_MS)
     assert one.failure is None
 
 

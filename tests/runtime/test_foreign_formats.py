@@ -25,6 +25,7 @@ from streams import (
 )
 from streams.core.records import Block, Headers
 from tests.comparison.takeover_cases import FAST
+from tests.waiting import WATCHDOG_MS
 
 orders = Topic("orders", key=str, value=str)
 customers = Topic("customers", key=str, value=str)
@@ -116,7 +117,7 @@ class Place:
                 producer.send(orders, "c1", key=key, timestamp_ms=time_ms)
                 producer.send(customers, "ann", key=key, timestamp_ms=time_ms)
         with pytest.raises(ForeignFormatError) as caught, self._app() as app:
-            app.wait(60_000)
+            app.wait(WATCHDOG_MS)
         assert not self.broker.end_offset(TopicPartition(joined.name, 0))
         assert not self.broker.end_offset(TopicPartition(counted.name, 0))
         return caught.value

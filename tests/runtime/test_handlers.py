@@ -31,6 +31,7 @@ from streams.clients import RequestTimeoutError
 from streams.protocol.messages import Produce
 from streams.testing import TopologyTestDriver
 from tests.clients.conftest import FaultyCluster
+from tests.waiting import WATCHDOG_MS
 
 numbers = Topic("numbers", key=str, value=int)
 shares = Topic("shares", key=str, value=int)
@@ -442,7 +443,7 @@ def test_production_handler_says_what_becomes_of_what_is_not_taken_in_time(answe
         try:
             if answer == "fail":
                 with pytest.raises(ProcessingError, match="for topic 'shares' cannot be written"):
-                    streams.wait(60_000)
+                    streams.wait(WATCHDOG_MS)
             elif answer == "retry":
                 while not _values(broker, "shares"):
                     assert not streams.wait(5)

@@ -190,7 +190,7 @@ def test_failing_user_code_ends_the_application_with_node_and_place():
             producer.send(words, "good", key="a", timestamp_ms=0)
             producer.send(words, "bad", key="a", timestamp_ms=1)
         with pytest.raises(ProcessingError, match="ZeroDivisionError") as failure:
-            streams.wait(30_000)
+            streams.wait(waiting.WATCHDOG_MS)
         with pytest.raises(ProcessingError) as again:
             streams.close()
 

@@ -24,6 +24,7 @@ from streams.bounded import run_bounded
 from streams.clients import ParallelConsumer
 from streams.core.records import Block
 from streams.testing import TopologyTestDriver
+from tests.waiting import WATCHDOG_MS
 
 words = Topic("words", key=str, value=str, partitions=2)
 lengths = Topic("lengths", key=str, value=int, partitions=2)
@@ -70,7 +71,7 @@ def test_function_that_would_end_the_program_fails_the_application(word, told, h
         streams = Streams(measured, application_id="a", broker=broker, processing_handler=handler, **FAST)
         with pytest.raises(ProcessingError, match=told) as caught, streams:
             send(broker, "one", word)
-            streams.wait(30_000)
+            streams.wait(WATCHDOG_MS)
         assert caught.value.node == "measure"
         assert caught.value.offset == 1
         assert streams.state is State.ERROR
@@ -119,7 +120,7 @@ def test_exception_handler_that_would_end_the_program_ends_the_application():
         streams = Streams(measured, application_id="a", broker=broker, on_exception=lambda error: sys.exit(1), **FAST)
         with pytest.raises(SystemExit), streams:
             send(broker, "exit")
-            streams.wait(30_000)
+            streams.wait(WATCHDOG_MS)
         assert streams.state is State.ERROR
 
 
@@ -133,7 +134,7 @@ def test_state_listener_that_would_end_the_program_is_logged_and_stops_nothing(c
         streams = Streams(measured, application_id="a", broker=broker, on_state=listen, **FAST)
         with pytest.raises(ProcessingError), streams:
             send(broker, "exit")
-            streams.wait(30_000)
+            streams.wait(WATCHDOG_MS)
         assert streams.state is State.ERROR
         assert any("state listener failed at ERROR" in record.getMessage() for record in caplog.records)
 

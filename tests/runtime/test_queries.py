@@ -140,7 +140,7 @@ def test_query_while_a_store_is_restored_is_refused_as_not_now(broker):
 
     def on_restore(*found):
         seen.append(found)
-        held.wait(30)
+        held.wait(waiting.WATCHDOG_MS / 1_000)
 
     with app(broker, on_restore=on_restore) as again:
         until(lambda: seen)

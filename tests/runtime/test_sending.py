@@ -11,6 +11,7 @@ from streams import (
     Topic,
     TopicPartition,
 )
+from tests import waiting
 
 lines = Topic("lines", key=str, value=str)
 sizes = Topic("sizes", key=str, value=int)
@@ -39,8 +40,9 @@ def test_outputs_do_not_wait_for_the_commit(broker):
         consumer.assign([OUT], [sizes])
         for number in range(1, 30):
             producer.send(lines, "x" * number, key="k").result()
-            record = next(record for _ in range(100) for record in consumer.poll(100))
-            assert record.value == number
+            found = []
+            waiting.until(lambda: found, lambda: found.extend(consumer.poll(100)))  # noqa: B023
+            assert [record.value for record in found] == [number]
 
 
 def test_producer_has_the_settings_of_the_application(broker):

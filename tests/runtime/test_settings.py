@@ -34,6 +34,7 @@ from streams.core.client_settings import (
 from streams.core.config import SETTINGS
 from streams.core.records import Block
 from streams.testing import TopologyTestDriver, simulate
+from tests.waiting import until
 
 visits = Topic("visits", key=str, value=int)
 counts = Topic("counts", key=str, value=int)
@@ -125,7 +126,8 @@ def test_open_transactions_of_others_are_read_as_the_isolation_level_says(broker
 
     with Consumer(broker, auto_offset_reset="earliest") as consumer:
         consumer.assign([COUNTS], [counts])
-        found = [record.key for record in consumer.poll(1000)]
+        found: list[str] = []
+        until(lambda: len(found) > expected, lambda: found.extend(record.key for record in consumer.poll(100)))
     assert found == ["1", "7"][1 - expected :]
 
 

@@ -15,6 +15,7 @@ from streams.runtime.plan import ApplicationPlan
 from streams.runtime.stage import AsTheyCome, InStep, Stage, WhenCertain
 from streams.runtime.task import Task, TaskState
 from tests.runtime.bounded_runs import NUMBERS, started
+from tests.waiting import WATCHDOG_MS
 
 OUT = Topic("out", key=str, value=int)
 UNREADABLE = b"short"
@@ -107,7 +108,7 @@ def test_a_record_that_cannot_be_read_fails_tasks_that_are_kept_in_step():
             broker.create_topic(topic, 2)
         broker.append(TopicPartition("numbers", 0), Block([b"a"], [UNREADABLE], [1]))
         with Streams(regrouped, application_id="app", broker=broker, poll_ms=5) as streams:
-            streams.wait(60_000)
+            streams.wait(WATCHDOG_MS)
 
 
 def test_a_record_that_cannot_be_read_fails_a_cycle():

@@ -131,7 +131,7 @@ def test_state_goes_back_to_rebalancing_while_an_added_thread_has_nothing_yet():
         until(lambda: streams.state is State.RUNNING)
         assert streams.remove_thread() is not None
         assert streams.remove_thread() is None
-        assert streams.wait(30_000)
+        assert streams.wait(waiting.WATCHDOG_MS)
 
     assert moves.seen[2][0] is State.REBALANCING
 
@@ -161,7 +161,7 @@ def test_application_that_dies_says_so_once_with_task_node_record_and_line(caplo
     caplog.set_level(logging.INFO)
     with EmbeddedBroker() as broker, pytest.raises(ProcessingError), app(broker, dividing) as streams:
         send(broker, "good", "bad", key="a")
-        streams.wait(30_000)
+        streams.wait(waiting.WATCHDOG_MS)
 
     [line] = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
     assert line.startswith("application 'app' failed: task 0_")
@@ -175,7 +175,7 @@ def test_block_of_an_application_that_failed_raises_its_failure():
     with EmbeddedBroker() as broker:
         with pytest.raises(ProcessingError) as caught, app(broker, dividing) as streams:
             send(broker, "bad")
-            streams.instance.ended.wait(30_000)
+            streams.instance.ended.wait(waiting.WATCHDOG_MS)
 
     assert caught.value is streams.failure
     assert streams.state is State.ERROR
@@ -185,7 +185,7 @@ def test_error_that_ends_the_block_is_not_masked_and_has_a_note_of_the_failure()
     with EmbeddedBroker() as broker:
         with pytest.raises(KeyError) as caught, app(broker, dividing) as streams:
             send(broker, "bad")
-            streams.instance.ended.wait(30_000)
+            streams.instance.ended.wait(waiting.WATCHDOG_MS)
             raise KeyError("of the block")
 
     [note] = caught.value.__notes__
@@ -211,7 +211,7 @@ def test_failed_application_is_pending_error_until_all_threads_have_ended():
     with EmbeddedBroker() as broker:
         with pytest.raises(ProcessingError), app(broker, dividing, on_state=moves, num_stream_threads=2) as streams:
             send(broker, "bad")
-            streams.wait(30_000)
+            streams.wait(waiting.WATCHDOG_MS)
         assert [state for state, _ in moves.seen][-2:] == [State.PENDING_ERROR, State.ERROR]
 
 
@@ -220,7 +220,7 @@ def test_failed_application_is_cleaned_up_once_it_is_closed(tmp_path):
         streams = app(broker, dividing, state_dir=tmp_path)
         with pytest.raises(ProcessingError), streams:
             send(broker, "bad")
-            streams.wait(30_000)
+            streams.wait(waiting.WATCHDOG_MS)
         streams.clean_up()
 
 
@@ -239,7 +239,7 @@ def test_wait_ends_when_several_threads_end_at_once():
             streams = app(broker, num_stream_threads=3)
             streams.start()
             streams.instance.pool.stop_all()
-            assert streams.wait(30_000)
+            assert streams.wait(waiting.WATCHDOG_MS)
             streams.close()
 
 
@@ -249,7 +249,7 @@ def test_question_to_a_thread_that_has_ended_is_refused_not_left_waiting():
         with streams:
             [thread] = streams.instance.stream_threads
         with pytest.raises(Exception, match="has ended"):
-            thread.ask(lambda _: 1).result(30_000)
+            thread.ask(lambda _: 1).result(waiting.WATCHDOG_MS)
 
 
 # --- what the log says -----------------------------------------------------------------------

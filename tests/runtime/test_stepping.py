@@ -8,6 +8,7 @@ import pytest
 from streams import EmbeddedBroker, Streams, StreamsBuilder, TimeWindows, Topic, TopicPartition
 from streams.core.partitioning import partition_for
 from streams.core.records import Block
+from tests.waiting import WATCHDOG_MS
 
 PARTITIONS = 4
 RECORDS = 20_000
@@ -54,7 +55,7 @@ def test_no_record_is_late_behind_a_repartition_topic(empty):
         settings = {"cache_max_bytes": 0, "poll_ms": 10}
         with Streams(by_user, application_id="stepping", broker=broker, **settings) as streams:
             threading.Thread(target=follow, daemon=True).start()
-            assert done.wait(60)
+            assert done.wait(WATCHDOG_MS / 1_000)
 
         assert streams.failure is None
         assert streams.metrics.get("dropped-records-total") == 0

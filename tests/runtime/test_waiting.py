@@ -1,7 +1,7 @@
 """State that waits for a commit is bounded over all tasks of a thread."""
 
-from streams import EmbeddedBroker, Producer, Streams, StreamsBuilder, Topic
-from streams.core.records import TaskId
+from streams import EmbeddedBroker, Streams, StreamsBuilder, Topic
+from streams.core.records import Block, TaskId, TopicPartition
 from streams.runtime.waiting import WaitingState
 
 words = Topic("words", key=int, value=int)
@@ -29,9 +29,9 @@ def test_much_state_is_committed_before_its_time() -> None:
     """Far less than the interval has passed, but each of four tasks has changed 20,000 entries."""
     with EmbeddedBroker() as broker:
         broker.create_topic("words", 4)
-        with Producer(broker) as producer:
-            for number in range(80_000):
-                producer.send(words, number, key=number)
+        rows = [number.to_bytes(8, "big") for number in range(20_000)]
+        for number in range(4):
+            broker.append(TopicPartition("words", number), Block(rows, rows, [0] * len(rows)))
         with Streams(
             topology,
             application_id="app",

@@ -14,6 +14,7 @@ from streams.clients.sender import _REQUEST_BYTES
 from streams.clients.tcp import TcpCluster
 from streams.core.chunking import chunks_by_size
 from streams.core.errors import RecordTooLargeError
+from tests.waiting import WATCHDOG_MS
 
 MOST = 1 << 20
 
@@ -46,7 +47,7 @@ def test_a_record_above_what_brokers_take_fails_at_once(producer, caplog):
     with caplog.at_level(logging.WARNING, "streams.broker.tcp"):
         future = producer.send("large", bytes(2 * MOST))
         with pytest.raises(RecordTooLargeError, match=r"a request of 2\d+ bytes: brokers take 1048576"):
-            future.result(60_000)
+            future.result(WATCHDOG_MS)
 
     assert len(refusals(caplog)) == 1
 
@@ -56,7 +57,7 @@ def test_records_that_are_too_large_only_together_go_apart(producer, broker):
     futures = [producer.send("large", bytes(300_000), partition=0) for _ in range(20)]
     producer.flush()
 
-    assert [future.result(60_000).offset for future in futures] == list(range(20))
+    assert [future.result(WATCHDOG_MS).offset for future in futures] == list(range(20))
 
 
 def test_what_goes_to_one_broker_is_split_into_requests_that_it_takes():

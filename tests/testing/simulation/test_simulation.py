@@ -24,6 +24,22 @@ GUARANTEES = ("at_least_once", "exactly_once_v2")
 ENOUGH = 200
 #: Worlds of one test: so many that also the rare must happen, so few that workers share them.
 CHUNK = 50
+#: What fifty worlds must have seen, or the weather has become too fair; the simulation itself asks for the rare events
+#: in four times as many worlds only.
+STORM = (
+    *(
+        "crashes",
+        "stalls",
+        "cuts",
+        "broker_restarts",
+        "clean_restarts",
+        "pauses",
+        "rebalances",
+        "evictions",
+        "restores",
+    ),
+    *("resets", "idle_closes", "refused_requests", "late_requests", "drops", "delays", "fencings", "reprocessed"),
+)
 CASES = [
     (list(WORLDS)[number % len(WORLDS)], GUARANTEES[(number + 1) % 2], range(first, first + CHUNK))
     for number, first in enumerate(range(0, SEEDS, CHUNK))
@@ -38,9 +54,7 @@ def test_application_bears_a_storm(world, guarantee, seeds):
     report = simulate(topology, inputs, seeds=seeds, processing_guarantee=guarantee)
 
     assert report.seeds == len(seeds)
-    assert report.crashes
-    assert report.rebalances
-    assert report.drops
+    assert [name for name in STORM if not getattr(report, name)] == []
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
@@ -104,19 +118,13 @@ def test_topology_that_is_random_or_impure_fails_and_is_told_the_first_differenc
     assert "record " in caught.value.invariant
 
 
-def test_processor_that_keeps_its_state_in_an_attribute_is_caught():
-    with pytest.raises(SimulationError, match="exactly once: topic 'counts'") as caught:
-        simulate(forgetful, ONE, seeds=range(20), processing_guarantee="exactly_once_v2")
-
-    assert "faults that are needed for it:" in str(caught.value)
-    assert f"seeds=[{caught.value.seed}]" in str(caught.value)
-
-
-def test_failing_seed_fails_again_with_the_same_story():
+def test_processor_that_keeps_its_state_in_an_attribute_is_caught_each_time_with_the_same_story():
     stories = []
     for _ in range(2):
-        with pytest.raises(SimulationError) as caught:
+        with pytest.raises(SimulationError, match="exactly once: topic 'counts'") as caught:
             simulate(forgetful, ONE, seeds=range(20), processing_guarantee="exactly_once_v2")
+        assert "faults that are needed for it:" in str(caught.value)
+        assert f"seeds=[{caught.value.seed}]" in str(caught.value)
         stories.append((caught.value.seed, caught.value.invariant, caught.value.schedule, caught.value.history))
 
     assert stories[0] == stories[1]
