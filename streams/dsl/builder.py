@@ -29,7 +29,7 @@ from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreOptions, key_
 from streams.dsl.nodes import LogicalGlobalTable, LogicalOperator, LogicalSource, LogicalTableSource
 from streams.dsl.operators import TableSource
 from streams.dsl.ref import GlobalTableRef, StreamRef, TableRef
-from streams.dsl.serde_variables import SerdeVariable, declared
+from streams.dsl.serde_variables import declared
 from streams.dsl.stream import KStream
 from streams.dsl.table import KTable
 from streams.dsl.table_state import SourceState
@@ -39,7 +39,6 @@ from streams.topology import (
     Processor,
     ProcessorNode,
     ProcessorOperator,
-    SourceNode,
     StoreBuilder,
     Topology,
 )
@@ -117,10 +116,9 @@ class StreamsBuilder:
         source = _Source.of("stream", (topic, *topics), key, value, timestamp, offset_reset)
         full_name = self._graph.names.given(name, "KSTREAM-SOURCE-")
         source.declare(self._graph)
-        keys, values = source.variables(full_name)
-        content = LogicalSource(source.names, source.pattern, keys, values, source.extractor, source.offset_reset)
+        content = source.logical(full_name)
         node = self._graph.add(self._graph.root, LogicalNode(full_name, content))
-        return KStream(StreamRef(self._graph, node, keys, values, frozenset((full_name,))))
+        return KStream(StreamRef(self._graph, node, content.key, content.value, frozenset((full_name,))))
 
     @overload
     def table(
@@ -182,26 +180,17 @@ class StreamsBuilder:
         source = _Source.of("table", (topic,), key, value, timestamp, offset_reset)
         wanted = store_name(name, store)
         names, topic_name = self._graph.names, source.single("table")
-        keys, values = source.variables(topic_name)
-        materialized = key_value(self._graph, wanted, f"{topic_name}-", keys, values, options)
+        topics = source.logical(topic_name)
+        materialized = key_value(self._graph, wanted, f"{topic_name}-", topics.key, topics.value, options)
         source_name = names.suffixed(name, "-source", "KSTREAM-SOURCE-")
         full_name = names.given(name, "KTABLE-SOURCE-")
         source.declare(self._graph)
         state = SourceState(materialized, materialized.is_queryable)
         process = LogicalOperator(lambda: TableSource(state.store, state.send_old), state.specs)
-        content = LogicalTableSource(
-            source_name,
-            topic_name,
-            keys,
-            values,
-            process,
-            lambda: state.store,
-            source.extractor,
-            source.offset_reset,
-        )
+        content = LogicalTableSource(source_name, topics, process, lambda: state.store)
         node = LogicalNode(full_name, content, is_output_versioned=materialized.is_versioned)
         self._graph.add(self._graph.root, node)
-        return KTable(TableRef(self._graph, node, keys, values, frozenset((source_name,)), state))
+        return KTable(TableRef(self._graph, node, topics.key, topics.value, frozenset((source_name,)), state))
 
     @overload
     def global_table(
@@ -259,23 +248,16 @@ class StreamsBuilder:
         if "history" in options:
             raise TopologyError("a global table cannot be versioned; leave out history=")
         names, topic_name = self._graph.names, source.single("global_table")
-        keys, values = source.variables(topic_name)
-        materialized = key_value(self._graph, store_name(name, store), f"{topic_name}-", keys, values, options)
+        topics = source.logical(topic_name)
+        types = topics.key, topics.value
+        materialized = key_value(self._graph, store_name(name, store), f"{topic_name}-", *types, options)
         materialized.has_changelog = False
         source_name = names.suffixed(name, "-source", "KSTREAM-SOURCE-")
         full_name = names.given(name, "KTABLE-SOURCE-")
         source.declare(self._graph)
-        content = LogicalGlobalTable(
-            source_name,
-            topic_name,
-            keys,
-            values,
-            lambda: TableSource(materialized.store),
-            materialized.spec,
-            source.extractor,
-        )
+        content = LogicalGlobalTable(source_name, topics, lambda: TableSource(materialized.store), materialized.spec)
         self._graph.add(self._graph.root, LogicalNode(full_name, content))
-        return GlobalKTable(GlobalTableRef(self._graph, keys, values, materialized.store))
+        return GlobalKTable(GlobalTableRef(self._graph, *types, materialized.store))
 
     def add_state_store(self, store: StoreBuilder[Any] | StoreSpec) -> "StreamsBuilder":
         """Add a store for processors; ``process(..., stores=[...])`` connects it by name.
@@ -318,14 +300,14 @@ class StreamsBuilder:
         self._graph.claim_store(spec.name)
         source = _Source.of("add_global_store", (topic,), key, value, timestamp, None)
         check_function(processor, "add_global_store", "()")
-        names, topic_name = self._graph.names, source.single("add_global_store")
+        source.single("add_global_store")
+        names = self._graph.names
         source_name = names.suffixed(name, "-source", "KSTREAM-SOURCE-")
         full_name = names.given(name, "KTABLE-SOURCE-")
         source.declare(self._graph)
-        keys, values = source.variables(full_name)
         global_store = GlobalStore(
             evolve(spec, has_changelog=False),
-            SourceNode(source_name, (topic_name,), None, keys.resolve(), values.resolve(), source.extractor),
+            source.logical(full_name).source(source_name),
             ProcessorNode(full_name, ProcessorOperator(processor), (source_name,)),
         )
         self._graph.add(self._graph.root, LogicalNode(full_name, LogicalGlobalStore(global_store)))
@@ -409,9 +391,10 @@ class _Source:
             raise TopologyError(f"{operator} needs one topic, got {self.names!r}")
         return self.names[0]
 
-    def variables(self, node: str) -> tuple[SerdeVariable, SerdeVariable]:
-        """Return the serde variables for keys and values."""
-        return declared(self.key, node), declared(self.value, node)
+    def logical(self, node: str) -> LogicalSource:
+        """Return the content of a logical node, with new serde variables."""
+        types = declared(self.key, node), declared(self.value, node)
+        return LogicalSource(self.names, self.pattern, *types, self.extractor, self.offset_reset)
 
     def declare(self, graph: LogicalGraph) -> None:
         """Register the topic declarations."""

@@ -55,19 +55,14 @@ class LogicalSource:
         """The topics or the pattern, as a value that is equal for equal subscriptions."""
         return (self.pattern.pattern, self.pattern.flags) if self.pattern else frozenset(self.topics)
 
+    def source(self, name: str) -> SourceNode:
+        """Return the source as a node of the topology."""
+        serdes = self.key.resolve(), self.value.resolve()
+        return SourceNode(name, self.topics, self.pattern, *serdes, self.timestamp, self.offset_reset)
+
     def write(self, node: LogicalNode, topology: Topology) -> None:
         """Add the source."""
-        topology.add_node(
-            SourceNode(
-                node.name,
-                self.topics,
-                self.pattern,
-                self.key.resolve(),
-                self.value.resolve(),
-                self.timestamp,
-                self.offset_reset,
-            )
-        )
+        topology.add_node(self.source(node.name))
 
 
 @define(eq=False)
@@ -171,24 +166,20 @@ class LogicalTableSource:
     """A topic as a table: a source and the operator that stores the rows."""
 
     source: str
-    topic: str
-    key: SerdeVariable
-    value: SerdeVariable
+    topics: LogicalSource
     operator: LogicalOperator
     #: Returns the store name, if there is a store; called when the graph is complete.
     store: Callable[[], str | None]
-    timestamp: Any = None
-    offset_reset: str | None = None
     #: Set by ``optimize`` if the topic itself serves as the changelog of the store.
     is_changelog: bool = False
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
         """Add the source and the operator."""
-        topology.add_node(_table_source(self))
+        topology.add_node(self.topics.source(self.source))
         self.operator.write_as(node.name, (self.source,), topology)
         store = self.store()
         if self.is_changelog and store is not None:
-            topology.source_changelogs[store] = self.topic
+            (topology.source_changelogs[store],) = self.topics.topics
 
 
 @define(eq=False)
@@ -196,24 +187,14 @@ class LogicalGlobalTable:
     """A topic as a global store."""
 
     source: str
-    topic: str
-    key: SerdeVariable
-    value: SerdeVariable
+    topics: LogicalSource
     make: MakeOperator
     spec: MakeSpec
-    timestamp: Any = None
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
         """Add the global store."""
         processor = ProcessorNode(node.name, self.make(), (self.source,))
-        topology.add_global_store(GlobalStore(self.spec(), _table_source(self), processor))
-
-
-def _table_source(table: LogicalTableSource | LogicalGlobalTable) -> SourceNode:
-    reset = table.offset_reset if isinstance(table, LogicalTableSource) else None
-    return SourceNode(
-        table.source, (table.topic,), None, table.key.resolve(), table.value.resolve(), table.timestamp, reset
-    )
+        topology.add_global_store(GlobalStore(self.spec(), self.topics.source(self.source), processor))
 
 
 @define(eq=False)

@@ -6,7 +6,6 @@ amounts by customer, and ``customers`` is a table of names; ``play`` shows the o
 """
 
 from collections.abc import Callable, Iterable
-from datetime import timedelta
 from typing import Any, Generic, TypeVar, Unpack, overload
 
 from attrs import define
@@ -20,6 +19,7 @@ from streams.dsl import stream_joins, stream_operators
 from streams.dsl.branched import Branched
 from streams.dsl.global_table import GlobalKTable
 from streams.dsl.grouped import KGroupedStream
+from streams.dsl.join_arguments import StreamJoinOptions, TableLookupOptions
 from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreArguments, StoreOptions
 from streams.dsl.operators import JoinKind
 from streams.dsl.ref import StreamRef
@@ -217,17 +217,7 @@ class KStream(Generic[K, V]):
     @overload
     def to(
         self,
-        topic: str,
-        name: str | None = None,
-        *,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
-        partitioner: Partitioner | None = None,
-    ) -> None: ...
-    @overload
-    def to(
-        self,
-        topic: Callable[[K, V], str],
+        topic: str | Callable[[K, V], str],
         name: str | None = None,
         *,
         key: TypeForm[K] | Serde[K] = NOT_GIVEN,
@@ -368,12 +358,7 @@ class KStream(Generic[K, V]):
         joiner: Callable[[V, V2], R],
         windows: JoinWindows,
         name: str | None = None,
-        *,
-        store: str | None = None,
-        logging: bool = True,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
-        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        **options: Unpack[StreamJoinOptions[K, V, V2]],
     ) -> "KStream[K, R]": ...
     @overload
     def join(
@@ -382,12 +367,7 @@ class KStream(Generic[K, V]):
         joiner: Callable[[K, V, V2], R],
         windows: JoinWindows,
         name: str | None = None,
-        *,
-        store: str | None = None,
-        logging: bool = True,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
-        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        **options: Unpack[StreamJoinOptions[K, V, V2]],
     ) -> "KStream[K, R]": ...
     @overload
     def join(
@@ -395,11 +375,7 @@ class KStream(Generic[K, V]):
         other: KTable[K, V2],
         joiner: Callable[[V, V2], R],
         name: str | None = None,
-        *,
-        grace: timedelta | None = None,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
-        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        **options: Unpack[TableLookupOptions[K, V, V2]],
     ) -> "KStream[K, R]": ...
     @overload
     def join(
@@ -407,11 +383,7 @@ class KStream(Generic[K, V]):
         other: KTable[K, V2],
         joiner: Callable[[K, V, V2], R],
         name: str | None = None,
-        *,
-        grace: timedelta | None = None,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
-        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        **options: Unpack[TableLookupOptions[K, V, V2]],
     ) -> "KStream[K, R]": ...
     @overload
     def join(
@@ -455,12 +427,7 @@ class KStream(Generic[K, V]):
         joiner: Callable[[V, V2 | None], R],
         windows: JoinWindows,
         name: str | None = None,
-        *,
-        store: str | None = None,
-        logging: bool = True,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
-        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        **options: Unpack[StreamJoinOptions[K, V, V2]],
     ) -> "KStream[K, R]": ...
     @overload
     def left_join(
@@ -469,12 +436,7 @@ class KStream(Generic[K, V]):
         joiner: Callable[[K, V, V2 | None], R],
         windows: JoinWindows,
         name: str | None = None,
-        *,
-        store: str | None = None,
-        logging: bool = True,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
-        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        **options: Unpack[StreamJoinOptions[K, V, V2]],
     ) -> "KStream[K, R]": ...
     @overload
     def left_join(
@@ -482,11 +444,7 @@ class KStream(Generic[K, V]):
         other: KTable[K, V2],
         joiner: Callable[[V, V2 | None], R],
         name: str | None = None,
-        *,
-        grace: timedelta | None = None,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
-        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        **options: Unpack[TableLookupOptions[K, V, V2]],
     ) -> "KStream[K, R]": ...
     @overload
     def left_join(
@@ -494,11 +452,7 @@ class KStream(Generic[K, V]):
         other: KTable[K, V2],
         joiner: Callable[[K, V, V2 | None], R],
         name: str | None = None,
-        *,
-        grace: timedelta | None = None,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
-        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        **options: Unpack[TableLookupOptions[K, V, V2]],
     ) -> "KStream[K, R]": ...
     @overload
     def left_join(
@@ -536,12 +490,7 @@ class KStream(Generic[K, V]):
         joiner: Callable[[V | None, V2 | None], R],
         windows: JoinWindows,
         name: str | None = None,
-        *,
-        store: str | None = None,
-        logging: bool = True,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
-        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        **options: Unpack[StreamJoinOptions[K, V, V2]],
     ) -> "KStream[K, R]": ...
     @overload
     def outer_join(
@@ -550,12 +499,7 @@ class KStream(Generic[K, V]):
         joiner: Callable[[K, V | None, V2 | None], R],
         windows: JoinWindows,
         name: str | None = None,
-        *,
-        store: str | None = None,
-        logging: bool = True,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
-        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        **options: Unpack[StreamJoinOptions[K, V, V2]],
     ) -> "KStream[K, R]": ...
     def outer_join(self, other: Any, joiner: Any, *arguments: Any, **options: Any) -> "KStream[K, Any]":
         """Join two streams, with None for a side that has no match.

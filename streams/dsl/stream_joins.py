@@ -16,7 +16,14 @@ from streams.dsl.logical import LogicalNode
 from streams.dsl.materialized import NOT_GIVEN, to_ms
 from streams.dsl.names import check_name
 from streams.dsl.nodes import LogicalOperator, LogicalStreamTableJoin
-from streams.dsl.operators import JoinKind, StoreValues, StreamGlobalTableJoin, StreamTableJoin, grace_store
+from streams.dsl.operators import (
+    WAITING_RECORD,
+    JoinKind,
+    StoreValues,
+    StreamGlobalTableJoin,
+    StreamTableJoin,
+    held_store,
+)
 from streams.dsl.ref import GlobalTableRef, JoinableRef, StreamRef, TableRef, check_builder
 from streams.dsl.serde_variables import annotated, overridden
 from streams.dsl.stream_stream_joins import join_streams
@@ -96,7 +103,7 @@ def _join_table(
         return StreamTableJoin(values, joiner, with_key, is_left, grace_ms, buffer, key.resolve())
 
     def buffers() -> Sequence[StoreSpec]:
-        return () if buffer is None else (grace_store(buffer, key.resolve(), value.resolve()),)
+        return () if buffer is None else (held_store(buffer, WAITING_RECORD, key.resolve(), value.resolve()),)
 
     process = LogicalOperator(operator, buffers, lambda: values.stores)
     content = LogicalStreamTableJoin(process, lambda: values.stores, grace_ms)

@@ -14,12 +14,12 @@ from typing_extensions import TypeForm
 
 from streams.core.serdes import Serde
 from streams.dsl import table_joins, table_operators
+from streams.dsl.join_arguments import ForeignKeyJoinOptions, TableJoinOptions
 from streams.dsl.materialized import NOT_GIVEN, StoreArguments, StoreOptions
 from streams.dsl.operators import JoinKind
 from streams.dsl.ref import TableRef
 from streams.dsl.suppressed import Suppressed
 from streams.dsl.table_operators import ValueTransformer
-from streams.topology import Partitioner
 
 if TYPE_CHECKING:
     from streams.dsl.grouped_table import KGroupedTable
@@ -214,11 +214,7 @@ class KTable(Generic[K, V]):
         other: "KTable[K, V2]",
         joiner: Callable[[V, V2], R],
         name: str | None = None,
-        *,
-        store: str | None = None,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[R] | Serde[R] = NOT_GIVEN,
-        **options: Unpack[StoreOptions],
+        **options: Unpack[TableJoinOptions[K, R]],
     ) -> "KTable[K, R]": ...
     @overload
     def join(
@@ -226,11 +222,7 @@ class KTable(Generic[K, V]):
         other: "KTable[K, V2]",
         joiner: Callable[[K, V, V2], R],
         name: str | None = None,
-        *,
-        store: str | None = None,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[R] | Serde[R] = NOT_GIVEN,
-        **options: Unpack[StoreOptions],
+        **options: Unpack[TableJoinOptions[K, R]],
     ) -> "KTable[K, R]": ...
     @overload
     def join(
@@ -240,12 +232,7 @@ class KTable(Generic[K, V]):
         name: str | None = None,
         *,
         foreign_key: Callable[[K, V], K2 | None],
-        store: str | None = None,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[R] | Serde[R] = NOT_GIVEN,
-        partitioner: Partitioner | None = None,
-        other_partitioner: Partitioner | None = None,
-        **options: Unpack[StoreOptions],
+        **options: Unpack[ForeignKeyJoinOptions[K, R]],
     ) -> "KTable[K, R]": ...
     @overload
     def join(
@@ -255,12 +242,7 @@ class KTable(Generic[K, V]):
         name: str | None = None,
         *,
         foreign_key: Callable[[K, V], K2 | None],
-        store: str | None = None,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[R] | Serde[R] = NOT_GIVEN,
-        partitioner: Partitioner | None = None,
-        other_partitioner: Partitioner | None = None,
-        **options: Unpack[StoreOptions],
+        **options: Unpack[ForeignKeyJoinOptions[K, R]],
     ) -> "KTable[K, R]": ...
     def join(self, other: Any, joiner: Callable[..., Any], name: str | None = None, **options: Any) -> "KTable[K, Any]":
         """Join each row with the row of another table that has the same key, or the key returned by ``foreign_key``.
@@ -280,11 +262,7 @@ class KTable(Generic[K, V]):
         other: "KTable[K, V2]",
         joiner: Callable[[V, V2 | None], R],
         name: str | None = None,
-        *,
-        store: str | None = None,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[R] | Serde[R] = NOT_GIVEN,
-        **options: Unpack[StoreOptions],
+        **options: Unpack[TableJoinOptions[K, R]],
     ) -> "KTable[K, R]": ...
     @overload
     def left_join(
@@ -292,11 +270,7 @@ class KTable(Generic[K, V]):
         other: "KTable[K, V2]",
         joiner: Callable[[K, V, V2 | None], R],
         name: str | None = None,
-        *,
-        store: str | None = None,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[R] | Serde[R] = NOT_GIVEN,
-        **options: Unpack[StoreOptions],
+        **options: Unpack[TableJoinOptions[K, R]],
     ) -> "KTable[K, R]": ...
     @overload
     def left_join(
@@ -306,12 +280,7 @@ class KTable(Generic[K, V]):
         name: str | None = None,
         *,
         foreign_key: Callable[[K, V], K2 | None],
-        store: str | None = None,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[R] | Serde[R] = NOT_GIVEN,
-        partitioner: Partitioner | None = None,
-        other_partitioner: Partitioner | None = None,
-        **options: Unpack[StoreOptions],
+        **options: Unpack[ForeignKeyJoinOptions[K, R]],
     ) -> "KTable[K, R]": ...
     @overload
     def left_join(
@@ -321,12 +290,7 @@ class KTable(Generic[K, V]):
         name: str | None = None,
         *,
         foreign_key: Callable[[K, V], K2 | None],
-        store: str | None = None,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[R] | Serde[R] = NOT_GIVEN,
-        partitioner: Partitioner | None = None,
-        other_partitioner: Partitioner | None = None,
-        **options: Unpack[StoreOptions],
+        **options: Unpack[ForeignKeyJoinOptions[K, R]],
     ) -> "KTable[K, R]": ...
     def left_join(
         self, other: Any, joiner: Callable[..., Any], name: str | None = None, **options: Any
@@ -345,11 +309,7 @@ class KTable(Generic[K, V]):
         other: "KTable[K, V2]",
         joiner: Callable[[V | None, V2 | None], R],
         name: str | None = None,
-        *,
-        store: str | None = None,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[R] | Serde[R] = NOT_GIVEN,
-        **options: Unpack[StoreOptions],
+        **options: Unpack[TableJoinOptions[K, R]],
     ) -> "KTable[K, R]": ...
     @overload
     def outer_join(
@@ -357,11 +317,7 @@ class KTable(Generic[K, V]):
         other: "KTable[K, V2]",
         joiner: Callable[[K, V | None, V2 | None], R],
         name: str | None = None,
-        *,
-        store: str | None = None,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[R] | Serde[R] = NOT_GIVEN,
-        **options: Unpack[StoreOptions],
+        **options: Unpack[TableJoinOptions[K, R]],
     ) -> "KTable[K, R]": ...
     def outer_join(
         self, other: Any, joiner: Callable[..., Any], name: str | None = None, **options: Any

@@ -19,6 +19,7 @@ from streams.dsl.materialized import Materialized, StoreArguments, key_value
 from streams.dsl.names import check_name
 from streams.dsl.nodes import LogicalOperator
 from streams.dsl.operators import (
+    SUPPRESSED_CHANGE,
     ComputedValues,
     FilteredRow,
     MappedRow,
@@ -29,7 +30,7 @@ from streams.dsl.operators import (
     TableMapValues,
     TableTransformValues,
     TransformedRow,
-    suppress_store,
+    held_store,
 )
 from streams.dsl.ref import GroupedTableRef, StreamRef, TableRef
 from streams.dsl.serde_variables import SerdeVariable, declared, declared_or_annotated, overridden
@@ -233,7 +234,8 @@ def suppress(table: TableRef, suppressed: Any, name: str | None) -> TableRef:
         )
 
     def specs() -> Iterable[StoreSpec]:
-        return (suppress_store(store, key.resolve(), value.resolve(), has_changelog=suppressed.has_changelog),)
+        serdes, has_changelog = (key.resolve(), value.resolve()), suppressed.has_changelog
+        return (held_store(store, SUPPRESSED_CHANGE, *serdes, has_changelog=has_changelog),)
 
     node = LogicalNode(full_name, LogicalOperator(operator, specs), is_output_versioned=False, is_suppress=True)
     return table.derived(node, key, value, state)

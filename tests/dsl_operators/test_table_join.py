@@ -5,6 +5,7 @@ import pytest
 from streams.core.errors import StreamsError, TopologyError
 from streams.core.serdes import STRING
 from streams.dsl.operators import (
+    WAITING_RECORD,
     JoinKind,
     StoreValues,
     StreamGlobalTableJoin,
@@ -12,7 +13,7 @@ from streams.dsl.operators import (
     TableJoinMerge,
     TableSource,
     TableTableJoin,
-    grace_store,
+    held_store,
 )
 
 
@@ -70,7 +71,7 @@ def test_versioned_table_is_read_as_of_the_records_time(bench, versioned):
 @pytest.fixture
 def waiting(bench, versioned):
     """A join with grace 10 of records that go to the node ``join``."""
-    bench.open(versioned("t"), grace_store("buffer", STRING, STRING)).add(TableSource("t"), "table")
+    bench.open(versioned("t"), held_store("buffer", WAITING_RECORD, STRING, STRING)).add(TableSource("t"), "table")
     return bench.add(StreamTableJoin(StoreValues("t"), both, False, True, 10, "buffer", STRING), "join")
 
 
@@ -100,7 +101,7 @@ def test_a_record_without_key_cannot_wait(waiting):
 
 
 def test_grace_needs_a_versioned_table(bench, kv):
-    bench.open(kv("t", STRING), grace_store("buffer", STRING, STRING))
+    bench.open(kv("t", STRING), held_store("buffer", WAITING_RECORD, STRING, STRING))
 
     with pytest.raises(TopologyError, match="versioned"):
         bench.add(StreamTableJoin(StoreValues("t"), both, False, True, 10, "buffer", STRING))

@@ -19,7 +19,8 @@ from streams.dsl.operators.getters import (
     TableValues,
     TransformedRow,
 )
-from streams.dsl.operators.grace_buffer import grace_store
+from streams.dsl.operators.grace_buffer import WAITING_RECORD
+from streams.dsl.operators.held import held_store
 from streams.dsl.operators.joining import JoinKind
 from streams.dsl.operators.session import SessionAggregate
 from streams.dsl.operators.sliding import SlidingAggregate
@@ -31,7 +32,7 @@ from streams.dsl.operators.subscriptions import (
     subscription_serde,
     subscription_store,
 )
-from streams.dsl.operators.suppress import Suppress, SuppressedValues, suppress_store
+from streams.dsl.operators.suppress import SUPPRESSED_CHANGE, Suppress, SuppressedValues
 from streams.dsl.operators.table_join import (
     StreamGlobalTableJoin,
     StreamTableJoin,
@@ -50,6 +51,8 @@ from streams.dsl.operators.unmatched import unmatched_store
 from streams.dsl.operators.windowed import WindowAggregate, window_aggregate
 
 __all__ = [
+    "SUPPRESSED_CHANGE",
+    "WAITING_RECORD",
     "COUNT",
     "TABLE_COUNT",
     "ComputedValues",
@@ -88,14 +91,13 @@ __all__ = [
     "TransformedRow",
     "WindowAggregate",
     "change_serde",
-    "grace_store",
+    "held_store",
     "reduction",
     "response_partition",
     "response_serde",
     "subscription_partition",
     "subscription_serde",
     "subscription_store",
-    "suppress_store",
     "table_reduction",
     "unmatched_store",
     "window_aggregate",

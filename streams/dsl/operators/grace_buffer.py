@@ -15,10 +15,9 @@ from attrs import define, field
 from streams.core.errors import StreamsError
 from streams.core.marks import Format
 from streams.core.records import Headers
-from streams.core.serdes import BYTES, Serde
+from streams.core.serdes import Serde
 from streams.dsl.operators.emission import release
-from streams.dsl.operators.held import HEADERS, ORIGIN, TIME, VALUES, held_serde, is_buffer_value
-from streams.state import KEY_VALUE, StoreSpec
+from streams.dsl.operators.held import HEADERS, ORIGIN, TIME, VALUES, is_buffer_value
 from streams.topology import NodeContext, Process
 
 WAITING_RECORD = Format("record that waits for its table", "W", 1, "BufferValue", is_buffer_value)
@@ -27,18 +26,6 @@ _TIME = Struct(">q")
 _SEQUENCE = Struct(">i")
 _MAX_SEQUENCE = (1 << 31) - 1
 _NEVER_MS = 1 << 63
-
-
-def grace_store(name: str, key_serde: Serde[Any], value_serde: Serde[Any], *, has_changelog: bool = True) -> StoreSpec:
-    """Return the spec of the store of buffered stream records, with the serdes of the stream."""
-    return StoreSpec(
-        name,
-        KEY_VALUE,
-        BYTES,
-        held_serde(WAITING_RECORD, f"{key_serde.name}:{value_serde.name}", value_serde),
-        has_caching=False,
-        has_changelog=has_changelog,
-    )
 
 
 @define(eq=False)

@@ -12,8 +12,9 @@ import msgspec
 
 from streams.core.marks import Format, marked
 from streams.core.records import Headers, RecordMetadata
-from streams.core.serdes import Serde
+from streams.core.serdes import BYTES, Serde
 from streams.dsl.operators.portable import portable
+from streams.state import KEY_VALUE, StoreSpec
 
 Held: TypeAlias = tuple[Any, ...]
 
@@ -49,3 +50,17 @@ def held_serde(own: Format, parts: str, value: Serde[Any]) -> Serde[Held]:
         return metadata, place_ms, timestamp_ms, headers, *(read_value(item) for item in items)
 
     return marked(own, parts, write, read, is_immutable=value.is_immutable)
+
+
+def held_store(
+    name: str, own: Format, key_serde: Serde[Any], value_serde: Serde[Any], *, has_changelog: bool = True
+) -> StoreSpec:
+    """Return the spec of a store of held records, with the serdes of the stream or table."""
+    return StoreSpec(
+        name,
+        KEY_VALUE,
+        BYTES,
+        held_serde(own, f"{key_serde.name}:{value_serde.name}", value_serde),
+        has_caching=False,
+        has_changelog=has_changelog,
+    )

@@ -105,15 +105,14 @@ def _closer(
     def emit_closed(headers: Headers | None) -> None:
         close_ms = time.ms - closed_after_ms
         if close_ms > emitted.ms and close_ms > 0:
-            for session, aggregate in closed_sessions(max(emitted.ms, 0), close_ms - 1):
-                forward(session, (aggregate, None, True), session[1][1], headers)
+            emit_until(close_ms - 1, headers)
             emitted.ms = close_ms
 
-    def flush() -> None:
-        # Open sessions are emitted again on close, if the program continues.
-        for session, aggregate in closed_sessions(max(emitted.ms, 0), MAX_TIME):
-            forward(session, (aggregate, None, True), session[1][1], None)
+    def emit_until(last_ms: int, headers: Headers | None) -> None:
+        for session, aggregate in closed_sessions(max(emitted.ms, 0), last_ms):
+            forward(session, (aggregate, None, True), session[1][1], headers)
 
     if operator.emit_on_close:
-        context.on_final_flush(flush)
+        # Open sessions are emitted again on close, if the program continues.
+        context.on_final_flush(lambda: emit_until(MAX_TIME, None))
     return emit_closed

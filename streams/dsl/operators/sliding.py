@@ -224,15 +224,13 @@ def _closer(
     def emit_closed(close_ms: int, headers: Headers | None) -> None:
         if close_ms <= emitted.ms or close_ms <= difference_ms:
             return
-        first_ms = max(0, emitted.ms - difference_ms)
-        for start_ms, key, pair in store.windows_between(first_ms, close_ms - difference_ms - 1):
-            forward(windowed(key, memo[start_ms]), (pair[0], None, True), pair[1], headers)
+        emit_until(close_ms - difference_ms - 1, headers)
         emitted.ms = close_ms
 
-    def flush() -> None:
-        # Open windows are emitted again on close, if the program continues.
-        for start_ms, key, pair in store.windows_between(max(0, emitted.ms - difference_ms), MAX_TIME):
-            forward(windowed(key, memo[start_ms]), (pair[0], None, True), pair[1], None)
+    def emit_until(last_ms: int, headers: Headers | None) -> None:
+        for start_ms, key, pair in store.windows_between(max(0, emitted.ms - difference_ms), last_ms):
+            forward(windowed(key, memo[start_ms]), (pair[0], None, True), pair[1], headers)
 
-    context.on_final_flush(flush)
+    # Open windows are emitted again on close, if the program continues.
+    context.on_final_flush(lambda: emit_until(MAX_TIME, None))
     return emit_closed, emitted

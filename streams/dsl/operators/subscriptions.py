@@ -137,16 +137,13 @@ def subscriber_key(foreign_key_serde: Serde[Any], key_serde: Serde[Any]) -> Call
     return place
 
 
-def subscription_store(
-    name: str, key_serde: Serde[Any], *, has_changelog: bool = True, is_persistent: bool | None = None
-) -> StoreSpec:
+def subscription_store(name: str, key_serde: Serde[Any], *, has_changelog: bool = True) -> StoreSpec:
     """Return the spec of the store of subscriptions; ``key_serde`` is the key serde of the left table."""
     return StoreSpec(
         name,
         TIMESTAMPED_KEY_VALUE,
         BYTES,
         subscription_serde(key_serde),
-        is_persistent=is_persistent,
         has_caching=False,
         has_changelog=has_changelog,
     )

@@ -16,11 +16,10 @@ from attrs import define, field, frozen
 from streams.core.errors import StreamsError
 from streams.core.marks import Format
 from streams.core.records import Headers
-from streams.core.serdes import BYTES, Serde
+from streams.core.serdes import Serde
 from streams.dsl.operators.emission import release
 from streams.dsl.operators.getters import Getter, Pair, TableValues, TimeGetter
-from streams.dsl.operators.held import HEADERS, ORIGIN, PLACE, TIME, VALUES, Held, held_serde, is_buffer_value
-from streams.state import KEY_VALUE, StoreSpec
+from streams.dsl.operators.held import HEADERS, ORIGIN, PLACE, TIME, VALUES, Held, is_buffer_value
 from streams.topology import NodeContext, Process, StoreNaming
 
 SUPPRESSED_CHANGE = Format("suppressed change", "S", 1, "BufferValue", is_buffer_value)
@@ -208,17 +207,3 @@ class SuppressedValues:
     def time_getter(self, context: NodeContext) -> TimeGetter | None:
         """Return None, since a suppressed table keeps no history."""
         return None
-
-
-def suppress_store(
-    name: str, key_serde: Serde[Any], value_serde: Serde[Any], *, has_changelog: bool = True
-) -> StoreSpec:
-    """Return the spec of the store of suppressed changes, with the serdes of the table."""
-    return StoreSpec(
-        name,
-        KEY_VALUE,
-        BYTES,
-        held_serde(SUPPRESSED_CHANGE, f"{key_serde.name}:{value_serde.name}", value_serde),
-        has_caching=False,
-        has_changelog=has_changelog,
-    )

@@ -14,7 +14,7 @@ from streams.core.inlining import inlined
 from streams.core.records import Headers
 from streams.core.serdes import Serde
 from streams.dsl.operators.emission import table_emit
-from streams.dsl.operators.getters import TableValues, open_rows
+from streams.dsl.operators.getters import Pair, TableValues, open_rows
 from streams.dsl.operators.grace_buffer import GraceBuffer
 from streams.dsl.operators.joining import JoinKind, KeyedJoiner, reversed_joiner, two_value_joiner
 from streams.topology import NodeContext, Process, StoreNaming
@@ -29,7 +29,7 @@ class StreamTableJoin:
     """A join of each stream record with the table row for its key.
 
     In a versioned table, the record is joined with the row that was valid at its timestamp.  With ``grace_ms``,
-    records wait in ``buffer_store`` (made by ``grace_store`` with ``key_serde``) until stream time is ahead by
+    records wait in ``buffer_store`` (made by ``held_store`` with ``key_serde``) until stream time is ahead by
     the grace period, so that rows may arrive late (KIP-923).
     """
 
@@ -63,8 +63,7 @@ class StreamTableJoin:
 
     def _joined(self, context: NodeContext) -> Process:
         """Return the function that joins a record with the row for its key."""
-        forward, is_left = context.forward, self.is_left
-        join = two_value_joiner(self.joiner, self.with_key)
+        is_left, join_row = self.is_left, _row_joiner(context, self)
         lookup_at = self.table.time_getter(context)
         lookup = self.table.getter(context)
 
@@ -76,14 +75,7 @@ class StreamTableJoin:
                 row = lookup(key)
             else:
                 row = lookup_at(key, timestamp_ms)
-            if row is not None:
-                other = row[0]
-            elif is_left:
-                other = None
-            else:
-                return
-            result = join(key, value, other)
-            forward(key, result, timestamp_ms, headers)
+            join_row(key, value, row, timestamp_ms, headers)
 
         return joined
 
@@ -115,8 +107,8 @@ class StreamGlobalTableJoin:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        lookup, forward, drop = self.table.getter(context), context.forward, context.drop
-        join, table_key, is_left = two_value_joiner(self.joiner, self.with_key), self.table_key, self.is_left
+        lookup, drop, join_row = self.table.getter(context), context.drop, _row_joiner(context, self)
+        table_key, is_left = self.table_key, self.is_left
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             row_key = table_key(key, value)
@@ -125,16 +117,30 @@ class StreamGlobalTableJoin:
                 return
             # Kafka Streams maps the key a second time when it joins; a mapper has no side effects.
             row = None if row_key is None else lookup(row_key)
-            if row is not None:
-                other = row[0]
-            elif is_left:
-                other = None
-            else:
-                return
-            result = join(key, value, other)
-            forward(key, result, timestamp_ms, headers)
+            join_row(key, value, row, timestamp_ms, headers)
 
         return process
+
+
+def _row_joiner(
+    context: NodeContext, operator: StreamTableJoin | StreamGlobalTableJoin
+) -> Callable[[Any, Any, Pair | None, int, Headers | None], None]:
+    """Return the function that joins a record with the row found for it: (key, value, row, timestamp_ms, headers)."""
+    forward, is_left = context.forward, operator.is_left
+    join = two_value_joiner(operator.joiner, operator.with_key)
+
+    @inlined
+    def join_row(key: Any, value: Any, row: Pair | None, timestamp_ms: int, headers: Headers | None) -> None:
+        if row is not None:
+            other = row[0]
+        elif is_left:
+            other = None
+        else:
+            return
+        result = join(key, value, other)
+        forward(key, result, timestamp_ms, headers)
+
+    return join_row
 
 
 @frozen

@@ -39,7 +39,6 @@ def unmatched_store(
     right_serde: Serde[Any],
     *,
     has_changelog: bool = True,
-    is_persistent: bool | None = None,
 ) -> StoreSpec:
     """Return the spec of the store of unmatched records of a left or outer join, with its key and value serdes."""
     return StoreSpec(
@@ -47,7 +46,6 @@ def unmatched_store(
         KEY_VALUE,
         BYTES,
         _waiting_serde(f"{key_serde.name}:{left_serde.name}:{right_serde.name}", left_serde, right_serde),
-        is_persistent=is_persistent,
         has_caching=False,
         has_changelog=has_changelog,
     )

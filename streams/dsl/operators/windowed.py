@@ -162,15 +162,14 @@ def _closer(
         last_closed_ms = time.ms - closed_after_ms
         if last_closed_ms < 0 or last_closed_ms // advance_ms <= emitted.ms // advance_ms:
             return
-        for start_ms, key, pair in store.windows_between(emitted.ms + 1, last_closed_ms):
-            forward(windowed(key, memo[start_ms]), (pair[0], None, True), pair[1], headers)
+        emit_until(last_closed_ms, headers)
         emitted.ms = last_closed_ms
 
-    def flush() -> None:
-        # Open windows are emitted again on close, if the program continues.
-        for start_ms, key, pair in store.windows_between(emitted.ms + 1, MAX_TIME):
-            forward(windowed(key, memo[start_ms]), (pair[0], None, True), pair[1], None)
+    def emit_until(last_ms: int, headers: Headers | None) -> None:
+        for start_ms, key, pair in store.windows_between(emitted.ms + 1, last_ms):
+            forward(windowed(key, memo[start_ms]), (pair[0], None, True), pair[1], headers)
 
     if operator.emit_on_close:
-        context.on_final_flush(flush)
+        # Open windows are emitted again on close, if the program continues.
+        context.on_final_flush(lambda: emit_until(MAX_TIME, None))
     return emit_closed
