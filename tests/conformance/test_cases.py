@@ -10,6 +10,7 @@ from tests.conformance.pool import judge_all
 _FILES = sorted(Path(__file__).with_name("cases").glob("*.jsonl.gz"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", _FILES, ids=lambda path: path.name.removesuffix(".jsonl.gz"))
 def test_every_case_gives_what_kafka_streams_gave(path: Path) -> None:
     cases = read_cases(path)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from tests.properties.strategies import Row, plans, rows
 _TOPOLOGIES = plans()
 
 
+@pytest.mark.slow
 @examples(150)
 @given(st.data(), st.sampled_from([1, 1, 3]))
 def test_two_runs_in_the_test_driver_are_the_same(data: st.DataObject, partitions: int) -> None:

@@ -46,6 +46,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("world", "guarantee", "seeds"), CASES, ids=lambda value: str(value).replace(" ", "-"))
 def test_application_bears_a_storm(world, guarantee, seeds):
     """At least half of the worlds exactly once; each test must have seen some of every fault and feature."""
@@ -118,6 +119,7 @@ def test_topology_that_is_random_or_impure_fails_and_is_told_the_first_differenc
     assert "record " in caught.value.invariant
 
 
+@pytest.mark.slow
 def test_processor_that_keeps_its_state_in_an_attribute_is_caught_each_time_with_the_same_story():
     stories = []
     for _ in range(2):
