@@ -5,6 +5,7 @@ This module imports all lower layers, and no lower layer imports it.
 
 import signal
 import threading
+from datetime import datetime
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -18,6 +19,7 @@ from streams.core.metrics import Metrics
 from streams.core.records import TaskId
 from streams.core.settings import ApplicationSettings, Settings
 from streams.core.threads import SystemThreads, Threads
+from streams.core.topic import TopicLike
 from streams.core.user_code import refuse_unawaited_methods
 from streams.dsl import TopologySource, build_topology
 from streams.protocol.transport import Cluster
@@ -37,6 +39,7 @@ from streams.runtime import (
     spec_of,
 )
 from streams.topology import PartitionGrouper
+from streams.why import Limits, Question, Story, follow
 
 if TYPE_CHECKING:
     from streams.web import WebServer
@@ -234,6 +237,33 @@ class Streams:
         """
         spec_of(self.instance, name)
         return StoreView(self.instance, name, partitioner)
+
+    def why(
+        self,
+        key: Any,
+        topic: TopicLike | None = None,
+        *,
+        node: str | None = None,
+        at: str | datetime | int | None = None,
+        seconds: float = 10.0,
+        limit: int = 1_000,
+    ) -> Story:
+        """Follow a key in this instance for a while, and return why there is, or is not, an output record for it.
+
+        The tasks of this instance run a traced program until ``seconds`` have passed or ``limit`` records of the key
+        were seen, several times slower than otherwise; then they run their usual program again. What happened before
+        is not known. ``topic`` is the output topic (default: all), ``node`` a node instead. ``at`` is the event time
+        of the output, or a time in its window (default: the last): epoch milliseconds, a datetime, or ISO text, which
+        means all times that begin so. Calls of stores by processors are not reported.
+
+        Raises:
+            ClientClosedError: the application is not running.
+            UnknownTopicError: the topology writes no such topic, or has no such node.
+            InputError: ``at`` is no time.
+            StreamsError: another call is following a key.
+        """
+        question = Question.of(key, topic, node, at)
+        return follow(self.instance, self.topology, question, Limits(seconds, limit))
 
     def owner_of(self, store: str, key: Any, *, partitioner: KeyPartitioner | None = None) -> KeyQueryMetadata:
         """Return the group members with the active task and the standby tasks for a key of a store (KIP-535).

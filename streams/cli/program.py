@@ -29,6 +29,7 @@ from streams.cli import (
     run,
     snapshot,
     topics_command,
+    why,
 )
 from streams.cli.mistakes import MISTAKE, report
 from streams.core.clock import Clock, SystemClock
@@ -38,6 +39,7 @@ _COMMANDS = (
     run,
     replay,
     diff,
+    why,
     snapshot,
     golive,
     archive,

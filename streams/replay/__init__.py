@@ -13,6 +13,7 @@ from streams.replay.handover.snapshot import Snapshot
 from streams.replay.history.archive import ArchivedTopic, archive_topic
 from streams.replay.history.inputs import Archive, Files, KafkaTopic
 from streams.replay.run.result import ReplayResult
+from streams.replay.tracing import why
 from streams.runtime import Late
 
 __all__ = [
@@ -35,4 +36,5 @@ __all__ = [
     "lay_down",
     "publish",
     "replay",
+    "why",
 ]

@@ -85,7 +85,7 @@ def replay(
     refuse_unawaited(progress, "progress of a replay", error=ConfigError)
     limit = DropLimit.of(USUAL_LIMIT if max_dropped is None else max_dropped)
     given: dict[str, Any] = {**settings}
-    given["application_id"] = application_id or _application_id(topology)
+    given["application_id"] = application_id or application_id_of(topology)
     if store is None:
         store = "in_memory" if given.get("default_store") == "in_memory" else "rocksdb"
     request = Request(
@@ -166,7 +166,7 @@ def drive(session: ReplaySession, executor: Any, progress: Listener | None = Non
         reporter.finish()
 
 
-def _application_id(topology: Any) -> str:
+def application_id_of(topology: Any) -> str:
     """Return the default application id of a topology: the name of its script."""
     import inspect
     from pathlib import Path

@@ -483,6 +483,12 @@ class Task:
             item = self.inputs[run.queue_of(index).partition]
         return (item.name, item.number, run.offsets[index])
 
+    def position_of_record(self) -> tuple[TaskInput, int] | None:
+        """Return the input and the offset of the current record, which no other record shares, or None without one."""
+        if self._run is None:
+            return None
+        return self.inputs[self._run.queue_of(self._index).partition], self._run.offsets[self._index]
+
     def record_metadata(self) -> RecordMetadata | None:
         """Return topic, partition and offset of the current record, or None within a punctuation."""
         if self._override is None and self._run is None:

@@ -35,7 +35,7 @@ from streams.runtime import (
 from streams.state import RecordCache, open_store
 from streams.testing.reference_order import TIMERS, ReferenceOrder, TopicOrder
 from streams.topology import Topology, sub_topologies
-from streams.why import Question, Recorder, Story, TimeSpan, Trace, answer, targets_of
+from streams.why import Question, Recorder, Story, Trace, answer, targets_of
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -274,8 +274,7 @@ class TopologyTestDriver:
             UnknownTopicError: the topology writes no such topic, or has no such node.
             InputError: ``at`` is no time.
         """
-        span = None if at is None else TimeSpan.parse(at)
-        question = Question(key, None if topic is None else topic_name(topic, "why()"), node, span, limit)
+        question = Question.of(key, topic, node, at, limit)
         targets_of(question, self.topology)
         recorder = Recorder(Trace(question.follows, question.mentions))
         again = TopologyTestDriver(

@@ -1,9 +1,23 @@
 """Why there is, or is not, an output record: tracing of tasks, and stories told from traces."""
 
 from streams.why.ask import answer, targets_of
+from streams.why.live import Limits, follow
 from streams.why.question import Question, TimeSpan
 from streams.why.recorder import Recorder
 from streams.why.story import REASONS, End, Fact, Story
 from streams.why.trace import Trace
 
-__all__ = ["REASONS", "End", "Fact", "Question", "Recorder", "TimeSpan", "Story", "Trace", "answer", "targets_of"]
+__all__ = [
+    "REASONS",
+    "End",
+    "Fact",
+    "Limits",
+    "Question",
+    "Recorder",
+    "TimeSpan",
+    "Story",
+    "Trace",
+    "answer",
+    "follow",
+    "targets_of",
+]

@@ -4,6 +4,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from attrs import evolve
+
 from streams.core.errors import UnknownTopicError
 from streams.core.records import TaskId, Windowed
 from streams.core.topic import meant
@@ -11,14 +13,22 @@ from streams.runtime import Task
 from streams.topology import SinkNode, Topology
 from streams.why.lineage import Lineage
 from streams.why.paths import Paths
-from streams.why.question import Question, moment, shown
+from streams.why.question import Question, TimeSpan, moment, shown
 from streams.why.reasons import Reasons
 from streams.why.story import End, Fact, Story, change_value, step_text
 from streams.why.trace import Step, Trace
 
 
-def answer(question: Question, trace: Trace, topology: Topology, tasks: Mapping[TaskId, Task]) -> Story:
+def answer(
+    question: Question,
+    trace: Trace,
+    topology: Topology,
+    tasks: Mapping[TaskId, Task],
+    notes: Iterable[End] | None = None,
+) -> Story:
     """Return the story for a question.
+
+    ``notes`` are those of ``notes_of``, for tasks of other threads, which are not to be read here.
 
     Raises:
         UnknownTopicError: the topology has no such node, or writes no such topic.
@@ -33,20 +43,24 @@ def answer(question: Question, trace: Trace, topology: Topology, tasks: Mapping[
     ]
     timely = [step for step in reached if _is_at(question, step.key, step.timestamp_ms)]
     what = question.node if question.node is not None else ", ".join(_topics(targets, topology))
+    reasons = Reasons(paths, lineage)
+    notes = list(notes_of(question, trace, tasks) if notes is None else notes)
     if timely:
         title = _found_title(question, what, timely)
-        outputs = tuple(_output(lineage, step) for step in timely[-1:])
-        return Story(title, outputs, (), notes_of(question, trace, tasks), question.limit)
-    reasons = Reasons(paths, lineage)
-    ends = _distinct(map(reasons.of, sorted(_ends(question, paths, targets), key=lambda step: step.number)))
-    notes = [*notes_of(question, trace, tasks), *_partitions(question, paths, reasons)]
+        last = timely[-1]
+        window = _of_window(question, last)
+        others = [] if window is None else map(reasons.of, _ends(window, paths, targets))
+        others = tuple(end for end in others if not end.is_row)
+        return Story(title, (_output(lineage, last),), others, tuple(notes), question.limit)
+    ends = _distinct(map(reasons.of, _ends(question, paths, targets)))
+    notes += _partitions(question, paths, reasons)
     when = "" if question.at is None else f" at {question.at.text}"
     title = f"{what}: no record of key {shown(question.key)}{when}"
     if question.at is not None and reached:
         near = min(reached, key=lambda step: abs(step.timestamp_ms - question.at.from_ms))  # type: ignore[union-attr]
         text = f"{len(reached):,} at other times; the nearest is {step_text(near)}"
         notes.insert(0, End("not at that time", near.node, text))
-    if not ends:
+    if not ends and not reached:
         notes.append(_nothing(question, trace, paths, targets))
     return Story(title, (), ends, tuple(notes), question.limit)
 
@@ -71,6 +85,14 @@ def targets_of(question: Question, topology: Topology) -> list[str]:
             raise UnknownTopicError(f"the topology writes no topic {question.topic!r}; {meant(question.topic, known)}")
         return found
     return [node.name for node in sinks if node.topic not in topology.internal_topics]
+
+
+def _of_window(question: Question, step: Step) -> Question | None:
+    """Return the question for the other records in the window of an output, None for an output without window."""
+    if type(step.key) is not Windowed:
+        return None
+    window = step.key.window
+    return evolve(question, at=TimeSpan(window.start_ms, window.end_ms + 1, ""))
 
 
 def _topics(targets: Iterable[str], topology: Topology) -> list[str]:
@@ -110,33 +132,52 @@ def _output(lineage: Lineage, step: Step) -> Fact:
     )
 
 
-def _ends(question: Question, paths: Paths, targets: Collection[str]) -> Iterator[Step]:
-    """Yield the steps at which records of the key ended, on their way to the targets."""
+def _ends(question: Question, paths: Paths, targets: Collection[str]) -> list[Step]:
+    """Return the steps at which records of the key ended, on their way to the targets, in their order.
+
+    A record that followed from one of the key counts too, whatever its key. Records that only mention the key count
+    if nothing of the key followed from them.
+    """
     upstream = paths.upstream(targets)
+    found: list[Step] = []
     for episode in paths.trace.kept:
-        steps = [step for step in episode.steps if step.node in upstream]
-        of_key = [step for step in steps if question.follows(_bare(step.key))]
-        mentioned = [] if of_key else steps
-        for step in of_key or mentioned:
-            if step.cause != "record" or not _is_near(question, step):
-                continue
-            if step.node in targets and not step.drops and step.error is None:
-                continue
-            goes_on = any(True for _ in paths.following(step, upstream))
-            is_dropped = bool(step.drops) and not step.outputs
-            if not goes_on or is_dropped or step.error is not None:
-                yield step
+        of_key: dict[int, bool] = {}
+        for step in episode.steps:
+            came_of = step.parent is not None and of_key.get(step.parent.step.number, False)
+            of_key[step.number] = came_of or question.follows(_bare(step.key))
+        is_mentioned = not any(of_key.values())
+        found += (
+            step
+            for step in episode.steps
+            if (is_mentioned or of_key[step.number])
+            and step.node in upstream
+            and _is_near(question, step)
+            and _has_ended(step, paths, upstream)
+            and (step.node not in targets or step.drops or step.error is not None)
+        )
+    return sorted(found, key=lambda step: step.number)
+
+
+def _has_ended(step: Step, paths: Paths, upstream: Collection[str]) -> bool:
+    if step.cause != "record":
+        return False
+    if step.error is not None or (step.drops and not step.outputs):
+        return True
+    return not any(True for _ in paths.following(step, upstream))
 
 
 def _distinct(ends: Iterable[End]) -> tuple[End, ...]:
-    """Return the ends; of updates of one row that are held back, which replace each other, only the last."""
+    """Return the ends; of updates of one row that are held back, which replace each other, only the last.
+
+    Rows that were deleted again while they were held, such as merged sessions, are left out if others remain.
+    """
     found: dict[Any, End] = {}
     for number, end in enumerate(ends):
-        is_held = end.reason in ("suppressed", "in record cache") and end.record is not None
-        key = (end.node, repr(end.record.key)) if is_held and end.record is not None else number
+        key = (end.node, repr(end.record.key)) if end.is_row and end.record is not None else number
         found.pop(key, None)
         found[key] = end
-    return tuple(found.values())
+    live = [end for end in found.values() if not (end.is_row and end.reason == "tombstone")]
+    return tuple(live or found.values())
 
 
 def _is_near(question: Question, step: Step) -> bool:
@@ -157,6 +198,8 @@ def notes_of(question: Question, trace: Trace, tasks: Mapping[TaskId, Task]) -> 
         notes.append(End("unreadable", node, text))
     for task_id, task in sorted(tasks.items()):
         notes += _waiting(question, task_id, task)
+    if trace.failure is not None:
+        notes.append(End("failed", "", f"the run ended before all was read: {trace.failure}"))
     if trace.is_full:
         notes.append(
             End("dropped", "", f"the trace kept the first {trace.limit:,} records of the key, and there were more")
@@ -165,7 +208,11 @@ def notes_of(question: Question, trace: Trace, tasks: Mapping[TaskId, Task]) -> 
 
 
 def _waiting(question: Question, task_id: TaskId, task: Task) -> Iterator[End]:
-    empty = [queue for queue in task.queues if not queue.size and not queue.is_drained]
+    empty = [
+        queue
+        for queue in task.queues
+        if not queue.size and (queue.idle_deadline_ms is not None or not queue.is_drained)
+    ]
     for queue in task.queues:
         item = task.inputs[queue.partition]
         where = f"{item.topic}-{item.number}"

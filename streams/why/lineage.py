@@ -13,6 +13,7 @@ from streams.core.records import Windowed
 from streams.dsl.operators import (
     ForeignTableJoin,
     ResponseJoin,
+    SessionAggregate,
     StreamGlobalTableJoin,
     StreamSelfJoin,
     StreamStreamJoin,
@@ -129,6 +130,8 @@ class Lineage:
 
     def _aggregated(self, output: Output, operator: Any) -> Made:
         step, key = output.step, output.key
+        if isinstance(operator, SessionAggregate) and step.cause == "record" and step.key == key.key:
+            return self._session(output, operator)
         window = key.window if type(key) is Windowed else None
         inner = key.key if window is not None else key
 
@@ -147,6 +150,28 @@ class Lineage:
         where = "" if window is None else f" in window {moment(window.start_ms)} to {moment(window.end_ms)}"
         how = " by a commit" if step.cause == "flush" else ""
         return Made(f"{records} of key {shown(inner)}{where}, store {operator.store}{how}", folded)
+
+    def _session(self, output: Output, operator: SessionAggregate) -> Made:
+        """Return the records of a session: its own last one, and those of the sessions that it has replaced."""
+        outputs = self.paths.outputs(self.paths.sharing(output.step.node), output.step)
+        todo, steps = [output], []
+        while todo:
+            made = todo.pop()
+            steps.append(made.step)
+            gone = [other.key for other in made.step.outputs if other is not made and change_value(other.value) is None]
+            for key in gone or [made.key]:
+                todo += [
+                    before
+                    for before in outputs
+                    if before.step.number < made.step.number
+                    and before.key == key
+                    and change_value(before.value) is not None
+                ][-1:]
+        steps.sort(key=lambda step: step.number)
+        records = "1 record" if len(steps) == 1 else f"{len(steps):,} records"
+        window = output.key.window
+        where = f"{moment(window.start_ms)} to {moment(window.end_ms)}"
+        return Made(f"{records} of key {shown(output.key.key)} in session {where}, store {operator.store}", steps)
 
     def _paired(self, output: Output, operator: Any) -> Made:
         step = output.step

@@ -28,6 +28,8 @@ from streams.why.trace import Output, Step, Trace
 AGGREGATES = (StreamAggregate, TableAggregate, WindowAggregate, SlidingAggregate, SessionAggregate)
 #: Operators that may keep a record and forward its result with a later one.
 _HOLDING = (*AGGREGATES, Suppress, StreamTableJoin, ProcessorOperator)
+#: Operators whose step may forward results of other keys only because stream time went on.
+_MIXING = (*AGGREGATES, Suppress, StreamTableJoin, StreamStreamJoin)
 
 
 @define(eq=False)
@@ -78,6 +80,13 @@ class Paths:
             step for node in nodes for step in self.steps.get(node, ()) if step.cause == "record" and matches(step)
         ]
         return sorted(found, key=lambda step: step.number)
+
+    def outputs(self, nodes: Iterable[str], of: Step) -> list[Output]:
+        """Return the outputs of some nodes in the task of a step, in their order."""
+        found = [
+            output for node in nodes for output in self._outputs.get(node, ()) if output.step.task_id == of.task_id
+        ]
+        return sorted(found, key=lambda output: output.step.number)
 
     def sharing(self, node: str) -> list[str]:
         """Return the nodes that fold into the same store as a node: those of a cogroup."""
@@ -145,8 +154,9 @@ class Paths:
         """Yield the steps at some nodes that follow from a step."""
         if step.read_by is not None:
             yield from (found for found in step.read_by.steps if found.parent is None and found.node in among)
-        outputs = [*step.outputs, *self.released(step)] if self.operator(step.node) is not None else step.outputs
-        for output in outputs:
+        is_mixed = isinstance(self.operator(step.node), _MIXING)
+        own = [output for output in step.outputs if not is_mixed or is_of(output.key, step)]
+        for output in (*own, *self.released(step)):
             yield from (child for child in output.children if child.node in among)
 
     def is_waiting(self, step: Step) -> bool:

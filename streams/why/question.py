@@ -10,6 +10,7 @@ from attrs import fields, frozen, has
 
 from streams.core.errors import InputError
 from streams.core.timestamps import to_milliseconds
+from streams.core.topic import TopicLike, topic_name
 
 _DAY_MS = 86_400_000
 #: Times below are shown as milliseconds: they come from tests, not from clocks.
@@ -68,6 +69,19 @@ class Question:
     node: str | None = None
     at: TimeSpan | None = None
     limit: int = 3
+
+    @classmethod
+    def of(
+        cls, key: Any, topic: TopicLike | None = None, node: str | None = None, at: Any = None, limit: int = 3
+    ) -> "Question":
+        """Return the question for a topic and a time as users give them.
+
+        Raises:
+            InputError: ``at`` is no time.
+            TopologyError: ``topic`` is not a topic.
+        """
+        name = None if topic is None else topic_name(topic, "why()")
+        return cls(key, name, node, None if at is None else TimeSpan.parse(at), limit)
 
     def follows(self, key: Any) -> bool:
         """Return whether this is the key of the question."""

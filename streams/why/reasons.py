@@ -56,7 +56,9 @@ class Reasons:
     def of(self, step: Step) -> End:
         """Return why the record of a step led no further."""
         reason, text, numbers = self._reason(step)
-        return End(reason, step.node, text, numbers, self._record(step))
+        operator = self.paths.operator(step.node)
+        is_row = isinstance(operator, Suppress) or reason == "in record cache"
+        return End(reason, step.node, text, numbers, self._record(step), is_row)
 
     def _record(self, step: Step) -> Fact:
         cause = self.lineage.of(step)
@@ -153,7 +155,7 @@ class Reasons:
                 text = (
                     f"its window is open until stream time {moment(closes_ms)} (end, grace {windows.grace_ms:,} ms), "
                     f"and emits when it closes; stream time of task {step.task_id} is {moment(now_ms)}, "
-                    f"{max(0, closes_ms - now_ms):,} ms before"
+                    f"{max(0, closes_ms - now_ms):,} ms to go"
                 )
                 return "window open", text, {"closes_ms": closes_ms, "stream_time_ms": now_ms}
         if self._is_cached(step, operator):
@@ -162,16 +164,25 @@ class Reasons:
 
     def _suppressed(self, step: Step, operator: Suppress) -> tuple[str, str, dict[str, int]]:
         is_window = operator.until_window_closes and type(step.key) is Windowed
-        due_ms = (step.key.window.end_ms if is_window else step.timestamp_ms) + operator.wait_ms
+        due_ms = (step.key.window.end_ms if is_window else self._held_since_ms(step)) + operator.wait_ms
         now_ms = self._now_ms(step)
         if is_window and change_value(step.value) is None:
             return "tombstone", "a deletion before its window has closed: nothing was emitted for it yet", {}
         what = "its window closes" if is_window else f"it has waited for {operator.wait_ms:,} ms"
         text = (
             f"suppressed until stream time {moment(due_ms)}, when {what}; stream time of task {step.task_id} is "
-            f"{moment(now_ms)}, {max(0, due_ms - now_ms):,} ms before"
+            f"{moment(now_ms)}, {max(0, due_ms - now_ms):,} ms to go"
         )
         return "suppressed", text, {"due_ms": due_ms, "stream_time_ms": now_ms}
+
+    def _held_since_ms(self, step: Step) -> int:
+        """Return the time of the first update of a row since it was last emitted, whose place later ones keep."""
+        emitted = [output.step.number for output in self.paths.outputs([step.node], step) if output.key == step.key]
+        last = max(emitted, default=-1)
+        held = self.paths.at(
+            [step.node], lambda found: last <= found.number <= step.number and bool(found.key == step.key)
+        )
+        return held[0].timestamp_ms if held else step.timestamp_ms
 
     def _now_ms(self, step: Step) -> int:
         """Return the stream time of a node now, at the end of the trace."""
@@ -310,6 +321,8 @@ class Reasons:
 
     def _stateless(self, step: Step, operator: Any) -> tuple[str, str, dict[str, int]]:
         match operator:
+            case Filter() if step.key is None and operator.predicate.__module__.startswith("streams."):
+                return "null key", "its key is null, so it has no group and no partition to go to", {}
             case Filter() | TableFilter():
                 condition = "true" if operator.negate else "not true"
                 verb = "filter_not" if operator.negate else "filter"

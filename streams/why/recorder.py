@@ -10,7 +10,7 @@ from typing import Any
 
 from attrs import define, field
 
-from streams.core.records import NO_TIMESTAMP, TaskId
+from streams.core.records import NO_TIMESTAMP, TaskId, TopicPartition
 from streams.dsl.operators import StreamGlobalTableJoin
 from streams.runtime import Task
 from streams.topology import Process, ProcessorNode, ProcessorOperator, SinkNode, SourceNode
@@ -34,7 +34,7 @@ class Recorder:
         """Trace a task from now on."""
         recorder = self._of(task)
         task.program.trace(recorder)
-        task.metrics.on_drop = self._dropped
+        task.metrics.on_drop = self.dropped
 
     def store(self, task: Task, node: str, name: str, view: Any) -> Any:
         """Return a view that reports its calls, for processors of the user."""
@@ -43,18 +43,27 @@ class Recorder:
             return ReportingStore(view, name, self._of(task), node)
         return view
 
+    def has(self, task: Task) -> bool:
+        """Return whether a task is traced."""
+        found = self.tasks.get(task.task_id)
+        return found is not None and found.task is task
+
+    @property
+    def open_tasks(self) -> dict[TaskId, Task]:
+        """The tasks that were traced last."""
+        return {task_id: found.task for task_id, found in self.tasks.items()}
+
     def stop(self, task: Task) -> None:
         """Return a task to its usual program."""
         task.program.untrace()
-        task.metrics.on_drop = None
 
     def _of(self, task: Task) -> "TaskRecorder":
-        found = self.tasks.get(task.task_id)
-        if found is None or found.task is not task:
-            found = self.tasks[task.task_id] = TaskRecorder(task, self.trace)
-        return found
+        if not self.has(task):
+            self.tasks[task.task_id] = TaskRecorder(task, self.trace)
+        return self.tasks[task.task_id]
 
-    def _dropped(self, task: Any, node: str, reason: str, example: str) -> None:
+    def dropped(self, task: Any, node: str, reason: str, example: str) -> None:
+        """Record a drop at a node of a task."""
         found = self.tasks.get(task)
         if found is not None:
             found.dropped(node, reason, example)
@@ -68,8 +77,8 @@ class TaskRecorder:
     trace: Trace
     _stack: list[Step | Output] = field(factory=list)
     _episode: Episode | None = None
-    #: Topic of the topology by the name that user code sees.
-    _topics: dict[str, str] = field(factory=dict)
+    #: Partition and offset of the record of the episode, None for another episode.
+    _position: tuple[TopicPartition, int] | None = None
     #: Topics that the application both writes and reads.
     _through: frozenset[str] = frozenset()
 
@@ -202,18 +211,20 @@ class TaskRecorder:
 
     def _root(self, key: Any, value: Any, timestamp_ms: int) -> Episode:
         """Return the episode of the current source record."""
-        name, partition, offset = self.task.origin()
-        place = Origin(self._topic_of(name), partition, offset)
-        if self._episode is not None and self._episode.place == place:
+        found = self.task.position_of_record()
+        assert found is not None, "a source has a record"
+        item, offset = found
+        if self._episode is not None and self._position == (item.partition, offset):
             return self._episode
         trace = self.trace
-        episode = self._begin(place)
-        at = (place.topic, partition)
+        episode = self._begin(Origin(item.topic, item.number, offset))
+        self._position = (item.partition, offset)
+        at = (item.topic, item.number)
         trace.read[at] = trace.read.get(at, 0) + 1
         if len(trace.keys) < _MAX_KEYS:
             trace.keys[str(key)] = None
-        if place.topic in self._through:
-            episode.producer = trace.take_written(place.topic, key, value, timestamp_ms)
+        if item.topic in self._through:
+            episode.producer = trace.take_written(item.topic, key, value, timestamp_ms)
             if episode.producer is not None:
                 episode.producer.read_by = episode
                 if episode.producer.episode.is_kept:
@@ -236,16 +247,9 @@ class TaskRecorder:
 
     def _begin(self, place: Origin | None) -> Episode:
         self._episode = episode = Episode(self.task.task_id, place)
+        self._position = None
         self.trace.recent.append(episode)
         return episode
-
-    def _topic_of(self, name: str) -> str:
-        """Return the name in the topology of a topic that user code knows by ``name``."""
-        found = self._topics.get(name)
-        if found is None:
-            items = self.task.inputs.values()
-            found = self._topics[name] = next((item.topic for item in items if item.name == name), name)
-        return found
 
 
 class ReportingStore:

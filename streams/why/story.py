@@ -69,6 +69,8 @@ class End:
     text: str
     numbers: dict[str, int] = field(factory=dict)
     record: Fact | None = None
+    #: Whether the record is an update of a row that is held back, which a later update replaces.
+    is_row: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Return the end as JSON values."""
@@ -146,7 +148,7 @@ class Story:
         for end in self.ends:
             groups.setdefault((end.node, end.reason), []).append(end)
         if groups:
-            yield "where records of the key ended:"
+            yield "where other records of its window ended:" if self.outputs else "where records of the key ended:"
         for (node, reason), ends in groups.items():
             many = f" ({len(ends):,} records)" if len(ends) > 1 else ""
             yield f"  {node}{many}: {reason}"

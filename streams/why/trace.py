@@ -117,6 +117,8 @@ class Trace:
     kept: list[Episode] = field(factory=list)
     recent: deque[Episode] = field(factory=lambda: deque(maxlen=20_000))
     is_full: bool = False
+    #: The error that ended the run, if it is not the whole history.
+    failure: BaseException | None = None
     #: Source records that cannot be read, as (task, node, reason, example): their keys are unknown.
     unreadable: list[tuple[TaskId, str, str, str]] = field(factory=list)
     #: Number of source records by topic and partition.
@@ -130,6 +132,10 @@ class Trace:
     def concerns(self, key: Any) -> bool:
         """Return whether a key, or the key of a window, is followed."""
         return self.follows(key.key if type(key) is Windowed else key)
+
+    def remember(self, count: int) -> None:
+        """Change the number of last episodes of all keys that are known."""
+        self.recent = deque(self.recent, count)
 
     def keep(self, episode: Episode) -> None:
         """Keep an episode of the followed key."""

@@ -34,6 +34,7 @@ from streams.runtime import (
     TaskInput,
     TaskQueues,
     TaskState,
+    TaskWatch,
     WhenCertain,
     collector,
 )
@@ -43,10 +44,13 @@ from streams.state import RecordCache
 _REFILL_BELOW = 1000
 
 
-def run_work(work: StageWork | GlobalWork | IngestWork, scratch: str | None = None) -> StageReport:
+def run_work(
+    work: StageWork | GlobalWork | IngestWork, scratch: str | None = None, watch: TaskWatch | None = None
+) -> StageReport:
     """Run one call; every executor uses this function.
 
-    ``scratch`` is a folder for temporary files of the call (None = the temporary folder of the machine).
+    ``scratch`` is a folder for temporary files of the call (None = the temporary folder of the machine). ``watch``
+    observes the tasks.
 
     Raises:
         StreamsError: user code failed, a record or file cannot be read, or nothing can be written.
@@ -54,13 +58,13 @@ def run_work(work: StageWork | GlobalWork | IngestWork, scratch: str | None = No
     collector.tune()
     try:
         if isinstance(work, StageWork):
-            return run_stage(work, scratch)
+            return run_stage(work, scratch, watch)
         return run_global(work, scratch) if isinstance(work, GlobalWork) else run_ingest(work)
     finally:
         collector.restore()
 
 
-def run_stage(work: StageWork, scratch: str | None = None) -> StageReport:
+def run_stage(work: StageWork, scratch: str | None = None, watch: TaskWatch | None = None) -> StageReport:
     """Run the tasks of one call over their slice.
 
     Raises:
@@ -68,7 +72,7 @@ def run_stage(work: StageWork, scratch: str | None = None) -> StageReport:
     """
     with ExitStack() as stack:
         meter = stack.enter_context(CallMeter(work))
-        call = StageCall(work, _scratch_folder(stack, scratch), stack, meter)
+        call = StageCall(work, _scratch_folder(stack, scratch), stack, meter, watch)
         with ExitStack() as writers:
             runs = []
             for item in work.tasks:
@@ -129,6 +133,7 @@ class StageCall:
     folder: Path
     stack: ExitStack
     meter: CallMeter
+    watch: TaskWatch | None = None
     clock: VirtualClock = field(factory=lambda: VirtualClock(NO_TIMESTAMP))
     plan: ApplicationPlan = field(init=False)
     #: The global stores, which tasks only read.
@@ -139,6 +144,7 @@ class StageCall:
     def __attrs_post_init__(self) -> None:
         work = self.work
         self.plan = plan = work.application.plan(self.clock)
+        plan.watch = self.watch
         specs = [store.spec for name, store in plan.topology.global_stores.items() if name in work.global_stores]
         self.global_stores = self.closing(open_all(specs, work.global_stores, work.root, Path(), "in_memory"))
         writers = {item.task_id for item in work.tasks}

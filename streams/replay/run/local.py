@@ -13,6 +13,7 @@ from streams.replay.calls.failures import packed
 from streams.replay.calls.work import StageReport
 from streams.replay.errors import ReplayError
 from streams.replay.run.drive import run_work
+from streams.runtime import TaskWatch
 
 #: Calls that together read no more than this run in this process, since starting others would take longer.
 _SMALL_ROWS = 100_000
@@ -21,9 +22,9 @@ _SMALL_BYTES = 8 << 20
 _LOOK_S = 0.25
 
 
-def _run(work: Any) -> StageReport:
+def _run(work: Any, watch: TaskWatch | None = None) -> StageReport:
     try:
-        return run_work(work)
+        return run_work(work, watch=watch)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -38,10 +39,14 @@ def _are_small(works: list[Any]) -> bool:
 
 @define(eq=False)
 class LocalExecutor:
-    """Runs calls in up to ``processes`` processes (default: one per core); small calls run in this process."""
+    """Runs calls in up to ``processes`` processes (default: one per core); small calls run in this process.
+
+    With ``watch``, which observes the tasks, all calls run in this process.
+    """
 
     processes: int = field(factory=lambda: os.cpu_count() or 1)
     name: str = "local"
+    watch: TaskWatch | None = None
     _pool: ProcessPoolExecutor | None = None
 
     def run(
@@ -55,10 +60,10 @@ class LocalExecutor:
         Raises:
             StreamsError: a call failed; the results of the other calls are discarded.
         """
-        if self._pool is None and _are_small(works):
+        if self.watch is not None or (self._pool is None and _are_small(works)):
             reports = []
             for work in works:
-                reports.append(_run(work))
+                reports.append(_run(work, self.watch))
                 on_done(reports[-1])
             return reports
         if self._pool is None:

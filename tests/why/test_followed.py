@@ -1,0 +1,125 @@
+"""Following a key in a running application: its tasks run a traced program for a while."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from streams import EmbeddedBroker, Processor, Producer, Record, Streams, StreamsBuilder, StreamsError, Topic
+from streams.why import Story
+from tests.waiting import until
+
+orders = Topic("orders", key=str, value=int)
+counts = Topic("counts", key=str, value=int)
+numbered = Topic("numbered", key=str, value=int)
+
+
+class Numbered(Processor[str, int, str, int]):
+    """Counts in an attribute, which a restart would lose."""
+
+    count = 0
+
+    def process(self, record: Record[str, int]) -> None:
+        self.count += 1
+        self.context.forward(record.key, self.count)
+
+
+def topology(builder: StreamsBuilder) -> None:
+    stream = builder.stream(orders)
+    stream.filter(lambda _, amount: amount > 10, name="large").group_by_key().count("by-user").to_stream().to(counts)
+    stream.process(Numbered, name="numbered").to(numbered)
+
+
+class Shop:
+    """A running application and its producer."""
+
+    def __init__(self, broker: EmbeddedBroker, streams: Streams) -> None:
+        self.broker = broker
+        self.streams = streams
+        self.producer = Producer(broker)
+
+    def send(self, key: str, *amounts: int) -> None:
+        for amount in amounts:
+            self.producer.send(orders, amount, key=key)
+        self.producer.flush()
+
+    def processed(self) -> int:
+        return self.streams.metrics.sum("process-total")
+
+    def programs(self) -> list[str]:
+        """Return the source of each task's program."""
+        return [code for found in self.streams.instance.ask(_sources) for code in found]
+
+    def follow(self, act: Callable[[], None], *arguments: Any, **named: Any) -> Story:
+        """Follow a key, and act once its tasks are traced."""
+        found: list[Story] = []
+        asking = threading.Thread(target=lambda: found.append(self.streams.why(*arguments, **named)))
+        asking.start()
+        until(lambda: any("forwarding" in code for code in self.programs()))
+        act()
+        asking.join()
+        return found[0]
+
+
+@pytest.fixture
+def shop() -> Iterator[Shop]:
+    with EmbeddedBroker() as broker:
+        for topic in (orders, counts, numbered):
+            broker.create_topic(topic.name, 1)
+        settings: dict[str, Any] = {"commit_interval_ms": 3_600_000, "poll_ms": 5, "default_store": "in_memory"}
+        with Streams(topology, application_id="shop", broker=broker, **settings) as streams:
+            yield Shop(broker, streams)
+
+
+def test_key_is_followed_until_the_limit_and_the_processors_keep_what_they_know(shop: Shop) -> None:
+    shop.send("ann", 1, 2, 3)
+    until(lambda: shop.processed() == 3)
+
+    story = shop.follow(lambda: shop.send("ann", 4), "ann", numbered, seconds=60, limit=1)
+    assert story.outputs[0].value == 4
+    assert "orders-0 offset 3: 'ann': 4 at" in story.text
+
+    shop.send("ann", 5)
+    until(lambda: shop.processed() == 5)
+    story = shop.follow(lambda: shop.send("ann", 6), "ann", numbered, seconds=60, limit=1)
+    assert story.outputs[0].value == 6
+
+
+def test_update_is_in_the_record_cache_until_the_commit(shop: Shop) -> None:
+    story = shop.follow(lambda: shop.send("ann", 20), "ann", counts, seconds=60, limit=1)
+
+    assert story.reasons == ("in record cache",)
+    assert "until the next commit" in story.text
+
+
+def test_usual_program_runs_again_afterwards(shop: Shop) -> None:
+    shop.send("ann", 20)
+    until(lambda: shop.processed() == 1)
+    before = shop.programs()
+
+    shop.follow(lambda: shop.send("ann", 20), "ann", counts, seconds=60, limit=1)
+
+    assert shop.programs() == before
+    assert all("forwarding" not in code for code in before)
+    assert shop.streams.metrics.on_drop is None
+
+
+def _sources(thread: Any) -> list[str]:
+    return [task.program.source_code for task in thread.tasks.values()]
+
+
+def test_second_question_at_the_same_time_is_refused(shop: Shop) -> None:
+    errors: list[Exception] = []
+
+    def act() -> None:
+        try:
+            shop.streams.why("bob")
+        except StreamsError as error:
+            errors.append(error)
+        shop.send("ann", 1, 2)
+
+    shop.send("ann", 1)
+    until(lambda: shop.processed() == 1)
+    shop.follow(act, "ann", seconds=60, limit=1)
+    assert "being traced for another question" in str(errors[0])

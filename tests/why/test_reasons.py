@@ -1,0 +1,346 @@
+"""Each reason for which a record leads to no output is given in words with numbers."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from streams import (
+    EmitStrategy,
+    JoinWindows,
+    Processor,
+    PunctuationType,
+    Record,
+    SessionWindows,
+    StreamsBuilder,
+    Suppressed,
+    TimeWindows,
+    Topic,
+    UnknownTopicError,
+    punctuate,
+    timestamped_key_value_store,
+)
+from streams.core.errors import InputError
+from streams.testing import TopologyTestDriver
+from streams.why import REASONS, End, Story
+
+orders = Topic("orders", key=str, value=int)
+payments = Topic("payments", key=str, value=int)
+customers = Topic("customers", key=str, value=str)
+out = Topic("out", key=str, value=int)
+texts = Topic("texts", key=str, value=str)
+
+SECOND = timedelta(seconds=1)
+
+
+def ends(story: Story, reason: str) -> list[End]:
+    assert not story.outputs, story.text
+    assert set(story.reasons) <= set(REASONS)
+    found = [end for end in (*story.ends, *story.notes) if end.reason == reason]
+    assert found, story.text
+    return found
+
+
+def of(topology: Any, *rows: tuple[Topic[Any, Any], Any, Any, int], **settings: Any) -> TopologyTestDriver:
+    driver = TopologyTestDriver(topology, **settings)
+    for topic, key, value, time_ms in rows:
+        driver.pipe(topic, value, key=key, timestamp_ms=time_ms)
+    return driver
+
+
+def is_large(_: str, amount: int) -> bool:
+    return amount > 10
+
+
+def test_filtered_record_is_named_with_the_condition_and_its_line() -> None:
+    driver = of(lambda builder: builder.stream(orders).filter(is_large, name="large").to(out), (orders, "ann", 5, 7))
+
+    (end,) = ends(driver.why("ann", out), "filtered")
+
+    assert end.node == "large"
+    assert "the condition of filter 'is_large'" in end.text
+    assert "test_reasons.py:" in end.text
+    assert end.record is not None
+    assert (end.record.topic, end.record.partition, end.record.offset) == ("orders", 0, 0)
+
+
+def test_record_without_branch_is_filtered() -> None:
+    def topology(builder: StreamsBuilder) -> None:
+        builder.stream(orders).split().branch(is_large).to(out)
+
+    assert "no branch" in ends(of(topology, (orders, "ann", 5, 7)).why("ann"), "filtered")[0].text
+
+
+def test_input_that_was_dropped_before_it_got_its_key_is_found_by_its_value() -> None:
+    rows = Topic("rows", value=dict[str, Any])
+
+    def topology(builder: StreamsBuilder) -> None:
+        stream = builder.stream(rows).filter(lambda _, row: row["amount"] > 10)
+        stream.group_by(lambda _, row: str(row["user"])).count().to_stream().to(out)
+
+    driver = of(topology, (rows, None, {"user": "ann", "amount": 5}, 7))
+
+    (end,) = ends(driver.why("ann", out), "filtered")
+    assert end.record is not None
+    assert "'user': 'ann'" in end.record.text
+
+
+def joined(builder: StreamsBuilder) -> None:
+    windows = JoinWindows.of(5 * SECOND)
+    builder.stream(orders).join(builder.stream(payments), lambda left, right: left + right, windows).to(out)
+
+
+def test_join_of_streams_names_the_nearest_partner_and_by_how_much_it_misses() -> None:
+    driver = of(joined, (orders, "ann", 1, 20_000), (payments, "ann", 2, 40_000), (payments, "ann", 3, 27_000))
+
+    of_order, first, second = ends(driver.why("ann", out), "no partner")
+
+    assert "7,000 ms later: 2,000 ms outside of the window" in of_order.text
+    assert "payments-0 offset 1" in of_order.text
+    assert of_order.numbers == {"missed_by_ms": 2000, "apart_ms": 7000}
+    assert first.numbers["missed_by_ms"] == 15_000
+    assert second.numbers == {"missed_by_ms": 2000, "apart_ms": -7000}
+
+
+def test_join_of_streams_without_any_partner_says_so() -> None:
+    (end,) = ends(of(joined, (orders, "ann", 1, 20_000), (payments, "bob", 2, 20_000)).why("ann"), "no partner")
+    assert "no record of key 'ann' came on the right side" in end.text
+
+
+def test_left_join_waits_for_its_window_to_close() -> None:
+    def topology(builder: StreamsBuilder) -> None:
+        windows = JoinWindows.of(5 * SECOND, grace=SECOND)
+        builder.stream(orders).left_join(builder.stream(payments), lambda left, right: left, windows).to(out)
+
+    driver = of(topology, (orders, "ann", 1, 20_000))
+    (end,) = ends(driver.why("ann"), "window open")
+    assert end.numbers == {"closes_ms": 26_000, "stream_time_ms": 20_000}
+
+    driver.pipe(orders, 1, key="bob", timestamp_ms=40_000)
+    story = driver.why("ann")
+    assert "no partner came until its window had closed" in story.text
+    assert story.outputs[0].value == 1
+
+
+def with_table(builder: StreamsBuilder) -> None:
+    builder.stream(orders).join(builder.table(customers, "names"), lambda amount, name: amount).to(out)
+
+
+def test_join_with_a_table_says_that_the_row_came_later() -> None:
+    driver = of(with_table, (orders, "ann", 1, 10), (customers, "ann", "Ann", 15))
+
+    (end,) = ends(driver.why("ann", out), "no partner")
+
+    assert "store names had no row 'ann' when it came: its row came after it, customers-0 offset 0" in end.text
+    assert end.numbers == {"missed_by_ms": 5}
+
+
+def test_records_of_one_key_in_two_partitions_are_named_with_their_partitioner() -> None:
+    driver = TopologyTestDriver(with_table, partitions=3)
+    driver.pipe(customers, "Ann", key="ann", timestamp_ms=1)
+    at = driver.read_partitions(customers).popitem()[0]
+    driver.pipe(orders, 1, key="ann", timestamp_ms=2, partition=(at + 1) % 3)
+
+    (end,) = ends(driver.why("ann", out), "another partition")
+
+    assert end.numbers == {"partition": (at + 1) % 3, "other_partition": at}
+    assert f"puts the key into partition {at} of 3, as here" in end.text
+
+    driver.pipe(orders, 1, key="ann", timestamp_ms=3, partition=(at + 2) % 3)
+    note = next(note for note in driver.why("ann", out).notes if note.reason == "another partition")
+    assert (
+        f"records of key 'ann' are in partitions {', '.join(str(n) for n in range(3) if n != at)} of orders"
+        in note.text
+    )
+    assert "another partitioner" in note.text
+
+
+def windowed(builder: StreamsBuilder) -> None:
+    windows = TimeWindows.of(10 * SECOND, grace=2 * SECOND)
+    builder.stream(orders).group_by_key().windowed_by(windows).count("counts").to_stream(lambda key, _: key.key).to(out)
+
+
+def test_late_record_is_named_with_stream_time_and_task() -> None:
+    driver = of(windowed, (orders, "bob", 1, 13_000), (orders, "ann", 1, 4_000))
+
+    (end,) = ends(driver.why("ann", out), "late")
+
+    assert end.numbers == {
+        "late_ms": 9_000, "stream_time_ms": 13_000, "closed_ms": 12_000, "grace_ms": 2_000, "missed_by_ms": 1_000,
+    }  # fmt: skip
+    assert "late by 9,000 ms behind stream time 13000 ms of task 0_0" in end.text
+
+
+def test_late_record_of_a_session_is_named() -> None:
+    def topology(builder: StreamsBuilder) -> None:
+        grouped = builder.stream(orders).group_by_key().windowed_by(SessionWindows.of(SECOND, grace=SECOND))
+        grouped.count("sessions").to_stream(lambda key, _: key.key).to(out)
+
+    (end,) = ends(of(topology, (orders, "bob", 1, 9_000), (orders, "ann", 1, 4_000)).why("ann"), "late")
+    assert end.numbers["closed_ms"] == 6_000
+
+
+def test_null_key_is_named() -> None:
+    driver = of(
+        lambda builder: (
+            builder.stream(orders).select_key(lambda key, _: None).group_by_key().count().to_stream().to(out)
+        ),
+        (orders, "ann", 1, 0),
+    )
+    assert "its key is null" in ends(driver.why("ann"), "null key")[0].text
+
+
+def test_null_key_of_an_aggregate_is_named() -> None:
+    driver = of(lambda builder: builder.stream(orders).group_by_key().count().to_stream().to(out))
+    driver.pipe(orders, 1, timestamp_ms=1)
+    driver.pipe(orders, 1, key="ann", timestamp_ms=1)
+    (end,) = ends(driver.why(None, out), "null key")
+    assert "null key or value" in end.text
+
+
+def test_window_is_open_until_stream_time_is_past_its_grace() -> None:
+    def topology(builder: StreamsBuilder) -> None:
+        windows = TimeWindows.of(10 * SECOND, grace=2 * SECOND)
+        grouped = builder.stream(orders).group_by_key().windowed_by(windows)
+        counted = grouped.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count("counts")
+        counted.to_stream(lambda key, _: key.key).to(out)
+
+    driver = of(topology, (orders, "ann", 1, 3_000))
+
+    (end,) = ends(driver.why("ann"), "window open")
+    assert end.numbers == {"closes_ms": 12_000, "stream_time_ms": 3_000}
+    assert "9,000 ms to go" in end.text
+
+    driver.pipe(orders, 1, key="bob", timestamp_ms=12_500)
+    assert "1 record of key 'ann' in window 0 ms to 10000 ms" in driver.why("ann").text
+
+
+def test_suppressed_update_is_named_with_its_time() -> None:
+    def topology(builder: StreamsBuilder) -> None:
+        table = builder.stream(orders).group_by_key().count("counts")
+        table.suppress(Suppressed.until_time_limit(5 * SECOND)).to_stream().to(out)
+
+    driver = of(topology, (orders, "ann", 1, 1_000), (orders, "ann", 1, 2_000))
+
+    (end,) = ends(driver.why("ann"), "suppressed")
+
+    assert end.numbers == {"due_ms": 6_000, "stream_time_ms": 2_000}
+    assert end.record is not None
+    assert end.record.value == 2
+
+
+def test_dead_letter_is_named_with_the_error_and_the_topic() -> None:
+    def fails(amount: int) -> int:
+        return 100 // amount
+
+    driver = of(
+        lambda builder: builder.stream(orders).map_values(fails, name="divide").to(out),
+        (orders, "ann", 0, 5),
+        processing_handler="continue",
+        errors_dead_letter_queue_topic_name="letters",
+    )
+
+    (end,) = ends(driver.why("ann", out), "dead letter")
+
+    assert end.node == "divide"
+    assert "ZeroDivisionError" in end.text
+    assert "'letters'" in end.text
+
+
+def test_failure_that_ends_the_task_is_named() -> None:
+    driver = of(lambda builder: builder.stream(orders).map_values(lambda amount: 1 // amount, name="divide").to(out))
+    with pytest.raises(Exception, match="ZeroDivisionError"):
+        driver.pipe(orders, 0, key="ann", timestamp_ms=1)
+
+    (end,) = ends(driver.why("ann"), "failed")
+    assert "ZeroDivisionError" in end.text
+
+
+def test_unreadable_record_is_a_note_since_its_key_is_unknown() -> None:
+    driver = TopologyTestDriver(lambda builder: builder.stream(orders).to(out), deserialization_handler="continue")
+    driver.pipe_bytes(orders, b"ann", b"no number", timestamp_ms=1)
+
+    (note,) = ends(driver.why("ann"), "unreadable")
+    assert "orders-0 at offset 0" in note.text
+
+
+def test_tombstone_is_named() -> None:
+    def topology(builder: StreamsBuilder) -> None:
+        builder.table(customers, "names").join(builder.table(texts, "texts"), lambda a, b: 1).to_stream().to(out)
+
+    assert ends(of(topology, (customers, "ann", None, 1)).why("ann", out), "tombstone")
+
+
+def test_tombstone_that_was_written_is_an_output() -> None:
+    story = of(lambda builder: builder.table(customers).to_stream().to(texts), (customers, "ann", None, 1)).why("ann")
+    assert "(a tombstone)" in story.outputs[0].text
+
+
+def test_record_that_waits_for_another_input_is_named() -> None:
+    def topology(builder: StreamsBuilder) -> None:
+        builder.stream(orders).merge(builder.stream(payments)).to(out)
+
+    driver = of(topology, (payments, "bob", 1, 1), (orders, "ann", 1, 5), max_task_idle_ms=1000)
+
+    (note,) = ends(driver.why("ann"), "waiting for input")
+    assert "orders-0 offset 0 waits in task 0_0, as input payments-0 has no record yet" in note.text
+
+
+class Silent(Processor[str, int, str, int]):
+    """Keeps amounts, and forwards them when stream time has gone on."""
+
+    totals = timestamped_key_value_store(str, int, "kept")
+
+    def process(self, record: Record[str, int]) -> None:
+        self.totals.put(record.key, (record.value, record.timestamp_ms))
+
+    @punctuate(10 * SECOND, PunctuationType.STREAM_TIME)
+    def emit(self, now_ms: int) -> None:
+        for key in ("ann", "bob"):
+            row = self.totals.get(key)
+            if row is not None:
+                self.context.forward(key, row.value)
+
+
+def test_processor_that_forwarded_nothing_is_named_with_what_it_wrote() -> None:
+    driver = of(lambda builder: builder.stream(orders).process(Silent).to(out), (orders, "zoe", 3, 1_000))
+    (end,) = ends(driver.why("zoe"), "forwarded nothing")
+    assert "kept.put('zoe', (3, 1000))" in end.text
+
+
+def test_output_of_a_timer_comes_from_the_record_that_wrote_the_row() -> None:
+    driver = of(
+        lambda builder: builder.stream(orders).process(Silent, name="silent").to(out),
+        (orders, "ann", 3, 1_000), (orders, "zoe", 3, 12_000),
+    )  # fmt: skip
+
+    text = driver.why("ann").text
+
+    assert "silent: a timer, at 12000 ms" in text
+    assert "orders-0 offset 0: 'ann': 3 at 1000 ms" in text
+    assert "kept.get('ann')" in text
+
+
+def test_unknown_key_is_told_with_similar_ones() -> None:
+    (note,) = ends(of(lambda builder: builder.stream(orders).to(out), (orders, "anna", 1, 0)).why("ann"), "no such key")
+    assert "orders-0 (1); similar keys: 'anna'" in note.text
+
+
+def test_another_time_is_told_with_the_nearest() -> None:
+    driver = of(lambda builder: builder.stream(orders).to(out), (orders, "ann", 1, 100))
+    (note,) = ends(driver.why("ann", at=40), "not at that time")
+    assert "the nearest is 'ann': 1 at 100 ms" in note.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"topic": "ot"}, "did you mean 'out'"),
+        ({"node": "large"}, "has no node 'large'"),
+        ({"at": "noon"}, "give a time"),
+    ],
+)
+def test_mistakes_are_told(arguments: dict[str, Any], error: str) -> None:
+    driver = of(lambda builder: builder.stream(orders).to(out))
+    with pytest.raises((UnknownTopicError, InputError), match=error):
+        driver.why("ann", **arguments)
