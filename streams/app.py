@@ -39,7 +39,7 @@ from streams.runtime import (
     spec_of,
 )
 from streams.topology import PartitionGrouper
-from streams.why import Limits, Question, Story, follow
+from streams.why import FollowLimits, Question, Story, follow
 
 if TYPE_CHECKING:
     from streams.web import WebServer
@@ -263,7 +263,7 @@ class Streams:
             StreamsError: another call is following a key.
         """
         question = Question.of(key, topic, node, at)
-        return follow(self.instance, self.topology, question, Limits(seconds, limit))
+        return follow(self.instance, self.topology, question, FollowLimits(seconds, limit))
 
     def owner_of(self, store: str, key: Any, *, partitioner: KeyPartitioner | None = None) -> KeyQueryMetadata:
         """Return the group members with the active task and the standby tasks for a key of a store (KIP-535).

@@ -129,6 +129,8 @@ REST = (
     Rest(EXAMPLES, "tests/examples/test_scripts.py::test_nexmark*"),
     Rest(EXAMPLES, "tests/examples/test_guide.py::*[replay]"),
     Rest(EXAMPLES, "tests/examples/test_guide.py::*[simulation]"),
+    Rest(EXAMPLES, "tests/examples/test_guide.py::*[why]"),
+    Rest(EXAMPLES, "tests/cli/test_why.py::*", keep=("*requests: late*", "*did you mean 'pages'*")),
     Rest(EXAMPLES, "tests/examples/test_weather.py::*no_pair*", keep=("*synthetic-7-10]",)),
     Rest(EXAMPLES, "tests/dsl/test_typing.py::*pyright*"),
     Rest(PROPERTIES, "tests/properties/test_restore.py::*", keep=("*that_was_stopped*",)),

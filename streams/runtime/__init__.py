@@ -31,6 +31,7 @@ from streams.runtime.rounds import Rounds
 from streams.runtime.sources import TaskInput
 from streams.runtime.stage import RUN_LIMIT, AsTheyCome, Policy, Stage, StageTask, WhenCertain
 from streams.runtime.task import CHANGELOG_POSITION, Task, TaskState
+from streams.runtime.thread import StreamThread
 from streams.runtime.thread_metrics import of_task
 from streams.runtime.topic_configs import changelog_config
 from streams.runtime.watching import TaskWatch
@@ -67,6 +68,7 @@ __all__ = [
     "State",
     "StateListener",
     "StoreView",
+    "StreamThread",
     "StreamsMetadata",
     "Task",
     "TaskInput",

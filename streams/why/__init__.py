@@ -1,7 +1,7 @@
 """Why there is, or is not, an output record: tracing of tasks, and stories told from traces."""
 
 from streams.why.ask import answer, targets_of
-from streams.why.live import Limits, follow
+from streams.why.live import FollowLimits, follow
 from streams.why.question import Question, TimeSpan
 from streams.why.recorder import Recorder
 from streams.why.story import REASONS, End, Fact, Story
@@ -11,7 +11,7 @@ __all__ = [
     "REASONS",
     "End",
     "Fact",
-    "Limits",
+    "FollowLimits",
     "Question",
     "Recorder",
     "TimeSpan",

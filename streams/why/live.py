@@ -9,8 +9,7 @@ from contextlib import suppress
 from attrs import frozen
 
 from streams.core.errors import ClientClosedError, StreamsError
-from streams.runtime import Instance
-from streams.runtime.thread import StreamThread
+from streams.runtime import Instance, StreamThread
 from streams.topology import Topology
 from streams.why.ask import answer, notes_of, targets_of
 from streams.why.question import Question
@@ -25,14 +24,14 @@ _RECENT = 2_000
 
 
 @frozen
-class Limits:
+class FollowLimits:
     """How long a key is followed: until ``seconds`` have passed, or ``records`` of the key were seen."""
 
     seconds: float = 10.0
     records: int = 1_000
 
 
-def follow(instance: Instance, topology: Topology, question: Question, limits: Limits) -> Story:
+def follow(instance: Instance, topology: Topology, question: Question, limits: FollowLimits) -> Story:
     """Trace the tasks of an instance within limits, and answer a question about what they did.
 
     Raises:

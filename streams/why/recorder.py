@@ -56,6 +56,7 @@ class Recorder:
     def stop(self, task: Task) -> None:
         """Return a task to its usual program."""
         task.program.untrace()
+        task.metrics.on_drop = None
 
     def _of(self, task: Task) -> "TaskRecorder":
         if not self.has(task):

@@ -18,7 +18,7 @@ def _recorder(question: Question) -> Recorder:
     return Recorder(Trace(question.follows, question.mentions))
 
 
-@examples(60)
+@examples(30)
 @given(st.data(), st.sampled_from([1, 3]), st.sampled_from([0, 300, 10_000_000]))
 def test_traced_tasks_write_and_keep_the_same(data: st.DataObject, partitions: int, cache_max_bytes: int) -> None:
     plan = data.draw(plans(), label="topology")
@@ -31,7 +31,7 @@ def test_traced_tasks_write_and_keep_the_same(data: st.DataObject, partitions: i
     assert (traced.outputs, traced.changelogs, traced.stores) == (plain.outputs, plain.changelogs, plain.stores)
 
 
-@examples(25)
+@examples(15)
 @given(st.data(), st.sampled_from([1, 3]), st.sampled_from([0, 10_000_000]))
 def test_every_output_has_a_story_that_leads_to_input(
     data: st.DataObject, partitions: int, cache_max_bytes: int

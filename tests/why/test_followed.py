@@ -45,7 +45,7 @@ class Shop:
         self.producer.flush()
 
     def processed(self) -> int:
-        return self.streams.metrics.sum("process-total")
+        return int(self.streams.metrics.get("process-total"))
 
     def programs(self) -> list[str]:
         """Return the source of each task's program."""
