@@ -27,7 +27,7 @@ def ttl_header(ttl_ms: int) -> tuple[str, bytes]:
     ('streams.ttl.ms', b'5000')
     """
     if ttl_ms < -1:
-        raise ValueError(f"time to live of {ttl_ms} ms: use -1 for ever, or 0 and more")
+        raise ValueError(f"time to live of {ttl_ms} ms: use -1 for no limit, or 0 or more")
     return TTL_HEADER, b"%d" % ttl_ms
 
 

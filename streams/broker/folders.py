@@ -40,7 +40,7 @@ def checked_entry(place: object, name: str, entry: object) -> Entry:
     wrong = _wrong(entry)
     if wrong:
         raise ConfigError(
-            f"{place}: topic {name!r}: {wrong}; mend it or restore the file (without it topics are found again by the "
+            f"{place}: topic {name!r}: {wrong}; fix it or restore the file (without it topics are found again by the "
             f"{METADATA_FILE} of their folders)"
         )
     assert isinstance(entry, dict)

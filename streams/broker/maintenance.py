@@ -63,7 +63,7 @@ class Maintenance:
                         if not (self._has(log) and log.config.is_compacted):
                             break
             except (OSError, BrokerError) as error:
-                _LOGGER.error("maintenance of %s failed and will be tried again: %s", log.partition, error)
+                _LOGGER.error("maintenance of %s failed and will be retried: %s", log.partition, error)
 
     def _has(self, log: PartitionLog) -> bool:
         """Whether a log still exists; its topic may have been deleted meanwhile."""

@@ -104,7 +104,7 @@ class _Repair:
                     parts.append(("gap", expected, base))
                     self._lose(path, expected, base, at - position, f"damaged at byte {position}")
                 if base != header.base_offset:
-                    self._lose(path, base, base, 0, f"the damaged offset of the batch at byte {at} is mended")
+                    self._lose(path, base, base, 0, f"the damaged offset of the batch at byte {at} is corrected")
                     parts.append(("moved", at, base))
                 else:
                     parts.append(("bytes", at, header.size))

@@ -308,7 +308,7 @@ class Broker:
             if code is not ErrorCode.NONE:
                 raise BrokerError(
                     f"records of transaction {request.transactional_id!r} (producer {stamp.producer_id}, epoch "
-                    f"{stamp.epoch}) are refused by {partition}: {code.name}",
+                    f"{stamp.epoch}) are rejected by {partition}: {code.name}",
                     code=code,
                 )
 
@@ -415,7 +415,7 @@ class Broker:
         try:
             self._perform_transaction(effects, now_ms)
         except (OSError, BrokerError) as error:
-            _LOGGER.error("writing %s failed and will be tried again: %s", _TRANSACTIONS_PARTITION.topic, error)
+            _LOGGER.error("writing %s failed and will be retried: %s", _TRANSACTIONS_PARTITION.topic, error)
 
     def _perform_transaction(self, effects: Sequence[TransactionEffect], now_ms: int) -> None:
         """Perform effects in order; the effects of an ended transaction precede later responses."""
@@ -450,7 +450,7 @@ class Broker:
             try:
                 self._append(log, [block], now_ms)
             except (OSError, BrokerError) as error:
-                _LOGGER.error("ending a transaction in %s failed and will be tried again: %s", partition, error)
+                _LOGGER.error("ending a transaction in %s failed and will be retried: %s", partition, error)
                 is_complete = False
                 continue
             if partition == _OFFSETS_PARTITION:

@@ -394,7 +394,7 @@ class Topics:
                 check_name(name)
                 config = parse_config(entry["config"])
             except BrokerError as error:
-                raise ConfigError(f"topics' file {path}: topic {name!r}: {error}; mend it there") from error
+                raise ConfigError(f"topics' file {path}: topic {name!r}: {error}; fix it there") from error
             topic = TopicLogs(name, config, self._stored_choice(name, entry["storage"]))
             topic.topic_id = bytes.fromhex(entry["id"])
             topic.partitioner = _partitioner(topic, self.storages.partitioners.get(name))

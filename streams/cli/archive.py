@@ -23,13 +23,13 @@ def add_parser(commands: Commands) -> None:
     """Add the command to the program."""
     parser = commands.add_parser(
         "archive",
-        help="keep topics in files for a replay, partitions and offsets as they are",
-        description="Add to an archive what it does not have yet of topics: their committed records. Run again, it "
-        "adds what is new; records that were deleted in between are an error.",
+        help="copy topics to files for a replay, with their partitions and offsets",
+        description="Append the committed records of topics to an archive. A further run appends the new records; "
+        "records that were deleted in between are an error.",
         epilog=_EXAMPLE,
     )
     parser.add_argument("--topic", metavar="T", action="append", required=True, help="topic (may be repeated)")
-    parser.add_argument("--to", metavar="DIR", required=True, help="folder of the archive, made if it is new")
+    parser.add_argument("--to", metavar="DIR", required=True, help="folder of the archive, created if it is missing")
     add_where(parser, "which is not changed and must not be running")
     parser.set_defaults(execute=execute)
 

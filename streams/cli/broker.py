@@ -33,7 +33,7 @@ def add_parser(commands: Commands) -> None:
         "--fsync",
         choices=("never", "commit", "always"),
         default="never",
-        help="when the disk is asked: never (a power failure may lose records, a killed broker loses none), "
+        help="when files are synced to disk: never (a power failure may lose records, a killed broker loses none), "
         "with every commit of offsets, always (default never)",
     )
     parser.add_argument(
@@ -51,7 +51,7 @@ def add_parser(commands: Commands) -> None:
         help="do not serve: show which records of damaged logs in --data are lost; 'perform' rewrites these logs "
         "without them, and keeps the damaged files as .damaged",
     )
-    parser.add_argument("--tls-cert", metavar="FILE", help="certificate chain (PEM): TLS is spoken")
+    parser.add_argument("--tls-cert", metavar="FILE", help="certificate chain (PEM); enables TLS")
     parser.add_argument("--tls-key", metavar="FILE", help="its key (PEM), unless it is in the same file")
     parser.add_argument(
         "--users", metavar="FILE", help="lines of NAME:PASSWORD: clients have to authenticate (SASL PLAIN, SCRAM)"
@@ -61,11 +61,9 @@ def add_parser(commands: Commands) -> None:
         metavar="N",
         type=partition_count,
         default=1,
-        help="of topics created without a number (default 1)",
+        help="partition count of topics created without one (default 1)",
     )
-    parser.add_argument(
-        "--no-auto-create", action="store_true", help="topics that clients ask for are not created by that alone"
-    )
+    parser.add_argument("--no-auto-create", action="store_true", help="do not create topics that clients request")
     add_debug(parser)
     parser.set_defaults(execute=execute)
 
@@ -126,8 +124,8 @@ def _repair(options: argparse.Namespace) -> int:
         return 0
     if is_trial:
         print(
-            f"streams: {count} damages, {records} offsets would be lost; nothing was changed. --repair perform writes "
-            "the logs anew without them and keeps the damaged files as .damaged, as .damaged",
+            f"streams: {count} damages, {records} offsets would be lost; nothing was changed. --repair perform "
+            "rewrites the logs without them and keeps the damaged files as .damaged",
             file=sys.stderr,
         )
         return FAILED

@@ -45,7 +45,7 @@ def broker_folder(state_dir: str) -> Path:
     """
     folder = Path(state_dir) / BROKER
     if not folder.is_dir():
-        raise UsageError(f"--state-dir {state_dir}: no `streams run` has kept a broker here")
+        raise UsageError(f"--state-dir {state_dir}: has no embedded broker of `streams run`")
     return folder
 
 

@@ -20,15 +20,15 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "consume",
         help="show the records of a topic",
-        description="Show records as lines, until SIGINT or SIGTERM. Bytes that are no text are shown as \\xNN.",
+        description="Show records as lines, until SIGINT or SIGTERM. Bytes that are not text are shown as \\xNN.",
     )
     parser.add_argument("topic", nargs="+")
     parser.add_argument("--group", metavar="ID", help="join a consumer group, and commit printed records")
     parser.add_argument("--from-beginning", action="store_true", help="read from the first record (default: new ones)")
-    parser.add_argument("--to-end", action="store_true", help="what is there now, then end")
-    parser.add_argument("--max", metavar="N", type=int, help="end after so many records")
-    parser.add_argument("--partition", metavar="N", type=int, help="of this partition only")
-    parser.add_argument("--read-uncommitted", action="store_true", help="what transactions hold open or aborted too")
+    parser.add_argument("--to-end", action="store_true", help="read to the current end, then exit")
+    parser.add_argument("--max", metavar="N", type=int, help="exit after this many records")
+    parser.add_argument("--partition", metavar="N", type=int, help="read only this partition")
+    parser.add_argument("--read-uncommitted", action="store_true", help="also records of open and aborted transactions")
     parser.add_argument(
         "--format",
         choices=("value", "key-value", "json"),
@@ -39,7 +39,7 @@ def add_parser(commands: Commands) -> None:
         "--type",
         choices=("text", "long", "double"),
         default="text",
-        help="what values are: text, or 8 bytes of Kafka's long or double serde (default text)",
+        help="type of values: text, or 8 bytes of Kafka's long or double serde (default text)",
     )
     add_where(parser)
     parser.set_defaults(execute=execute)

@@ -24,7 +24,7 @@ _EXAMPLES = """\
 examples:
   streams diff v1/shop.py v2/shop.py --input orders=orders.jsonl
   streams diff shop.py shop_new.py --only-state --application-id shop
-exit status: 0 nothing differs and the state can be taken over, 1 something differs, 2 a mistake in what was given
+exit status: 0 nothing differs and the state can be taken over, 1 something differs, 2 invalid arguments
 """
 
 
@@ -37,7 +37,7 @@ def add_parser(commands: Commands) -> None:
         "differ, and whether the new version can take over the state of the old one.",
         epilog=_EXAMPLES,
     )
-    for name, what in (("old", "the version that is live"), ("new", "the version that is to take its place")):
+    for name, what in (("old", "the version that is live"), ("new", "the version that replaces it")):
         parser.add_argument(name, metavar=f"{name.upper()}[:FUNCTION]", help=f"Python file that declares {what}")
     add_history(parser, executor="local")
     parser.add_argument("--only-state", action="store_true", help="do not replay: only check whether NEW can take over")

@@ -83,7 +83,7 @@ def _topics(comparison: Comparison) -> Iterator[str]:
         yield f"  {topic.name}: {_counted(topic.counts, 'record', is_same=topic.is_same)}"
         yield from (f"    {note}" for note in topic.notes)
         if topic.is_order_only:
-            yield "    the same records of every key; only the turns of the keys differ"
+            yield "    the same records of every key; only the order across keys differs"
         for kind, count in topic.keys.items():
             yield f"    {_worded(kind, count, topic)}"
         for example in topic.examples:

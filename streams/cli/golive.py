@@ -13,7 +13,7 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "golive",
         help="load a snapshot into a broker, so that its application continues live",
-        description="Load changelogs, and commit offsets last; a run that was killed is simply repeated.",
+        description="Load changelogs, and commit offsets last; a run that was killed can be repeated.",
     )
     parser.add_argument("snapshot", metavar="DIR", help="snapshot that `streams replay --snapshot` has written")
     add_where(parser)
@@ -37,7 +37,7 @@ def execute(options: argparse.Namespace) -> int:
     if options.state_dir and not (folder / "broker").is_dir():
         raise UsageError(
             f"--state-dir {folder}: has no broker yet; `streams run --from-snapshot {options.snapshot} "
-            f"--state-dir {folder}` makes one"
+            f"--state-dir {folder}` creates one"
         )
     cut = dict(pairs(options.cut, "--cut", "TOPIC=TIME"))
     snapshot = Snapshot.open(Place(options.snapshot))
@@ -48,6 +48,6 @@ def execute(options: argparse.Namespace) -> int:
     else:
         print(
             f"{snapshot.application_id}: {done.changelog_records:,} changelog records loaded, "
-            f"offsets of {done.partitions:,} partitions committed; start it as always"
+            f"offsets of {done.partitions:,} partitions committed; start it as usual"
         )
     return 0

@@ -25,7 +25,7 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "groups",
         help="list, describe, rewind and delete groups",
-        description="List, describe, rewind and delete groups; an application's group has its name.",
+        description="List, describe, rewind and delete groups; the group of an application is its application id.",
         epilog=_EXAMPLES,
     )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
@@ -43,7 +43,7 @@ def add_parser(commands: Commands) -> None:
     delete = verbs.add_parser("delete", help="delete groups with their offsets")
     delete.add_argument("group", nargs="+")
     for verb in (rewind, delete):
-        verb.add_argument("--force", action="store_true", help="also of an application, whose state does not follow")
+        verb.add_argument("--force", action="store_true", help="also for an application, whose state is not changed")
     for verb in (listing, describe, rewind, delete):
         add_where(verb)
         verb.set_defaults(execute=execute)
@@ -119,5 +119,5 @@ def _time(text: str) -> int:
     except ValueError:
         raise UsageError(f"--to {text}: expected earliest, latest, epoch milliseconds or an ISO time") from None
     if at.tzinfo is None:
-        raise UsageError(f"--to {text}: say in which time zone, such as {text}Z")
+        raise UsageError(f"--to {text}: add the time zone, such as {text}Z")
     return int(at.timestamp() * 1000)

@@ -60,7 +60,7 @@ def report(error: BaseException, *, is_debug: bool = False) -> int:
 
 def _message(error: BaseException, *, is_debug: bool) -> str:
     if isinstance(error, ReplayTaskError):
-        hint = "\n  mend the code, or skip such records with --set processing_handler=continue" if error.place else ""
+        hint = "\n  fix the code, or skip such records with --set processing_handler=continue" if error.place else ""
         return f"{error}{hint}"
     if isinstance(error, ProcessingError):
         return "\n".join([str(error), *_details(error, is_debug=is_debug)])
@@ -87,7 +87,7 @@ def _details(error: ProcessingError, *, is_debug: bool) -> list[str]:
         if str(cause) not in message:
             lines.append(f"  {type(cause).__name__}: {cause}")
         if isinstance(cause, Exception):
-            lines.append("  mend the code, or skip such records with --set processing_handler=continue")
+            lines.append("  fix the code, or skip such records with --set processing_handler=continue")
     where = "" if cause is None else _in_user_code(cause)
     if where:
         lines.insert(0, where.removeprefix("\n"))

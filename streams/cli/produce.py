@@ -22,13 +22,12 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "produce",
         help="write lines to a topic",
-        description="Write each line as a record: its value, or key and value. Numbers and JSON are written as they "
-        "stand there, as text.",
+        description="Write each line as a record: its value, or key and value, as text.",
         epilog=_EXAMPLE,
     )
     parser.add_argument("topic")
     parser.add_argument("file", nargs="?", default="-", help="default: standard input")
-    parser.add_argument("--key-separator", metavar="TEXT", help="what ends the key of a line, \\t for a tab")
+    parser.add_argument("--key-separator", metavar="TEXT", help="separator after the key of a line, \\t for a tab")
     parser.add_argument("--partition", metavar="N", type=int, help="default: by the key")
     parser.add_argument("--timestamp-ms", metavar="T", type=int, help="event time of all records (default: now)")
     parser.add_argument(

@@ -11,15 +11,15 @@ def add_parser(commands: Commands) -> None:
     """Add the command to the program."""
     parser = commands.add_parser(
         "publish",
-        help="bring the outputs of a replay to topics",
-        description="Bring the outputs that a snapshot keeps to topics, each record once, its event time kept. Killed "
-        "and run again, it continues.",
+        help="publish the outputs of a replay to topics",
+        description="Publish the outputs in a snapshot to topics, each record exactly once and with its event time. A "
+        "run that was killed continues when it is run again.",
     )
     parser.add_argument("snapshot", metavar="DIR", help="folder of `streams replay --snapshot`")
     parser.add_argument(
         "--topic", metavar="T", action="append", help="output topic (may be repeated; default: all of them)"
     )
-    add_where(parser, "made if it is new")
+    add_where(parser, "created if it is missing")
     parser.set_defaults(execute=execute)
 
 

@@ -164,7 +164,8 @@ def _check_live(files: "NamedFiles", config: "StreamsConfig", options: argparse.
         )
     if options.partitions:
         raise UsageError(
-            "--partitions and --bootstrap-servers: topics of a cluster have theirs; `streams topics create` makes them"
+            "--partitions and --bootstrap-servers: topics of a cluster have their own counts; `streams topics "
+            "create` makes them"
         )
     if options.from_snapshot:
         raise UsageError(
@@ -322,7 +323,7 @@ def _state_folder(config: "StreamsConfig") -> Path | None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--state-dir {folder}: cannot be made: {error.strerror}; choose another") from error
+        raise UsageError(f"--state-dir {folder}: cannot be created: {error.strerror}; choose another") from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(f"--state-dir {folder}: cannot be written to; choose another")
     return folder

@@ -145,7 +145,7 @@ def _run(path: Path) -> ModuleType:
     name = _module_name(resolved)
     spec = importlib.util.spec_from_file_location(name, resolved)
     if spec is None or spec.loader is None:
-        raise ScriptError(f"{path}: is no Python script; its name must end in .py")
+        raise ScriptError(f"{path}: is not a Python script; its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     # Dataclasses and serdes look up the module of a class by name.
     sys.modules[name] = module

@@ -14,9 +14,9 @@ def add_parser(commands: Commands) -> None:
         description="Show the content of a snapshot, verify that it is complete, or compare two.",
     )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    show = verbs.add_parser("show", help="what it holds: positions, times, stores, outputs")
+    show = verbs.add_parser("show", help="positions, times, stores, outputs")
     show.add_argument("folders", metavar="DIR", nargs=1)
-    verify = verbs.add_parser("verify", help="whether all of its files are as they were written")
+    verify = verbs.add_parser("verify", help="check that all files are complete and unchanged")
     verify.add_argument("folders", metavar="DIR", nargs="+")
     diff = verbs.add_parser("diff", help="positions and store contents that differ between two")
     diff.add_argument("folders", metavar="DIR", nargs=2)

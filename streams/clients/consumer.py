@@ -151,7 +151,7 @@ class Consumer:
         return frozenset(self._state.partitions)
 
     @exclusive
-    def enforce_rebalance(self, reason: str = "asked for by the application") -> None:
+    def enforce_rebalance(self, reason: str = "requested by the application") -> None:
         """Rejoin the group at the next ``poll``, so that the leader assigns again."""
         self._require_session("enforce_rebalance").member.request_rejoin(reason)
 

@@ -95,8 +95,8 @@ _ADVICE: dict[ErrorCode, str] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "it does not exist; create it or check the name",
     ErrorCode.OFFSET_OUT_OF_RANGE: "the log does not hold that offset; seek, or set auto_offset_reset",
     ErrorCode.MESSAGE_TOO_LARGE: "a record is above the topic's max.message.bytes; send less, or raise it",
-    ErrorCode.UNKNOWN_MEMBER_ID: "the group has dropped this member; poll to join again",
-    ErrorCode.ILLEGAL_GENERATION: "the group has rebalanced without this member; poll to join again",
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group has removed this member; poll to rejoin",
+    ErrorCode.ILLEGAL_GENERATION: "the group has rebalanced without this member; poll to rejoin",
     ErrorCode.FENCED_INSTANCE_ID: "another process uses this group_instance_id; give each its own",
     ErrorCode.REBALANCE_IN_PROGRESS: "the group is rebalancing; poll and retry",
     ErrorCode.TOPIC_ALREADY_EXISTS: "the topic already exists",
@@ -171,7 +171,7 @@ def error_for(code: ErrorCode, what: str, detail: str = "") -> BrokerError:
     """Return the error for a code; ``what`` names the rejected request."""
     kind = _CLASSES.get(code, BrokerError)
     advice = _ADVICE.get(code, "")
-    reason = "; ".join(part for part in (detail, advice) if part) or "the broker refused"
+    reason = "; ".join(part for part in (detail, advice) if part) or "the broker rejected the request"
     return kind(f"{what}: {code.name}: {reason}", code=code)
 
 
@@ -183,7 +183,7 @@ def as_error(failure: Exception, what: str) -> BrokerError:
         refused = BrokerError(f"{what}: {failure}", code=ErrorCode.UNSUPPORTED_VERSION)
         refused.__cause__ = failure
         return refused
-    error = BrokerError(f"{what}: {failure or type(failure).__name__}; is the broker there?")
+    error = BrokerError(f"{what}: {failure or type(failure).__name__}; is the broker running?")
     error.__cause__ = failure
     return error
 

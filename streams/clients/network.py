@@ -175,7 +175,9 @@ class Network:
     @staticmethod
     def _timeout(request: Request, node_id: int) -> RequestTimeoutError:
         node = "any broker" if node_id == ANY_NODE else f"broker {node_id}"
-        return RequestTimeoutError(f"{type(request).__name__} to {node}: no answer in time; is it there and not stuck?")
+        return RequestTimeoutError(
+            f"{type(request).__name__} to {node}: no response in time; is it running and reachable?"
+        )
 
 
 @define(eq=False)

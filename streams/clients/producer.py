@@ -244,7 +244,7 @@ class Producer:
             heard: list[BrokerError | None] = []
             self._sender.look_up(topic, heard.append)
             self._driver.wait(
-                partial(bool, heard), self._settings.max_block_ms, f"topic {topic!r}: nothing is known of it in time"
+                partial(bool, heard), self._settings.max_block_ms, f"topic {topic!r}: no metadata in time"
             )
             if heard[0] is not None:
                 raise heard[0]

@@ -167,7 +167,7 @@ class Sender:
             outgoing = list(self._outgoing)
             self._outgoing.clear()
             for parcel in self.accumulator.take_expired(now - self.settings.delivery_timeout_ms):
-                error = RequestTimeoutError(f"{parcel.partition}: not sent in time; is the broker there?")
+                error = RequestTimeoutError(f"{parcel.partition}: not sent in time; is the broker running?")
                 self._give_up(parcel, error)
             self._restart_partitions()
             has_sent = self._produce(now)
@@ -260,7 +260,7 @@ class Sender:
                     self.accumulator.finish(parcel)
                     self._give_up(parcel, as_error(response, f"produce to {parcel.partition}"))
                 else:
-                    log.debug("produce to %s: %s; will be tried again", parcel.partition, response)
+                    log.debug("produce to %s: %s; will be retried", parcel.partition, response)
                     self.metadata.topics.pop(parcel.partition.topic, None)
                     self._retry(parcel)
 
@@ -332,7 +332,7 @@ class Sender:
         """Abandon the transaction's in-flight requests and ignore their responses."""
         assert self.transaction is not None
         error = TransactionError(
-            f"producer {self.transaction.transactional_id!r}: the transaction is aborted, no answer came in time",
+            f"producer {self.transaction.transactional_id!r}: the transaction is aborted: no response in time",
             transactional_id=self.transaction.transactional_id,
         )
         self.drop_all(error)

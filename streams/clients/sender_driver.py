@@ -155,7 +155,7 @@ class SenderDriver:
                 return
             except Exception:
                 # This error has no caller to report to, and the other records must still be sent.
-                log.exception("a turn of the sender has failed")
+                log.exception("an iteration of the sender has failed")
 
     def _idle_ms(self) -> int:
         now = self._clock.monotonic_ms()
@@ -187,7 +187,7 @@ class SenderDriver:
             timeout_ms = settings.delivery_timeout_ms + settings.client.request_timeout_ms
         with self._lock:
             self._accumulator.request_flush(sequence)
-        self.wait(is_done, timeout_ms, "not everything sent is acknowledged in time; is the broker there?")
+        self.wait(is_done, timeout_ms, "not everything sent is acknowledged in time; is the broker running?")
 
     def _is_settled(self, sequence: int) -> bool:
         return self._accumulator.is_finished_through(sequence) and not self._sender.finished

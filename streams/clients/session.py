@@ -392,7 +392,7 @@ class GroupSession:
             request = OffsetCommit(config.group_id, offsets)
         elif member.generation_id < 0:
             code = ErrorCode.REBALANCE_IN_PROGRESS if member.is_rebalancing else ErrorCode.UNKNOWN_MEMBER_ID
-            on_done(error_for(code, f"commit of group {config.group_id!r}, in which this consumer is no member now"))
+            on_done(error_for(code, f"commit of group {config.group_id!r}, of which this consumer is not a member"))
             return
         self._network.send(member.coordinator, request, lambda response: on_done(self._committed(request, response)))
 
@@ -460,4 +460,4 @@ class GroupSession:
         try:
             self.commit_now(offsets, deadline)
         except StreamsError as error:
-            log.warning("auto-commit before giving partitions up: %s", error)
+            log.warning("auto-commit before the revocation of partitions: %s", error)

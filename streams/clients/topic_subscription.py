@@ -33,7 +33,7 @@ class TopicSubscription:
             return
         given = [topics] if not isinstance(topics, Iterable) or isinstance(topics, str) else list(topics)
         if not given:
-            raise ConfigError("subscribe() got no topic; call unsubscribe() to give all up")
+            raise ConfigError("subscribe() got no topic; call unsubscribe() to give up all topics")
         names = topic_names(given, "subscribe()", ConfigError)
         self.know(topic for topic in given if isinstance(topic, Topic))
         self.pattern = None

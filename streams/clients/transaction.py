@@ -142,7 +142,7 @@ class Transaction:
         if self.state is _S.IN_TRANSACTION:
             error = TransactionError(
                 f"transaction of producer {self.transactional_id!r}: {what}: {cause}; "
-                "abort_transaction is the only way on",
+                "only abort_transaction is possible now",
                 code=cause.code,
                 transactional_id=self.transactional_id,
             )

@@ -223,7 +223,7 @@ class Transactor:
         while not answers:
             remaining_ms = deadline.remaining_ms(has_progress=has_progress)
             if not remaining_ms and not has_progress:
-                return RequestTimeoutError(f"{what}: no answer in time; is the broker there?")
+                return RequestTimeoutError(f"{what}: no answer in time; is the broker running?")
             has_progress = self.turn(min(remaining_ms, _TURN_MS))
         answer = answers[0]
         return as_error(answer, what) if isinstance(answer, Exception) else answer

@@ -24,7 +24,7 @@ from streams.core.clock import VirtualClock
 from streams.core.errors import TopologyError
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.runtime import ApplicationPlan, Checkpoint, Plans, changelog_config, check_groups
-from streams.state import StoreNote, StoreSpec, is_on_disk
+from streams.state import StoreFormat, StoreSpec, is_on_disk
 from streams.topology import ProcessorOperator, SinkNode, SourceNode, StoreNaming, Topology
 
 #: Changelog topic settings that must change with the store, or state is lost.
@@ -109,7 +109,7 @@ class TakeOver:
             of = _count(sum(fate.new is not None for fate in self.stores), "store")
             what.append(f"{empty} of {of} {'starts' if empty == 1 else 'start'} empty")
         if others > 0:
-            what.append(f"{_count(others, 'more thing' if empty else 'thing')} must be minded")
+            what.append(f"{_count(others, 'more thing' if empty else 'thing')} must be checked")
         return f"can, but {' and '.join(what)}"
 
 
@@ -181,9 +181,10 @@ class _Check:
         self._add(Level.CANNOT, where, says, f"{do}; or start with another application id")
 
     def _groups(self, plan: ApplicationPlan) -> None:
-        notes = {at: Checkpoint(group=group).notes([at])[at] for at, group in partition_groups(self.old).items()}
+        groups = partition_groups(self.old)
+        metadata = {at: Checkpoint(group=group).offset_metadata([at])[at] for at, group in groups.items()}
         try:
-            check_groups(plan, {at: OffsetAndMetadata(0, note) for at, note in notes.items()})
+            check_groups(plan, {at: OffsetAndMetadata(0, text) for at, text in metadata.items()})
         except TopologyError as error:
             self._add(Level.CANNOT, "start", f"NEW does not start: {error}")
 
@@ -233,8 +234,8 @@ class _Check:
         if end is not None and not is_numbered(one):
             return f'give the operator {node} {naming.argument}="{one.removesuffix(end)}"'
         return (
-            "it has a number that no argument can bring back: declare what is new after this operator, so that "
-            "the number stays, and name the operator from now on"
+            "its generated number cannot be set by an argument: declare new operators after this one, so that "
+            "the number stays the same, and name the operator"
         )
 
     def _old_node(self, store: str) -> str:
@@ -296,7 +297,7 @@ class _Check:
         if otherwise is not None and not (one.has_changelog and two.has_changelog):
             says = f"{otherwise}, and no changelog has its content: NEW does not start where OLD's state directory is"
             folder = f"{self.new.config.application_id}/{self.new.sub_of(name).id}_*/{name}"
-            do = f"go back to what it was, or delete the folders {folder} below each state directory: it starts empty"
+            do = f"restore the previous declaration, or delete {folder} below each state directory: it starts empty"
             self._add(Level.CANNOT, f"store {name}", says, do)
 
     def _layout_change(self, name: str, one: StoreSpec, two: StoreSpec) -> str | None:
@@ -305,7 +306,7 @@ class _Check:
             return None
         if not (is_on_disk(one, _engine(self.old)) and is_on_disk(two, _engine(self.new))):
             return None
-        was, now = (StoreNote.of(spec, is_logged=spec.has_changelog) for spec in (one, two))
+        was, now = (StoreFormat.of(spec, is_logged=spec.has_changelog) for spec in (one, two))
         return None if was.has_layout_of(now) else f"has another layout on disk: {was.layout_difference(now)}"
 
     def _form(self, name: str, what: str, was: SerdeForm, now: SerdeForm) -> None:
@@ -317,7 +318,7 @@ class _Check:
             return
         if was.pinned_as is not None and now.is_pinned and now.pinned_as not in (None, was.pinned_as):
             names = (was.pinned_as, now.pinned_as) if was.name == now.name else (was.name, now.name)
-            says = f"{what} were written as {names[0]}, NEW makes {names[1]}: it refuses them"
+            says = f"{what} were written as {names[0]}, NEW writes {names[1]}: it rejects them"
             self._add(Level.CANNOT, subject, says, f"declare the type with {what[:-1]}=, or keep the old one")
             return
         fits = was.is_read_as(now)
@@ -411,12 +412,12 @@ class _Check:
         if found is None or not found.differing:
             return
         has_changed = functions_of(self.old.topology, name) != functions_of(self.new.topology, name)
-        why = "the functions of its operator have changed" if has_changed else "what reaches it has changed"
+        why = "the functions of its operator have changed" if has_changed else "its input has changed"
         says = (
             f"continues with OLD's content: {found.differing:,} of {found.entries:,} entries are not what NEW would "
             f"have made of this history ({why})"
         )
-        do = "replay NEW over the history and go live from its snapshot, if the past is to be as NEW sees it"
+        do = "replay NEW over the history and go live from its snapshot, to recompute past results with NEW"
         self._add(Level.BUT, f"store {name}", says, do)
 
     # --- topics ---------------------------------------------------------------------------
@@ -442,7 +443,7 @@ class _Check:
             ):
                 if was is None or now is None or was.is_read_as(now):
                     continue
-                says = f"{what} are {was.name} in OLD and {now.name} in NEW: records on their way may not be read"
+                says = f"{what} are {was.name} in OLD and {now.name} in NEW: records in flight may be unreadable"
                 do = _DRAIN
                 self._add(Level.BUT, f"repartition topic {topic}", says, do)
 
@@ -486,9 +487,9 @@ class _Check:
                 why, do = "its offsets are committed by another task in NEW", ""
             else:
                 continue
-            says = f"{why}, so its stream time starts again: records that were too late are taken again"
+            says = f"{why}, so its stream time starts again: late records are accepted again"
             if f"{one}/emitted" in names:
-                says += ", and windows that were sent are sent again"
+                says += ", and windows that were emitted are emitted again"
             self._add(Level.BUT, f"node {one}", says, do)
         for node in sorted(self.old.timers - set(self.new.topology.nodes)):
             says = "is not in NEW: its punctuations are not carried over"
@@ -505,7 +506,7 @@ _ANEW = "give the store another name, so that it starts empty, or replay NEW and
 
 
 #: The advice about records in flight.
-_DRAIN = "let OLD read it to its end before it is stopped, with its inputs at rest"
+_DRAIN = "let OLD process it to its end before it is stopped, without new input"
 
 
 def _engine(version: Version) -> Any:

@@ -29,7 +29,7 @@ class ConnectionSettings:
         10_000, "ms", "How long a connection may take to be made, TLS and authentication included.", of_client=True
     )
     hold_ms: int = whole(
-        15_000, "ms", "How long a request that any broker can answer waits for one that can be reached.", of_client=True
+        15_000, "ms", "How long a request that any broker can serve waits until one is reachable.", of_client=True
     )
 
 
@@ -48,7 +48,7 @@ class Security:
         "plaintext", ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"), "How connections are secured."
     )
     sasl_mechanism: str = choice(
-        "PLAIN", ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"), "How the client proves who it is."
+        "PLAIN", ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"), "Mechanism of SASL authentication."
     )
     sasl_username: str = text("", "User name for SASL.")
     sasl_password: str = text("", "Password for SASL.", is_secret=True)
@@ -89,7 +89,7 @@ class Security:
 class ClientSettings:
     """The settings that consumers and producers have in common."""
 
-    request_timeout_ms: int = whole(30_000, "ms", "How long to wait for an answer.", minimum=1)
+    request_timeout_ms: int = whole(30_000, "ms", "How long to wait for a response.", minimum=1)
     retry_backoff_ms: int = whole(
         100, "ms", "First pause before a retry; that of a producer doubles up to the maximum."
     )
@@ -115,23 +115,25 @@ class ConsumerSettings:
         },
     )
     enable_auto_commit: bool = flag(
-        True, "Whether positions are committed every so often and when partitions are given up.", of_client=True
+        True, "Whether positions are committed periodically and when partitions are revoked.", of_client=True
     )
-    auto_commit_interval_ms: int = whole(5_000, "ms", "How often they are.", of_client=True)
+    auto_commit_interval_ms: int = whole(5_000, "ms", "Interval between automatic commits.", of_client=True)
     max_poll_records: int = whole(
         500,
         "records",
-        "Most records that one poll returns.",
+        "Maximum number of records that one poll returns.",
         minimum=1,
         application={
             "default": 10_000,
-            "doc": "Most records of one poll (Kafka Streams: 1,000; blocks make more cheap).",
+            "doc": "Maximum number of records of one poll (Kafka Streams: 1,000; blocks make more cheap).",
         },
     )
     max_poll_interval_ms: int = whole(
-        300_000, "ms", "Longest time between polls before the member counts as dead.", minimum=1
+        300_000, "ms", "Maximum time between polls; after it, the member leaves the group.", minimum=1
     )
-    session_timeout_ms: int = whole(45_000, "ms", "Time without a heartbeat after which a member is dead.", minimum=1)
+    session_timeout_ms: int = whole(
+        45_000, "ms", "Time without a heartbeat after which a member is removed from the group.", minimum=1
+    )
     heartbeat_interval_ms: int = whole(3_000, "ms", "How often a member sends a heartbeat.", minimum=1)
     background_heartbeat: bool = flag(
         False,
@@ -149,9 +151,9 @@ class ConsumerSettings:
         minimum=1,
         of_client=True,
     )
-    fetch_max_wait_ms: int = whole(500, "ms", "Longest time that the broker waits for records.")
-    fetch_max_bytes: int = whole(50 * _MIB, "bytes", "Most bytes of one fetch.", minimum=1)
-    max_partition_fetch_bytes: int = whole(_MIB, "bytes", "Most bytes per partition of one fetch.", minimum=1)
+    fetch_max_wait_ms: int = whole(500, "ms", "Maximum time that the broker waits for records.")
+    fetch_max_bytes: int = whole(50 * _MIB, "bytes", "Maximum size of a fetch response.", minimum=1)
+    max_partition_fetch_bytes: int = whole(_MIB, "bytes", "Maximum size per partition of a fetch response.", minimum=1)
     isolation_level: str = choice(
         "read_uncommitted",
         ("read_uncommitted", "read_committed"),
@@ -163,7 +165,7 @@ class ConsumerSettings:
     )
     default_api_timeout_ms: int = whole(60_000, "ms", "How long calls without a timeout wait.", of_client=True)
     allow_auto_create_topics: bool = flag(
-        True, "Whether asking for a topic may create it, where the broker does that.", of_client=True
+        True, "Whether a metadata request may create a missing topic, if the broker allows it.", of_client=True
     )
     client: ClientSettings = group(ClientSettings)  # noqa: RUF009 - frozen.
 
@@ -221,18 +223,18 @@ class ProducerSettings:
     buffer_memory_bytes: int = whole(
         32 * _MIB,
         "bytes",
-        "Unsent records that a producer holds before it blocks.",
+        "Memory for unsent records; a producer blocks when it is full.",
         minimum=1,
         aliases=("buffer_memory",),
     )
-    max_block_ms: int = whole(60_000, "ms", "How long a full producer blocks before it is an error.")
+    max_block_ms: int = whole(60_000, "ms", "How long a call blocks when the buffer is full, before it fails.")
     max_request_bytes: int = whole(
         _MIB, "bytes", "Largest record or request that a producer sends.", minimum=1, aliases=("max_request_size",)
     )
     max_in_flight_requests: int = whole(
         5,
         "requests",
-        "Requests to one broker without an answer; with acks other than all one of a partition, which keeps its order.",
+        "Requests in flight to one broker; with acks other than all, one per partition, which keeps its order.",
         minimum=1,
         aliases=("max_in_flight", "max_in_flight_requests_per_connection"),
         application={"maximum": _MAX_IDEMPOTENT_IN_FLIGHT},
@@ -241,7 +243,7 @@ class ProducerSettings:
     acks: str = choice(
         "all",
         ("all", "1", "0"),
-        "Which replicas must have a record before it counts as sent.",
+        "Replicas that must acknowledge a record.",
         synonyms={"-1": "all"},
     )
     enable_idempotence: bool | None = flag(
@@ -253,18 +255,18 @@ class ProducerSettings:
     )
     transactional_id: str = text(
         "",
-        "Whose transactions these are; one producer at a time has it. Empty = none.",
+        "Transactional id, which one producer at a time may use. Empty = none.",
         takes_none=True,
         of_client=True,
     )
     transaction_timeout_ms: int = whole(
         60_000,
         "ms",
-        "After how long the broker aborts an open transaction.",
+        "Time after which the broker aborts an open transaction.",
         minimum=1,
         application={"default": 10_000},
     )
-    delivery_timeout_ms: int = whole(120_000, "ms", "Longest time from sending a record to its acknowledgement.")
+    delivery_timeout_ms: int = whole(120_000, "ms", "Maximum time from sending a record to its acknowledgement.")
     retry_backoff_max_ms: int = whole(1_000, "ms", "Longest pause before a producer's retry.")
     client: ClientSettings = group(ClientSettings)  # noqa: RUF009 - frozen.
 
@@ -307,23 +309,24 @@ class ProducerSettings:
 class ParallelSettings:
     """The settings of a ``ParallelConsumer`` in addition to those of a ``Consumer``."""
 
-    batch_size: int = whole(100, "records", "Most records that one call of batch_handler gets.", minimum=1)
+    batch_size: int = whole(100, "records", "Maximum number of records of one call of batch_handler.", minimum=1)
     max_concurrency: int = whole(
-        8, "handlers", "How many handlers run at once; more than there are partitions are of no use.", minimum=1
+        8,
+        "handlers",
+        "Maximum number of concurrent handlers; more than the number of partitions has no effect.",
+        minimum=1,
     )
-    max_attempts: int = whole(5, "attempts", "How often a record is tried before it is given up.", minimum=1)
+    max_attempts: int = whole(5, "attempts", "Maximum number of attempts per record.", minimum=1)
     retry_backoff_ms: int = whole(100, "ms", "Pause before a second attempt, doubled for each up to the maximum.")
     retry_backoff_max_ms: int = whole(10_000, "ms", "Longest pause before another attempt.")
     dead_letter_topic: str = text(
         "",
-        "Topic that gets the records which are given up, with headers that say why; empty = they end the run.",
+        "Topic of records whose attempts have all failed, with the error in headers; empty = the run fails.",
         takes_none=True,
     )
-    max_buffered: int = whole(
-        1_000, "records", "Records of a partition that wait for a handler; above it is paused.", minimum=1
-    )
+    max_buffered: int = whole(1_000, "records", "Buffered records of a partition above which it is paused.", minimum=1)
     commit_interval_ms: int = whole(1_000, "ms", "How often to commit.")
-    drain_timeout_ms: int = whole(30_000, "ms", "How long partitions that are given up wait for the handler at work.")
+    drain_timeout_ms: int = whole(30_000, "ms", "How long a revocation waits for running handlers.")
 
 
 @frozen(kw_only=True)
@@ -338,10 +341,12 @@ class GroupClientSettings:
     group_instance_id: str = text(
         "", "Name of a static member, which may restart without a rebalance; empty = dynamic.", takes_none=True
     )
-    session_timeout_ms: int = whole(10_000, "ms", "Time without a heartbeat after which a member is dead.", minimum=1)
+    session_timeout_ms: int = whole(
+        10_000, "ms", "Time without a heartbeat after which a member is removed from the group.", minimum=1
+    )
     heartbeat_interval_ms: int = whole(3_000, "ms", "How often a member sends a heartbeat.", minimum=1)
     rebalance_timeout_ms: int = whole(
-        60_000, "ms", "How long members have in a rebalance to give up what they hold.", minimum=1
+        60_000, "ms", "How long members may take to revoke partitions in a rebalance.", minimum=1
     )
     retry_backoff_ms: int = whole(100, "ms", "Pause before a retry.")
 

@@ -83,20 +83,20 @@ class StreamsConfig:
     client_id: str = text("", "Prefix of the names of clients and threads; empty = the application id.")
     application_server: str = text(
         "",
-        "host:port under which other instances reach this one; they are told, and `owner_of` tells (KIP-67). "
+        "host:port under which other instances reach this one; `owner_of` returns it to them (KIP-67). "
         "Nothing listens there by itself.",
         check=_check_server,
     )
     state_dir: str = text("", "Folder of the stores; empty = they are in memory, and restored from their changelogs.")
     num_stream_threads: int = whole(1, "threads", "Threads that run tasks.", minimum=1)
-    num_standby_replicas: int = whole(0, "replicas", "Copies of each store kept warm on other instances.")
-    acceptable_recovery_lag: int = whole(10_000, "records", "Lag up to which a copy of a store counts as caught up.")
-    max_warmup_replicas: int = whole(2, "replicas", "Extra copies that may warm up at once.", minimum=1)
+    num_standby_replicas: int = whole(0, "replicas", "Standby replicas of each store on other instances.")
+    acceptable_recovery_lag: int = whole(10_000, "records", "Lag up to which a replica of a store counts as caught up.")
+    max_warmup_replicas: int = whole(2, "replicas", "Maximum number of warm-up replicas at a time.", minimum=1)
     probing_rebalance_interval_ms: int = whole(
-        600_000, "ms", "How often to check whether warm-up copies have caught up.", minimum=60_000
+        600_000, "ms", "How often to check whether warm-up replicas have caught up.", minimum=60_000
     )
     processing_guarantee: str = choice(
-        "at_least_once", ("at_least_once", "exactly_once_v2"), "What a failure may do to results."
+        "at_least_once", ("at_least_once", "exactly_once_v2"), "Guarantee for results after a failure."
     )
     topology_optimization: str = choice(
         "none", ("none", "all"), "Whether to merge repartition topics and use source topics as changelogs."
@@ -104,7 +104,7 @@ class StreamsConfig:
     default_store: str = choice(
         "rocksdb",
         ("rocksdb", "in_memory"),
-        "Engine of stores that name none, in a state_dir (default.dsl.store).",
+        "Engine of stores that do not name one, in a state_dir (default.dsl.store).",
         aliases=("default_dsl_store",),
     )
     # Processing.
@@ -116,7 +116,7 @@ class StreamsConfig:
         minimum=-1,
     )
     buffered_records_per_partition: int = whole(
-        1000, "records", "Above so many buffered records a partition is paused.", minimum=1
+        1000, "records", "Number of buffered records above which a partition is paused.", minimum=1
     )
     max_partition_ahead_ms: int = whole(
         -1,
@@ -136,15 +136,17 @@ class StreamsConfig:
         "warn",
         ("warn", "fail", "ignore"),
         "What to do at the start about stores, changelogs and repartition topics that the application has and its "
-        "topology does not know; warn refuses too where a generated name seems to have moved.",
+        "topology does not know; warn also fails if a generated name seems to have changed.",
     )
     lost_records: str = choice(
         "fail",
         ("fail", "rebuild", "accept"),
         "What to do at the start when a changelog or repartition topic has lost records that were committed: rebuild "
-        "writes a changelog anew from the store in the state directory, accept goes on with what is left.",
+        "rewrites a changelog from the store in the state directory, accept continues with the remaining records.",
     )
-    task_timeout_ms: int = whole(300_000, "ms", "How long a task may fail for lack of a broker before it is an error.")
+    task_timeout_ms: int = whole(
+        300_000, "ms", "How long a task retries while no broker is reachable, before it fails."
+    )
     deserialization_handler: Any = choice(
         "fail",
         _HANDLING,
@@ -167,7 +169,7 @@ class StreamsConfig:
         aliases=("default_production_exception_handler", "production_exception_handler"),
     )
     errors_dead_letter_queue_topic_name: str = text(
-        "", "Topic that gets the records which a handler skips; empty = none."
+        "", "Dead letter queue topic for records that a handler skips; empty = none."
     )
     default_timestamp_extractor: Any = choice(
         "fail_on_invalid",
@@ -179,14 +181,15 @@ class StreamsConfig:
     max_cycle_rounds: int = whole(
         10_000,
         "rounds",
-        "How often records may go round topics that the topology both reads and writes, after its inputs have ended, "
+        "Maximum number of rounds of records through topics that the topology reads and writes, after its inputs "
+        "ended, "
         "before a bounded run, a replay or a test fails; 0 = any number. A live run has no such limit.",
     )
     repartition_purge_interval_ms: int = whole(
         30_000, "ms", "How often consumed records of repartition topics are deleted."
     )
     replication_factor: int = whole(
-        -1, "replicas", "Copies of internal topics on a cluster; -1 = the broker's default.", minimum=-1
+        -1, "replicas", "Replication factor of internal topics on a cluster; -1 = the broker's default.", minimum=-1
     )
     # Metrics.
     metrics_recording_level: str = choice(

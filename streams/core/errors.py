@@ -95,8 +95,8 @@ class WallClockError(StreamsError):
 
     def __init__(self, node: str) -> None:
         super().__init__(
-            f"node {node!r} asks for wall-clock time, which history does not have; give wall_clock='skip' to let its "
-            "punctuations be, or wall_clock='append_time' to take the times at which records were appended"
+            f"node {node!r} uses wall-clock time, which history does not have; give wall_clock='skip' to disable its "
+            "punctuations, or wall_clock='append_time' to take the times at which records were appended"
         )
         self.node = node
 

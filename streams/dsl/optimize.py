@@ -197,7 +197,7 @@ def _no_way(change: LogicalNode, node: LogicalNode, contents: list[LogicalConten
         what = f"move {topics} downstream of the merge {change.name!r}"
         why = "the topic is downstream of another merge as well"
     return (
-        f"topology_optimization='all' cannot {what}: {why}, which Kafka Streams refuses too; call repartition() "
+        f"topology_optimization='all' cannot {what}: {why}, which Kafka Streams rejects too; call repartition() "
         f"directly after {change.name!r}, or build with topology_optimization='none'"
     )
 

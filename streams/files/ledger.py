@@ -70,8 +70,8 @@ class Continued:
             self.ledger.write(self.topic, self.read, is_new=True)
         if any(end < begin for end, begin in zip(ends, self.read.begins, strict=True)):
             raise InputError(
-                f"{self.input.path}: its rows follow others in topic {self.topic!r}, which the state directory has "
-                "no more; give another --state-dir and begin with the first file"
+                f"{self.input.path}: its rows follow others in topic {self.topic!r}, which the state directory no "
+                "longer has; give another --state-dir and begin with the first file"
             )
         return self.read.begins
 
@@ -95,8 +95,8 @@ class Continued:
         if any(ends) and not self.read.rows_before and not self.may_follow_others:
             raise InputError(
                 f"{self.input.path}: topic {self.topic!r} has {sum(ends):,} records in the state directory that no "
-                f"file brought; --next {self.topic}={self.input.path} reads the file behind them, another --state-dir "
-                "begins anew"
+                f"file brought; --next {self.topic}={self.input.path} reads the file after them, another --state-dir "
+                "starts over"
             )
 
 
@@ -127,7 +127,7 @@ class Ledger:
                     break  # After a power failure the last line may be torn; its rows are compared with the log.
                 raise InputError(
                     f"{ledger.path}:{number}: is damaged ({error}): it says what was read of the inputs; restore it, "
-                    "or give another --state-dir and begin anew"
+                    "or give another --state-dir and start over"
                 ) from error
         return ledger
 
@@ -249,7 +249,7 @@ class Ledger:
             raise InputError(
                 f"{given.path}: its first {changed.rows:,} rows are not those that were read of it before. If it is "
                 f"another file under the same name, --next {given.topic.name}={given.path} reads it behind what was "
-                "read; if rows were corrected, give another --state-dir and begin anew"
+                "read; if rows were corrected, give another --state-dir and start over"
             )
 
 

@@ -62,7 +62,7 @@ def line_chunks(
             f"{source}:{number}: the compressed file is damaged or cut off here: {error}; make it again"
         ) from error
     except OSError as error:
-        raise InputError(f"{source}:{number}: cannot be read on: {error.strerror or error}") from error
+        raise InputError(f"{source}:{number}: cannot be read further: {error.strerror or error}") from error
     if rest:
         yield number, _without_returns([rest])
 
@@ -103,7 +103,7 @@ def count_lines(source: FileSource, kind: FileKind, part: Part, *, skip_blank: b
             rows += found - (_blank_lines(rest + whole) if skip_blank else 0)
             rest = tail
     except (OSError, *GZIP_ERRORS) as error:
-        raise InputError(f"{source}: cannot be read on: {error}") from error
+        raise InputError(f"{source}: cannot be read further: {error}") from error
     if rest:
         lines += 1
         rows += 0 if skip_blank and not rest.strip() else 1

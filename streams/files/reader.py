@@ -190,7 +190,7 @@ class FileInput:
             except _BadRow as error:
                 message = f"{self._place(batch.lines[index])}: {error}"
                 if self.on_bad_row == "fail":
-                    hint = "mend the row, or skip such rows with --set deserialization_handler=continue"
+                    hint = "fix the row, or skip such rows with --set deserialization_handler=continue"
                     return records, InputError(f"{message}; {hint}")
                 raw, is_refused = self._unreadable(self.format.raw(row))
                 headers: Headers = ()

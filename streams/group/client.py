@@ -218,7 +218,7 @@ class GroupClient:
 
     def rejoin(self) -> None:
         """Trigger a rebalance."""
-        self._member.request_rejoin("asked for by the application")
+        self._member.request_rejoin("requested by the application")
         self._connection.wakeup()
 
     def close(self, timeout_ms: int = 10_000) -> None:
@@ -341,4 +341,4 @@ class GroupClient:
 
     def _check_open(self) -> None:
         if self._is_closed or self._member.state is MemberState.FAILED:
-            raise ClientClosedError("this group member is closed, or was refused; make a new one")
+            raise ClientClosedError("this group member is closed, or was rejected; create a new one")

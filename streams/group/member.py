@@ -383,7 +383,7 @@ class Member:
         self.alive_until_ms = self._awaited_since_ms + self._session_timeout_ms
         self._todo += events
         if is_rejoin_needed:
-            self.request_rejoin("partitions were given up for others")
+            self.request_rejoin("partitions were revoked for other members")
 
     def _on_heartbeat(self, response: Response | Exception, sent_ms: int, now_ms: int) -> None:
         if isinstance(response, HeartbeatResponse) and response.error in _ALIVE:
@@ -409,7 +409,7 @@ class Member:
             self._fail(
                 BrokerError(
                     f"group {self.config.group_id!r}, member {self.member_id or self.config.client_id!r}: "
-                    f"{doing} was refused with {error.name}; {_ADVICE.get(error, 'see the log of the broker')}",
+                    f"{doing} was rejected with {error.name}; {_ADVICE.get(error, 'see the log of the broker')}",
                     code=error,
                 )
             )

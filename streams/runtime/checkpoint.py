@@ -22,7 +22,7 @@ from streams.topology import PunctuationType
 #: Format version of the offset metadata.
 _VERSION = 1
 #: Maximum metadata length with changelog formats; brokers accept 4096 bytes (``offset.metadata.max.bytes``).
-_MAX_NOTE_BYTES = 3_000
+_MAX_METADATA_BYTES = 3_000
 
 
 class TimerPlace(NamedTuple):
@@ -58,7 +58,7 @@ class Checkpoint:
     #: Changelog end offset at the commit by store, where known.
     changelog_ends: dict[str, int] = field(factory=dict)
 
-    def notes(self, partitions: list[TopicPartition]) -> dict[TopicPartition, str]:
+    def offset_metadata(self, partitions: list[TopicPartition]) -> dict[TopicPartition, str]:
         """Return the offset metadata of each partition.
 
         The metadata of the first partition also has the times and punctuations of the task.  Changelog
@@ -68,18 +68,18 @@ class Checkpoint:
         ends = self.changelog_ends
         contents = {name: [ends.get(name), *content.to_json()] for name, content in self.contents.items()}
         for index, partition in enumerate(partitions):
-            note: dict[str, object] = {"v": _VERSION, "p": self.partition_times.get(partition, NO_TIMESTAMP)}
+            row: dict[str, object] = {"v": _VERSION, "p": self.partition_times.get(partition, NO_TIMESTAMP)}
             if self.group is not None:
-                note["g"] = self.group
+                row["g"] = self.group
             if index == 0:
-                note |= {"s": self.stream_time_ms, "o": self.operator_times}
+                row |= {"s": self.stream_time_ms, "o": self.operator_times}
                 if self.timers:
-                    note["t"] = _timer_rows(self.timers)
-            result[partition] = _with_contents(note, contents)
+                    row["t"] = _timer_rows(self.timers)
+            result[partition] = _with_contents(row, contents)
         return result
 
     @classmethod
-    def from_notes(cls, notes: Mapping[TopicPartition, str]) -> "Checkpoint":
+    def from_metadata(cls, metadata: Mapping[TopicPartition, str]) -> "Checkpoint":
         """Return the checkpoint from the offset metadata of a task's partitions; foreign metadata counts as empty.
 
         If the partitions belonged to several tasks, the latest time counts, and the punctuations of all
@@ -90,8 +90,8 @@ class Checkpoint:
         """
         checkpoint = cls()
         timers: dict[TimerPlace, CarriedTimer] = {}
-        for partition, note in notes.items():
-            read = _read(note, partition)
+        for partition, text in metadata.items():
+            read = _read(text, partition)
             checkpoint.partition_times[partition] = int(read.get("p", NO_TIMESTAMP))
             checkpoint.stream_time_ms = max(checkpoint.stream_time_ms, int(read.get("s", NO_TIMESTAMP)))
             for name, time in read.get("o", {}).items():
@@ -131,18 +131,18 @@ class Checkpoint:
         )
 
 
-def is_of_others(note: str) -> bool:
+def is_of_others(metadata: str) -> bool:
     """Return whether the metadata of a committed offset shows that another client or a tool has set it."""
-    return bool(note) and not _read(note)
+    return bool(metadata) and not _read(metadata)
 
 
-def group_of_note(note: str) -> int | None:
+def group_of_metadata(metadata: str) -> int | None:
     """Return the number of the partition group that committed an offset, or None if the metadata has no number.
 
     Raises:
         ForeignFormatError: the metadata has another format version.
     """
-    group = _read(note).get("g")
+    group = _read(metadata).get("g")
     return group if isinstance(group, int) else None
 
 
@@ -159,26 +159,26 @@ def _timers(rows: Iterable[list[Any]]) -> Iterable[tuple[TimerPlace, CarriedTime
         yield TimerPlace(node, number), CarriedTimer(PunctuationType(kind), interval_ms, due_ms)
 
 
-def _with_contents(note: dict[str, object], contents: dict[str, list[Any]]) -> str:
+def _with_contents(entry: dict[str, object], contents: dict[str, list[Any]]) -> str:
     """Return metadata with the changelog formats that fit; these formats are removed from the argument."""
-    text = _json(note)
-    room = _MAX_NOTE_BYTES - len(text) - len(',"c":{}')
+    text = _json(entry)
+    room = _MAX_METADATA_BYTES - len(text) - len(',"c":{}')
     taken: dict[str, list[Any]] = {}
     for name, row in list(contents.items()):
         size = len(_json({name: row})) - 1
         if size <= room:
             room -= size
             taken[name] = contents.pop(name)
-    return _json({**note, "c": taken}) if taken else text
+    return _json({**entry, "c": taken}) if taken else text
 
 
 def _json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _read(note: str, partition: TopicPartition | None = None) -> dict[str, Any]:
+def _read(text: str, partition: TopicPartition | None = None) -> dict[str, Any]:
     try:
-        read = json.loads(note) if note else {}
+        read = json.loads(text) if text else {}
     except ValueError:
         return {}  # Kafka Streams encodes its metadata in base64.
     if not isinstance(read, dict) or "p" not in read:
@@ -186,9 +186,9 @@ def _read(note: str, partition: TopicPartition | None = None) -> dict[str, Any]:
     if read.get("v") != _VERSION:
         where = "a committed offset" if partition is None else f"the committed offset of {partition}"
         raise ForeignFormatError(
-            f"{where} has the note {note[:200]!r} of another release of streams (version "
-            f"{read.get('v', 0)}, not {_VERSION}); run the application with that release, or start anew with another "
+            f"{where} has metadata {text[:200]!r} of another release of streams (version "
+            f"{read.get('v', 0)}, not {_VERSION}); run the application with that release, or start over with another "
             "application id (or state directory)",
-            what="note of a committed offset",
+            what="metadata of a committed offset",
         )
     return read

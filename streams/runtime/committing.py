@@ -201,8 +201,8 @@ class Committer:
             positions = task.positions()
             checkpoint = task.checkpoint()
             checkpoint.changelog_ends = self._changelog_ends(task)
-            notes = checkpoint.notes(list(positions))
-            offsets |= {item: OffsetAndMetadata(offset, notes[item]) for item, offset in positions.items()}
+            metadata = checkpoint.offset_metadata(list(positions))
+            offsets |= {item: OffsetAndMetadata(offset, metadata[item]) for item, offset in positions.items()}
         return offsets
 
     def _changelog_ends(self, task: Task) -> dict[str, int]:

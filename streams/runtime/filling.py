@@ -17,7 +17,7 @@ from streams.clients import LANES_GROUP, Admin
 from streams.core.errors import ForeignFormatError, TopologyError
 from streams.core.records import NO_TIMESTAMP, Block, TopicPartition
 from streams.protocol.group_messages import OffsetAndMetadata
-from streams.runtime.checkpoint import Checkpoint, group_of_note
+from streams.runtime.checkpoint import Checkpoint, group_of_metadata
 from streams.runtime.lanes import merge_lanes
 from streams.runtime.plan import ApplicationPlan, InternalTopicPlan
 
@@ -80,21 +80,21 @@ class LaneFilling:
             unread = self.logs.end_offset(partition) - (0 if found is None else found.offset)
             if unread:
                 raise TopologyError(
-                    f"{partition} has {unread} records of others that the application has not read: of a topic that "
-                    "its own tasks write, a bounded run reads only what they write and what an input brings; let it "
-                    "run live until these are read, or use another state directory"
+                    f"{partition} has {unread} unread records of other producers: a bounded run reads a topic that its "
+                    "own tasks write only from these tasks and from inputs; run live until these records are read, or "
+                    "use another state directory"
                 )
 
     def fill(self) -> None:
         """Append to each topic the records that its lanes have received since the last merge."""
         before = self.admin.committed_offsets(self._group)
-        notes: dict[TopicPartition, OffsetAndMetadata] = {}
+        metadata: dict[TopicPartition, OffsetAndMetadata] = {}
         for topic in self.plan.lanes:
             if not self.plan.is_internal(topic):
                 for number in range(self.plan.partitions[topic]):
-                    notes |= self._note_of(TopicPartition(topic, number), before)
-        if notes:
-            self.admin.alter_offsets(self._group, notes)
+                    metadata |= self._span_metadata(TopicPartition(topic, number), before)
+        if metadata:
+            self.admin.alter_offsets(self._group, metadata)
             self._finish()
         if self.plan.fed:
             self._hand_over()
@@ -107,7 +107,7 @@ class LaneFilling:
             if existing.get(plan.name) != plan.partitions:
                 raise TopologyError(
                     f"topic {plan.name!r} has {existing.get(plan.name)} partitions, but the topology needs "
-                    f"{plan.partitions}: other tasks write it than before; start with a new state directory"
+                    f"{plan.partitions}: different tasks write it now; start with a new state directory"
                 )
 
         for name in existing:
@@ -115,7 +115,7 @@ class LaneFilling:
             if topic in existing and topic not in self.plan.partitions:
                 self.plan.add_topic(topic, existing[topic], check)
 
-    def _note_of(
+    def _span_metadata(
         self, target: TopicPartition, before: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the offsets to commit before lanes are merged into a partition, or {} without new records."""
@@ -136,9 +136,9 @@ class LaneFilling:
         spans: dict[tuple[TopicPartition, int], dict[TopicPartition, tuple[int, int]]] = {}
         for lane, found in sorted(self.admin.committed_offsets(self._group).items()):
             if found.metadata:
-                note = self._read_note(lane, found.metadata)
-                target = TopicPartition(*note["into"])
-                spans.setdefault((target, note["at"]), {})[lane] = (found.offset, note["to"])
+                span = self._read_span(lane, found.metadata)
+                target = TopicPartition(*span["into"])
+                spans.setdefault((target, span["at"]), {})[lane] = (found.offset, span["to"])
         for (target, at), lanes in spans.items():
             self._merge(target, at, lanes)
         ends = {lane: end for lanes in spans.values() for lane, (_, end) in lanes.items()}
@@ -147,21 +147,21 @@ class LaneFilling:
         for lane, end in ends.items():
             self.logs.delete_records(lane, end)
 
-    def _read_note(self, lane: TopicPartition, text: str) -> dict[str, Any]:
+    def _read_span(self, lane: TopicPartition, text: str) -> dict[str, Any]:
         try:
-            note = json.loads(text)
+            span = json.loads(text)
         except ValueError:
-            note = None
-        if not isinstance(note, dict) or note.get("v") != _VERSION:
+            span = None
+        if not isinstance(span, dict) or span.get("v") != _VERSION:
             raise ForeignFormatError(
-                f"group {self._group!r}: the committed offset of {lane} has the note {text[:200]!r}, which this "
+                f"group {self._group!r}: the committed offset of {lane} has metadata {text[:200]!r}, which this "
                 f"release of streams has not written (version {_VERSION}); finish the run with the release that began "
                 "it, or start with a new state directory",
-                what="note of lanes that are merged",
+                what="metadata of lanes being merged",
                 topic=lane.topic,
                 partition=lane.partition,
             )
-        return note
+        return span
 
     def _merge(self, target: TopicPartition, at: int, lanes: Mapping[TopicPartition, tuple[int, int]]) -> None:
         # Skip the records that were appended before the process was killed.
@@ -191,11 +191,11 @@ class LaneFilling:
         committed = self.admin.committed_offsets(group)
         offsets = {}
         for partition in self._fed():
-            notes = {lane: committed[lane].metadata for lane in self.plan.stored_in(partition) if lane in committed}
-            times = Checkpoint.from_notes(notes)
-            number = next((found for note in notes.values() if (found := group_of_note(note)) is not None), None)
+            metadata = {lane: committed[lane].metadata for lane in self.plan.stored_in(partition) if lane in committed}
+            times = Checkpoint.from_metadata(metadata)
+            number = next((found for text in metadata.values() if (found := group_of_metadata(text)) is not None), None)
             highest = max(times.partition_times.values(), default=NO_TIMESTAMP)
             merged = evolve(times, partition_times={partition: highest}, group=number)
-            note = merged.notes([partition])[partition]
-            offsets[partition] = OffsetAndMetadata(self.logs.end_offset(partition), note)
+            text = merged.offset_metadata([partition])[partition]
+            offsets[partition] = OffsetAndMetadata(self.logs.end_offset(partition), text)
         self.admin.alter_offsets(group, offsets)

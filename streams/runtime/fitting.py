@@ -18,28 +18,28 @@ def misfit(task_id: TaskId, store: Store) -> str | None:
     Raises:
         StoreError: the content does not fit the topology, or cannot be restored from a changelog.
     """
-    noted, wanted = store.noted, store.note()
+    found, wanted = store.found_format, store.own_format()
     where = f"store {store.spec.name!r} of task {task_id}"
-    if noted is None:
+    if found is None:
         if store.is_empty:
             return None
         raise StoreError(
-            f"{where} has entries, but no note of this release of streams that says what they are: another program, "
-            f"or another release, has written them; delete the folder {task_id}/{store.spec.name} of the state "
-            "directory: the store is restored from its changelog"
+            f"{where} has entries, but no format recorded by this release of streams: another program or release "
+            f"has written them; delete the folder {task_id}/{store.spec.name} of the state directory: the store is "
+            "restored from its changelog"
         )
-    differences = noted.content.differences(wanted.content)
-    if not differences and noted.has_layout_of(wanted):
+    differences = found.content.differences(wanted.content)
+    if not differences and found.has_layout_of(wanted):
         return None
     if store.is_empty and not changelog_position(store):
-        return "it was left empty by another version of the topology"
+        return "another version of the topology left it empty"
     if differences:
         raise StoreError(f"{where} {advice(differences)}")
-    why = noted.layout_difference(wanted)
+    why = found.layout_difference(wanted)
     if not wanted.is_logged:
         raise StoreError(
-            f"{where} cannot be read: {why}, and no changelog has its content; go back to what it was, or delete the "
-            f"folder {task_id}/{store.spec.name} of the state directory, so that the store starts empty"
+            f"{where} cannot be read: {why}, and no changelog has its content; restore the previous declaration, or "
+            f"delete the folder {task_id}/{store.spec.name} of the state directory, so that the store starts empty"
         )
     return why
 
@@ -48,15 +48,15 @@ def check_changelogs(
     task_id: TaskId,
     stores: Mapping[str, Store],
     changelogs: Mapping[str, TopicPartition],
-    noted: Mapping[str, Content],
+    recorded: Mapping[str, Content],
 ) -> dict[str, str]:
     """Return the stores whose changelogs do not fit this topology, each with advice.
 
-    ``noted`` has the changelog formats from the last commit of the task.
+    ``recorded`` has the changelog formats from the last commit of the task.
     """
     found = {}
     for name, partition in changelogs.items():
-        content = noted.get(name)
+        content = recorded.get(name)
         differences = [] if content is None else content.differences(Content.of(stores[name].spec))
         if differences:
             found[name] = f"changelog {partition} of store {name!r} of task {task_id} {advice(differences)}"

@@ -124,7 +124,7 @@ class Handlers:
             return HandlerResponse.retry()
         texts = "'fail', 'continue' or 'retry'" if can_retry else "'fail' or 'continue'"
         raise _handler_error(
-            setting, handler, context, error, f"answered {answer!r}; it must return {texts}, or a HandlerResponse"
+            setting, handler, context, error, f"returned {answer!r}; it must return {texts}, or a HandlerResponse"
         )
 
     def _write(self, setting: Setting, context: ErrorHandlerContext, response: HandlerResponse) -> None:
@@ -135,7 +135,8 @@ class Handlers:
                     getattr(self.settings, setting),
                     context,
                     None,
-                    f"gave the dead letter {letter!r}; it must be a ProducerRecord with the name of a topic, and with "
+                    f"returned the dead letter {letter!r}; it must be a ProducerRecord with the name of a topic, "
+                    "and with "
                     "bytes or None as key and value",
                 )
             if self.outbox is not None:
@@ -181,7 +182,7 @@ def _handler_error(
     setting: Setting, handler: Any, context: ErrorHandlerContext, error: Exception | None, what: str
 ) -> HandlerError:
     at = "" if context.topic is None else f" at {context.topic}-{context.partition} offset {context.offset}"
-    asked = "" if error is None else f"; it was asked about {type(error).__name__}: {error}"
+    asked = "" if error is None else f"; it handled {type(error).__name__}: {error}"
     return HandlerError(
         f"task {context.task_id}, node {context.node!r}{at}: {setting} {located(handler)} {what}{asked}",
         setting=setting,

@@ -146,7 +146,7 @@ class DirectoryHome:
         """Return the tasks with a closed folder; the position is 0 if a crash prevented recording it."""
         directory = self.directory
         return {
-            task_id: directory.noted_position(task_id)
+            task_id: directory.read_position(task_id)
             for task_id in directory.tasks()
             if not directory.is_task_locked(task_id)
         }
@@ -166,7 +166,7 @@ class DirectoryHome:
 
     def release_task(self, task_id: TaskId, owner: object, position: int) -> None:
         """Release a task's folder."""
-        self.directory.note_position(task_id, position)
+        self.directory.write_position(task_id, position)
         self.directory.unlock_task(task_id, owner)
 
     def renew_store(self, task_id: TaskId, spec: StoreSpec) -> Any:

@@ -97,7 +97,7 @@ class Instance:
         """
         if self.state is not State.CREATED:
             raise ClientClosedError(
-                f"application {self.config.application_id!r} was started before; make a new instance"
+                f"application {self.config.application_id!r} was already started; create a new instance"
             )
         try:
             self.home.lock()
@@ -299,7 +299,7 @@ class Instance:
             except ThreadKilled:
                 raise
             except BaseException as second:
-                text = "the exception handler of application %s failed itself; it was asked about: %s"
+                text = "the exception handler of application %s failed while it handled: %s"
                 log.exception(text, self.config.application_id, _told(error))
                 error = second
         is_running = self.life.is_up
@@ -318,13 +318,13 @@ class Instance:
             try:
                 self.pool.announce_shutdown(member.number)
             except StreamsError as refused:
-                log.warning("the other instances could not be told to end: %s", refused)
+                log.warning("the other instances could not be asked to shut down: %s", refused)
         self._fail(error)
 
     def _on_shutdown(self) -> None:
         """Shut down because another instance has requested it for the whole application."""
         if self.life.is_up:
-            log.warning("application %r ends: another instance has asked for it", self.config.application_id)
+            log.warning("application %r shuts down: another instance requested it", self.config.application_id)
             self._move(State.PENDING_SHUTDOWN)
         self.pool.stop_all()
 

@@ -74,10 +74,10 @@ class Late:
         many = f"{self.count:,} of {self.read:,} records" if self.count <= self.read else f"{self.count:,} records"
         text = f"{self.node}: {many} dropped as late ({share})"
         if not self.disorder_ms:
-            return f"{text}: their windows were closed when they came; give more grace"
+            return f"{text}: their windows were already closed; increase grace"
         return (
             f"{text}: history of topic {self.topic!r} is out of order by up to {span_text(self.disorder_ms)}; "
-            "sort it by time, or give that much grace"
+            "sort it by time, or set grace to that"
         )
 
 

@@ -15,7 +15,7 @@ from streams.core.config import StreamsConfig
 from streams.core.errors import TopologyError
 from streams.core.records import TopicPartition
 from streams.protocol.group_messages import OffsetAndMetadata
-from streams.runtime.checkpoint import group_of_note
+from streams.runtime.checkpoint import group_of_metadata
 from streams.runtime.facts import PartitionLayout
 from streams.runtime.plan import ApplicationPlan, Existing
 from streams.topology import PartitionGrouper, Topology, sub_topologies, unmatched_patterns
@@ -101,11 +101,11 @@ def tell_what_waits(plan: ApplicationPlan, known: Iterable[str]) -> None:
     waiting = [name for name in plan.topology.internal_topics if name not in plan.partitions]
     for source in unmatched_patterns(plan.topology, known):
         log.warning(
-            "application %s: no topic matches the pattern %r of source %s yet; it reads the first that does%s",
+            "application %s: no topic matches the pattern %r of source %s yet; it reads topics as they appear%s",
             plan.config.application_id,
             source.pattern.pattern if source.pattern is not None else "",
             source.name,
-            f", and {', '.join(waiting)} will be made then" if waiting else "",
+            f", and {', '.join(waiting)} will be created then" if waiting else "",
         )
 
 
@@ -121,7 +121,7 @@ def check_groups(plan: ApplicationPlan, committed: Mapping[TopicPartition, Offse
     for task_id in plan.stateful():
         for item in plan.inputs(task_id):
             found = committed.get(item.partition)
-            group = None if found is None else group_of_note(found.metadata)
+            group = None if found is None else group_of_metadata(found.metadata)
             if group is not None and group != task_id.partition:
                 raise TopologyError(
                     f"partition {item.partition} belonged to partition group {group} and would now belong to "

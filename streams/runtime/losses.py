@@ -26,8 +26,9 @@ from streams.state import Store
 
 log = logging.getLogger(__name__)
 
-_BEGIN_ANEW = (
-    "begin anew with another application id, or by deleting the group with its offsets, its internal topics and its "
+_CAUSES = "a damaged log, an older copy of the broker's data, or a deleted topic"
+_START_OVER = (
+    "start over with another application id, or by deleting the group with its offsets, its internal topics and its "
     "state directory"
 )
 
@@ -56,20 +57,20 @@ class Loss:
         whose = "the last commit had written it" if (self.committed or 0) >= self.kept else "the store on disk has it"
         if self.is_in_store:
             here = (
-                "; or start once with lost_records=rebuild to write the changelog anew from the store in the state "
-                "directory, which has all of it"
+                "; or start once with lost_records=rebuild to rewrite the changelog from the store in the state "
+                "directory, which is complete"
             )
         elif self.kept:
-            here = f" (the store in the state directory cannot stand in: it ends at {self.kept})"
+            here = f" (the store in the state directory cannot replace it: it ends at {self.kept})"
         else:
             here = " (the state directory of this instance has no copy of the store)"
         if not self.committed:
             whose += " (which may be the position in another topic, if topology_optimization was on before)"
         return LostRecordsError(
             f"changelog {self.partition} of store {self.store!r} of task {self.task_id} ends at offset {self.end}, but "
-            f"{whose} up to {expected}: records are lost, by damage, a broker's folder of another day or a deleted "
-            f"topic; {advice}restore the broker's data{here}; or start once with lost_records=accept to go on with "
-            f"what is left, where results will be wrong by what is not; or {_BEGIN_ANEW}",
+            f"{whose} up to {expected}: records are lost ({_CAUSES}); {advice}restore the broker's data{here}; or "
+            "start "
+            f"once with lost_records=accept to continue without the lost records, with wrong results; or {_START_OVER}",
             topic=self.partition.topic,
             partition=self.partition.partition,
             expected=expected,
@@ -118,17 +119,17 @@ class LossGuard:
         """
         policy = self.config.lost_records
         if not has_offsets:
-            self._warn(loss, "nothing is committed, so the application begins anew: the store's content is dropped")
+            self._warn(
+                loss, "no offsets are committed, so the application starts over: the content of the store is deleted"
+            )
             return False
         if policy == "accept" or (is_copy and policy == "rebuild"):
-            self._warn(loss, "accepted: it goes on with what is left in the changelog")
+            self._warn(loss, "accepted: the store has the remaining records of the changelog")
             return loss.kept <= loss.end
         if policy == "rebuild" and loss.is_in_store:
             why = misfit(loss.task_id, store)
             if why is not None:
-                raise loss.error(
-                    f"it cannot be written anew from the store by this version of the topology, for {why}; "
-                )
+                raise loss.error(f"it cannot be rewritten from the store by this version of the topology: {why}; ")
             count = self._rebuild(loss.partition, store)
             self._warn(loss, f"rebuilt: {count} records were written from the store; delete other copies of it")
             return True
@@ -184,7 +185,7 @@ class LossGuard:
         if self.config.lost_records == "accept":
             position = min(max(offset, start), end)
             log.warning(
-                "%s: %s has the offsets %s to %s, not the committed %s; accepted: task %s goes on at %s",
+                "%s: %s has the offsets %s to %s, not the committed %s; accepted: task %s continues at %s",
                 self.name, partition, start, end, offset, task_id, position,
             )  # fmt: skip
             return position
@@ -220,9 +221,8 @@ def check_inputs(
 def _lost_input(task_id: TaskId, partition: TopicPartition, offset: int, extent: str, end: int) -> LostRecordsError:
     return LostRecordsError(
         f"{partition}, which the application itself writes, has offsets {extent}, but task {task_id} has committed "
-        f"{offset}: records are lost, by damage, a broker's folder of another day or a deleted topic; restore the "
-        "broker's data; or start once with lost_records=accept to go on with what is left, where results will lack "
-        f"what is not; or {_BEGIN_ANEW}",
+        f"{offset}: records are lost ({_CAUSES}); restore the broker's data; or start once with lost_records=accept to "
+        f"continue without the lost records, with incomplete results; or {_START_OVER}",
         topic=partition.topic,
         partition=partition.partition,
         expected=offset,

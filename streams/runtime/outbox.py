@@ -96,7 +96,8 @@ class Outbox:
             count = self._partitions_of(topic)
             if not 0 <= partition < count:
                 raise ProcessingError(
-                    f"a handler gave a dead letter for partition {partition} of topic {topic!r}, which has partitions "
+                    f"a handler returned a dead letter for partition {partition} of topic {topic!r}, which has "
+                    "partitions "
                     f"0 to {count - 1}"
                 )
             columns.partitions[index] = partition
@@ -158,7 +159,7 @@ class Outbox:
             return -1
         if not isinstance(chosen, int) or not 0 <= chosen < count:
             raise ProcessingError(
-                f"sink {sink.name!r}: the partitioner gave {chosen!r} for topic {topic!r}, which has "
+                f"sink {sink.name!r}: the partitioner returned {chosen!r} for topic {topic!r}, which has "
                 f"partitions 0 to {count - 1}",
                 node=sink.name,
             )

@@ -27,11 +27,11 @@ class Patience:
             self._unanswered_since_ms = now
         if now - self._unanswered_since_ms > self._task_timeout_ms:
             raise error
-        log.warning("%s: no answer from the broker, tries again: %s", self._name, error)
+        log.warning("%s: no response from the broker, retrying: %s", self._name, error)
 
     def note_answer(self) -> None:
         """Take note that the broker answers."""
         if self._unanswered_since_ms is not None:
             away_ms = self._clock.monotonic_ms() - self._unanswered_since_ms
             self._unanswered_since_ms = None
-            log.info("%s: goes on; the broker has not answered for %d ms", self._name, away_ms)
+            log.info("%s: continues; the broker did not respond for %d ms", self._name, away_ms)

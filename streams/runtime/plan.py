@@ -351,7 +351,7 @@ class ApplicationPlan:
             if topic in refused:
                 raise ProcessingError(
                     f"task {task_id}: a sink chose topic {topic!r} for a record, which the application reads itself; "
-                    "a bounded run must know before who writes what it reads: give such records a sink of their own",
+                    "a bounded run must know the writers of a topic in advance: use a separate sink for these records",
                     task_id=task_id,
                 )
             if producers is None:
@@ -596,5 +596,5 @@ def _check_groups(groups: Mapping[TaskId, Sequence[TopicPartition]]) -> None:
             other = owner.setdefault((task_id.sub_topology, partition), task_id)
             if other != task_id:
                 raise TopologyError(
-                    f"the partition grouper gave {partition} to tasks {other} and {task_id}; a partition has one task"
+                    f"the partition grouper assigned {partition} to tasks {other} and {task_id}; assign it to one task"
                 )

@@ -167,7 +167,7 @@ class Provisioner:
                 wanted = ", ".join(f"{name}={value}" for name, value in plan.config.items())
                 raise TopologyError(
                     f"internal topic {plan.name!r} {reason}; set {wanted} on it (kafka-configs --alter), "
-                    "or delete it if its records may go, or start with a new application id"
+                    "or delete it if its records are not needed, or start with a new application id"
                 )
             for setting, has, needs in shortfalls(plan.config, found):
                 if isinstance(self._cluster, TcpCluster):
@@ -195,8 +195,8 @@ def _check_count(plan: InternalTopicPlan, count: int) -> None:
     if count != plan.partitions:
         raise TopologyError(
             f"internal topic {plan.name!r} has {count} partitions, but the topology needs "
-            f"{plan.partitions}: the partition count of an input has changed since it was made; "
-            "go back to the old count, or start with a new application id (or state directory)"
+            f"{plan.partitions}: the partition count of an input has changed since it was created; "
+            "restore the old count, or start with a new application id (or state directory)"
         )
 
 
@@ -208,9 +208,9 @@ def misfit(wanted: Mapping[str, str], found: Mapping[str, str]) -> str | None:
     if "compact" in has and "compact" not in needs:
         return f"has {_POLICY}={found[_POLICY]}: records with the same key would be lost before they are read"
     if "compact" in needs and "compact" not in has:
-        return f"has {_POLICY}={found[_POLICY]}: state would be deleted with its age, and not be restored"
+        return f"has {_POLICY}={found[_POLICY]}: old state would be deleted and could not be restored"
     if "delete" in has and "delete" not in needs:
-        return f"has {_POLICY}={found[_POLICY]}: state would be deleted with its age, and not be restored"
+        return f"has {_POLICY}={found[_POLICY]}: old state would be deleted and could not be restored"
     return None
 
 

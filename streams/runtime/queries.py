@@ -236,8 +236,7 @@ class StoreView:
     def _rebalancing(self) -> StreamsRebalancingError:
         state = self._instance.state.name
         return StreamsRebalancingError(
-            f"store {self.name!r}: a task of it is on its way to this instance, or its store is restored (the "
-            f"application is {state}); ask again",
+            f"store {self.name!r}: its tasks are being assigned or restored (the application is {state}); retry later",
             store=self.name,
             state=state,
         )
@@ -263,8 +262,8 @@ def owner_of(instance: Instance, name: str, key: Any, partitioner: KeyPartitione
     task_id = task_of(instance, spec, key, partitioner)
     if task_id is None:
         raise StreamsRebalancingError(
-            f"store {name!r}: it is not known yet in which partition a key of type {type(key).__qualname__} lies: "
-            "nothing has been assigned, or the store has seen no key",
+            f"store {name!r}: the partition of a key of type {type(key).__qualname__} is not known yet: no tasks are "
+            "assigned, or the store has had no key",
             store=name,
             state=instance.state.name,
         )
@@ -319,7 +318,7 @@ def check_up(instance: Instance, name: str) -> None:
         )
     if not instance.life.is_up:
         raise StateStoreNotAvailableError(
-            f"store {name!r}: application {application_id!r} is {state.name}; its stores are closed here for good",
+            f"store {name!r}: application {application_id!r} is {state.name}; its stores are closed",
             store=name,
             state=state.name,
         )
@@ -397,7 +396,7 @@ def _read(store: Any, verb: str, arguments: Sequence[Any]) -> Any:
     if verb not in spec.kind.queries:
         known = ", ".join(sorted(spec.kind.queries)) or "no query"
         raise InvalidStateStoreError(
-            f"store {spec.name!r} is of kind {spec.kind.shown}, which does not answer {verb}(); it answers {known}",
+            f"store {spec.name!r} is of kind {spec.kind.shown}, which does not support {verb}(); it supports {known}",
             store=spec.name,
         )
     result = getattr(store.view, verb)(*arguments)

@@ -121,7 +121,7 @@ class Restorer:
             if start < end:
                 stores[name].set_restoring(end - start >= _LONG)
                 self._open[partition] = _Restoring(task_id, stores[name], start, start, end, now_ms)
-                text = "task %s: restores store %r from %s, offsets %d to %d"
+                text = "task %s: restoring store %r from %s, offsets %d to %d"
                 log.info(text, task_id, name, partition, start, end)
         self._assign()
 
@@ -224,7 +224,7 @@ class Restorer:
                     f"store {spec.name!r} of task {item.task_id} cannot be restored from {partition}, offset "
                     f"{block.offsets[0]} and on: its records are not those of a store of kind {spec.kind.name} "
                     f"({type(error).__name__}: {error}); give the store another name, so that it starts empty, or "
-                    "start anew with another application id (or state directory)"
+                    "start over with another application id (or state directory)"
                 ) from error
             item.position = block.offsets[-1] + 1
             item.count += len(block)

@@ -54,9 +54,9 @@ class Rounds:
         is_growing = self.count > _SOME_ROUNDS and size > max(_MANY_RECORDS, _MANY_TIMES * self._first_size)
         if self.count > self.limit or is_growing:
             names = ", ".join(repr(topic) for topic in sorted(topics()))
-            many = "have become ever more" if is_growing else "go on"
+            many = "are left, more in each round" if is_growing else "are left"
             raise TopologyError(
-                f"the topology reads what it writes to {names}, and does not come to an end: all inputs are read, but "
-                f"after {self.count - 1:,} rounds {size:,} records {many}; drop what needs no further round before it "
-                "is written, or set max_cycle_rounds (0 = no limit)"
+                f"the topology reads what it writes to {names}, and does not end: all inputs are read, but after "
+                f"{self.count - 1:,} rounds {size:,} records {many}; filter out records that need no further round, or "
+                "set max_cycle_rounds (0 = no limit)"
             )

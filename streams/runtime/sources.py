@@ -181,7 +181,7 @@ class SourceReader:
 
     def _unreadable(self, error: Exception, offset: int) -> StreamsError:
         if not isinstance(error, ForeignFormatError):
-            hint = "; mend the record or set deserialization_handler=continue to drop and count such records"
+            hint = "; fix the record, or set deserialization_handler=continue to drop and count such records"
             return self._failure(error, offset, hint)
         topic, partition = self._known_as
         failure = ForeignFormatError(

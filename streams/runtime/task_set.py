@@ -129,7 +129,7 @@ class TaskSet:
             stores = copied
             self.restorer.forget(task_id)
             self.shared.metrics.counter(table.TAKEN_OVER).value += 1
-            log.info("%s: takes task %s over from its copy", self.name, task_id)
+            log.info("%s: task %s continues from its standby replica", self.name, task_id)
         try:
             last = self._last_commit(task_id)
             has_lost = self._check_stores(task_id, stores, last, is_on_disk=copied is None)
@@ -180,9 +180,7 @@ class TaskSet:
         for name, store in list(stores.items()):
             why = misfit(task_id, store)
             if why is not None:
-                log.warning(
-                    "%s: store %r of task %s is made anew from its changelog: %s", self.name, name, task_id, why
-                )
+                log.warning("%s: store %r of task %s is rebuilt from its changelog: %s", self.name, name, task_id, why)
                 store.close()
                 stores[name] = self.home.renew_store(task_id, self.plan.topology.stores[name])
 
@@ -193,12 +191,12 @@ class TaskSet:
         for partition, found in committed.items():
             if is_of_others(found.metadata):
                 log.warning(
-                    "%s: the committed offset of %s has a note of another client (%.60r): event time begins anew there",
+                    "%s: the committed offset of %s has metadata of another client (%.60r): its stream time restarts",
                     self.name,
                     partition,
                     found.metadata,
                 )
-        checkpoint = Checkpoint.from_notes({partition: found.metadata for partition, found in committed.items()})
+        checkpoint = Checkpoint.from_metadata({partition: found.metadata for partition, found in committed.items()})
         return _LastCommit(committed, checkpoint, self.plan.changelogs(task_id, stores))
 
     def _check_stores(

@@ -340,10 +340,10 @@ class StreamThread(RebalanceListener):
             lags = [self.restorer.lag(task_id) for task_id in directive.warmup if task_id in self.task_set.copies]
             if any(lag is not None and lag <= self.config.acceptable_recovery_lag for lag in lags):
                 self._has_reported_warmup = True
-                self._ask_rebalance("a warm-up copy has caught up")
+                self._ask_rebalance("a warm-up replica has caught up")
         if self._probe_at_ms is not None and self.clock.monotonic_ms() >= self._probe_at_ms:
             self._probe_at_ms = None
-            self._ask_rebalance("tasks that waited for a copy or for their old owner may go on")
+            self._ask_rebalance("tasks that wait for a replica or their previous owner may be ready")
 
     def _compare_layout(self) -> None:
         """Request a rebalance if topics have grown since the tasks were assigned.
@@ -400,7 +400,7 @@ class StreamThread(RebalanceListener):
             self.commit(tasks)
         except RebalanceInProgressError as error:
             if not self._is_commit_refused:
-                log.info("%s: commit refused, comes again when the group has settled: %s", self.name, error)
+                log.info("%s: commit rejected, retried after the rebalance: %s", self.name, error)
             self._is_commit_refused = True
             return False
         self._is_commit_refused = False
@@ -412,7 +412,7 @@ class StreamThread(RebalanceListener):
         try:
             while not self.try_commit(list(self.tasks.values())):
                 if self.clock.monotonic_ms() > deadline_ms:
-                    log.warning("%s: ends without a last commit: the group did not settle in time", self.name)
+                    log.warning("%s: ends without a final commit: the rebalance did not complete in time", self.name)
                     return
                 try:
                     # The polled records are not processed; the committed positions are those of the tasks.
@@ -421,7 +421,9 @@ class StreamThread(RebalanceListener):
                     continue
         except (*_DISPLACED, RequestTimeoutError) as error:
             log.warning(
-                "%s: ends without a last commit; what came after the one before comes again: %s", self.name, error
+                "%s: ends without a final commit; records after the previous one are processed again: %s",
+                self.name,
+                error,
             )
 
     # --- rebalances -----------------------------------------------------------------------
@@ -473,16 +475,16 @@ class StreamThread(RebalanceListener):
         }
         tasks = [self.tasks[task_id] for task_id in sorted(gone)]
         if is_lost:
-            log.warning("%s: lost tasks %s: the group went on without this member", self.name, _names(gone))
+            log.warning("%s: lost tasks %s: the group has rebalanced without this member", self.name, _names(gone))
         elif gone:
-            log.info("%s: gives up tasks %s", self.name, _names(gone))
+            log.info("%s: closes revoked tasks %s", self.name, _names(gone))
         is_kept = False
         if not is_lost:
             try:
                 self.commit(tasks)
                 is_kept = True
             except (*_DISPLACED, RebalanceInProgressError, RequestTimeoutError) as error:
-                log.warning("%s: tasks %s are given up without a commit: %s", self.name, _names(gone), error)
+                log.warning("%s: tasks %s are closed without a commit: %s", self.name, _names(gone), error)
         if not is_kept and self.committer.is_exactly_once:
             # One transaction has the records of all tasks, so all tasks are reopened at their last commit.
             tasks = list(self.tasks.values())
@@ -494,7 +496,7 @@ class StreamThread(RebalanceListener):
         self._unsettle()
 
     def _ask_rebalance(self, reason: str) -> None:
-        log.info("%s: asks for a rebalance: %s", self.name, reason)
+        log.info("%s: requests a rebalance: %s", self.name, reason)
         self.consumer.enforce_rebalance(reason)
 
     def _unsettle(self) -> None:
@@ -513,7 +515,7 @@ class StreamThread(RebalanceListener):
         """
         if isinstance(error, MemberFencedError) and error.code == ErrorCode.FENCED_INSTANCE_ID:
             raise error
-        log.warning("%s: begins anew: %s", self.name, error)
+        log.warning("%s: reopens its tasks: %s", self.name, error)
         self.shared.metrics.counter(table.FENCED).value += 1
         if self.committer.is_exactly_once:
             self.committer.renew()
@@ -521,7 +523,7 @@ class StreamThread(RebalanceListener):
             self.task_set.close(task)
         self._unsettle()
         if isinstance(error, MemberFencedError | ProducerFencedError):
-            self._ask_rebalance("this member was out of the group")
+            self._ask_rebalance("this member was fenced")
 
     def _reconcile(self) -> None:
         """Open and close tasks and standbys to match the group's assignment."""
@@ -544,7 +546,7 @@ class StreamThread(RebalanceListener):
         self._is_settled = True
         self._has_reported_warmup = self._has_reported_growth = False
         copies = self.task_set.copies
-        log.info("%s: assigned tasks %s; copies of %s", self.name, _names(self.tasks), _names(copies))
+        log.info("%s: assigned tasks %s; replicas of %s", self.name, _names(self.tasks), _names(copies))
         if not directive.is_final:
             # A member that revokes tasks rejoins afterwards; but it may die first and return as a static member.
             pause_ms = _FINAL_HEARTBEATS * self.config.consumer.heartbeat_interval_ms
@@ -568,7 +570,7 @@ class StreamThread(RebalanceListener):
             try:
                 close()
             except Exception:
-                log.exception("%s: closing after a failure went wrong too", self.name)
+                log.exception("%s: closing after a failure failed as well", self.name)
 
     def _send_last_words(self) -> None:
         """Send the dead letters of a handler that returned "fail"; an exactly-once transaction aborts them."""

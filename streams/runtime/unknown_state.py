@@ -143,7 +143,7 @@ class _Survey:
 
         new_stores = [store for sub in plan.subs if not sub.is_global for store in sub.stores if is_new(sub.id, store)]
         committed = self.cluster.committed()
-        contents = Checkpoint.from_notes({at: item.metadata for at, item in committed.items()}).contents
+        contents = Checkpoint.from_metadata({at: item.metadata for at, item in committed.items()}).contents
         result = []
         for old in left:
             new = next((store for store in new_stores if self._is_same_kind(old, store, contents.get(old))), None)

@@ -5,6 +5,7 @@ from streams.state.cache import RecordCache, Section
 from streams.state.directory import StateDirectory
 from streams.state.engines import EngineBatch
 from streams.state.entries import ValueAndTimestamp
+from streams.state.formats import Content, StoreFormat, advice
 from streams.state.keyvalue import KeyValueStore, TimestampedKeyValueStore
 from streams.state.kinds import (
     KEY_VALUE,
@@ -19,7 +20,6 @@ from streams.state.kinds import (
 from streams.state.lifecycle import KEY_TYPE, VALUE_TYPE, Store
 from streams.state.lru import LruStore
 from streams.state.memory import MemoryEngine
-from streams.state.notes import Content, StoreNote, advice
 from streams.state.opening import EngineName, is_on_disk, open_store
 from streams.state.session import SessionStore
 from streams.state.specs import Family, InPlace, StoreKind, StoreSpec, TableReads
@@ -49,7 +49,7 @@ __all__ = [
     "StateDirectory",
     "Store",
     "StoreKind",
-    "StoreNote",
+    "StoreFormat",
     "StoreSpec",
     "TIMESTAMPED_KEY_VALUE",
     "TIMESTAMPED_WINDOW",

@@ -134,11 +134,11 @@ class StateDirectory:
         """Return whether an owner in this instance has locked the task's directory."""
         return task_id in self._owners
 
-    def note_position(self, task_id: TaskId, position: int) -> None:
+    def write_position(self, task_id: TaskId, position: int) -> None:
         """Store the changelog position of a closed task as a hint for task assignment."""
         (self.task_path(task_id) / _POSITION_FILE).write_text(f"{position}\n")
 
-    def noted_position(self, task_id: TaskId) -> int:
+    def read_position(self, task_id: TaskId) -> int:
         """Return the stored position of a task, or 0 if there is none."""
         try:
             return int((self.path / str(task_id) / _POSITION_FILE).read_text())

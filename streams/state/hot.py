@@ -130,6 +130,6 @@ class _Closed(dict[Any, Any]):
         self._store = store
 
     def _raise(self, *_: object) -> Any:
-        raise StoreClosedError(f"store {self._store!r} was closed when its task was given up; ask for it again")
+        raise StoreClosedError(f"store {self._store!r} was closed with its task; get it again")
 
     get = __contains__ = __getitem__ = __setitem__ = __delitem__ = items = clear = __iter__ = _raise

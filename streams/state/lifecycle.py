@@ -15,9 +15,9 @@ from streams.core.records import Block, Headers
 from streams.core.serdes import PinnedSerde
 from streams.state.budget import MemoryBudget
 from streams.state.entries import Columns
+from streams.state.formats import StoreFormat
 from streams.state.forms import KeyForm, ValueForm, pinned_name
 from streams.state.hot import HotState
-from streams.state.notes import StoreNote
 from streams.state.specs import Family, StoreSpec
 from streams.state.staging import StagedEngine
 
@@ -27,7 +27,7 @@ VALUE_TYPE = "value_type"
 #: Metadata entry for a store's observed stream time (8 bytes).
 STREAM_TIME = "observed_stream_time_ms"
 #: Metadata entry for the format of a store.
-NOTE = "note"
+FORMAT = "note"
 
 #: Maximum number of rows in a snapshot block, number of rows in the first block, and target size of a block's
 #: values in bytes.
@@ -67,7 +67,7 @@ class Store(Protocol):
     #: Called for each record dropped as too old, which is also counted in ``expired``; may be None.
     on_expired: Callable[[], None] | None
     #: The stored format found when the store was opened, or None if there was none.
-    noted: StoreNote | None
+    found_format: StoreFormat | None
     #: The object that processors and queries use: the store itself, or a view of it.
     view: Any
 
@@ -96,7 +96,7 @@ class Store(Protocol):
         """Return the metadata as of the last commit, which is empty for a new store."""
         ...
 
-    def note(self) -> StoreNote:
+    def own_format(self) -> StoreFormat:
         """Return the format of the store according to its spec; each commit stores the format."""
         ...
 
@@ -190,8 +190,8 @@ class StoreLifecycle:
         "_view",
         "_weighed_at",
         "expired",
+        "found_format",
         "hot",
-        "noted",
         "on_expired",
         "spec",
         "time_ms",
@@ -214,9 +214,9 @@ class StoreLifecycle:
         self._value_bytes = 0
         self._weighed_at = 0
         self._metadata = staged.engine.metadata()
-        self.noted = StoreNote.read(self._metadata.get(NOTE))
+        self.found_format = StoreFormat.read(self._metadata.get(FORMAT))
         # Writes without a changelog are never logged later.
-        is_whole = self.noted is None or self.noted.is_logged or not staged.has_entries()
+        is_whole = self.found_format is None or self.found_format.is_logged or not staged.has_entries()
         self._is_logged = spec.has_changelog and is_whole
         self._is_closed = False
         #: Changes for the changelog, one item per push; a later change of a key supersedes the earlier changes.
@@ -354,7 +354,7 @@ class StoreLifecycle:
     def commit(self, metadata: Mapping[str, bytes]) -> None:
         """Write all changes since the last commit in one engine batch, and merge ``metadata`` into the metadata."""
         self._push()
-        written = {NOTE: self.note().encode(), **self._pinned(), **self._own_metadata(), **metadata}
+        written = {FORMAT: self.own_format().encode(), **self._pinned(), **self._own_metadata(), **metadata}
         changed = {name: data for name, data in written.items() if self._metadata.get(name) != data}
         if not self._staged.has_writes and not changed:
             return
@@ -367,9 +367,9 @@ class StoreLifecycle:
         """Return the metadata as of the last commit, which is empty for a new store."""
         return dict(self._metadata)
 
-    def note(self) -> StoreNote:
+    def own_format(self) -> StoreFormat:
         """Return the format of the store according to its spec; each commit stores the format."""
-        return StoreNote.of(self.spec, is_logged=self._is_logged)
+        return StoreFormat.of(self.spec, is_logged=self._is_logged)
 
     @property
     def is_empty(self) -> bool:

@@ -73,7 +73,7 @@ class LruStore(StoreLifecycle, KeyAccess[K, V]):
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise StoreClosedError(f"store {self.spec.name!r} was closed when its task was given up; ask for it again")
+            raise StoreClosedError(f"store {self.spec.name!r} was closed with its task; get it again")
 
     def _scan(self, low: bytes | None, high: bytes | None, *, reverse: bool) -> Iterator[tuple[K, V]]:
         self._check_open()

@@ -243,7 +243,7 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
     def _rows_of(self, slot: Any, earliest_end_ms: int, latest_start_ms: int) -> list[tuple[tuple[int, int], Any]]:
         """Return ((end, start), entry) for the sessions of a key."""
         if self._is_closed:
-            raise StoreClosedError(f"store {self.spec.name!r} was closed when its task was given up; ask for it again")
+            raise StoreClosedError(f"store {self.spec.name!r} was closed with its task; get it again")
         chain = self._windows.chain(slot)
         visible_from = self.bounds.visible_from_ms
         chain.trim((visible_from,))

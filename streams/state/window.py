@@ -75,9 +75,7 @@ class WindowReads(Generic[K, R]):
     def _entries_of(self, key: K, from_ms: int, to_ms: int, reverse: bool) -> list[tuple[int, Any]]:
         windows = self._windows
         if self._is_closed:
-            raise StoreClosedError(
-                f"store {windows.spec.name!r} was closed when its task was given up; ask for it again"
-            )
+            raise StoreClosedError(f"store {windows.spec.name!r} was closed with its task; get it again")
         chain = windows.chain(windows.keys.slot(key))
         visible_from_ms = windows.bounds.visible_from_ms
         chain.trim(visible_from_ms)

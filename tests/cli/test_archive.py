@@ -47,8 +47,8 @@ def test_mistakes_are_refused(streams: Program, refused: Callable[..., str]) -> 
     run(streams, 2)
     to = ("--topic", "words", "--to", "history")
 
-    assert "is no host:port" in refused("archive", *to, "--bootstrap-servers", "localhost")
-    assert "no `streams run` has kept a broker here" in refused("archive", *to, "--state-dir", "nowhere")
+    assert "is not host:port" in refused("archive", *to, "--bootstrap-servers", "localhost")
+    assert "has no embedded broker of `streams run`" in refused("archive", *to, "--state-dir", "nowhere")
     assert "has no topic 'wrds'; it has counts" in refused(
         "archive", "--topic", "wrds", "--to", "history", "--state-dir", "state"
     )

@@ -110,7 +110,7 @@ def test_an_inserted_filter_shifts_the_numbered_store(shop):
 
     assert done.status == 1
     assert "  revenue: 4 records in OLD, 3 in NEW\n    1 key is in OLD only (of 3)\n" in done.out
-    assert "  can, but 1 of 2 stores starts empty and 1 more thing must be minded\n" in done.out
+    assert "  can, but 1 of 2 stores starts empty and 1 more thing must be checked\n" in done.out
     assert 'store="KSTREAM-AGGREGATE-STATE-STORE-0000000001"' in done.out
     assert (
         "  starts empty: KSTREAM-AGGREGATE-STATE-STORE-0000000002 (in OLD KSTREAM-AGGREGATE-STATE-STORE-0000000001)\n"

@@ -252,7 +252,7 @@ def test_state_directory_in_use(refused: Refused, streams: Program) -> None:
 def test_state_directory_that_is_a_file(refused: Refused) -> None:
     for folder in ("halves.py", "halves.py/below"):
         message = refused("run", "halves.py", *FILES, "--state-dir", folder)
-        assert f"--state-dir {folder}: cannot be made" in message
+        assert f"--state-dir {folder}: cannot be created" in message
         assert "choose another" in message
 
 

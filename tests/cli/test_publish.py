@@ -43,4 +43,4 @@ def test_mistakes_are_refused(streams: Program, refused: Callable[..., str]) -> 
         "publish", "snapshot", "--topic", "words", "--state-dir", "state"
     )
     assert "is no snapshot" in refused("publish", "nowhere", "--state-dir", "state")
-    assert "is no host:port" in refused("publish", "snapshot", "--bootstrap-servers", "h")
+    assert "is not host:port" in refused("publish", "snapshot", "--bootstrap-servers", "h")

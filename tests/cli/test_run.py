@@ -186,7 +186,7 @@ def test_records_that_go_round_for_ever_end_a_run_over_files(streams: Program, v
     )  # fmt: skip
 
     assert result.status == 2
-    assert "the topology reads what it writes to 'numbers', and does not come to an end" in result.err
+    assert "the topology reads what it writes to 'numbers', and does not end" in result.err
     assert "set max_cycle_rounds" in result.err
 
 

@@ -382,7 +382,7 @@ def test_types_that_lambdas_made_are_known_after_a_replay(compared):
 
     assert compared(untyped(0), untyped(0), *THREE).take_over.is_clean
     found = compared(untyped(0), untyped(0.5), *THREE)
-    assert "were written as int, NEW makes float" in found.take_over.findings[0].says
+    assert "were written as int, NEW writes float" in found.take_over.findings[0].says
     assert found.take_over.level is Level.CANNOT
 
 

@@ -253,5 +253,5 @@ def test_a_topic_that_lost_what_a_file_follows_is_refused(days: Days) -> None:
     days.run("b.jsonl")
     days.log = [[], []]
 
-    with pytest.raises(InputError, match="which the state directory has no more"):
+    with pytest.raises(InputError, match="which the state directory no longer has"):
         days.run("b.jsonl")

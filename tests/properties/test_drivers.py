@@ -269,5 +269,5 @@ def _replayed_endless() -> None:
     ids=["test driver", "bounded", "replay"],
 )
 def test_every_driver_that_must_end_ends_what_goes_round_for_ever(driver: Callable[[], Any]) -> None:
-    with pytest.raises(TopologyError, match=r"'a', and does not come to an end.*after 25 rounds 1 records go on"):
+    with pytest.raises(TopologyError, match=r"'a', and does not end.*after 25 rounds 1 records are left"):
         driver()

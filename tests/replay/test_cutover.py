@@ -200,7 +200,7 @@ def test_replay_does_not_go_on_from_files_with_another_history(tmp_path: Path, b
 
     with replay(topology, {orders: tmp_path / "same"}, state_from=tmp_path / "snapshot", **LOCAL) as result:
         assert result.stores["sums"]["ann"] == 12
-    with pytest.raises(ReplayError, match="was replayed from files, and row numbers are no offsets of this history"):
+    with pytest.raises(ReplayError, match="was replayed from files, and row numbers are not offsets of this history"):
         replay(topology, {orders: tmp_path / "other"}, state_from=tmp_path / "snapshot", **LOCAL)
     with replay(topology, {orders: tmp_path / "same"}, **LOCAL) as result:
         result.save(tmp_path / "archived")
@@ -214,7 +214,7 @@ def test_replay_is_not_resumed_with_offsets_in_place_of_rows(tmp_path: Path, bro
     fill(broker, history(30, first=5))
     archive_topic(broker, "orders", tmp_path / "archive")
 
-    with pytest.raises(ReplayError, match="has read topic 'orders' from files before: row numbers are no offsets"):
+    with pytest.raises(ReplayError, match="has read topic 'orders' from files before: row numbers are not offsets"):
         replay(topology, {orders: tmp_path / "archive"}, directory=tmp_path / "work", resume=True, **LOCAL)
 
 

@@ -118,7 +118,7 @@ def test_damaged_archive_is_no_folder_of_files(made: Path, tmp_path: Path):
     manifest = tmp_path / "archive" / "MANIFEST.json"
     manifest.write_text(manifest.read_text()[:-20])
 
-    with pytest.raises(ReplayError, match=r"MANIFEST\.json: is no manifest of a replay, or a damaged one"):
+    with pytest.raises(ReplayError, match=r"MANIFEST\.json: is not a manifest of a replay, or is damaged"):
         replay(topology, {orders: tmp_path / "archive"}, **LOCAL)
     manifest.write_text((made / "archive" / "MANIFEST.json").read_text().replace('"partitions": 2', '"partitions": 9'))
     with pytest.raises(ReplayError, match="is damaged: its bytes are not those that were written"):

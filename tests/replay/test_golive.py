@@ -271,7 +271,7 @@ def test_damaged_snapshot_is_named(tmp_path, replayed):
 
 
 def test_folder_without_a_manifest_is_no_snapshot(tmp_path):
-    with pytest.raises(SnapshotError, match="perhaps it is unfinished"):
+    with pytest.raises(SnapshotError, match="it may be unfinished"):
         Snapshot.open(Place(str(tmp_path)))
 
 

@@ -320,7 +320,7 @@ def test_nothing_is_written_into_a_table(tmp_path: Path):
     ["startingTimestamp", "startingOffsetsByTimestamp", "endingtimestamp", "endingOffsets", "minPartitions", "assign"],
 )
 def test_options_of_spark_that_say_what_is_read_are_refused(option: str):
-    with pytest.raises(ConfigError, match=f"KafkaTopic 'rows': option '{option}' is refused: .*; leave it out"):
+    with pytest.raises(ConfigError, match=f"KafkaTopic 'rows': option '{option}' is not allowed: .*; leave it out"):
         KafkaTopic("127.0.0.1:1", "rows", {"kafka.security.protocol": "SSL", option: "1"})
 
 

@@ -51,7 +51,7 @@ def history(tmp_path):
 
 @pytest.mark.parametrize(("topology", "name"), [(counting, "counting"), (asking, "asking")])
 def test_who_asks_for_the_wall_clock_is_refused_by_name(history, topology, name):
-    with pytest.raises(ReplayError, match=rf"node '{name}' asks for wall-clock time.*wall_clock='skip'"):
+    with pytest.raises(ReplayError, match=rf"node '{name}' uses wall-clock time.*wall_clock='skip'"):
         replay(topology, history, executor="local", processes=1)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from streams import ForeignFormatError, PunctuationType
 from streams.core.records import TopicPartition
-from streams.runtime.checkpoint import CarriedTimer, Checkpoint, TimerPlace, group_of_note, is_of_others
+from streams.runtime.checkpoint import CarriedTimer, Checkpoint, TimerPlace, group_of_metadata, is_of_others
 
 STREAM, WALL = PunctuationType.STREAM_TIME, PunctuationType.WALL_CLOCK_TIME
 FIRST, SECOND = TopicPartition("a", 0), TopicPartition("b", 0)
@@ -27,8 +27,8 @@ FULL = Checkpoint(
 
 
 def test_notes_bring_back_times_and_timers_in_their_order():
-    notes = FULL.notes([FIRST, SECOND])
-    read = Checkpoint.from_notes(notes)
+    notes = FULL.offset_metadata([FIRST, SECOND])
+    read = Checkpoint.from_metadata(notes)
 
     assert (read.stream_time_ms, read.partition_times, read.operator_times) == (
         FULL.stream_time_ms,
@@ -36,11 +36,11 @@ def test_notes_bring_back_times_and_timers_in_their_order():
         FULL.operator_times,
     )
     assert list(read.timers.items()) == list(FULL.timers.items())
-    assert [group_of_note(note) for note in notes.values()] == [3, 3]
+    assert [group_of_metadata(note) for note in notes.values()] == [3, 3]
 
 
 def test_note_without_timers_does_not_speak_of_them():
-    assert Checkpoint(70, {FIRST: 70}).notes([FIRST]) == {FIRST: '{"v":1,"p":70,"s":70,"o":{}}'}
+    assert Checkpoint(70, {FIRST: 70}).offset_metadata([FIRST]) == {FIRST: '{"v":1,"p":70,"s":70,"o":{}}'}
 
 
 def test_of_several_tasks_the_latest_time_counts_and_a_timer_that_one_still_has():
@@ -50,8 +50,8 @@ def test_of_several_tasks_the_latest_time_counts_and_a_timer_that_one_still_has(
         notes = {}
         for number, due_ms in enumerate(dues):
             partition = TopicPartition("a", number)
-            notes |= Checkpoint(timers={place: CarriedTimer(STREAM, 10, due_ms)}).notes([partition])
-        return Checkpoint.from_notes(notes).timers[place].due_ms
+            notes |= Checkpoint(timers={place: CarriedTimer(STREAM, 10, due_ms)}).offset_metadata([partition])
+        return Checkpoint.from_metadata(notes).timers[place].due_ms
 
     assert read(20, 40, 30) == 40
     assert read(None, 20, None) == 20
@@ -59,7 +59,7 @@ def test_of_several_tasks_the_latest_time_counts_and_a_timer_that_one_still_has(
 
 
 def test_notes_of_others_count_as_empty():
-    assert Checkpoint.from_notes({FIRST: "set by hand", SECOND: "[1]"}) == Checkpoint(
+    assert Checkpoint.from_metadata({FIRST: "set by hand", SECOND: "[1]"}) == Checkpoint(
         partition_times={FIRST: -1, SECOND: -1}
     )
 
@@ -74,14 +74,14 @@ def test_json_brings_back_all_fields():
 
 @pytest.mark.parametrize("note", ['{"p":70,"s":70,"o":{}}', '{"v":2,"p":70}'])
 def test_notes_of_another_release_are_refused(note):
-    with pytest.raises(ForeignFormatError, match="the committed offset of a-0 has the note"):
-        Checkpoint.from_notes({FIRST: note})
+    with pytest.raises(ForeignFormatError, match="the committed offset of a-0 has metadata"):
+        Checkpoint.from_metadata({FIRST: note})
 
 
 def test_the_note_of_kafka_streams_counts_as_that_of_another_client():
     note = base64.b64encode(b"\x02" + (70).to_bytes(8, "big") + bytes(4)).decode()
 
     assert is_of_others(note)
-    assert Checkpoint.from_notes({FIRST: note}).partition_times == {FIRST: -1}
+    assert Checkpoint.from_metadata({FIRST: note}).partition_times == {FIRST: -1}
     assert not is_of_others("")
-    assert not is_of_others(FULL.notes([FIRST])[FIRST])
+    assert not is_of_others(FULL.offset_metadata([FIRST])[FIRST])

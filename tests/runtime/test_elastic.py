@@ -287,7 +287,7 @@ def test_pattern_before_a_repartition_takes_in_topics_that_are_made_later(cluste
     told = [record.getMessage() for record in caplog.records if "no topic matches" in record.getMessage()]
     assert len(told) == 1
     assert "pattern 'logs-.*'" in told[0]
-    assert "words-repartition will be made then" in told[0]
+    assert "words-repartition will be created then" in told[0]
 
 
 def test_pattern_without_topics_holds_up_no_other_input(cluster):

@@ -192,7 +192,7 @@ def test_records_of_others_that_nobody_has_read_are_refused(tmp_path):
     with EmbeddedBroker(tmp_path / "broker") as broker, Producer(broker) as producer:
         producer.send(middle, 5, key="k1", timestamp_ms=9000)
 
-    with pytest.raises(TopologyError, match=re.escape("has 1 records of others")):
+    with pytest.raises(TopologyError, match=re.escape("has 1 unread records of other producers")):
         run(through, {"words": WORDS}, state_dir=tmp_path)
 
 

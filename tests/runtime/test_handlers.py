@@ -212,7 +212,7 @@ def test_dead_letters_of_a_failure_are_written_before_the_end():
 @pytest.mark.parametrize("setting", ["processing_handler", "deserialization_handler"])
 def test_any_other_answer_is_an_error_that_names_the_handler(setting, answer):
     with TopologyTestDriver(topology, **{setting: Asked(answer)}) as driver:
-        with pytest.raises(HandlerError, match=f"{setting} .*Asked.* answered .*it must return") as caught:
+        with pytest.raises(HandlerError, match=f"{setting} .*Asked.* returned .*it must return") as caught:
             if setting == "processing_handler":
                 driver.pipe(numbers, 0, key="a", timestamp_ms=1)
             else:

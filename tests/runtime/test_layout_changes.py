@@ -1,6 +1,6 @@
 """An application goes on over stores that an earlier version of its topology has left.
 
-Where only their layout on disk has changed they are made anew from their changelogs; where their bytes
+Where only their layout on disk has changed they are rebuilt from their changelogs; where their bytes
 mean something else the application says so and starts no task.  Each version runs live over the same
 broker and state directory.
 """
@@ -26,7 +26,7 @@ from streams import (
 )
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.state.engines import EngineBatch
-from streams.state.lifecycle import NOTE
+from streams.state.lifecycle import FORMAT
 from streams.state.rocksdb import RocksEngine
 from tests.comparison.takeover_cases import Life, clicks, minutes
 
@@ -95,7 +95,7 @@ def test_windows_are_counted_on_with_another_grace(life, caplog, old, new):
 
     assert found[("ann", 10)] == 4
     assert life.written(windows_out)[-1][1] == 4
-    assert "store 'sums' of task 0_0 is made anew from its changelog: its retention has changed" in said(caplog)
+    assert "store 'sums' of task 0_0 is rebuilt from its changelog: its retention has changed" in said(caplog)
 
 
 def test_sessions_are_counted_on_with_another_grace(life, caplog):
@@ -103,7 +103,7 @@ def test_sessions_are_counted_on_with_another_grace(life, caplog):
     life.run(in_sessions(600), (clicks, "ann", 1, 62))
 
     assert [count for _, count in life.written(sessions_out) if count is not None] == [1, 2, 3]
-    assert "made anew" in said(caplog)
+    assert "rebuilt from" in said(caplog)
 
 
 def test_versions_are_kept_with_another_history_and_when_there_is_none_any_more(life, caplog):
@@ -113,14 +113,14 @@ def test_versions_are_kept_with_another_history_and_when_there_is_none_any_more(
         found = life.run(adding(**options), (clicks, "ann", 1, number))
 
     assert found == {"sums": {"ann": 4}}
-    assert said(caplog).count("is made anew") == 3
+    assert said(caplog).count("is rebuilt") == 3
 
 
 def test_a_store_is_made_anew_once(life, caplog):
     for minute, grace in enumerate((5, 60, 60)):
         life.run(windowed(grace), (clicks, "ann", 1, minute))
 
-    assert said(caplog).count("is made anew") == 1
+    assert said(caplog).count("is rebuilt") == 1
     assert life.written(windows_out)[-1][1] == 3
 
 
@@ -134,7 +134,9 @@ def test_the_earlier_version_can_come_back(life):
 def test_without_a_changelog_the_application_says_what_to_do(life):
     life.run(windowed(5, logging=False), (clicks, "ann", 1, 0))
 
-    with pytest.raises(StoreError, match="no changelog has its content; go back to what it was, or delete the folder"):
+    with pytest.raises(
+        StoreError, match="no changelog has its content; restore the previous declaration, or delete the folder"
+    ):
         life.run(windowed(60, logging=False))
     assert life.run(windowed(5, logging=False), (clicks, "ann", 1, 1))["sums"] == {("ann", 0): 2}
 
@@ -151,7 +153,7 @@ def test_store_that_was_left_empty_is_nobodys(life, caplog):
     life.run(adding(logging=False), (clicks, "ann", 0, 0))
 
     assert life.run(windowed(60, logging=False), (clicks, "ann", 1, 1))["sums"] == {("ann", 0): 1}
-    assert "left empty by another version" in said(caplog)
+    assert "another version of the topology left it empty" in said(caplog)
 
 
 def test_changelog_that_keeps_less_than_is_needed_now_is_told(life, caplog):
@@ -264,10 +266,12 @@ def test_a_store_folder_of_another_release_is_refused(life, note):
     life.run(counting, (clicks, "ann", 1, 0))
     (folder,) = life.state_dir.glob("app/*/sums")
     engine = RocksEngine.open(folder)
-    engine.apply(EngineBatch([], {}, {NOTE: note}))
+    engine.apply(EngineBatch([], {}, {FORMAT: note}))
     engine.close()
 
-    with pytest.raises(StoreError, match=r"store 'sums' of task 0_0 has entries, but no note of this release.*delete"):
+    with pytest.raises(
+        StoreError, match=r"store 'sums' of task 0_0 has entries, but no format recorded by this release.*delete"
+    ):
         life.run(counting)
 
     life.forget_folders("sums")

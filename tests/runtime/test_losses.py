@@ -124,7 +124,7 @@ def test_what_is_left_is_taken_when_that_is_accepted_once(life, caplog):
     cut(life.broker, CHANGELOG, 4)
 
     assert life.run(counting, lost_records="accept") == {"sums": {"ann": 2, "ben": 2}}
-    assert "accepted: it goes on with what is left in the changelog" in said(caplog)
+    assert "accepted: the store has the remaining records of the changelog" in said(caplog)
     assert life.run(counting, (clicks, "ann", 1, 9)) == {"sums": {"ann": 3, "ben": 2}}
 
 
@@ -138,7 +138,7 @@ def test_a_store_that_is_behind_the_last_commit_is_not_taken_for_the_truth(life,
     shutil.copytree(tmp_path / "old", life.state_dir)
     cut(life.broker, CHANGELOG, 4)
 
-    with pytest.raises(LostRecordsError, match="cannot stand in: it ends at 6"):
+    with pytest.raises(LostRecordsError, match="cannot replace it: it ends at 6"):
         life.run(counting, lost_records="rebuild")
 
 
@@ -150,7 +150,7 @@ def test_an_application_that_was_reset_begins_anew_and_drops_what_its_folder_has
         admin.delete_group("app")
 
     assert life.run(counting, (clicks, "ann", 1, 9)) == {"sums": {"ann": 6, "ben": 5}}
-    assert "nothing is committed, so the application begins anew" in said(caplog)
+    assert "no offsets are committed, so the application starts over" in said(caplog)
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)

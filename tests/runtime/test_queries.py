@@ -261,7 +261,7 @@ def test_windows_are_fetched_one_and_from_to_and_scanned(broker):
             (Windowed("a", Window(10, 20)), (2, 12)),
         ]
         assert len(kept.all()) == 3
-        with pytest.raises(InvalidStateStoreError, match=r"kind timestamped window, .*; it answers .*fetch"):
+        with pytest.raises(InvalidStateStoreError, match=r"kind timestamped window, .*; it supports .*fetch"):
             kept.get("a")
 
 

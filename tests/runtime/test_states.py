@@ -279,9 +279,9 @@ def test_states_assignments_restores_and_threads_are_logged_not_records(caplog):
         "application 'app': REBALANCING -> RUNNING",
         "application 'app': RUNNING -> PENDING_SHUTDOWN",
         "application 'app': PENDING_SHUTDOWN -> NOT_RUNNING",
-        "thread-1: assigned tasks 0_0, 0_1; copies of none",
-        "thread-1: gives up tasks 0_",
-        "restores store 'counts-store' from app-counts-store-changelog-",
+        "thread-1: assigned tasks 0_0, 0_1; replicas of none",
+        "thread-1: closes revoked tasks 0_",
+        "restoring store 'counts-store' from app-counts-store-changelog-",
         "restored store 'counts-store', ",
         "application 'app': paused",
         "application 'app': resumed",
@@ -316,9 +316,9 @@ def test_broker_that_does_not_answer_and_is_back_is_logged(caplog):
             thread._patience.note_timeout(RequestTimeoutError("produce to counts-0: no answer"))
 
         streams.instance.ask(turn)
-        until(lambda: lines(caplog, "the broker has not answered for"))
+        until(lambda: lines(caplog, "the broker did not respond for"))
 
-    [away] = lines(caplog, "no answer from the broker, tries again: produce to counts-0")
+    [away] = lines(caplog, "no response from the broker, retrying: produce to counts-0")
     assert away.levelno == logging.WARNING
 
 
@@ -344,7 +344,7 @@ def test_commit_that_the_group_refuses_is_logged_once(caplog):
 
         assert streams.instance.ask(refused) == [[False] * 3]
 
-    [line] = lines(caplog, "commit refused")
+    [line] = lines(caplog, "commit rejected")
     assert line.levelno == logging.INFO
 
 

@@ -10,7 +10,7 @@ from streams.core.errors import SerializationError, StoreClosedError, StoreError
 from streams.core.records import Block, Window, Windowed
 from streams.core.serdes import JSON, LONG, STRING, PinnedSerde, serde_for
 from streams.state import StoreSpec, ValueAndTimestamp, kinds, open_store
-from streams.state.lifecycle import NOTE
+from streams.state.lifecycle import FORMAT
 
 KV = StoreSpec("counts", kinds.KEY_VALUE, STRING, LONG)
 WINDOWS = StoreSpec("w", kinds.TIMESTAMPED_WINDOW, STRING, LONG, retention_ms=100_000, window_size_ms=10)
@@ -123,7 +123,7 @@ def test_uncommitted_writes_are_lost_at_close_and_committed_ones_found_again(tmp
     store = open_store(KV, tmp_path, default_engine="rocksdb")
 
     assert list(store.all()) == [("kept", 1)]
-    assert store.metadata() == {"offset": b"7", NOTE: store.note().encode()}
+    assert store.metadata() == {"offset": b"7", FORMAT: store.own_format().encode()}
 
 
 def test_metadata_is_of_the_last_commit_and_merges() -> None:
@@ -132,7 +132,7 @@ def test_metadata_is_of_the_last_commit_and_merges() -> None:
     store.commit({"a": b"1", "b": b"1"})
     store.commit({"a": b"2"})
 
-    assert store.metadata() == {"a": b"2", "b": b"1", NOTE: store.note().encode()}
+    assert store.metadata() == {"a": b"2", "b": b"1", FORMAT: store.own_format().encode()}
 
 
 @pytest.mark.parametrize("spec", ALL_KINDS, ids=lambda spec: spec.kind.name)

@@ -103,7 +103,7 @@ def test_queries_call_what_the_kind_names_and_a_new_instance_restores_it_from_th
             until(lambda: first.metrics.get("process-total") == len(ROWS))
             assert {key: first.store("highest").ask("top", key, key=key) for key in TOP} == TOP
             assert sorted(first.store("highest").ask("players")) in ([[], ["ann", "bob"]], [["ann"], ["bob"]])
-            with pytest.raises(InvalidStateStoreError, match=r"of kind highest, which does not answer add\(\)"):
+            with pytest.raises(InvalidStateStoreError, match=r"of kind highest, which does not support add\(\)"):
                 first.store("highest").ask("add", "ann", 1, key="ann")
 
         changelog = "app-highest-changelog"

@@ -353,7 +353,7 @@ class ClientConnection(asyncio.Protocol):
                 self._put(pieces)
         elif exchange.has_failed:
             # The producer expects no response: as in Kafka, an error closes the connection.
-            self._refuse("records were refused that were sent with acks=0")
+            self._refuse("records sent with acks=0 were rejected")
 
     # --- the session ----------------------------------------------------------------------
 

@@ -156,7 +156,7 @@ class Listener:
                 reason = f"there are {self.limits.max_connections} connections already"
             else:
                 reason = "the other descriptors of the process are left to files; raise the limit (ulimit -n)"
-            _LOGGER.warning("client %s: refused, for %s", connection.peer, reason)
+            _LOGGER.warning("client %s: rejected, because %s", connection.peer, reason)
             sock.close()
             return
         sock.setblocking(False)
@@ -265,7 +265,7 @@ class Listener:
         before_s = loop.time() - idle_s
         for connection in list(self.connections):
             if connection.is_idle and connection.active_s < before_s:
-                _LOGGER.info("client %s: nothing has come for %d s; its connection is closed", connection.peer, idle_s)
+                _LOGGER.info("client %s: no data for %d s; its connection is closed", connection.peer, idle_s)
                 connection.close()
         loop.call_later(min(_SWEEP_S, max(idle_s / 2, 0.01)), partial(self._sweep, loop))
 

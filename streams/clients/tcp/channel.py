@@ -201,7 +201,7 @@ class Channel:
         if self.is_closed or self.deadline_ms is None or now_ms < self.deadline_ms:
             return
         if self.is_ready:
-            self.fail("no answer in time: the broker is stuck, or the network is cut")
+            self.fail("no response in time: the broker is stuck, or the network is down")
         else:
             self.fail(f"no connection within {self.config.connect_timeout_ms} ms ({self._link.phase})")
 

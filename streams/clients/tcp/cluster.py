@@ -171,7 +171,7 @@ def _address(text: str) -> BrokerAddress:
     elif ":" in host:
         host = ""
     if not colon or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65_536:
-        raise ConfigError(f"bootstrap_servers: {text!r} is no host:port, such as localhost:9092 or [::1]:9092")
+        raise ConfigError(f"bootstrap_servers: {text!r} is not host:port, such as localhost:9092 or [::1]:9092")
     return BrokerAddress(host, int(port))
 
 

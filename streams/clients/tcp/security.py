@@ -84,7 +84,7 @@ def _scram(algorithm: str, username: str, password: str, nonce: str) -> Exchange
     expected = hmac.digest(hmac.digest(salted, b"Server Key", algorithm), said, algorithm)
     found = _attributes(server_last.decode())
     if "e" in found:
-        raise AuthenticationError(f"SCRAM: the broker refuses: {found['e']}")
+        raise AuthenticationError(f"SCRAM: the broker rejected it: {found['e']}")
     if not hmac.compare_digest(found.get("v", "").encode(), b64encode(expected)):
         raise AuthenticationError("SCRAM: the broker's proof is invalid: it does not know the password")
 

@@ -251,7 +251,7 @@ class SocketLink:
                 raise UnsupportedVersionError(
                     f"broker at {self._channel.address}: {APIS[api_key].name}: it supports {has}, this client {low} to "
                     f"{high}; "
-                    "Kafka 2.4 and later is fit for all that this client does",
+                    "Kafka 2.4 and later support all that this client uses",
                     api_key=api_key,
                     version=high,
                 )
@@ -286,7 +286,7 @@ class SocketLink:
                 f"TLS: {error.reason or error}; is this a port for TLS, and is the client's certificate right?"
             )
         except MalformedError as error:
-            self._channel.on_broken(f"what came is not Kafka's protocol: {error}", error)
+            self._channel.on_broken(f"the response is not Kafka's protocol: {error}", error)
         except AuthenticationError as error:
             self._channel.end(error)
         except OSError as error:
@@ -431,7 +431,7 @@ class SocketLink:
             theirs = {row["api_key"]: row["max_version"] for row in found["api_keys"]}
             found = yield API_VERSIONS, min(theirs.get(API_VERSIONS, 0), version), software
         if found["error_code"]:
-            raise MalformedError(f"versions are refused with error {found['error_code']}", api="ApiVersions")
+            raise MalformedError(f"versions were rejected with error {found['error_code']}", api="ApiVersions")
         self._ranges = {row["api_key"]: (row["min_version"], row["max_version"]) for row in found["api_keys"]}
         if not self._config.security.has_sasl:
             return
@@ -451,7 +451,7 @@ class SocketLink:
             if found["error_code"]:
                 raise AuthenticationError(
                     f"broker at {self._channel.address}: {mechanism} as {self._config.security.sasl_username!r} is "
-                    f"refused: {found['error_message'] or 'wrong user name or password'}"
+                    f"rejected: {found['error_message'] or 'wrong user name or password'}"
                 )
             lifetime_ms = found.get("session_lifetime_ms", 0)
             if lifetime_ms > 0:

@@ -188,7 +188,7 @@ def read_manifest(folder: Place) -> dict[str, Any] | None:
         known, checksum = content["format"], str(content.get("checksum", ""))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ReplayError(
-            f"{place}: is no manifest of a replay, or a damaged one: {error}; restore it from a copy of the folder, "
+            f"{place}: is not a manifest of a replay, or is damaged: {error}; restore it from a copy of the folder, "
             "or create the folder again"
         ) from error
     if known != FORMAT and not checksum:

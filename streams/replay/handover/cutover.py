@@ -35,7 +35,7 @@ def check_history(parent: Snapshot, topic: str, extents: Mapping[int, Sequence[E
     other = ReplayError(
         f"topic {topic!r}: snapshot {parent.root} was replayed from "
         + (
-            "files, and row numbers are no offsets of this history; give the files that follow, or replay all of "
+            "files, and row numbers are not offsets of this history; give the files that follow, or replay all of "
             "this history from its start"
             if parent.is_of_files(topic)
             else "another history of this name; replay this one from its start"

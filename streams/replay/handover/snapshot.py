@@ -82,10 +82,10 @@ class LiveForm:
                     times[item.partition] = max(known.partition_times.get(part, NO_TIMESTAMP) for part in here)
                     is_own = laned.is_internal(item.topic)
                     positions[item.partition] = 0 if is_own else state.positions[task].get(parts[0], 0)
-                notes = evolve(known, partition_times=times).notes(list(positions))
-                for partition, note in notes.items():
-                    if len(note) > len(offsets.get(partition, (0, ""))[1]):
-                        offsets[partition] = (positions[partition], note)
+                metadata = evolve(known, partition_times=times).offset_metadata(list(positions))
+                for partition, text in metadata.items():
+                    if len(text) > len(offsets.get(partition, (0, ""))[1]):
+                        offsets[partition] = (positions[partition], text)
         stores = [name for name, spec in laned.topology.stores.items() if spec.has_changelog]
         return cls(
             tuple(live.internal_topics()),
@@ -93,7 +93,7 @@ class LiveForm:
             dict(live.topology.source_changelogs),
             {name: store.source.topics for name, store in laned.topology.global_stores.items()},
             frozenset(laned.fed),
-            tuple((*partition, offset, note) for partition, (offset, note) in sorted(offsets.items())),
+            tuple((*partition, offset, text) for partition, (offset, text) in sorted(offsets.items())),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class LiveForm:
             data["source_changelogs"],
             {name: tuple(topics) for name, topics in data["global_topics"].items()},
             frozenset(data["through"]),
-            tuple((topic, number, offset, note) for topic, number, offset, note in data["offsets"]),
+            tuple((topic, number, offset, text) for topic, number, offset, text in data["offsets"]),
         )
 
 
@@ -236,7 +236,7 @@ class Snapshot:
         except ReplayError as error:
             raise SnapshotError(str(error)) from error
         if content is None:
-            raise SnapshotError(f"{folder}: is no snapshot: it has no {MANIFEST}; perhaps it is unfinished")
+            raise SnapshotError(f"{folder}: is not a snapshot: it has no {MANIFEST}; it may be unfinished")
         if content.get("kind") != "snapshot":
             raise SnapshotError(f"{folder}: holds a {content.get('kind')}, not a snapshot")
         return cls(
@@ -393,7 +393,7 @@ class Snapshot:
             return
         now = structure_of(topology, {})
         differences = list(structure_differences(self.structure, now))
-        listed = "; ".join(differences) or "its nodes are connected otherwise"
+        listed = "; ".join(differences) or "its nodes are connected differently"
         raise SnapshotError(
             f"{self.root}: is a snapshot of another topology of {self.application_id!r}: {listed}; "
             "replay with the current one, or see `streams diff` for what would change"

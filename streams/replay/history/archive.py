@@ -62,7 +62,7 @@ def archived_topics(folder: Place) -> dict[str, ArchivedTopic]:
     """
     content = read_manifest(folder)
     if content is None or content.get("kind") != "archive":
-        raise ReplayError(f"{folder}: is no archive; `streams archive` writes one")
+        raise ReplayError(f"{folder}: is not an archive; `streams archive` writes one")
     return {name: _from_json(folder.absolute(), name, entry) for name, entry in content["topics"].items()}
 
 

@@ -75,7 +75,7 @@ _OWN_OPTIONS = {
     "kafka.bootstrap.servers": "it is KafkaTopic's bootstrap_servers; leave it out",
     "failondataloss": "records that are gone are an error of a replay, not a gap; leave it out",
     "includeheaders": "a replay keeps headers; leave it out",
-    "kafka.isolation.level": "of transactions a replay reads the committed ones, as the application does; leave it out",
+    "kafka.isolation.level": "a replay reads committed records only, as the application does; leave it out",
     "minpartitions": _CUTS,
     "maxrecordsperpartition": _CUTS,
     "maxoffsetspertrigger": "it belongs to streaming queries; leave it out",
@@ -105,7 +105,7 @@ class KafkaTopic:
         for name in self.options:
             why = _OWN_OPTIONS.get(name.lower())
             if why is not None:
-                raise ConfigError(f"KafkaTopic {self.topic!r}: option {name!r} is refused: {why}")
+                raise ConfigError(f"KafkaTopic {self.topic!r}: option {name!r} is not allowed: {why}")
 
 
 Input: TypeAlias = Files | Archive | KafkaTopic

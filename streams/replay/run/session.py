@@ -260,7 +260,7 @@ class ReplaySession:
             if known["of_files"].get(topic, is_of_files) != is_of_files:
                 raise ReplayError(
                     f"{self.root}: has read topic {topic!r} {'from offsets' if is_of_files else 'from files'} before: "
-                    "row numbers are no offsets; start in another folder"
+                    "row numbers are not offsets; start in another folder"
                 )
         self._load()
 
@@ -470,7 +470,7 @@ class ReplaySession:
                 if extents and extents[0].first > position:
                     raise ReplayError(
                         f"{partition}: its history begins at offset {extents[0].first}, but the snapshot continues at "
-                        f"{position}: a gap of {extents[0].first - position} records; give the history between"
+                        f"{position}: a gap of {extents[0].first - position} records; give the missing history"
                     )
         for topic, given in self._inputs.items() if self._parent is not None else ():
             if not isinstance(given, Files):

@@ -152,7 +152,7 @@ class SparkExecutor:
             if files is not None:
                 function = _folder_checks(build_digest(), files.folder.uri)
                 checks = numbered_items(range(_CHECKS))
-                found = self._answers("streams replay: look at its folder", checks, function, lambda: None)
+                found = self._answers("streams replay: check its folder", checks, function, lambda: None)
                 for message in filter(None, found.values()):
                     raise ReplayError(message.decode())
                 if files.answers() < _CHECKS:

@@ -1,6 +1,6 @@
-"""Format notes, which are stored with the data of a store so that no later topology misreads the data.
+"""Formats of stores, which are stored with the data of a store so that no later topology misreads the data.
 
-A note has two parts. The content (family, serdes, window size) is the format of keys and values in the state
+A format has two parts. The content (family, serdes, window size) is the format of keys and values in the state
 directory and the changelog; if the content differs, the store cannot be used. The layout (kind, segment length)
 is the format of the directory; if only the layout differs, the store can be restored from the changelog. Imports
 core only.
@@ -24,17 +24,18 @@ _WORDS = {Family.KEYS: "entries by key", Family.WINDOWS: "windows", Family.SESSI
 _JSON = re.compile(r"(^|:)(?:class:|json\b|tuple\b).*")
 
 
-def serde_note(serde: Serde[Any]) -> str | None:
+def serde_format(serde: Serde[Any]) -> str | None:
     """Return a name that is equal for serdes that read the same bytes, or None if the type is not known yet.
 
     >>> from streams.core.serdes import STRING, serde_for, time_windowed_ms
-    >>> serde_note(time_windowed_ms(STRING, 10)), serde_note(serde_for(dict[str, int])), serde_note(PinnedSerde("n"))
+    >>> serdes = time_windowed_ms(STRING, 10), serde_for(dict[str, int]), PinnedSerde("n")
+    >>> tuple(map(serde_format, serdes))
     ('time_windowed:10:string', 'json', None)
     """
     if isinstance(serde, PinnedSerde):
         return None if serde.type_name is None else _shortened(serde.type_name)
     if isinstance(serde, WindowedSerde):
-        inner = serde_note(serde.inner)
+        inner = serde_format(serde.inner)
         return None if inner is None else serde.name.removesuffix(serde.inner.name) + inner
     return _shortened(serde.name)
 
@@ -61,7 +62,8 @@ class Content:
         """Return the content of a spec."""
         family = spec.kind.family
         size_ms = spec.window_size_ms if family is Family.WINDOWS and not spec.retain_duplicates else -1
-        return cls(family, serde_note(spec.key_serde), serde_note(spec.value_serde), size_ms, spec.retain_duplicates)
+        key, value = serde_format(spec.key_serde), serde_format(spec.value_serde)
+        return cls(family, key, value, size_ms, spec.retain_duplicates)
 
     def differences(self, wanted: "Content") -> list[str]:
         """Return the differences from the content that a topology expects; the result is empty if they match."""
@@ -97,7 +99,7 @@ class Content:
 
 
 @frozen
-class StoreNote:
+class StoreFormat:
     """The stored format of a store: content, layout, and whether the changelog is complete."""
 
     content: Content
@@ -107,13 +109,13 @@ class StoreNote:
     is_logged: bool
 
     @classmethod
-    def of(cls, spec: StoreSpec, *, is_logged: bool) -> "StoreNote":
-        """Return the note for a spec."""
+    def of(cls, spec: StoreSpec, *, is_logged: bool) -> "StoreFormat":
+        """Return the format for a spec."""
         return cls(Content.of(spec), spec.kind.name, spec.kind.segment_ms(spec), is_logged)
 
     @classmethod
-    def read(cls, data: bytes | None) -> "StoreNote | None":
-        """Parse the result of ``encode``; return None if there is no note or its version is unknown."""
+    def read(cls, data: bytes | None) -> "StoreFormat | None":
+        """Parse the result of ``encode``; return None if there is no format or its version is unknown."""
         if data is None:
             return None
         read = json.loads(data)
@@ -124,15 +126,15 @@ class StoreNote:
         return cls(content, read["kind"], read["segment_ms"], read["logged"])
 
     def encode(self) -> bytes:
-        """Return the note as bytes, as stored in the metadata."""
+        """Return the format as bytes, as stored in the metadata."""
         return _encoded(self)
 
-    def has_layout_of(self, wanted: "StoreNote") -> bool:
-        """Whether both notes have the same layout."""
+    def has_layout_of(self, wanted: "StoreFormat") -> bool:
+        """Whether both formats have the same layout."""
         return (self.kind, self.segment_ms) == (wanted.kind, wanted.segment_ms)
 
-    def layout_difference(self, wanted: "StoreNote") -> str:
-        """Return a description of the difference in layout from another note."""
+    def layout_difference(self, wanted: "StoreFormat") -> str:
+        """Return a description of the difference in layout from another format."""
         if self.kind != wanted.kind:
             return f"it was of kind {self.kind} and is now {wanted.kind}"
         what = "history" if self.content.family is Family.KEYS else "retention"
@@ -140,14 +142,14 @@ class StoreNote:
 
 
 @lru_cache(maxsize=1024)
-def _encoded(note: StoreNote) -> bytes:
-    # Cached, because every commit calls this and a note rarely changes.
+def _encoded(found: StoreFormat) -> bytes:
+    # Cached, because every commit calls this and a format rarely changes.
     row = {
         "format": _FORMAT,
-        "content": note.content.to_json(),
-        "kind": note.kind,
-        "segment_ms": note.segment_ms,
-        "logged": note.is_logged,
+        "content": found.content.to_json(),
+        "kind": found.kind,
+        "segment_ms": found.segment_ms,
+        "logged": found.is_logged,
     }
     return json.dumps(row, separators=(",", ":")).encode()
 
@@ -155,6 +157,7 @@ def _encoded(note: StoreNote) -> bytes:
 def advice(differences: Sequence[str]) -> str:
     """Return the advice in the error for a store whose content differs from what the topology expects."""
     return (
-        f"{'; it '.join(differences)}; give the store another name, so that it starts empty, go back to what it was, "
-        "or start anew with another application id (or state directory)"
+        f"{'; it '.join(differences)}; give the store another name, so that it starts empty, restore the previous "
+        "declaration, "
+        "or start over with another application id (or state directory)"
     )

@@ -9,11 +9,11 @@ from attrs import evolve, frozen
 
 from streams import session_windowed, time_windowed
 from streams.core.serdes import BYTES, DOUBLE, LONG, STRING, PinnedSerde, Serde, serde_for
-from streams.state import Content, StoreNote, StoreSpec, kinds, open_store
+from streams.state import Content, StoreFormat, StoreSpec, kinds, open_store
 from streams.state.engines import EngineBatch
-from streams.state.lifecycle import NOTE
+from streams.state.formats import serde_format
+from streams.state.lifecycle import FORMAT
 from streams.state.memory import MemoryEngine
-from streams.state.notes import serde_note
 
 KV = StoreSpec("kv", kinds.KEY_VALUE, STRING, LONG)
 WINDOWS = StoreSpec("w", kinds.WINDOW, STRING, LONG, retention_ms=600_000, window_size_ms=60_000)
@@ -32,8 +32,8 @@ class Sum:
     note: str = ""
 
 
-def note_of(spec: StoreSpec) -> StoreNote:
-    return StoreNote.of(spec, is_logged=True)
+def format_of(spec: StoreSpec) -> StoreFormat:
+    return StoreFormat.of(spec, is_logged=True)
 
 
 def differences(one: StoreSpec, two: StoreSpec) -> str:
@@ -94,7 +94,7 @@ def test_entries_that_are_read_as_they_were_written_do_not_differ(one: StoreSpec
     ],
 )
 def test_serdes_are_noted_by_what_they_read(serde: Serde[Any], note: str | None) -> None:
-    assert serde_note(serde) == note
+    assert serde_format(serde) == note
 
 
 @pytest.mark.parametrize(
@@ -108,17 +108,17 @@ def test_serdes_are_noted_by_what_they_read(serde: Serde[Any], note: str | None)
     ],
 )
 def test_kind_and_segments_decide_where_entries_lie(one: StoreSpec, two: StoreSpec) -> None:
-    assert not note_of(one).has_layout_of(note_of(two))
-    assert note_of(one).has_layout_of(note_of(one))
+    assert not format_of(one).has_layout_of(format_of(two))
+    assert format_of(one).has_layout_of(format_of(one))
 
 
 def test_short_retentions_share_a_length_of_segments() -> None:
-    assert note_of(evolve(WINDOWS, retention_ms=0)).has_layout_of(note_of(evolve(WINDOWS, retention_ms=120_000)))
+    assert format_of(evolve(WINDOWS, retention_ms=0)).has_layout_of(format_of(evolve(WINDOWS, retention_ms=120_000)))
 
 
 @pytest.mark.parametrize("spec", [KV, WINDOWS, SESSIONS, VERSIONED, evolve(KV, value_serde=PinnedSerde("node"))])
 def test_note_comes_back_from_its_bytes(spec: StoreSpec) -> None:
-    assert StoreNote.read(note_of(spec).encode()) == note_of(spec)
+    assert StoreFormat.read(format_of(spec).encode()) == format_of(spec)
     assert Content.from_json(Content.of(spec).to_json()) == Content.of(spec)
 
 
@@ -128,20 +128,20 @@ def test_what_is_no_content_is_none(row: Any) -> None:
 
 
 def test_note_of_a_later_form_counts_as_none() -> None:
-    assert StoreNote.read(b'{"format":2}') is None
-    assert StoreNote.read(None) is None
+    assert StoreFormat.read(b'{"format":2}') is None
+    assert StoreFormat.read(None) is None
 
 
 def test_store_is_noted_at_its_commit_and_found_with_the_note_of_before(tmp_path: Path) -> None:
     store = open_store(KV, tmp_path, default_engine="rocksdb")
-    assert store.noted is None
+    assert store.found_format is None
     store.put("a", 1)
     store.commit({})
     store.close()
     store = open_store(evolve(KV, value_serde=DOUBLE), tmp_path, default_engine="rocksdb")
 
-    assert store.noted == note_of(KV)
-    assert store.note() == note_of(evolve(KV, value_serde=DOUBLE))
+    assert store.found_format == format_of(KV)
+    assert store.own_format() == format_of(evolve(KV, value_serde=DOUBLE))
     store.close()
 
 
@@ -149,21 +149,21 @@ def test_store_of_before_there_were_notes_is_noted_at_its_next_commit() -> None:
     engine = MemoryEngine()
     engine.apply(EngineBatch([], {0: {b"a": LONG.serialize(1)}}, {"changelog_position": b"1"}))
     store = open_store(KV, engine=engine)
-    assert (store.noted, store.get("a")) == (None, 1)
+    assert (store.found_format, store.get("a")) == (None, 1)
     store.commit({})
 
-    assert engine.metadata() == {"changelog_position": b"1", NOTE: note_of(KV).encode()}
+    assert engine.metadata() == {"changelog_position": b"1", FORMAT: format_of(KV).encode()}
 
 
 def test_type_that_nobody_declared_is_noted_once_it_is_known() -> None:
     store = open_store(evolve(KV, value_serde=PinnedSerde("node")))
     store.commit({})
-    assert store.note().content.value is None
+    assert store.own_format().content.value is None
     store.put("a", 1.5)
     store.commit({})
 
-    assert store.note().content.value == "double"
-    assert store.metadata()[NOTE] == store.note().encode()
+    assert store.own_format().content.value == "double"
+    assert store.metadata()[FORMAT] == store.own_format().encode()
 
 
 def test_what_was_written_without_a_changelog_is_never_taken_to_be_in_one(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_what_was_written_without_a_changelog_is_never_taken_to_be_in_one(tmp_pa
             store.put(entry, 1)
         store.commit({"run": b"1"})
         store.close()
-        return bool(store.note().is_logged)
+        return bool(store.own_format().is_logged)
 
     assert not noted(has_changelog=False)
     assert noted(has_changelog=True)
