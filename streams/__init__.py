@@ -84,7 +84,29 @@ from streams.dsl import (
     ValueTransformer,
     build_topology,
 )
-from streams.runtime import ExceptionResponse, KeyQueryMetadata, State, StoreView, StreamsMetadata
+from streams.runtime import (
+    CountQuery,
+    ExceptionResponse,
+    FailureReason,
+    KeyQuery,
+    KeyQueryMetadata,
+    MultiVersionedKeyQuery,
+    Position,
+    PrefixQuery,
+    QueryResult,
+    RangeQuery,
+    SessionKeyQuery,
+    SessionRangeQuery,
+    State,
+    StateQueryResult,
+    StoreView,
+    StreamsMetadata,
+    TimestampedKeyQuery,
+    TimestampedRangeQuery,
+    VersionedKeyQuery,
+    WindowKeyQuery,
+    WindowRangeQuery,
+)
 from streams.state import (
     KeyValueStore,
     SessionStore,
@@ -111,6 +133,22 @@ from streams.topology import (
 )
 
 __all__ = [
+    "CountQuery",
+    "FailureReason",
+    "KeyQuery",
+    "MultiVersionedKeyQuery",
+    "Position",
+    "PrefixQuery",
+    "QueryResult",
+    "RangeQuery",
+    "SessionKeyQuery",
+    "SessionRangeQuery",
+    "StateQueryResult",
+    "TimestampedKeyQuery",
+    "TimestampedRangeQuery",
+    "VersionedKeyQuery",
+    "WindowKeyQuery",
+    "WindowRangeQuery",
     "Admin",
     "Branched",
     "BrokerError",

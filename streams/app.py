@@ -5,10 +5,11 @@ This module imports all lower layers, and no lower layer imports it.
 
 import signal
 import threading
+from collections.abc import Collection
 from datetime import datetime
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from streams.broker import EmbeddedBroker
 from streams.clients.tcp import TcpCluster
@@ -30,12 +31,17 @@ from streams.runtime import (
     InstanceListeners,
     KeyPartitioner,
     KeyQueryMetadata,
+    Position,
     RestoreListener,
     State,
     StateListener,
+    StateQueryResult,
+    StoreQuery,
     StoreView,
+    ask_instance,
     home_of,
     owner_of,
+    request_of,
     spec_of,
 )
 from streams.topology import PartitionGrouper
@@ -43,6 +49,8 @@ from streams.why import FollowLimits, Question, Story, follow
 
 if TYPE_CHECKING:
     from streams.web import WebServer
+
+R = TypeVar("R")
 
 #: Interval in milliseconds between two checks of ``run``.
 _LOOK_MS = 50
@@ -227,7 +235,10 @@ class Streams:
         return sorted(task for found in self.instance.ask(lambda thread: list(thread.tasks)) for task in found)
 
     def store(self, name: str, *, partitioner: KeyPartitioner | None = None) -> StoreView:
-        """Return a read-only view of the local partitions of a store.
+        """Return a read-only view of a store.
+
+        While this instance and the others serve HTTP, the view has the partitions of all instances; otherwise it has
+        those of this instance.
 
         ``partitioner`` is required if a source topic upstream of the store is written with a custom partitioner.
         It is called with the topic, the key, None and the partition count.
@@ -236,7 +247,35 @@ class Streams:
             UnknownStateStoreError: the topology has no such store.
         """
         spec_of(self.instance, name)
-        return StoreView(self.instance, name, partitioner)
+        server = self._server
+        return StoreView(self.instance, name, partitioner, None if server is None else server.ask)
+
+    def query(
+        self,
+        store: str,
+        query: StoreQuery[R],
+        *,
+        partitions: Collection[int] | None = None,
+        position: Position | None = None,
+        stale_ms: int | None = None,
+        partitioner: KeyPartitioner | None = None,
+    ) -> StateQueryResult[R]:
+        """Return what the partitions of a store answer to a query, each with its position or why it did not (KIP-796).
+
+        A query of one key asks its partition, other queries ask all, or ``partitions``.  Partitions on other
+        instances are asked if this instance and they serve HTTP.  ``position`` is a bound: an answer contains these
+        records, or the partition fails with NOT_UP_TO_BOUND.  With ``stale_ms`` a standby copy may answer instead of
+        an active task, if it was complete so many milliseconds ago.
+
+        Raises:
+            InvalidStateStoreError: there is no such store or partition, the application does not run or has no
+                assignment yet, or the store does not read a topic of ``position``.
+        """
+        request = request_of(self.instance, store, query, position, stale_ms)
+        server = self._server
+        if server is not None:
+            return server.ask(request, partitions, partitioner)
+        return ask_instance(self.instance, request, partitions, partitioner)
 
     def why(
         self,
@@ -275,12 +314,21 @@ class Streams:
         """
         return owner_of(self.instance, store, key, partitioner)
 
+    @property
+    def _server(self) -> "WebServer | None":
+        """The first server that is open."""
+        return next((server for server in self._servers if server.is_open), None)
+
     def serve(self, address: str = "127.0.0.1:0", *, token: str | None = None) -> "WebServer":
         """Serve health and stores over HTTP at ``host:port`` (port 0: a free one), before or after ``start``.
 
         The server is a context manager with ``url`` and ``close()``, and ends with the application at the latest.
         Requests that change something need ``Authorization: Bearer`` with the ``token``; on another address than
         loopback all requests need it.  Needs the extra ``web``.
+
+        Other instances reach this one at the setting ``application_server``, by default at this address (at the name
+        of this machine if it stands for all); after ``start`` they are told with a rebalance.  All instances need the
+        same token.
 
         Raises:
             ConfigError: the address is invalid or taken, or is not loopback and there is no token; or the extra is

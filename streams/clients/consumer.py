@@ -164,6 +164,11 @@ class Consumer:
         config = member.config
         return GroupMetadata(config.group_id, member.generation_id, member.member_id, config.group_instance_id)
 
+    @property
+    def alive_until_ms(self) -> int:
+        """The monotonic time until which the group has certainly not removed this member; 0 if it is no member."""
+        return self._require_session("alive_until_ms").member.alive_until_ms
+
     # --- reading ----------------------------------------------------------------------
 
     @exclusive
@@ -283,6 +288,10 @@ class Consumer:
             state = self._assigned(partition)
         unread = self._unconsumed.offset(partition)
         return state.position if unread is None else unread
+
+    def end_known_ms(self, partition: TopicPartition) -> int | None:
+        """Return the monotonic time at which the result of ``known_end`` was received, None before the first fetch."""
+        return None if (state := self._state.partitions.get(partition)) is None else state.end_known_ms
 
     def known_end(self, partition: TopicPartition) -> int | None:
         """Return the end offset from the last fetch response, without a request; None before the first response."""

@@ -234,7 +234,7 @@ class Fetcher:
     ) -> None:
         if fetched.error is ErrorCode.NONE:
             known_end = state.known_end
-            state.known_end = fetched.high_watermark
+            state.known_end, state.end_known_ms = fetched.high_watermark, self._clock.monotonic_ms()
             if self._isolation_level == READ_COMMITTED and fetched.last_stable_offset >= 0:
                 state.known_end = fetched.last_stable_offset
             state.log_start_offset = fetched.log_start_offset

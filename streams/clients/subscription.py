@@ -39,6 +39,8 @@ class PartitionState:
     is_leaving: bool = field(default=False, on_setattr=_counted)
     is_looked_up: bool = False
     known_end: int | None = None
+    #: Monotonic time at which ``known_end`` was received.
+    end_known_ms: int | None = None
     log_start_offset: int | None = None
     #: Position when this partition was last reported as changed.
     told_at: int | None = None

@@ -84,7 +84,7 @@ class StreamsConfig:
     application_server: str = text(
         "",
         "host:port under which other instances reach this one; `owner_of` returns it to them (KIP-67). "
-        "Nothing listens there by itself.",
+        "Empty = the address of `Streams.serve`, if that is called.",
         check=_check_server,
     )
     state_dir: str = text("", "Folder of the stores; empty = they are in memory, and restored from their changelogs.")

@@ -130,10 +130,11 @@ class SystemThreads:
 class Answer(Generic[T]):
     """The result of a call that one thread requests from another thread: a value or an error."""
 
-    __slots__ = ("_done", "_error", "_value")
+    __slots__ = ("_done", "_error", "_then", "_value")
 
     def __init__(self, threads: Threads) -> None:
         self._done = threads.signal()
+        self._then: Callable[[], None] | None = None
         self._error: BaseException | None = None
         self._value: T | None = None
 
@@ -144,12 +145,23 @@ class Answer(Generic[T]):
         except Exception as error:  # noqa: BLE001
             # result() raises it in the thread that requested the call.
             self._error = error
-        self._done.set()
+        self._set()
 
     def refuse(self, error: BaseException) -> None:
         """Set an error instead of a value."""
         self._error = error
+        self._set()
+
+    def _set(self) -> None:
         self._done.set()
+        if self._then is not None:
+            self._then()
+
+    def then(self, call: Callable[[], None]) -> None:
+        """Call a function once the result is there, in the thread that found it or in this one; perhaps in both."""
+        self._then = call
+        if self._done.is_set():
+            call()
 
     def result(self, timeout_ms: int | None = None) -> T:
         """Wait for the call to finish and return its value.

@@ -1,5 +1,15 @@
 """Tasks and their drivers: queues, stages, commit, restore, assignment, threads and instances."""
 
+from streams.runtime.answering import (
+    Answers,
+    StoreRequest,
+    ask_global,
+    ask_here,
+    ask_instance,
+    gathered,
+    request_of,
+    targets,
+)
 from streams.runtime.bounded import BoundedProgress
 from streams.runtime.checkpoint import Checkpoint
 from streams.runtime.environment import Environment
@@ -19,17 +29,53 @@ from streams.runtime.lateness import (
 from streams.runtime.layout import Plans, check_groups, tell_what_waits
 from streams.runtime.life import State, StateListener
 from streams.runtime.listeners import ExceptionHandler, ExceptionResponse, InstanceListeners
+from streams.runtime.locating import (
+    KeyPartitioner,
+    KeyQueryMetadata,
+    StorePlaces,
+    StreamsMetadata,
+    check_up,
+    owner_of,
+    places_of,
+    spec_of,
+)
 from streams.runtime.outbox import TopicColumns
 from streams.runtime.plan import ApplicationPlan, Existing, InternalTopicPlan
 from streams.runtime.preview import programs
 from streams.runtime.provisioning import Provisioner
 from streams.runtime.punctuation import TimerHeap, TimerRow
-from streams.runtime.queries import KeyPartitioner, KeyQueryMetadata, StoreView, StreamsMetadata, owner_of, spec_of
+from streams.runtime.queries import StoreView
 from streams.runtime.queues import PartitionQueue, TaskQueues
 from streams.runtime.restore import RestoreListener
 from streams.runtime.rounds import Rounds
 from streams.runtime.sources import TaskInput
 from streams.runtime.stage import RUN_LIMIT, AsTheyCome, Policy, Stage, StageTask, WhenCertain
+from streams.runtime.store_queries import (
+    QUERIES,
+    CountQuery,
+    FailureReason,
+    KeyQuery,
+    MultiVersionedKeyQuery,
+    Page,
+    Position,
+    PrefixQuery,
+    QueryResult,
+    RangeQuery,
+    Rank,
+    SessionKeyQuery,
+    SessionRangeQuery,
+    StateQueryResult,
+    StoreEntry,
+    StoreQuery,
+    TimestampedKeyQuery,
+    TimestampedRangeQuery,
+    VersionedKeyQuery,
+    WindowKeyQuery,
+    WindowRangeQuery,
+    merged_entries,
+    ranker,
+)
+from streams.runtime.store_tables import arrow_stream, table_of
 from streams.runtime.task import CHANGELOG_POSITION, Task, TaskState
 from streams.runtime.thread import StreamThread
 from streams.runtime.thread_metrics import of_task
@@ -37,6 +83,42 @@ from streams.runtime.topic_configs import changelog_config
 from streams.runtime.watching import TaskWatch
 
 __all__ = [
+    "ask_instance",
+    "arrow_stream",
+    "table_of",
+    "ranker",
+    "CountQuery",
+    "FailureReason",
+    "KeyQuery",
+    "MultiVersionedKeyQuery",
+    "Page",
+    "Position",
+    "PrefixQuery",
+    "QUERIES",
+    "QueryResult",
+    "RangeQuery",
+    "Rank",
+    "SessionKeyQuery",
+    "SessionRangeQuery",
+    "StateQueryResult",
+    "StoreEntry",
+    "StoreQuery",
+    "TimestampedKeyQuery",
+    "TimestampedRangeQuery",
+    "VersionedKeyQuery",
+    "WindowKeyQuery",
+    "WindowRangeQuery",
+    "merged_entries",
+    "Answers",
+    "StoreRequest",
+    "ask_global",
+    "ask_here",
+    "gathered",
+    "request_of",
+    "targets",
+    "StorePlaces",
+    "check_up",
+    "places_of",
     "ApplicationPlan",
     "AsTheyCome",
     "BoundedProgress",

@@ -1,6 +1,6 @@
 """The environment of an instance, and the objects that its threads share.  Only values; imports clients."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from attrs import field, frozen
@@ -37,6 +37,7 @@ class SharedParts:
     """Objects that the threads of one instance share; ``bounded`` is None in a live run.
 
     ``metrics`` records for the thread that has these parts.
+    ``endpoint`` returns the host:port under which other instances reach this one, or "".
     """
 
     config: StreamsConfig
@@ -45,6 +46,7 @@ class SharedParts:
     global_stores: Mapping[str, Any]
     metrics: Metrics
     bounded: BoundedProgress | None
+    endpoint: Callable[[], str]
 
     @property
     def schedule(self) -> Schedule:

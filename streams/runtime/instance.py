@@ -61,6 +61,10 @@ class Instance:
     ended: Signal = field(init=False)
     life: Life = field(init=False)
     pool: ThreadPool = field(init=False)
+    #: The host:port under which other instances reach this one, or "" if there is none; see ``publish``.
+    endpoint: str = field(init=False)
+    #: Where the partitions of stores are, by store: the memory of ``locating``.
+    located: dict[str, Any] = field(init=False, factory=dict)
     _globals: GlobalStores | None = field(init=False, default=None)
     _views: Mapping[str, Any] = field(init=False, factory=dict)
     _is_tuned: bool = field(init=False, default=False)
@@ -76,6 +80,7 @@ class Instance:
         self.metrics = metrics_of(config, clock)
         self.metrics.watch(partial(readings, self))
         self.ended = threads.signal()
+        self.endpoint = config.application_server
         self.life = Life(config.application_id, self.listeners.on_state)
         self.pool = ThreadPool(self._make_thread, self._run, config, clock, threads, self.life.lock)
         self._clients = InstanceClients(cluster, config, clock, environment.home)
@@ -176,6 +181,14 @@ class Instance:
         """
         return self.pool.turns()
 
+    def publish(self, endpoint: str) -> None:
+        """Set the host:port under which other instances reach this one; after the start, with a rebalance."""
+        if endpoint != self.endpoint:
+            self.endpoint = endpoint
+            reason = f"this instance is reached at {endpoint or 'no address'}"
+            for thread in self.stream_threads:
+                thread.ask(lambda thread: thread.ask_rebalance(reason))
+
     def plan_of(self, layout: PartitionLayout) -> ApplicationPlan:
         """Return the plan for a layout that the leader has sent."""
         return self._plans.of(layout)
@@ -241,7 +254,15 @@ class Instance:
 
     def _make_thread(self, number: int) -> StreamThread:
         assert self._plan is not None
-        shared = SharedParts(self.config, self.environment, self._plans, self._views, self.metrics, self.bounded)
+        shared = SharedParts(
+            self.config,
+            self.environment,
+            self._plans,
+            self._views,
+            self.metrics,
+            self.bounded,
+            lambda: self.endpoint,
+        )
         events = ThreadEvents(self._settle, self._on_shutdown, self._on_new_topic)
         factory = ThreadFactory(shared, self._clients, self._plan, self._blueprint, events, self.listeners.on_restore)
         return factory.make(number)

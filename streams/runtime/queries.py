@@ -5,8 +5,8 @@ on this instance or is not ready.  A query runs on the threads that own the stor
 their loops.  Imports state.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
@@ -14,60 +14,43 @@ from streams.core.errors import (
     ClientClosedError,
     InvalidStateStoreError,
     StateStoreMigratedError,
-    StateStoreNotAvailableError,
-    StreamsNotStartedError,
     StreamsRebalancingError,
-    UnknownStateStoreError,
 )
-from streams.core.partitioning import partition_for
 from streams.core.records import TaskId
-from streams.core.serdes import PinnedSerde
-from streams.runtime.facts import AssignedTasks, Directive
+from streams.runtime.answering import StoreRequest, ask_instance, is_member, request_of
 from streams.runtime.instance import Instance
 from streams.runtime.life import State
-from streams.runtime.plan import ApplicationPlan
+from streams.runtime.locating import KeyPartitioner, KeyQueryMetadata, check_up, places_of, spec_of
+from streams.runtime.store_queries import (
+    CountQuery,
+    SessionKeyQuery,
+    SessionRangeQuery,
+    StateQueryResult,
+    StoreQuery,
+    TimestampedKeyQuery,
+    TimestampedRangeQuery,
+    WindowKeyQuery,
+    WindowRangeQuery,
+    merged_entries,
+)
+from streams.runtime.store_tables import table_of
 from streams.runtime.thread import StreamThread
 from streams.state import MAX_TIME, Family, StoreSpec
-from streams.topology import SinkNode
 
-#: A function that maps topic, key, value (None in a query) and partition count to the partition of the key.
-KeyPartitioner = Callable[[str, Any, Any, int], int | None]
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: The result for a task whose stores are not restored yet.
 _RESTORING = object()
 
 
-@frozen
-class StreamsMetadata:
-    """A member of the application's group, as published by the group leader.
-
-    ``client_id`` is the name of the stream thread, ``process_id`` identifies its instance, and
-    ``application_server`` is the host:port of the setting, or "" if it is not set.
-    """
-
-    client_id: str
-    process_id: str
-    application_server: str = ""
-    is_local: bool = False
-
-
-@frozen
-class KeyQueryMetadata:
-    """The location of a key: its partition, the active member, and the members with standby replicas (KIP-535).
-
-    ``active`` is None while the partition is unassigned.  A global store is on every instance: its partition is -1,
-    and this instance is active.
-    """
-
-    store: str
-    partition: int
-    active: StreamsMetadata | None
-    standbys: tuple[StreamsMetadata, ...] = ()
+#: Asks the stores of all instances: request, partitions (None: all, or that of the key), partitioner.
+AskAll = Callable[[StoreRequest, Collection[int] | None, KeyPartitioner | None], StateQueryResult[Any]]
 
 
 @frozen(repr=False)
 class StoreView:
-    """Read access to the store partitions on this instance.
+    """Read access to a store: to its partitions on this instance, or on all instances while they serve HTTP.
 
     Every method may raise:
 
@@ -80,6 +63,8 @@ class StoreView:
     _instance: Instance = field(repr=False)
     name: str
     _partitioner: KeyPartitioner | None = None
+    #: Asks all instances, or None if only this one can be asked.
+    _ask_all: AskAll | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         return f"StoreView({self.name!r})"
@@ -93,7 +78,7 @@ class StoreView:
         by the murmur2 hash of the serialized key.  Since a processor may put any key into its store, the other tasks
         of the store on this instance are also queried if the chosen task does not have the key.
         """
-        return self._of_key(key, "get", key)
+        return self._of_key(key, "get", key, query=TimestampedKeyQuery(key))
 
     def fetch(self, key: Any, *bounds: int) -> Any:
         """Return the entries for a key in a window or session store.
@@ -107,29 +92,57 @@ class StoreView:
           before the second.
         """
         if self._spec.kind.family is Family.SESSIONS:
-            return self._of_key(key, "find_sessions", key, *(bounds or (0, MAX_TIME)))
-        return self._of_key(key, "fetch_range" if len(bounds) == 2 else "fetch", key, *bounds)
+            times = bounds or (0, MAX_TIME)
+            return self._of_key(key, "find_sessions", key, *times, query=SessionKeyQuery(key, times[0], times[-1]))
+        if len(bounds) == 2:
+            return self._of_key(key, "fetch_range", key, *bounds, query=WindowKeyQuery(key, bounds[0], bounds[1]))
+        if self._ask_all is not None and len(bounds) == 1:
+            windows = self.fetch(key, *bounds, *bounds)
+            return windows[0][1] if windows else None
+        return self._of_key(key, "fetch", key, *bounds)
 
     # --- all entries -------------------------------------------------------------------------
 
     def all(self) -> list[Any]:
-        """Return all entries of the store partitions on this instance.
+        """Return all entries of the store.
 
-        Entries of a key-value store are sorted by serialized key.  Other entries are in the order of their partitions.
+        Entries of a key-value store are sorted by serialized key.  Other entries of this instance are in the order of
+        their partitions, those of all instances are sorted by key and window.
         """
-        if self._spec.kind.family is Family.KEYS:
-            return self._sorted(self._each("all"))
-        return self._joined(self._keys_between(None, None))
+        return self.range(None, None)
 
     def range(self, low: Any, high: Any) -> list[Any]:
         """Return the entries for keys from ``low`` to ``high``, inclusive, as ``all`` does; a None bound is open."""
+        if self._ask_all is not None:
+            return list(self._asked(self._ask_all, _scan(self._spec, low, high)))
         if self._spec.kind.family is Family.KEYS:
             return self._sorted(self._each("range", low, high))
         return self._joined(self._keys_between(low, high))
 
     def approximate_num_entries(self) -> int:
-        """Return the approximate number of entries of a key-value store on this instance."""
+        """Return the approximate number of entries of a key-value store."""
+        if self._ask_all is not None:
+            return int(self._asked(self._ask_all, CountQuery()))
         return sum(self._each("approximate_num_entries"))
+
+    def to_arrow(self) -> "pa.Table":
+        """Return the entries of the store as a table, for pyarrow, DuckDB, Polars and pandas.
+
+        Columns: key; window_start and window_end of windows and sessions; value; timestamp, or valid_from and
+        valid_to of versions, of which it has the latest.  Times are timestamps in UTC.
+        """
+        spec = self._spec
+        if spec.kind.has_versions:
+            raise InvalidStateStoreError(
+                f"store {self.name!r}: a versioned store cannot be scanned; ask for keys", store=self.name
+            )
+        request = request_of(self._instance, self.name, _scan(spec, None, None))
+        if self._ask_all is not None:
+            found = self._ask_all(request, None, None)
+        else:
+            found = ask_instance(self._instance, request, None if self._is_global else self._partitions_here())
+        self._check(found)
+        return table_of(spec, merged_entries(found.partitions.values(), request.query, spec))
 
     def ask(self, query: str, *arguments: Any, key: Any = None) -> Any:
         """Call a query method of the store, or of its view if the store kind has a view.
@@ -142,6 +155,35 @@ class StoreView:
             InvalidStateStoreError: the store kind does not have this query.
         """
         return self._each(query, *arguments) if key is None else self._of_key(key, query, *arguments)
+
+    def _partitions_here(self) -> list[int]:
+        """Return the partitions on this instance, all of which must be ready."""
+        check_up(self._instance, self.name)
+
+        def question(thread: StreamThread) -> tuple[bool, list[int]]:
+            return thread.is_ready, [
+                task.task_id.partition for task in thread.tasks.values() if self.name in task.stores
+            ]
+
+        answers = self._ask(question)
+        if not all(is_ready for is_ready, _ in answers):
+            raise self._rebalancing()
+        return [partition for _, partitions in answers for partition in partitions]
+
+    def _asked(self, ask_all: AskAll, query: StoreQuery[Any]) -> Any:
+        """Return what all instances answer.
+
+        Raises:
+            StreamsRebalancingError: a partition has not answered.
+        """
+        found = ask_all(request_of(self._instance, self.name, query), None, self._partitioner)
+        self._check(found)
+        return found.value
+
+    def _check(self, found: StateQueryResult[Any]) -> None:
+        failed = next((result for result in found.partitions.values() if not result.is_success), None)
+        if failed is not None:
+            raise StreamsRebalancingError(failed.message, store=self.name, state=self._instance.state.name)
 
     def _keys_between(self, low: Any, high: Any) -> list[Any]:
         times = (0, MAX_TIME) if self._spec.kind.family is Family.WINDOWS else ()
@@ -184,11 +226,21 @@ class StoreView:
             )
         return [found[task_id] for task_id in sorted(found)]
 
-    def _of_key(self, key: Any, verb: str, *arguments: Any) -> Any:
+    def _of_key(self, key: Any, verb: str, *arguments: Any, query: StoreQuery[Any] | None = None) -> Any:
+        """Ask this instance, and with ``query`` also the others if they have the key."""
+        try:
+            return self._of_key_here(key, verb, *arguments)
+        except (StateStoreMigratedError, StreamsRebalancingError):
+            if self._ask_all is None or query is None:
+                raise
+            return self._asked(self._ask_all, query)
+
+    def _of_key_here(self, key: Any, verb: str, *arguments: Any) -> Any:
         check_up(self._instance, self.name)
         if self._is_global:
             return _read(self._instance.global_views[self.name], verb, arguments)
-        mine = task_of(self._instance, self._spec, key, self._partitioner)
+        places = places_of(self._instance, self._spec)
+        mine = None if places is None else places.task_of(key, self._partitioner)
 
         def read(is_asked: Callable[[TaskId], bool]) -> dict[TaskId, Any]:
             def question(thread: StreamThread) -> dict[TaskId, Any]:
@@ -207,9 +259,11 @@ class StoreView:
         if hit is not None:
             return hit
         # Without a partition, "no such key" requires the results of all tasks, and therefore an assignment.
-        if found and (mine is not None or found.keys() >= set(tasks_with(self._instance, self._spec))):
+        if found and (mine is not None or (places is not None and found.keys() >= set(places.tasks))):
             return next(iter(found.values()))
-        owner = None if mine is None else owner_of_task(self._instance, self.name, mine)
+        owner = None
+        if places is not None and mine is not None:
+            owner = places.owner_of(mine, self._instance.home.process_id)
         # The task may have been assigned here after the threads were asked.
         is_local = owner is not None and owner.active is not None and owner.active.is_local
         if is_local or self._instance.state is not State.RUNNING:
@@ -242,150 +296,12 @@ class StoreView:
         )
 
 
-# --- location of keys -------------------------------------------------------------------------
-
-
-def owner_of(instance: Instance, name: str, key: Any, partitioner: KeyPartitioner | None = None) -> KeyQueryMetadata:
-    """Return the location of a key in a store, according to the last assignment from the group leader.
-
-    Raises:
-        UnknownStateStoreError: the topology has no such store.
-        StreamsNotStartedError, StateStoreNotAvailableError: the application does not run.
-        StreamsRebalancingError: this instance has no assignment yet.
-    """
-    spec = spec_of(instance, name)
-    check_up(instance, name)
-    if name in instance.topology.global_stores:
-        server = instance.config.application_server
-        here = StreamsMetadata(instance.client_name, instance.home.process_id, server, is_local=True)
-        return KeyQueryMetadata(name, -1, here)
-    task_id = task_of(instance, spec, key, partitioner)
-    if task_id is None:
-        raise StreamsRebalancingError(
-            f"store {name!r}: the partition of a key of type {type(key).__qualname__} is not known yet: no tasks are "
-            "assigned, or the store has had no key",
-            store=name,
-            state=instance.state.name,
-        )
-    return owner_of_task(instance, name, task_id)
-
-
-def owner_of_task(instance: Instance, name: str, task_id: TaskId) -> KeyQueryMetadata:
-    """Return the location of a task that has a store partition."""
-    directive = _directive(instance)
-    places = () if directive is None else directive.places
-    own = instance.home.process_id
-
-    def shown(place: AssignedTasks) -> StreamsMetadata:
-        return StreamsMetadata(
-            place.client_id, place.process_id, place.application_server, is_local=place.process_id == own
-        )
-
-    active = next((shown(place) for place in places if task_id in place.active), None)
-    return KeyQueryMetadata(
-        name, task_id.partition, active, tuple(shown(place) for place in places if task_id in place.standby)
-    )
-
-
-def spec_of(instance: Instance, name: str) -> StoreSpec:
-    """Return the spec of a store.
-
-    Raises:
-        UnknownStateStoreError: the topology has no such store.
-    """
-    topology = instance.topology
-    if name in topology.stores:
-        return topology.stores[name]
-    if name in topology.global_stores:
-        return topology.global_stores[name].spec
-    known = ", ".join(sorted([*topology.stores, *topology.global_stores])) or "none"
-    raise UnknownStateStoreError(f"there is no store {name!r}; the topology has: {known}", store=name)
-
-
-def check_up(instance: Instance, name: str) -> None:
-    """Check that the application runs.
-
-    Raises:
-        StreamsNotStartedError, StateStoreNotAvailableError: the application has not started or no longer runs.
-    """
-    state = instance.state
-    application_id = instance.config.application_id
-    if state is State.CREATED:
-        raise StreamsNotStartedError(
-            f"store {name!r}: application {application_id!r} was not started; call start() first",
-            store=name,
-            state=state.name,
-        )
-    if not instance.life.is_up:
-        raise StateStoreNotAvailableError(
-            f"store {name!r}: application {application_id!r} is {state.name}; its stores are closed",
-            store=name,
-            state=state.name,
-        )
-
-
-def task_of(instance: Instance, spec: StoreSpec, key: Any, partitioner: KeyPartitioner | None) -> TaskId | None:
-    """Return the task whose partition has a key, or None while the task is unknown.
-
-    The partition is the key's partition in the source topic with the most partitions, as in Kafka Streams.
-    """
-    plan = _plan(instance)
-    if plan is None:
-        return None
-    groups = {task_id: plan.groups[task_id] for task_id in tasks_with(instance, spec)}
-    counts: dict[str, int] = {}
-    for partition in (partition for group in groups.values() for partition in group):
-        counts[partition.topic] = max(counts.get(partition.topic, 0), partition.partition + 1)
-    if not counts:
-        return None
-    topic = max(counts, key=lambda topic: (counts[topic], topic))
-    chosen = partitioner or _own_partitioner(plan, topic)
-    number = None if chosen is None else chosen(topic, key, None, counts[topic])
-    if number is None:
-        serde = spec.key_serde
-        if isinstance(serde, PinnedSerde) and not serde.is_pinned:
-            # Serializing the key would pin the type of the store.
-            return None
-        number = partition_for(serde.serialize(key) or b"", counts[topic])
-    wanted = (topic, number)
-    return next((task_id for task_id, group in groups.items() if wanted in group), None)
-
-
-def tasks_with(instance: Instance, spec: StoreSpec) -> list[TaskId]:
-    """Return all tasks of the application that have a partition of the store."""
-    plan = _plan(instance)
-    if plan is None:
-        return []
-    subs = {sub.id for sub in plan.subs if spec.name in sub.stores}
-    return [task_id for task_id in sorted(plan.groups) if task_id.sub_topology in subs]
-
-
-def _own_partitioner(plan: ApplicationPlan, topic: str) -> KeyPartitioner | None:
-    """Return the partitioner of the sinks that write a repartition topic, or None if the serialized key decides."""
-    if topic not in plan.topology.internal_topics:
-        return None
-    nodes = plan.topology.nodes.values()
-    return next(
-        (node.partitioner for node in nodes if isinstance(node, SinkNode) and node.topic == topic and node.partitioner),
-        None,
-    )
-
-
-def _directive(instance: Instance) -> Directive | None:
-    directives = [thread.assignor.directive for thread in instance.stream_threads]
-    return next((found for found in directives if found is not None), None)
-
-
-def _plan(instance: Instance) -> ApplicationPlan | None:
-    directive = _directive(instance)
-    return None if directive is None else instance.plan_of(directive.layout)
-
-
 def _read_tasks(
     thread: StreamThread, name: str, is_asked: Callable[[TaskId], bool], verb: str, arguments: Sequence[Any]
 ) -> dict[TaskId, Any]:
+    is_owner = is_member(thread)
     return {
-        task_id: _read(task.stores[name], verb, arguments) if task.is_initialized else _RESTORING
+        task_id: _read(task.stores[name], verb, arguments) if task.is_initialized and is_owner else _RESTORING
         for task_id, task in thread.tasks.items()
         if name in task.stores and is_asked(task_id)
     }
@@ -401,6 +317,14 @@ def _read(store: Any, verb: str, arguments: Sequence[Any]) -> Any:
         )
     result = getattr(store.view, verb)(*arguments)
     return list(result) if isinstance(result, Iterator) else result
+
+
+def _scan(spec: StoreSpec, low: Any, high: Any) -> StoreQuery[Any]:
+    """Return the query for the entries between two keys, with values as the store has them."""
+    if spec.kind.family is Family.WINDOWS:
+        return WindowRangeQuery(low=low, high=high)
+    is_session = spec.kind.family is Family.SESSIONS
+    return SessionRangeQuery(low=low, high=high) if is_session else TimestampedRangeQuery(low, high)
 
 
 def _is_empty(value: Any) -> bool:

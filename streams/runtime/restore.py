@@ -172,6 +172,20 @@ class Restorer:
                 remaining[item.task_id] = remaining.get(item.task_id, 0) + left
         return [(task_id, left, etas[task_id]) for task_id, left in remaining.items()]
 
+    def fresh_at_ms(self, task_id: TaskId) -> int | None:
+        """Return the monotonic time of the last fetch if a standby replica has all that was there, else None."""
+        times: list[int] = []
+        consumer = self._consumer
+        for partition, item in self._open.items():
+            if item.task_id == task_id:
+                end, known_ms = consumer.known_end(partition), consumer.end_known_ms(partition)
+                # Transactions leave gaps before the end.
+                position = max(item.position, consumer.known_position(partition) or 0)
+                if item.end is not None or end is None or known_ms is None or position < end:
+                    return None
+                times.append(known_ms)
+        return min(times, default=None)
+
     def forget(self, task_id: TaskId) -> None:
         """Stop restoring or updating a task's stores."""
         gone = [partition for partition, item in self._open.items() if item.task_id == task_id]

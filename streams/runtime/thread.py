@@ -243,8 +243,6 @@ class StreamThread(RebalanceListener):
         finally:
             self._close_clients()
 
-    # --- one turn -----------------------------------------------------------------------
-
     def _note_ends(self) -> bool:
         """Pass positions and end offsets of inputs from the consumer to the tasks; return whether any have changed."""
         consumer, owner_of = self.consumer, self.task_set.owner_of
@@ -340,10 +338,10 @@ class StreamThread(RebalanceListener):
             lags = [self.restorer.lag(task_id) for task_id in directive.warmup if task_id in self.task_set.copies]
             if any(lag is not None and lag <= self.config.acceptable_recovery_lag for lag in lags):
                 self._has_reported_warmup = True
-                self._ask_rebalance("a warm-up replica has caught up")
+                self.ask_rebalance("a warm-up replica has caught up")
         if self._probe_at_ms is not None and self.clock.monotonic_ms() >= self._probe_at_ms:
             self._probe_at_ms = None
-            self._ask_rebalance("tasks that wait for a replica or their previous owner may be ready")
+            self.ask_rebalance("tasks that wait for a replica or their previous owner may be ready")
 
     def _compare_layout(self) -> None:
         """Request a rebalance if topics have grown since the tasks were assigned.
@@ -359,7 +357,7 @@ class StreamThread(RebalanceListener):
                 self.consumer.known_partition_count(topic) or 0
             ):
                 self._has_reported_growth = True
-                self._ask_rebalance(f"topic {topic!r} has grown")
+                self.ask_rebalance(f"topic {topic!r} has grown")
                 return
 
     # --- committing -----------------------------------------------------------------------
@@ -438,7 +436,7 @@ class StreamThread(RebalanceListener):
             task_set.positions(),
             self.wants_shutdown,
             self.name,
-            self.config.application_server,
+            self.shared.endpoint(),
         )
 
     def changelog_ends(self, layout: PartitionLayout, tasks: Collection[TaskId]) -> Mapping[TaskId, int]:
@@ -495,7 +493,8 @@ class StreamThread(RebalanceListener):
             self.task_set.close(task, keeps_stores=task.task_id in followed)
         self._unsettle()
 
-    def _ask_rebalance(self, reason: str) -> None:
+    def ask_rebalance(self, reason: str) -> None:
+        """Request a rebalance, at which the group also gets the facts of this member."""
         log.info("%s: requests a rebalance: %s", self.name, reason)
         self.consumer.enforce_rebalance(reason)
 
@@ -523,7 +522,7 @@ class StreamThread(RebalanceListener):
             self.task_set.close(task)
         self._unsettle()
         if isinstance(error, MemberFencedError | ProducerFencedError):
-            self._ask_rebalance("this member was fenced")
+            self.ask_rebalance("this member was fenced")
 
     def _reconcile(self) -> None:
         """Open and close tasks and standbys to match the group's assignment."""

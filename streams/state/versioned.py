@@ -118,6 +118,23 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
             return None if value is None else self._record(value, valid_from, valid_to)
         return None
 
+    def history(self, key: K, from_ms: int, to_ms: int) -> Iterator[VersionedRecord[V]]:
+        """Yield the versions that are valid at some time from ``from_ms`` to ``to_ms``, newest first (KIP-968)."""
+        key_bytes = self._keys.to_bytes(self._keys.slot(key))
+        latest = self._latest(key_bytes)
+        if latest is not None and latest[0] <= to_ms:
+            yield self._record(latest[1], latest[0], None)
+        first_ms = max(from_ms, self._bounds.observed_ms - self._history_ms)
+        for segment in self._segments_from(first_ms):
+            versions = self._versions(segment, key_bytes)
+            if versions is None:
+                continue
+            valid_to = versions.next_ms
+            for valid_from, value in versions.rows:
+                if value is not None and valid_from <= to_ms and valid_to > first_ms:
+                    yield self._record(value, valid_from, valid_to)
+                valid_to = valid_from
+
     def latest(self) -> Iterator[tuple[K, V]]:
         """Yield (key, value) for each key that has a current value, ordered by key bytes."""
         self._push()
@@ -414,7 +431,7 @@ VERSIONED = StoreKind(
     "versioned",
     Family.KEYS,
     VersionedStore,
-    {"approximate_num_entries", "get", "get_as_of"},
+    {"approximate_num_entries", "get", "get_as_of", "history"},
     needs=("history_ms",),
     segment_ms=_segment_ms,
     topic_config=_topic_config,

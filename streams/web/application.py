@@ -14,8 +14,10 @@ from starlette.types import ASGIApp
 
 from streams.runtime import Instance
 from streams.web.answers import Refused, answer
+from streams.web.desk import Desk
 from streams.web.guard import Guard
 from streams.web.health import Finding, Health
+from streams.web.peers import Peers
 from streams.web.stores import StoresEndpoint
 
 
@@ -29,21 +31,28 @@ class Served(Protocol):
 
 
 def app(
-    streams: Served, *, token: str | None = None, reads_need_token: bool = False, hosts: Collection[str] = ()
+    streams: Served,
+    *,
+    token: str | None = None,
+    reads_need_token: bool = False,
+    hosts: Collection[str] = (),
+    desk: Desk | None = None,
 ) -> ASGIApp:
     """Return the ASGI application of a running or future ``Streams``, which another application may mount.
 
     Requests that change something need ``Authorization: Bearer`` with the ``token``, and are refused without one;
     with ``reads_need_token`` all requests need it.  Through a loopback address, requests must name a loopback host
-    or one of ``hosts``.
+    or one of ``hosts``.  Other instances are asked through ``desk``, by default one with this token.
     """
+    stores = StoresEndpoint(streams.instance, desk or Desk(streams.instance, Peers(token)))
     health = Health(streams.instance)
     routes: list[BaseRoute] = [
         Route("/live", _checked(health.live, "limit_ms")),
         Route("/ready", _checked(health.ready)),
         Route("/progress", _checked(health.progress, "limit_ms")),
+        Route("/query", stores),
         # With the rest of the path: a key may contain an encoded slash.
-        Route("/stores{rest:path}", StoresEndpoint(streams.instance)),
+        Route("/stores{rest:path}", stores),
     ]
     inner = Starlette(routes=routes, exception_handlers={Refused: _refused, 404: _no_such_path, 405: _wrong_method})
     inner.router.redirect_slashes = False

@@ -38,11 +38,7 @@ class Health:
         instance = self._instance
         limit_ms = limit_ms or instance.config.consumer.max_poll_interval_ms
         now_ms = instance.environment.clock.monotonic_ms()
-        threads = {
-            thread.name: now_ms - thread.turned_at_ms
-            for thread in instance.stream_threads
-            if thread.turned_at_ms is not None and not thread.stopping.is_set()
-        }
+        threads = {name: now_ms - turned_ms for name, turned_ms in instance.turns().items()}
         is_live = instance.state not in _ENDED and all(age_ms <= limit_ms for age_ms in threads.values())
         return is_live, self._told() | {"limit_ms": limit_ms, "threads": threads}
 

@@ -1,22 +1,26 @@
 """The HTTP server: uvicorn in a thread of its own, with limits on connections, headers and time."""
 
 import asyncio
+import ipaddress
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Collection
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import h11
 import uvicorn
-from attrs import define, field
+from attrs import define
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from streams.core.errors import ConfigError
+from streams.core.errors import ClientClosedError, ConfigError
 from streams.core.threads import Signal, SystemThreads, Worker
+from streams.runtime import Instance, KeyPartitioner, StateQueryResult, StoreRequest
 from streams.web.application import Served, app
+from streams.web.desk import Desk
 from streams.web.guard import host_of, is_loopback
+from streams.web.peers import Peers
 
 log = logging.getLogger(__name__)
 
@@ -65,13 +69,21 @@ class _Connection(H11Protocol):
 class _Uvicorn(uvicorn.Server):
     """Sets a signal once requests are accepted."""
 
-    def __init__(self, config: uvicorn.Config, is_up: Signal) -> None:
+    def __init__(self, config: uvicorn.Config, desk: Desk, is_up: Signal) -> None:
         super().__init__(config)
+        self._desk = desk
         self._is_up = is_up
+        #: The event loop, once it runs.
+        self.loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self.loop = asyncio.get_running_loop()
         await super().startup(sockets)
         self._is_up.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        self._desk.close()
 
 
 @define(eq=False)
@@ -80,13 +92,34 @@ class WebServer:
 
     #: The address with scheme and port, such as ``http://127.0.0.1:8080``.
     url: str
-    _uvicorn: uvicorn.Server
+    _instance: Instance
+    _desk: Desk
+    _uvicorn: _Uvicorn
     _worker: Worker
-    _on_close: Callable[[], None] = field(default=lambda: None)
+
+    def ask(
+        self, request: StoreRequest, partitions: Collection[int] | None, partitioner: KeyPartitioner | None
+    ) -> StateQueryResult[Any]:
+        """Ask the stores of all instances, from any thread but that of this server.
+
+        Raises:
+            InvalidStateStoreError: there is no assignment yet, or no such partition.
+            ClientClosedError: the server is closed.
+        """
+        loop = self._uvicorn.loop
+        if loop is None or not self.is_open:
+            raise ClientClosedError(f"the server at {self.url} is closed")
+        return asyncio.run_coroutine_threadsafe(self._desk.ask(request, partitions, partitioner), loop).result()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the server has not been closed."""
+        return not self._uvicorn.should_exit
 
     def close(self) -> None:
         """Answer the open requests, for two seconds at most, and stop listening.  Idempotent."""
-        self._on_close()
+        if self.is_open:
+            self._instance.publish(self._instance.config.application_server)
         self._uvicorn.should_exit = True
         self._worker.join()
 
@@ -102,6 +135,9 @@ class WebServer:
 def serve(streams: Served, address: str, *, token: str | None = None) -> WebServer:
     """Serve an application at ``host:port``; port 0 takes a free one.
 
+    Other instances are told to reach this one at the setting ``application_server``, by default at this address, or
+    at the name of this machine if the address stands for all.
+
     Raises:
         ConfigError: the address is invalid or taken, or is not loopback and there is no token.
     """
@@ -111,15 +147,20 @@ def serve(streams: Served, address: str, *, token: str | None = None) -> WebServ
     if not is_local and not token:
         listening.close()
         raise ConfigError(f"{address} can be reached from other machines: give a token, or listen on 127.0.0.1")
-    own_name = host_of(streams.instance.config.application_server)
-    application = app(streams, token=token, reads_need_token=not is_local, hosts=[own_name] if own_name else [])
+    instance = streams.instance
+    endpoint = instance.config.application_server
+    hosts = [host_of(endpoint)] if endpoint else []
+    desk = Desk(instance, Peers(token))
+    application = app(streams, token=token, reads_need_token=not is_local, hosts=hosts, desk=desk)
     threads = SystemThreads()
     is_up = threads.signal()
-    server = _Uvicorn(_config(application), is_up)
-    worker = threads.start(f"{streams.instance.client_name}-http", lambda: server.run([listening]))
+    server = _Uvicorn(_config(application), desk, is_up)
+    worker = threads.start(f"{instance.client_name}-http", lambda: server.run([listening]))
     is_up.wait()
-    shown = f"[{host}]" if ":" in host else host
-    return WebServer(f"http://{shown}:{port}", server, worker)
+    place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    is_any = ipaddress.ip_address(host).is_unspecified
+    instance.publish(endpoint or (f"{socket.gethostname()}:{port}" if is_any else place))
+    return WebServer(f"http://{place}", instance, desk, server, worker)
 
 
 def _config(application: ASGIApp) -> uvicorn.Config:

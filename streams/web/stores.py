@@ -1,73 +1,300 @@
-"""Queries of stores over HTTP.  Imports runtime."""
+"""Queries of stores over HTTP: paths and arguments in, JSON or an Arrow stream out.  Imports runtime."""
 
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import unquote, unquote_to_bytes
 
-from attrs import frozen
-from starlette.concurrency import run_in_threadpool
+from attrs import evolve, frozen
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from streams.core.errors import InvalidStateStoreError, UnknownStateStoreError
-from streams.runtime import Instance, StoreView, spec_of
+from streams.core.serdes import BYTES, STRING
+from streams.runtime import (
+    CountQuery,
+    FailureReason,
+    Instance,
+    KeyQueryMetadata,
+    MultiVersionedKeyQuery,
+    Page,
+    Position,
+    PrefixQuery,
+    SessionKeyQuery,
+    SessionRangeQuery,
+    StateQueryResult,
+    StoreEntry,
+    StoreQuery,
+    StoreRequest,
+    TimestampedKeyQuery,
+    TimestampedRangeQuery,
+    VersionedKeyQuery,
+    WindowKeyQuery,
+    WindowRangeQuery,
+    arrow_stream,
+    merged_entries,
+    places_of,
+    ranker,
+    request_of,
+    spec_of,
+    table_of,
+)
+from streams.state import MAX_TIME, Family, StoreSpec
 from streams.web.answers import Refused, answer
-from streams.web.texts import json_of, key_of
+from streams.web.arguments import Arguments, cursor_of, rank_of, segments_of
+from streams.web.desk import Desk
+from streams.web.texts import json_of, key_of, settled
+from streams.web.wire import WireError, read_request, write_results
 
+#: The media type of an Arrow stream.
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
+#: Entries of a scan unless ``limit`` says otherwise, and at most.
+PAGE_ENTRIES = 1_000
+MAX_PAGE_ENTRIES = 100_000
 
-def segments_of(scope: Scope) -> list[bytes]:
-    """Return the segments of the path below the place where the application is mounted, still percent-encoded."""
-    raw = scope.get("raw_path") or scope["path"].encode()
-    return list(raw.partition(b"?")[0].split(b"/")[1 + scope.get("root_path", "").count("/") :])
-
-
-def arguments_of(scope: Scope) -> dict[str, str]:
-    """Return the arguments of the query string.
-
-    Raises:
-        Refused: an argument is given twice.
-    """
-    pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise Refused(400, "BAD_REQUEST", "an argument is given twice")
-    return found
+_STATUS = {
+    FailureReason.UNKNOWN_QUERY_TYPE: 400,
+    FailureReason.DOES_NOT_EXIST: 404,
+    FailureReason.STORE_EXCEPTION: 500,
+}
+_PATHS = (
+    "there are /stores, /stores/S, and below it keys/K, range, windows/K, sessions/K, versions/K, count and changes"
+)
 
 
 @frozen(eq=False)
 class StoresEndpoint:
-    """Everything below ``/stores``, from the encoded path: a key may contain any character."""
+    """Everything below ``/stores``, from the encoded path (a key may contain any character), and ``/query``."""
 
     _instance: Instance
+    _desk: Desk
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        if scope["method"] not in ("GET", "HEAD"):
-            raise Refused(405, "METHOD_NOT_ALLOWED", "stores are read with GET")
-        arguments = arguments_of(scope)
-        match segments_of(scope):
-            case [b"stores"] | [b"stores", b""]:
-                found = self._list()
-            case [b"stores", name, b"keys", key]:
-                found = await self._key(name.decode("latin-1"), key, arguments)
-            case _:
-                raise Refused(404, "NO_SUCH_PATH", "there are /stores and /stores/S/keys/K")
-        await answer(200, found)(scope, receive, send)
-
-    def _list(self) -> dict[str, Any]:
-        topology = self._instance.topology
-        return {"stores": sorted([*topology.stores, *topology.global_stores])}
-
-    async def _key(self, name: str, raw: bytes, arguments: dict[str, str]) -> dict[str, Any]:
         try:
-            spec = spec_of(self._instance, name)
-            key = key_of(spec.key_serde, raw, arguments.get("key_format"))
-            found = await run_in_threadpool(StoreView(self._instance, name).get, key)
+            response = await self._respond(scope, receive)
         except UnknownStateStoreError as error:
             raise Refused(404, "NO_SUCH_STORE", str(error)) from None
         except InvalidStateStoreError as error:
-            raise Refused(503, "NOT_NOW", str(error)) from None
-        if found is None:
-            raise Refused(404, "NO_SUCH_KEY", f"store {name!r} has no such key")
-        body = {"store": name, "key": json_of(spec.key_serde, key)}
-        if isinstance(found, tuple):
-            return body | {"value": json_of(spec.value_serde, found[0]), "timestamp": found[1]}
-        return body | {"value": json_of(spec.value_serde, found)}
+            raise _refused(error) from None
+        await response(scope, receive, send)
+
+    async def _respond(self, scope: Scope, receive: Receive) -> Response:
+        segments = segments_of(scope)
+        if segments == [b"query"]:
+            return await self._forwarded(scope, receive)
+        if scope["method"] not in ("GET", "HEAD"):
+            raise Refused(405, "METHOD_NOT_ALLOWED", "stores are read with GET")
+        arguments = Arguments.of(scope)
+        match segments:
+            case [b"stores"] | [b"stores", b""]:
+                arguments.check()
+                return answer(200, {"stores": self._all()})
+            case [b"stores", name]:
+                arguments.check()
+                return answer(200, self._one(unquote(name)))
+            case [b"stores", name, b"keys" | b"windows" | b"sessions" | b"versions" as what, key]:
+                return await self._of_key(unquote(name), what, unquote_to_bytes(key), arguments)
+            case [b"stores", name, b"range"]:
+                return await self._range(unquote(name), arguments, _wants_arrow(scope, arguments))
+            case [b"stores", name, b"count"]:
+                arguments.check()
+                request = self._request(unquote(name), CountQuery(), arguments)
+                found = await self._ask(request)
+                return answer(200, {"store": request.spec.name, "count": found.value, "is_approximate": True})
+        raise Refused(404, "NO_SUCH_PATH", _PATHS)
+
+    # --- what there is --------------------------------------------------------------------
+
+    def _all(self) -> list[dict[str, Any]]:
+        topology = self._instance.topology
+        return [
+            _described(spec_of(self._instance, name)) for name in sorted([*topology.stores, *topology.global_stores])
+        ]
+
+    def _one(self, name: str) -> dict[str, Any]:
+        spec = spec_of(self._instance, name)
+        own = self._instance.home.process_id
+        places = places_of(self._instance, spec)
+        found = [] if places is None else [_placed(str(task), places.owner_of(task, own)) for task in places.tasks]
+        inputs = [] if places is None else sorted(places.inputs)
+        is_global = name in self._instance.topology.global_stores
+        return _described(spec) | {"is_global": is_global, "inputs": inputs, "partitions": found}
+
+    # --- queries --------------------------------------------------------------------------
+
+    def _request(self, name: str, query: StoreQuery[Any], arguments: Arguments) -> StoreRequest:
+        try:
+            bound = Position.parse(arguments.given.get("position", ""))
+        except ValueError as error:
+            raise Refused(400, "BAD_POSITION", str(error)) from None
+        stale_ms = arguments.number("stale_ms", 0) if "stale_ms" in arguments.given else None
+        return request_of(self._instance, name, query, bound, stale_ms)
+
+    async def _ask(self, request: StoreRequest, arguments: Arguments | None = None) -> StateQueryResult[Any]:
+        """Ask all partitions of a request, which must all answer.
+
+        Raises:
+            Refused: one has not answered.
+        """
+        partitions = None
+        if arguments is not None and "partition" in arguments.given:
+            partitions = [arguments.number("partition", 0, 1 << 31)]
+        found = await self._desk.ask(request, partitions)
+        for result in found.partitions.values():
+            if result.failure is not None:
+                raise Refused(
+                    _STATUS.get(result.failure, 503),
+                    result.failure.name,
+                    result.message,
+                    position=result.position.text(),
+                )
+        return found
+
+    async def _key(self, name: str, raw: bytes, arguments: Arguments) -> Any:
+        """Return the key in a path; its type may be known to other instances only."""
+        request = self._request(name, CountQuery(), arguments)
+        await self._desk.learn_types(request)
+        return key_of(request.spec.key_serde, raw, arguments.given.get("key_format"))
+
+    async def _of_key(self, name: str, what: bytes, raw: bytes, arguments: Arguments) -> Response:
+        spec = spec_of(self._instance, name)
+        arguments.check("as_of", "from", "to", "reverse", "limit", "partition")
+        key = await self._key(name, raw, arguments)
+        from_ms, to_ms = arguments.time("from", 0), arguments.time("to", MAX_TIME)
+        reverse = arguments.flag("reverse")
+        query: StoreQuery[Any]
+        match what:
+            case b"keys" if spec.kind.has_versions:
+                query = VersionedKeyQuery(key, arguments.time("as_of", 0) if "as_of" in arguments.given else None)
+            case b"keys":
+                query = TimestampedKeyQuery(key)
+            case b"windows":
+                query = WindowKeyQuery(key, from_ms, to_ms, reverse)
+            case b"sessions":
+                query = SessionKeyQuery(key, from_ms, to_ms, reverse)
+            case _:
+                query = MultiVersionedKeyQuery(key, from_ms, to_ms, reverse)
+        request = self._request(name, query, arguments)
+        if what != b"keys":
+            request = evolve(request, page=Page(arguments.number("limit", PAGE_ENTRIES, MAX_PAGE_ENTRIES)))
+        found = (await self._ask(request, arguments)).only
+        shown = {"store": name, "key": json_of(spec.key_serde, key), "partition": found.partition}
+        shown |= {"position": found.position.text()} | ({} if found.stale_ms is None else {"stale_ms": found.stale_ms})
+        if what != b"keys":
+            entries = [_shown(spec, entry) for entry in found.entries]
+            return answer(200, shown | {"entries": entries, "has_more": found.has_more})
+        if not found.entries:
+            raise Refused(404, "NO_SUCH_KEY", f"store {name!r} has no such key", **shown)
+        return answer(200, shown | _shown(spec, found.entries[0]))
+
+    async def _range(self, name: str, arguments: Arguments, is_arrow: bool) -> Response:
+        spec = spec_of(self._instance, name)
+        arguments.check(
+            "from", "to", "prefix", "from_time", "to_time", "reverse", "limit", "after", "format", "partition"
+        )
+        await self._desk.learn_types(self._request(name, CountQuery(), arguments))
+        low, high = arguments.key("from", spec.key_serde), arguments.key("to", spec.key_serde)
+        times = arguments.time("from_time", 0), arguments.time("to_time", MAX_TIME)
+        reverse = arguments.flag("reverse")
+        limit, after = arguments.number("limit", PAGE_ENTRIES, MAX_PAGE_ENTRIES), rank_of(arguments.given.get("after"))
+        query: StoreQuery[Any]
+        if "prefix" in arguments.given:
+            if reverse or low is not None or high is not None or spec.kind.family is not Family.KEYS:
+                raise Refused(400, "BAD_REQUEST", "prefix is for key-value stores, without from, to and reverse")
+            query = PrefixQuery(_prefix(spec, arguments))
+        elif spec.kind.family is Family.WINDOWS:
+            query = WindowRangeQuery(*times, low, high, reverse)
+        elif spec.kind.family is Family.SESSIONS:
+            query = SessionRangeQuery(*times, low, high, reverse)
+        else:
+            # The page begins at the last key of the one before.
+            at = None if after is None else spec.key_serde.deserialize(after[0])
+            bounds = (low, at) if reverse and at is not None else (low if at is None else at, high)
+            query = TimestampedRangeQuery(*bounds, reverse)
+        request = evolve(self._request(name, query, arguments), page=Page(limit, after))
+        found = await self._ask(request, arguments)
+        entries = merged_entries(found.partitions.values(), query, spec)
+        has_more = len(entries) > limit or any(result.has_more for result in found.partitions.values())
+        entries = entries[:limit]
+        following = cursor_of(ranker(spec)(entries[-1])) if entries and has_more else None
+        position = found.position.text()
+        if is_arrow:
+            headers = {"streams-position": position} | ({"streams-next": following} if following else {})
+            return Response(arrow_stream(table_of(spec, entries)), 200, headers, ARROW_STREAM)
+        shown = [{"key": json_of(spec.key_serde, entry.key)} | _shown(spec, entry) for entry in entries]
+        return answer(200, {"store": name, "entries": shown, "next": following, "position": position})
+
+    # --- other instances ------------------------------------------------------------------
+
+    async def _forwarded(self, scope: Scope, receive: Receive) -> Response:
+        """Answer what another instance asks, from this instance alone."""
+        if scope["method"] != "POST":
+            raise Refused(405, "METHOD_NOT_ALLOWED", "instances ask each other with POST")
+        body = b""
+        while True:
+            message = await receive()
+            body += message.get("body", b"")
+            if not message.get("more_body"):
+                break
+        try:
+            request, tasks = read_request(self._instance, body)
+        except WireError as error:
+            raise Refused(400, "BAD_REQUEST", str(error)) from None
+        answers = await self._desk.answer_here(request, tasks)
+        return Response(write_results(request, answers), 200, media_type="application/msgpack")
+
+
+def _refused(error: InvalidStateStoreError) -> Refused:
+    """Return the refusal for a store that cannot be asked now, or for a request that cannot be answered at all."""
+    if error.state is None:
+        return Refused(400, "BAD_REQUEST", str(error))
+    return Refused(503, FailureReason.NOT_PRESENT.name, str(error))
+
+
+def _described(spec: StoreSpec) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "kind": spec.kind.name,
+        "key": settled(spec.key_serde).name,
+        "value": settled(spec.value_serde).name,
+        "queries": sorted(spec.kind.queries),
+    }
+
+
+def _placed(task: str, owner: KeyQueryMetadata) -> dict[str, Any]:
+    members = [owner.active, *owner.standbys]
+    shown = [
+        None
+        if member is None
+        else {"client_id": member.client_id, "endpoint": member.application_server, "is_local": member.is_local}
+        for member in members
+    ]
+    return {"partition": owner.partition, "task": task, "active": shown[0], "standbys": shown[1:]}
+
+
+def _shown(spec: StoreSpec, entry: StoreEntry) -> dict[str, Any]:
+    """Return value, time, window and validity of an entry, as far as the store has them."""
+    shown: dict[str, Any] = {"value": json_of(spec.value_serde, entry.value)}
+    if entry.timestamp_ms is not None:
+        shown["timestamp"] = entry.timestamp_ms
+    if entry.start_ms is not None:
+        shown["window"] = {"start": entry.start_ms, "end": entry.end_ms}
+    if spec.kind.has_versions:
+        shown["valid_to"] = entry.valid_to_ms
+    return shown
+
+
+def _wants_arrow(scope: Scope, arguments: Arguments) -> bool:
+    wanted = arguments.given.get("format")
+    if wanted not in (None, "json", "arrow"):
+        raise Refused(400, "BAD_REQUEST", f"format={wanted[:20]} is neither json nor arrow")
+    accepted = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
+    return wanted == "arrow" or (wanted is None and ARROW_STREAM in accepted)
+
+
+def _prefix(spec: StoreSpec, arguments: Arguments) -> bytes:
+    """Return the first bytes of the keys: of a text as it is, of another key as its serde writes it."""
+    text, key_format = arguments.given["prefix"].encode("latin-1"), arguments.given.get("key_format")
+    serde = settled(spec.key_serde)
+    if serde in (STRING, BYTES) or key_format in ("hex", "base64"):
+        return key_of(BYTES, text, key_format) or b""
+    return serde.serialize(key_of(serde, text, key_format)) or b""

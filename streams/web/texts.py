@@ -8,7 +8,6 @@ JSON.  Imports files.
 import base64
 import binascii
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
 import msgspec
 
@@ -19,8 +18,8 @@ from streams.web.answers import Refused
 KEY_FORMATS = ("text", "json", "hex", "base64")
 
 
-def key_of(serde: Serde[Any], raw: bytes, key_format: str | None) -> Any:
-    """Return the key for a percent-encoded text.
+def key_of(serde: Serde[Any], data: bytes, key_format: str | None) -> Any:
+    """Return the key for a text as bytes.
 
     ``key_format`` is ``text`` (as the type says), ``json``, or ``hex`` or ``base64`` (with either alphabet) for the
     serialized key.
@@ -31,7 +30,6 @@ def key_of(serde: Serde[Any], raw: bytes, key_format: str | None) -> Any:
     if key_format not in (None, *KEY_FORMATS):
         raise Refused(400, "BAD_KEY", f"key_format={key_format[:20]} is none of {', '.join(KEY_FORMATS)}")
     serde = settled(serde)
-    data = unquote_to_bytes(raw)
     try:
         return serde.deserialize(_serialized(serde, data, key_format))
     except (*BAD_INPUT, binascii.Error) as error:

@@ -1,0 +1,242 @@
+"""Answers of the tasks of this instance to queries, read on the threads that own the tasks.
+
+What an active task answers was so while the group could not have given the task to another member: the thread
+answers only before the time at which the coordinator may at the earliest have removed it, counted from when it sent
+its last acknowledged heartbeat.  So an instance that was paused, or cut off from the brokers, does not answer from
+state that another instance has meanwhile taken over (KIP-535 leaves this open).  Imports state.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from typing import Any
+
+from attrs import field, frozen
+
+from streams.core.errors import ClientClosedError, InvalidStateStoreError, StreamsRebalancingError
+from streams.core.records import TaskId, TopicPartition
+from streams.core.threads import INTERRUPTIONS, Answer
+from streams.runtime.instance import Instance
+from streams.runtime.locating import KeyPartitioner, StorePlaces, check_up, places_of, spec_of
+from streams.runtime.store_queries import FailureReason, Page, Position, QueryResult, StateQueryResult, StoreQuery
+from streams.runtime.thread import StreamThread
+from streams.state import StoreSpec
+
+
+@frozen
+class StoreRequest:
+    """A query of a store with its conditions: the position to contain, the age that a standby copy may have."""
+
+    spec: StoreSpec
+    query: StoreQuery[Any]
+    bound: Position = field(factory=Position)
+    #: Greatest age of an answer from a standby copy in ms; None asks active tasks only.
+    stale_ms: int | None = None
+    page: Page = field(factory=Page)
+
+    def failed(
+        self, partition: int, reason: FailureReason, message: str, position: Position | None = None
+    ) -> QueryResult[Any]:
+        """Return the result of a partition that does not answer."""
+        text = f"store {self.spec.name!r}, partition {partition}: {message}"
+        return QueryResult(partition, position or Position(), failure=reason, message=text)
+
+    def read(self, store: Any, partition: int, position: Position, stale_ms: int | None = None) -> QueryResult[Any]:
+        """Return what a store of one task answers."""
+        behind = self.bound.missing_in(position)
+        if behind.offsets:
+            text = f"it does not contain {behind.text()} yet, but is at {position.text() or 'no position'}"
+            return self.failed(partition, FailureReason.NOT_UP_TO_BOUND, text, position)
+        try:
+            found = self.query.entries(store)
+            if found is None:
+                text = f"a store of kind {self.spec.kind.shown} does not support {type(self.query).__name__}"
+                return self.failed(partition, FailureReason.UNKNOWN_QUERY_TYPE, text)
+            entries, has_more = self.page.of(found, self.query, self.spec)
+        except INTERRUPTIONS:
+            raise
+        except Exception as error:
+            return self.failed(partition, FailureReason.STORE_EXCEPTION, f"{type(error).__name__}: {error}")
+        return self.answered(partition, position, entries, has_more=has_more, stale_ms=stale_ms)
+
+    def answered(
+        self,
+        partition: int,
+        position: Position,
+        entries: Collection[Any],
+        *,
+        has_more: bool = False,
+        stale_ms: int | None = None,
+    ) -> QueryResult[Any]:
+        """Return the result of a partition that has answered."""
+
+        def value(entries: Any) -> Any:
+            return self.query.result(entries, self.spec)
+
+        return QueryResult(partition, position, list(entries), has_more, stale_ms=stale_ms, value=value)
+
+
+#: The results of tasks.
+Answers = dict[TaskId, QueryResult[Any]]
+
+
+def request_of(
+    instance: Instance, name: str, query: StoreQuery[Any], bound: Position | None = None, stale_ms: int | None = None
+) -> StoreRequest:
+    """Return a request for a store of a running application.
+
+    Raises:
+        InvalidStateStoreError: there is no such store, the application does not run, or the store does not read a
+            topic of the bound.
+    """
+    spec = spec_of(instance, name)
+    check_up(instance, name)
+    bound = bound or Position()
+    places = places_of(instance, spec)
+    if bound.offsets and places is not None and places.tasks:
+        strange = sorted({topic for topic, _ in bound.offsets} - places.inputs)
+        if strange:
+            raise InvalidStateStoreError(
+                f"store {name!r}: a position must be one of {', '.join(sorted(places.inputs))}, which the tasks of the "
+                f"store read, not of {', '.join(strange)}",
+                store=name,
+            )
+    return StoreRequest(spec, query, bound, stale_ms)
+
+
+def targets(
+    instance: Instance,
+    request: StoreRequest,
+    partitions: Collection[int] | None = None,
+    partitioner: KeyPartitioner | None = None,
+) -> tuple[StorePlaces, list[TaskId]]:
+    """Return the tasks that a request asks: that of its key, or all, or those of some partitions.
+
+    Raises:
+        StreamsRebalancingError: nothing has been assigned yet, or the type of the keys is not known yet.
+        InvalidStateStoreError: there is no such partition.
+    """
+    places = places_of(instance, request.spec)
+    name = request.spec.name
+    if places is not None and partitions is not None:
+        tasks = {task.partition: task for task in places.tasks}
+        if missing := sorted(set(partitions) - tasks.keys()):
+            raise InvalidStateStoreError(
+                f"store {name!r} has no partition {missing[0]}: they are 0 to {len(tasks) - 1}", store=name
+            )
+        return places, [tasks[number] for number in sorted(set(partitions))]
+    if places is not None and request.query.is_of_key:
+        task = places.task_of(getattr(request.query, "key"), partitioner)  # noqa: B009
+        if task is not None:
+            return places, [task]
+    elif places is not None and places.tasks:
+        return places, list(places.tasks)
+    raise StreamsRebalancingError(
+        f"store {name!r}: no tasks are assigned yet, or the store has had no key; retry later",
+        store=name,
+        state=instance.state.name,
+    )
+
+
+def ask_here(instance: Instance, request: StoreRequest, tasks: Collection[TaskId]) -> list[Answer[Answers]]:
+    """Ask the threads of this instance that have some of the tasks; tasks that none has are in no answer."""
+    asked: list[Answer[Answers]] = []
+    for member in list(instance.pool.members):
+        thread = member.stream_thread
+        own = [task for task in tasks if task in thread.tasks or _may_copy(thread, task, request)]
+        if own and member.is_alive:
+            asked.append(member.ask(_question(request, own), instance.environment.threads))
+    return asked
+
+
+def gathered(request: StoreRequest, tasks: Iterable[TaskId], answers: Iterable[Answers]) -> Answers:
+    """Return the answer of each task: the best of those that several threads gave, NOT_PRESENT without any."""
+    found: Answers = {}
+    for answer in answers:
+        for task, result in answer.items():
+            if task not in found or not found[task].is_success:
+                found[task] = result
+    for task in tasks:
+        if task not in found:
+            text = "the task is not on this instance"
+            found[task] = request.failed(task.partition, FailureReason.NOT_PRESENT, text)
+    return found
+
+
+def ask_global(instance: Instance, request: StoreRequest) -> QueryResult[Any]:
+    """Return what a global store answers, on any thread; the whole store is partition -1."""
+    return request.read(instance.global_views[request.spec.name], -1, Position())
+
+
+def ask_instance(
+    instance: Instance,
+    request: StoreRequest,
+    partitions: Collection[int] | None = None,
+    partitioner: KeyPartitioner | None = None,
+) -> StateQueryResult[Any]:
+    """Return what this instance alone answers; partitions that are elsewhere fail with NOT_PRESENT.
+
+    Raises:
+        InvalidStateStoreError: there is no assignment yet, or no such partition.
+    """
+    if request.spec.name in instance.topology.global_stores:
+        found = {-1: ask_global(instance, request)}
+    else:
+        _, tasks = targets(instance, request, partitions, partitioner)
+        answers: list[Answers] = []
+        for answer in ask_here(instance, request, tasks):
+            # A thread that has ended has no answer.
+            with suppress(ClientClosedError):
+                answers.append(answer.result())
+        found = {task.partition: result for task, result in gathered(request, tasks, answers).items()}
+    return StateQueryResult(found, request.query, request.spec)
+
+
+def is_member(thread: StreamThread) -> bool:
+    """Return whether the group has certainly not given the tasks of a thread to others; called on the thread."""
+    return thread.consumer.alive_until_ms > thread.clock.monotonic_ms()
+
+
+def _may_copy(thread: StreamThread, task: TaskId, request: StoreRequest) -> bool:
+    return request.stale_ms is not None and task in thread.task_set.copies
+
+
+def _question(request: StoreRequest, tasks: Collection[TaskId]) -> Callable[[StreamThread], Answers]:
+    def answer(thread: StreamThread) -> Answers:
+        return {task: _answer(thread, request, task) for task in tasks}
+
+    return answer
+
+
+def _answer(thread: StreamThread, request: StoreRequest, task_id: TaskId) -> QueryResult[Any]:
+    """Return the answer of one task, on its thread."""
+    number = task_id.partition
+    task = thread.tasks.get(task_id)
+    if task is None:
+        return _answer_copy(thread, request, task_id)
+    if not task.is_initialized:
+        return request.failed(number, FailureReason.NOT_ACTIVE, "its store is restored; retry later")
+    if not is_member(thread):
+        text = "this instance may be out of the group without knowing; retry later"
+        return request.failed(number, FailureReason.NOT_ACTIVE, text)
+    return request.read(task.stores[request.spec.name], number, _position(task.positions()))
+
+
+def _answer_copy(thread: StreamThread, request: StoreRequest, task_id: TaskId) -> QueryResult[Any]:
+    number = task_id.partition
+    stores = thread.task_set.copies.get(task_id)
+    if stores is None or request.stale_ms is None:
+        return request.failed(number, FailureReason.NOT_PRESENT, "the task is not on this instance")
+    if request.bound.offsets:
+        text = "a standby copy does not know its position in the inputs; the active task does not answer"
+        return request.failed(number, FailureReason.NOT_UP_TO_BOUND, text)
+    fresh_ms = thread.restorer.fresh_at_ms(task_id)
+    age_ms = None if fresh_ms is None else thread.clock.monotonic_ms() - fresh_ms
+    if age_ms is None or age_ms > request.stale_ms:
+        text = f"the copy was last complete {'at no known time' if age_ms is None else f'{age_ms} ms ago'}"
+        return request.failed(number, FailureReason.NOT_UP_TO_BOUND, text)
+    return request.read(stores[request.spec.name], number, Position(), age_ms)
+
+
+def _position(positions: dict[TopicPartition, int]) -> Position:
+    """Return the last records that a task has processed, from the next offsets to process."""
+    return Position({partition: offset - 1 for partition, offset in positions.items() if offset})

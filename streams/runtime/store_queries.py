@@ -1,0 +1,540 @@
+"""Queries of stores as values, and their results (interactive queries v2: KIP-796, 805, 960, 968, 985, 992).
+
+A query reads the store of one task and yields entries, which have one form for all kinds of stores, so that they
+can be sent to another instance, sorted and cut.  ``result`` makes of them what the user gets.  Pure; imports state.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from heapq import nlargest, nsmallest
+from itertools import islice
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+from attrs import field, frozen
+
+from streams.core.records import TopicPartition, Window, Windowed
+from streams.state import MAX_TIME, Family, StoreSpec, ValueAndTimestamp, VersionedRecord
+
+K = TypeVar("K")
+V = TypeVar("V")
+R = TypeVar("R")
+
+
+class StoreEntry(NamedTuple):
+    """An entry of any store: ``start_ms`` and ``end_ms`` of its window or session, ``valid_to_ms`` of a version."""
+
+    key: Any
+    value: Any
+    timestamp_ms: int | None = None
+    start_ms: int | None = None
+    end_ms: int | None = None
+    valid_to_ms: int | None = None
+
+
+#: The place of an entry in the order of a scan: key bytes, start and end of the window.
+Rank: TypeAlias = tuple[bytes, int, int]
+
+
+class FailureReason(Enum):
+    """Why a partition did not answer, with the names of KIP-796."""
+
+    #: A store of this kind does not answer this query.
+    UNKNOWN_QUERY_TYPE = "unknown_query_type"
+    #: The task is restored, or this instance may have lost it without knowing.
+    NOT_ACTIVE = "not_active"
+    #: The store does not contain the position asked for, or the copy is too old.
+    NOT_UP_TO_BOUND = "not_up_to_bound"
+    #: The task is on its way, or the instance that has it cannot be reached.
+    NOT_PRESENT = "not_present"
+    #: The store has no such partition.
+    DOES_NOT_EXIST = "does_not_exist"
+    #: Reading failed.
+    STORE_EXCEPTION = "store_exception"
+
+
+@frozen
+class Position:
+    """Offsets of input records, by topic and partition (KIP-796).
+
+    The position of an answer has the last record of each input that the answer contains.  As a bound, an answer must
+    contain these records: that of a record which a producer was told is acknowledged gives read-your-writes, that of
+    an earlier answer gives reads that never go back.
+
+    >>> Position.parse("orders:0:41,orders:1:7").merge(Position({TopicPartition("orders", 0): 50})).text()
+    'orders:0:50,orders:1:7'
+    """
+
+    offsets: Mapping[TopicPartition, int] = field(factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> "Position":
+        """Read ``TOPIC:PARTITION:OFFSET`` with commas between, the form of ``text``.
+
+        Raises:
+            ValueError: the text has another form.
+        """
+        offsets: dict[TopicPartition, int] = {}
+        for part in filter(None, text.split(",")):
+            topic, partition, offset = ("", "", *part.rsplit(":", 2))[-3:]
+            if not (topic and partition.isdecimal() and offset.removeprefix("-").isdecimal()):
+                raise ValueError(f"position {part[:80]!r} is not TOPIC:PARTITION:OFFSET")
+            offsets[TopicPartition(topic, int(partition))] = int(offset)
+        return cls(offsets)
+
+    def text(self) -> str:
+        """Return the position as one word."""
+        return ",".join(f"{topic}:{number}:{offset}" for (topic, number), offset in sorted(self.offsets.items()))
+
+    def merge(self, other: "Position") -> "Position":
+        """Return the position that contains both."""
+        merged = dict(self.offsets)
+        for partition, offset in other.offsets.items():
+            merged[partition] = max(offset, merged.get(partition, offset))
+        return Position(merged)
+
+    def missing_in(self, other: "Position") -> "Position":
+        """Return what ``other`` does not contain yet of the partitions that it reads."""
+        reached = other.offsets
+        return Position({key: offset for key, offset in self.offsets.items() if reached.get(key, offset) < offset})
+
+
+@frozen
+class StoreQuery(Generic[R]):
+    """A query of a store; ``R`` is the type of its result."""
+
+    @property
+    def is_of_key(self) -> bool:
+        """Whether one key is asked for, so that one partition answers."""
+        return hasattr(self, "key")
+
+    def entries(self, store: Any) -> Iterable[StoreEntry] | None:
+        """Return the entries of a store, or None if a store of its kind does not answer this query."""
+        raise NotImplementedError
+
+    def is_sorted(self, spec: StoreSpec) -> bool:
+        """Whether ``entries`` are in the order of their ranks."""
+        return spec.kind.family is Family.KEYS or self.is_of_key
+
+    def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> R:
+        """Return what the user gets."""
+        raise NotImplementedError
+
+
+def _entry(key: Any, found: Any) -> StoreEntry:
+    """Return the entry for what a store has returned for a key, which may be windowed."""
+    window: Sequence[int | None] = (None, None)
+    if isinstance(key, Windowed):
+        key, window = key
+    if isinstance(found, VersionedRecord):
+        return StoreEntry(key, found.value, found.timestamp_ms, None, None, found.valid_to_ms)
+    if isinstance(found, ValueAndTimestamp):
+        return StoreEntry(key, found.value, found.timestamp_ms, *window)
+    return StoreEntry(key, found, None, *window)
+
+
+def native(entry: StoreEntry, spec: StoreSpec) -> Any:
+    """Return the value of an entry as the store itself returns it: plain, with its time, or a version."""
+    if spec.kind.has_versions:
+        return VersionedRecord(entry.value, entry.timestamp_ms or 0, entry.valid_to_ms)
+    return entry.value if entry.timestamp_ms is None else ValueAndTimestamp(entry.value, entry.timestamp_ms)
+
+
+def _one(found: Any, key: Any) -> Iterable[StoreEntry]:
+    return () if found is None else (_entry(key, found),)
+
+
+def _pairs(entries: Sequence[StoreEntry], spec: StoreSpec) -> list[tuple[Any, Any]]:
+    return [(entry.key, native(entry, spec)) for entry in entries]
+
+
+def _windows(entries: Sequence[StoreEntry], spec: StoreSpec) -> list[tuple[Any, Any]]:
+    return [(Windowed(e.key, Window(e.start_ms or 0, e.end_ms or 0)), native(e, spec)) for e in entries]
+
+
+def _read(store: Any, verb: str, *arguments: Any) -> Any:
+    """Call a read method of a store's view; return None if its kind does not answer it."""
+    return getattr(store.view, verb)(*arguments) if verb in store.spec.kind.queries else None
+
+
+def _all(store: Any, verb: str, *arguments: Any) -> Iterable[StoreEntry] | None:
+    found = _read(store, verb, *arguments)
+    return None if found is None else (_entry(key, value) for key, value in found)
+
+
+@frozen
+class TimestampedKeyQuery(StoreQuery["V | None"], Generic[K, V]):
+    """The value of a key as the store has it, with its time if it has one (KIP-960); None if there is none."""
+
+    key: K
+
+    def entries(self, store: Any) -> Iterable[StoreEntry] | None:
+        """Return one entry or none."""
+        return _one(store.view.get(self.key), self.key) if "get" in store.spec.kind.queries else None
+
+    def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
+        """Return the value, or None."""
+        return native(entries[0], spec) if entries else None
+
+
+@frozen
+class KeyQuery(StoreQuery["V | None"], Generic[K, V]):
+    """The value of a key, None if there is none (KIP-796)."""
+
+    key: K
+
+    def entries(self, store: Any) -> Iterable[StoreEntry] | None:
+        """Return one entry or none."""
+        return _one(store.view.get(self.key), self.key) if "get" in store.spec.kind.queries else None
+
+    def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
+        """Return the value without its time, or None."""
+        return entries[0].value if entries else None
+
+
+@frozen
+class TimestampedRangeQuery(StoreQuery["list[tuple[K, V]]"], Generic[K, V]):
+    """The entries of a key-value store from ``low`` to ``high``, inclusive, by key bytes (KIP-805, KIP-992).
+
+    None is an open bound; with ``reverse`` from the last key to the first (KIP-985).
+    """
+
+    low: K | None = None
+    high: K | None = None
+    reverse: bool = False
+
+    def entries(self, store: Any) -> Iterable[StoreEntry] | None:
+        """Return the entries in order."""
+        return _all(store, "reverse_range" if self.reverse else "range", self.low, self.high)
+
+    def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
+        """Return (key, value) for each entry; values as the store has them."""
+        return _pairs(entries, spec)
+
+
+@frozen
+class RangeQuery(StoreQuery["list[tuple[K, V]]"], Generic[K, V]):
+    """As ``TimestampedRangeQuery``, with values without their times (KIP-805)."""
+
+    low: K | None = None
+    high: K | None = None
+    reverse: bool = False
+
+    def entries(self, store: Any) -> Iterable[StoreEntry] | None:
+        """Return the entries in order."""
+        return _all(store, "reverse_range" if self.reverse else "range", self.low, self.high)
+
+    def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
+        """Return (key, value) for each entry."""
+        return [(entry.key, entry.value) for entry in entries]
+
+
+@frozen
+class PrefixQuery(StoreQuery["list[tuple[K, V]]"], Generic[K, V]):
+    """The entries of a key-value store whose key bytes begin with those of ``prefix``."""
+
+    prefix: bytes
+
+    def entries(self, store: Any) -> Iterable[StoreEntry] | None:
+        """Return the entries in order."""
+        return _all(store, "prefix_scan", self.prefix)
+
+    def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
+        """Return (key, value) for each entry."""
+        return [(entry.key, entry.value) for entry in entries]
+
+
+@frozen
+class WindowKeyQuery(StoreQuery["list[tuple[int, V]]"], Generic[K, V]):
+    """The windows of a key that start from ``from_ms`` to ``to_ms``, inclusive (KIP-806)."""
+
+    key: K
+    from_ms: int = 0
+    to_ms: int = MAX_TIME
+    reverse: bool = False
+
+    def entries(self, store: Any) -> Iterable[StoreEntry] | None:
+        """Return the windows by start."""
+        verb = "backward_fetch_range" if self.reverse else "fetch_range"
+        found = _read(store, verb, self.key, self.from_ms, self.to_ms)
+        if found is None:
+            return None
+        size_ms = store.spec.window_size_ms
+        return (_entry(Windowed(self.key, Window(at, min(at + size_ms, MAX_TIME))), value) for at, value in found)
+
+    def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
+        """Return (start, value) for each window."""
+        return [(entry.start_ms, native(entry, spec)) for entry in entries]
+
+
+@frozen
+class WindowRangeQuery(StoreQuery["list[tuple[Windowed[K], V]]"], Generic[K, V]):
+    """The windows of all keys, or of keys from ``low`` to ``high``, that start in a range of time (KIP-806)."""
+
+    from_ms: int = 0
+    to_ms: int = MAX_TIME
+    low: K | None = None
+    high: K | None = None
+    reverse: bool = False
+
+    def entries(self, store: Any) -> Iterable[StoreEntry] | None:
+        """Return the windows in the order of the store."""
+        return _all(store, "fetch_keys", self.low, self.high, self.from_ms, self.to_ms) if _is_window(store) else None
+
+    def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
+        """Return (windowed key, value) for each one."""
+        return _windows(entries, spec)
+
+
+@frozen
+class SessionKeyQuery(StoreQuery["list[tuple[Windowed[K], V]]"], Generic[K, V]):
+    """The sessions of a key that end at ``from_ms`` or later and start at ``to_ms`` or earlier.
+
+    It is Kafka Streams' ``WindowRangeQuery.withKey``, with times.
+    """
+
+    key: K
+    from_ms: int = 0
+    to_ms: int = MAX_TIME
+    reverse: bool = False
+
+    def entries(self, store: Any) -> Iterable[StoreEntry] | None:
+        """Return the sessions by time."""
+        found = _all(store, "find_sessions", self.key, self.from_ms, self.to_ms)
+        if found is None:
+            return None
+        return sorted(found, key=lambda entry: (entry.start_ms, entry.end_ms), reverse=self.reverse)
+
+    def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
+        """Return (windowed key, value) for each one."""
+        return _windows(entries, spec)
+
+
+@frozen
+class SessionRangeQuery(StoreQuery["list[tuple[Windowed[K], V]]"], Generic[K, V]):
+    """The sessions of all keys, or of keys from ``low`` to ``high``, in a range of time as in ``SessionKeyQuery``."""
+
+    from_ms: int = 0
+    to_ms: int = MAX_TIME
+    low: K | None = None
+    high: K | None = None
+    reverse: bool = False
+
+    def entries(self, store: Any) -> Iterable[StoreEntry] | None:
+        """Return the sessions in the order of the store."""
+        return _all(store, "find_sessions_of_keys", self.low, self.high, self.from_ms, self.to_ms)
+
+    def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
+        """Return (windowed key, value) for each one."""
+        return _windows(entries, spec)
+
+
+@frozen
+class VersionedKeyQuery(StoreQuery["VersionedRecord[V] | None"], Generic[K, V]):
+    """The version of a key that is valid at ``as_of_ms``, or now (KIP-960); None if there is none."""
+
+    key: K
+    as_of_ms: int | None = None
+
+    def entries(self, store: Any) -> Iterable[StoreEntry] | None:
+        """Return one entry or none."""
+        if not store.spec.kind.has_versions:
+            return None
+        view, at = store.view, self.as_of_ms
+        return _one(view.get(self.key) if at is None else view.get_as_of(self.key, at), self.key)
+
+    def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
+        """Return the version, or None."""
+        return native(entries[0], spec) if entries else None
+
+
+@frozen
+class MultiVersionedKeyQuery(StoreQuery["list[VersionedRecord[V]]"], Generic[K, V]):
+    """The versions of a key that are valid at some time from ``from_ms`` to ``to_ms``, by time (KIP-968)."""
+
+    key: K
+    from_ms: int = 0
+    to_ms: int = MAX_TIME
+    reverse: bool = False
+
+    def entries(self, store: Any) -> Iterable[StoreEntry] | None:
+        """Return the versions in order of time."""
+        found = _read(store, "history", self.key, self.from_ms, self.to_ms)
+        if found is None:
+            return None
+        newest_first = [_entry(self.key, version) for version in found]
+        return newest_first if self.reverse else newest_first[::-1]
+
+    def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
+        """Return the versions."""
+        return [native(entry, spec) for entry in entries]
+
+
+@frozen
+class CountQuery(StoreQuery[int]):
+    """The approximate number of entries of a key-value or versioned store."""
+
+    def entries(self, store: Any) -> Iterable[StoreEntry] | None:
+        """Return one entry with the number as its value."""
+        found = _read(store, "approximate_num_entries")
+        return None if found is None else (StoreEntry(None, found),)
+
+    def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
+        """Return the sum over the partitions."""
+        return sum(entry.value for entry in entries)
+
+
+#: The queries by name, as instances send them to each other.
+QUERIES: Mapping[str, type[StoreQuery[Any]]] = {
+    query.__name__: query
+    for query in (
+        CountQuery,
+        KeyQuery,
+        MultiVersionedKeyQuery,
+        PrefixQuery,
+        RangeQuery,
+        SessionKeyQuery,
+        SessionRangeQuery,
+        TimestampedKeyQuery,
+        TimestampedRangeQuery,
+        VersionedKeyQuery,
+        WindowKeyQuery,
+        WindowRangeQuery,
+    )
+}
+
+
+def _is_window(store: Any) -> bool:
+    return store.spec.kind.family is Family.WINDOWS
+
+
+# --- pages --------------------------------------------------------------------------------------
+
+
+@frozen
+class Page:
+    """A part of a scan: at most ``limit`` entries (None: all) that come after a rank."""
+
+    limit: int | None = None
+    after: Rank | None = None
+
+    def of(
+        self, entries: Iterable[StoreEntry], query: StoreQuery[Any], spec: StoreSpec
+    ) -> tuple[list[StoreEntry], bool]:
+        """Return the entries of this page, and whether there are more."""
+        reverse: bool = getattr(query, "reverse", False)
+        rank = ranker(spec)
+        after = self.after
+        if after is not None:
+            entries = (entry for entry in entries if (rank(entry) < after if reverse else rank(entry) > after))
+        if self.limit is None:
+            found = list(entries)
+            if not query.is_sorted(spec):
+                found.sort(key=rank, reverse=reverse)
+            return found, False
+        wanted = self.limit + 1
+        if query.is_sorted(spec):
+            found = list(islice(entries, wanted))
+        else:
+            found = (nlargest if reverse else nsmallest)(wanted, entries, rank)
+        return found[: self.limit], len(found) == wanted
+
+
+def ranker(spec: StoreSpec) -> Callable[[StoreEntry], Rank]:
+    """Return the function from an entry of a store to its rank."""
+    serialize = spec.key_serde.serialize
+
+    def rank(entry: StoreEntry) -> Rank:
+        return serialize(entry.key) or b"", entry.start_ms or 0, entry.end_ms or 0
+
+    return rank
+
+
+# --- results ------------------------------------------------------------------------------------
+
+
+@frozen
+class QueryResult(Generic[R]):
+    """What one partition has answered: a value, or a failure with its reason and a message."""
+
+    partition: int
+    position: Position
+    entries: Sequence[StoreEntry] = ()
+    #: Whether the page ends before the last entry.
+    has_more: bool = False
+    failure: FailureReason | None = None
+    message: str = ""
+    #: Age in ms of the answer of a standby copy, None for the active task.
+    stale_ms: int | None = None
+    _value: Callable[[Sequence[StoreEntry]], R] | None = None
+
+    @property
+    def is_success(self) -> bool:
+        """Whether there is a value."""
+        return self.failure is None
+
+    @property
+    def value(self) -> R:
+        """The result of the query.
+
+        Raises:
+            LookupError: the partition has not answered.
+        """
+        if self.failure is not None or self._value is None:
+            raise LookupError(f"partition {self.partition}: {self.failure and self.failure.name}: {self.message}")
+        return self._value(self.entries)
+
+
+@frozen
+class StateQueryResult(Generic[R]):
+    """The answers of all partitions that a query asked (KIP-796)."""
+
+    partitions: Mapping[int, QueryResult[R]]
+    _query: StoreQuery[R]
+    _spec: StoreSpec
+
+    @property
+    def is_success(self) -> bool:
+        """Whether every partition has answered."""
+        return all(found.is_success for found in self.partitions.values())
+
+    @property
+    def position(self) -> Position:
+        """What the answers contain together: a bound for a later query."""
+        merged = Position()
+        for found in self.partitions.values():
+            merged = merged.merge(found.position)
+        return merged
+
+    @property
+    def only(self) -> QueryResult[R]:
+        """The answer of the only partition that was asked, as for a query of one key.
+
+        Raises:
+            LookupError: several partitions were asked.
+        """
+        if len(self.partitions) != 1:
+            raise LookupError(f"{len(self.partitions)} partitions were asked; see partitions, or take value")
+        return next(iter(self.partitions.values()))
+
+    @property
+    def value(self) -> R:
+        """The result over all partitions, in the order of keys.
+
+        Raises:
+            LookupError: a partition has not answered.
+        """
+        for found in self.partitions.values():
+            if not found.is_success:
+                return found.value
+        return self._query.result(merged_entries(self.partitions.values(), self._query, self._spec), self._spec)
+
+
+def merged_entries(results: Iterable[QueryResult[Any]], query: StoreQuery[Any], spec: StoreSpec) -> list[StoreEntry]:
+    """Return the entries of several partitions in the order of a scan."""
+    found = [result.entries for result in results]
+    if len(found) == 1:
+        return list(found[0])
+    joined = [entry for entries in found for entry in entries]
+    if not isinstance(query, CountQuery):
+        joined.sort(key=ranker(spec), reverse=getattr(query, "reverse", False))
+    return joined

@@ -1,0 +1,63 @@
+"""Entries of stores as Arrow tables.  Imports files."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from streams.core.serdes import PinnedSerde, Serde
+from streams.files import arrow_column
+from streams.runtime.store_queries import StoreEntry
+from streams.state import Family, StoreSpec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def table_of(spec: StoreSpec, entries: Sequence[StoreEntry]) -> "pa.Table":
+    """Return entries as a table: key, window_start and window_end, value, timestamp or valid_from and valid_to.
+
+    Times are timestamps in UTC with milliseconds; a store has the columns that it keeps.
+    """
+    import pyarrow as pa
+
+    at = pa.timestamp("ms", "UTC")
+    columns: dict[str, pa.Array] = {"key": _column(spec.key_serde, [entry.key for entry in entries])}
+    if spec.kind.family is not Family.KEYS:
+        columns["window_start"] = pa.array([entry.start_ms for entry in entries], at)
+        # Arrow's times end before the end of an unlimited window.
+        columns["window_end"] = pa.array([_within(entry.end_ms) for entry in entries], at)
+    columns["value"] = _column(spec.value_serde, [entry.value for entry in entries])
+    times = [entry.timestamp_ms for entry in entries]
+    if spec.kind.has_versions:
+        columns["valid_from"] = pa.array(times, at)
+        columns["valid_to"] = pa.array([entry.valid_to_ms for entry in entries], at)
+    elif spec.kind.base.startswith("timestamped"):
+        columns["timestamp"] = pa.array(times, at)
+    return pa.table(columns)
+
+
+def arrow_stream(table: "pa.Table") -> bytes:
+    """Return a table in Arrow's stream format."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _column(serde: Serde[Any], values: Sequence[Any]) -> "pa.Array":
+    import pyarrow as pa
+
+    data = serde.serialize_all(values)
+    if isinstance(serde, PinnedSerde):
+        serde = serde.settled or serde
+    column = arrow_column(serde)
+    return pa.array(column.values(data), column.type)
+
+
+#: The last millisecond of the year 9999.
+_LAST_MS = 253_402_300_799_999
+
+
+def _within(time_ms: int | None) -> int | None:
+    return None if time_ms is None or time_ms > _LAST_MS else time_ms

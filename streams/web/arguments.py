@@ -1,0 +1,119 @@
+"""Paths and arguments of requests.  Imports runtime."""
+
+import base64
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+from attrs import frozen
+from starlette.types import Scope
+
+from streams.core.serdes import Serde
+from streams.runtime import Rank
+from streams.state import MAX_TIME
+from streams.web.answers import Refused
+from streams.web.texts import key_of
+
+
+def segments_of(scope: Scope) -> list[bytes]:
+    """Return the segments of the path below the place where the application is mounted, still percent-encoded."""
+    raw = scope.get("raw_path") or scope["path"].encode()
+    return list(raw.partition(b"?")[0].split(b"/")[1 + scope.get("root_path", "").count("/") :])
+
+
+@frozen
+class Arguments:
+    """The arguments of a query string, of which each must be known to its path; each character is a byte."""
+
+    given: Mapping[str, str]
+
+    @classmethod
+    def of(cls, scope: Scope) -> "Arguments":
+        """Read a query string.
+
+        Raises:
+            Refused: an argument is given twice.
+        """
+        # Each byte is a character, since keys may have any bytes.
+        pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True, encoding="latin-1")
+        given = dict(pairs)
+        if len(given) < len(pairs):
+            raise Refused(400, "BAD_REQUEST", "an argument is given twice")
+        return cls(given)
+
+    def check(self, *known: str) -> None:
+        """Refuse arguments that are not known.
+
+        Raises:
+            Refused: there are some.
+        """
+        if strange := sorted(self.given.keys() - {*known, "position", "stale_ms", "key_format"}):
+            raise Refused(400, "BAD_REQUEST", f"{strange[0][:40]!r} is no argument here; there are {', '.join(known)}")
+
+    def number(self, name: str, default: int, maximum: int = MAX_TIME) -> int:
+        """Return a whole number.
+
+        Raises:
+            Refused: the text is none, or too large.
+        """
+        text = self.given.get(name)
+        if text is None:
+            return default
+        if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= maximum):
+            raise Refused(400, "BAD_REQUEST", f"{name}={text[:30]} is no number from 0 to {maximum}")
+        return int(text)
+
+    def time(self, name: str, default: int) -> int:
+        """Return a time as epoch milliseconds, given so or as ISO 8601; without a zone it is UTC.
+
+        Raises:
+            Refused: the text is neither.
+        """
+        text = self.given.get(name, "")
+        if not text or (text.isascii() and text.isdigit()):
+            return self.number(name, default)
+        try:
+            at = datetime.fromisoformat(text.replace(" ", "+"))
+        except ValueError:
+            raise Refused(
+                400, "BAD_REQUEST", f"{name}={text[:40]} is no time: give epoch milliseconds, or 2026-01-31T12:00:00Z"
+            ) from None
+        return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+    def flag(self, name: str) -> bool:
+        """Return whether a flag is set: given alone, or as 1 or true.
+
+        Raises:
+            Refused: the text is something else.
+        """
+        text = self.given.get(name, "false").lower()
+        if text not in ("", "1", "true", "0", "false"):
+            raise Refused(400, "BAD_REQUEST", f"{name}={text[:20]} is neither true nor false")
+        return text in ("", "1", "true")
+
+    def key(self, name: str, serde: Serde[Any]) -> Any:
+        """Return a key, or None if it is not given."""
+        text = self.given.get(name)
+        return None if text is None else key_of(serde, text.encode("latin-1"), self.given.get("key_format"))
+
+
+def cursor_of(rank: Rank) -> str:
+    """Return the text from which the next page of a scan is asked."""
+    return base64.urlsafe_b64encode(msgspec.msgpack.encode(rank)).decode().rstrip("=")
+
+
+def rank_of(cursor: str | None) -> Rank | None:
+    """Read what ``cursor_of`` has written.
+
+    Raises:
+        Refused: the text is no cursor.
+    """
+    if cursor is None:
+        return None
+    try:
+        data = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        return msgspec.msgpack.decode(data, type=tuple[bytes, int, int])
+    except (ValueError, msgspec.MsgspecError):
+        raise Refused(400, "BAD_REQUEST", "after is not the `next` of an answer") from None

@@ -1,0 +1,252 @@
+"""Stores of several instances, asked over HTTP and in Python: every instance answers for all."""
+
+from contextlib import ExitStack
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+
+from streams import (
+    EmbeddedBroker,
+    InvalidStateStoreError,
+    KeyQuery,
+    MultiVersionedKeyQuery,
+    Position,
+    RangeQuery,
+    SessionKeyQuery,
+    SessionWindows,
+    State,
+    Streams,
+    StreamsRebalancingError,
+    TimestampedKeyQuery,
+    TimeWindows,
+    Topic,
+    VersionedKeyQuery,
+    Window,
+    Windowed,
+    WindowKeyQuery,
+    WindowRangeQuery,
+)
+from streams.core.records import TopicPartition
+from streams.runtime import FailureReason
+from tests.web.conftest import FAST, processed, send, until
+
+PARTITIONS = 4
+orders = Topic("orders", key=str, value=int, partitions=PARTITIONS)
+prices = Topic("prices", key=str, value=int, partitions=PARTITIONS)
+TEN = timedelta(milliseconds=10)
+KEYS = [f"k{number:02}" for number in range(20)]
+
+
+def topology(builder):
+    stream = builder.stream(orders)
+    grouped = stream.group_by_key()
+    grouped.count("counts")
+    grouped.windowed_by(TimeWindows.of(TEN, grace=timedelta(hours=1))).count("windows")
+    grouped.windowed_by(SessionWindows.of(TEN, grace=timedelta(hours=1))).count("sessions")
+    stream.group_by(lambda _, value: value % 3).count("by-value")
+    builder.table(prices, store="prices", history=timedelta(hours=1))
+
+
+class Group:
+    """Three instances that serve each other, and a client of all."""
+
+    def __init__(self, broker, client):
+        self.broker, self.client = broker, client
+        self.apps = [Streams(topology, application_id="app", broker=broker, **FAST) for _ in range(3)]
+        # Before the start, and after it.
+        self.servers = [streams.serve() for streams in self.apps[:2]]
+
+    def start(self):
+        for streams in self.apps:
+            streams.start()
+        self.servers.append(self.apps[2].serve())
+        until(self.is_settled)
+
+    def is_settled(self):
+        if any(streams.state is not State.RUNNING or not streams.tasks() for streams in self.apps):
+            return False
+        owners = [streams.owner_of("counts", key) for streams in self.apps for key in KEYS]
+        return all(owner.active and owner.active.application_server for owner in owners)
+
+    def get(self, path, number=None, **arguments):
+        """Ask one instance, or all, which say the same."""
+        servers = self.servers if number is None else [self.servers[number]]
+        found = [self.client.get(f"{server.url}/stores/{path}", params=arguments) for server in servers]
+        assert len({(response.status_code, response.text) for response in found}) == 1
+        return found[0]
+
+
+@pytest.fixture(scope="module")
+def group():
+    import httpx
+
+    with ExitStack() as stack:
+        broker = stack.enter_context(EmbeddedBroker())
+        made = Group(broker, stack.enter_context(httpx.Client(timeout=60)))
+        made.start()
+        for streams in made.apps:
+            stack.callback(streams.close)
+        send(broker, orders, [(key, number) for number, key in enumerate(KEYS * 3)])
+        send(broker, prices, [("tea", 5), ("tea", 6), ("tea", 7), ("milk", 1)])
+        until(lambda: processed(*made.apps) == len(KEYS) * 3 * 2 + 4)
+        yield made
+
+
+def test_every_instance_answers_for_every_key(group):
+    for number, key in enumerate(KEYS):
+        found = group.get(f"counts/keys/{key}").json()
+        assert (found["key"], found["value"], found["timestamp"]) == (key, 3, 40 + number)
+        missing = group.get(f"counts/keys/{key}-not").json()
+        assert missing["error"] == "NO_SUCH_KEY"
+    assert {streams.store("counts").get(KEYS[0]) for streams in group.apps} == {(3, 40)}
+    assert {streams.store("counts").get("no") for streams in group.apps} == {None}
+
+
+def test_a_store_of_undeclared_types_is_asked_on_instances_that_have_seen_no_record(group):
+    for value in range(3):
+        assert group.get(f"by-value/keys/{value}").json()["value"] == 20
+    assert group.get("by-value/keys/x").json()["error"] == "BAD_KEY"
+
+
+def test_a_scan_has_the_entries_of_all_instances_in_the_order_of_keys(group):
+    assert [entry["key"] for entry in group.get("counts/range").json()["entries"]] == KEYS
+    some = group.get("counts/range", **{"from": "k03", "to": "k11", "reverse": "true", "limit": 4}).json()
+    assert [entry["key"] for entry in some["entries"]] == ["k11", "k10", "k09", "k08"]
+    assert [entry["key"] for entry in group.get("counts/range", prefix="k1").json()["entries"]] == KEYS[10:]
+    assert group.get("counts/count").json()["count"] == 20
+    for streams in group.apps:
+        assert [key for key, _ in streams.store("counts").all()] == KEYS
+        assert streams.store("counts").range("k03", "k04") == [("k03", (3, 43)), ("k04", (3, 44))]
+        assert streams.store("counts").approximate_num_entries() == 20
+
+
+@pytest.mark.parametrize("store", ["counts", "windows", "sessions"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_pages_of_a_scan_are_the_scan(group, store, reverse):
+    arguments = {"reverse": reverse}
+    whole = group.get(f"{store}/range", 0, **arguments).json()["entries"]
+    pages, after = [], {}
+    while True:
+        page = group.get(f"{store}/range", 1, limit=7, **arguments, **after).json()
+        pages += page["entries"]
+        if page["next"] is None:
+            break
+        assert len(page["entries"]) == 7
+        after = {"after": page["next"]}
+    assert pages == whole
+    assert len(whole) == {"counts": 20}.get(store, 60)
+    order = [(entry["key"], entry.get("window", {}).get("start", 0)) for entry in whole]
+    assert order == sorted(order, reverse=reverse)
+
+
+def test_windows_and_sessions_of_a_key_by_time(group):
+    found = group.get("windows/windows/k01", **{"from": 0, "to": 20}).json()["entries"]
+    assert [(entry["window"], entry["value"]) for entry in found] == [
+        ({"start": 0, "end": 10}, 1),
+        ({"start": 20, "end": 30}, 1),
+    ]
+    back = group.get("windows/windows/k01", **{"from": "1970-01-01T00:00:00.020Z", "reverse": ""}).json()["entries"]
+    assert [entry["window"]["start"] for entry in back] == [40, 20]
+    sessions = group.get("sessions/sessions/k01", **{"from": 21}).json()["entries"]
+    assert [entry["window"] for entry in sessions] == [{"start": 21, "end": 21}, {"start": 41, "end": 41}]
+    for streams in group.apps:
+        assert streams.store("windows").fetch("k01", 20) == (1, 21)
+        assert streams.store("windows").fetch("k01", 0, 20) == [(0, (1, 1)), (20, (1, 21))]
+        assert [key.window.start_ms for key, _ in streams.store("sessions").fetch("k01")] == [1, 21, 41]
+
+
+def test_versions_of_a_key_as_of_a_time(group):
+    assert group.get("prices/keys/tea").json()["value"] == 7
+    old = group.get("prices/keys/tea", as_of=1).json()
+    assert (old["value"], old["timestamp"], old["valid_to"]) == (6, 1, 2)
+    found = group.get("prices/versions/tea", **{"from": 0, "to": 1}).json()["entries"]
+    assert [(entry["value"], entry["timestamp"], entry["valid_to"]) for entry in found] == [(5, 0, 1), (6, 1, 2)]
+    streams = group.apps[0]
+    assert streams.query("prices", VersionedKeyQuery("tea", 0)).value.value == 5
+    assert [
+        version.value for version in streams.query("prices", MultiVersionedKeyQuery("tea", reverse=True)).value
+    ] == [7, 6, 5]
+
+
+def test_queries_have_results_with_partitions_and_positions(group):
+    for streams in group.apps:
+        found = streams.query("counts", KeyQuery("k01"))
+        assert found.value == 3
+        assert streams.query("counts", TimestampedKeyQuery("k01")).value == (3, 41)
+        assert found.only.partition == streams.owner_of("counts", "k01").partition
+        assert found.position.offsets.keys() == {TopicPartition("orders", found.only.partition)}
+        ranged = streams.query("counts", RangeQuery("k01", "k02"))
+        assert ranged.value == [("k01", 3), ("k02", 3)]
+        assert sorted(ranged.partitions) == list(range(PARTITIONS))
+        assert sum(offset + 1 for offset in ranged.position.offsets.values()) == 60
+        one = streams.query("counts", RangeQuery(), partitions=[found.only.partition])
+        assert ("k01", 3) in one.value
+        assert len(one.partitions) == 1
+        assert streams.query("windows", WindowKeyQuery("k01", 0, 10)).value == [(0, (1, 1))]
+        windows = streams.query("windows", WindowRangeQuery(0, 0, "k01", "k01")).value
+        assert windows == [(Windowed("k01", Window(0, 10)), (1, 1))]
+        assert len(streams.query("sessions", SessionKeyQuery("k01")).value) == 3
+
+
+def test_what_cannot_be_answered_says_why(group):
+    streams = group.apps[0]
+    found = streams.query("counts", WindowKeyQuery("k01"))
+    assert found.only.failure is FailureReason.UNKNOWN_QUERY_TYPE
+    with pytest.raises(LookupError, match="does not support WindowKeyQuery"):
+        found.value  # noqa: B018
+    with pytest.raises(InvalidStateStoreError, match="no partition 9: they are 0 to 3"):
+        streams.query("counts", RangeQuery(), partitions=[9])
+    assert group.get("counts/windows/k01").json()["error"] == "UNKNOWN_QUERY_TYPE"
+    for path, arguments in [
+        ("counts/range", {"limit": "-1"}),
+        ("counts/range", {"limit": "1000000"}),
+        ("counts/range", {"after": "###"}),
+        ("counts/range", {"frm": "a"}),
+        ("counts/keys/a", {"position": "x"}),
+        ("counts/keys/a", {"position": "elsewhere:0:1"}),
+        ("counts/keys/a", {"partition": "9"}),
+        ("windows/windows/a", {"from": "yesterday"}),
+        ("windows/range", {"prefix": "a"}),
+    ]:
+        assert group.get(path, **arguments).status_code == 400, (path, arguments)
+
+
+def test_a_position_is_contained_or_refused_with_how_far_it_is(group):
+    partition = group.apps[0].owner_of("counts", "k01").partition
+    at = group.apps[0].query("counts", KeyQuery("k01")).position
+    reached = at.offsets[TopicPartition("orders", partition)]
+
+    assert group.get("counts/keys/k01", position=at.text()).json()["position"] == at.text()
+    ahead = group.get("counts/keys/k01", position=f"orders:{partition}:{reached + 1}")
+    assert (ahead.status_code, ahead.headers["retry-after"]) == (503, "1")
+    assert (ahead.json()["error"], ahead.json()["position"]) == ("NOT_UP_TO_BOUND", at.text())
+    bound = Position({TopicPartition("orders", partition): reached + 1})
+    for streams in group.apps:
+        assert streams.query("counts", KeyQuery("k01"), position=bound).only.failure is FailureReason.NOT_UP_TO_BOUND
+
+
+def test_a_scan_as_arrow_has_windows_and_times_as_columns(group):
+    headers = {"accept": "application/vnd.apache.arrow.stream"}
+    raw = group.client.get(f"{group.servers[0].url}/stores/windows/range", headers=headers)
+    table = pa.ipc.open_stream(raw.content).read_all()
+    assert table.schema.names == ["key", "window_start", "window_end", "value", "timestamp"]
+    assert table.schema.field("window_start").type == pa.timestamp("ms", "UTC")
+    assert table.num_rows == 60
+    for streams in group.apps:
+        assert streams.store("windows").to_arrow().equals(table)
+        assert streams.store("counts").to_arrow()["value"].to_pylist() == [3] * 20
+
+
+def test_a_server_that_is_closed_leaves_the_group_without_an_endpoint(broker, client):
+    with Streams(topology, application_id="app", broker=broker, **FAST) as one:
+        server = one.serve()
+        with Streams(topology, application_id="app", broker=broker, **FAST) as two:
+            with two.serve() as other:
+                until(lambda: one.state is two.state is State.RUNNING and one.tasks() and two.tasks())
+                theirs = next(key for key in KEYS if two.owner_of("counts", key).active.is_local)
+                until(lambda: client.get(f"{server.url}/stores/counts/keys/{theirs}").status_code == 404)
+                assert other.url
+            until(lambda: "serves no HTTP" in client.get(f"{server.url}/stores/counts/keys/{theirs}").text)
+            with pytest.raises(StreamsRebalancingError, match="serves no HTTP"):
+                one.store("counts").get(theirs)
