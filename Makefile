@@ -94,6 +94,7 @@ lint: $(VENV)/.lint
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench.recording
 
 bench-peers: $(VENV)/.dev kafka-jars
 	$(BIN)/python -m tests.bench.peers --peers '$(PEERS)' --latency $(BENCH_ARGS)

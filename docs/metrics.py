@@ -1,6 +1,7 @@
 """Writes the page of metrics from the table in the code: ``python docs/metrics.py``."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from streams.core.metrics import SENSORS, MetricSpec, RecordingLevel, Scope, SensorSpec, Stat
@@ -19,6 +20,35 @@ TITLES = {
     Scope.CACHE: "Record cache",
 }
 
+#: The metrics of Kafka Streams 4.1.
+KAFKA: Mapping[Scope, list[str]] = {
+    Scope[name]: found for name, found in json.loads(PAGE.parents[1].joinpath("kafka_metrics.json").read_text()).items()
+}
+_PER_RECORD = "would be a count per record; metrics are counted per run and block"
+_SUPPRESSED = "buffered results are counted where they are written: `records-produced-total` of the sink"
+_NO_ITERATORS = "no iterator stays open between two reads"
+_CALLS = ("put", "get", "fetch", "all", "range", "prefix-scan", "delete", "remove")
+_STATISTICS = ("bytes-", "memtable-", "write-stall", "block-cache-", "compaction-time", "number-")
+#: Why metrics of Kafka Streams are not there, by scope and first letters of the name.
+ABSENT: Mapping[tuple[Scope, str], str] = {
+    (Scope.CLIENT, "commit-id"): "an installed release does not know its commit",
+    (Scope.UPDATER, "idle-ratio"): "restores run on the stream threads; there is no state updater that could be idle",
+    (Scope.UPDATER, "checkpoint-ratio"): "positions are written with the state, in the same batch",
+    (Scope.TASK, "punctuate-latency"): "measured by thread",
+    (Scope.NODE, "suppression-emit"): _SUPPRESSED,
+    (Scope.NODE, "window-aggregate-final-emit"): _SUPPRESSED,
+    (Scope.NODE, "idempotent-update-skip"): _PER_RECORD,
+    **{(Scope.STORE, name): f"operators read and write in place, without a call; it {_PER_RECORD}" for name in _CALLS},
+    (Scope.STORE, "suppression-buffer"): "the buffer is part of the operator, without a size of its own",
+    (Scope.STORE, "record-e2e-latency"): "measured at sources and sinks",
+    **{(Scope.STORE, name): _NO_ITERATORS for name in ("num-open-iterators", "iterator-duration", "oldest-iterator")},
+    **{
+        (Scope.STORE, name): "RocksDB's statistics are off, since they slow its reads and writes"
+        for name in _STATISTICS
+    },
+    (Scope.CACHE, "hit-ratio"): f"the cache is part of the program; it {_PER_RECORD}",
+}
+
 
 def _origin(spec: SensorSpec, metric: MetricSpec) -> str:
     return "ours" if not spec.origin or metric.stat in (Stat.P50, Stat.P99) else spec.origin
@@ -31,6 +61,33 @@ def _rows(specs: list[SensorSpec]) -> Iterator[str]:
         level = "always" if spec.level is RecordingLevel.OFF else spec.level.name.lower()
         for metric in spec.metrics:
             yield f"| `{metric.name}` | {metric.description} | {metric.unit} | {level} | {_origin(spec, metric)} |"
+
+
+def absent() -> dict[tuple[Scope, str], str]:
+    """Return the metrics of Kafka Streams that are not there, each with the reason, or "" if none is given."""
+    declared = {(spec.scope, metric.name) for spec in SENSORS for metric in spec.metrics}
+    return {
+        (scope, name): next((why for (at, start), why in ABSENT.items() if at is scope and name.startswith(start)), "")
+        for scope, names in KAFKA.items()
+        for name in names
+        if (scope, name) not in declared
+    }
+
+
+def _comparison() -> Iterator[str]:
+    missing, total = absent(), sum(map(len, KAFKA.values()))
+    yield from ("", "## Compared with Kafka Streams", "")
+    yield f"Of the {total} metrics of Kafka Streams 4.1, {total - len(missing)} are there, in the same group."
+    yield from ("The others:", "", "| group | not there | why |", "|---|---|---|")
+    reasons: dict[tuple[Scope, str], list[str]] = {}
+    for (scope, name), why in missing.items():
+        reasons.setdefault((scope, why), []).append(f"`{name}`")
+    for (scope, why), names in reasons.items():
+        yield f"| `{scope.group}` | {', '.join(names)} | {why} |"
+    yield ""
+    yield "Metrics of producers and consumers (`kafka.producer`, `kafka.consumer`) are not there: their records, bytes,"
+    yield "polls and lag are those of topics, threads and tasks above. Levels differ in one point: totals of a task"
+    yield "(`process`, `restore`, `update`) are recorded at `info`, since they are counted per run."
 
 
 def page() -> str:
@@ -48,7 +105,7 @@ def page() -> str:
         if specs:
             tags = ", ".join(f"`{tag}`" for tag in scope.tags)
             lines += ["", f"## {title}", "", f"Group `{scope.group}`, tags {tags}.", "", *_rows(specs)]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_comparison()]) + "\n"
 
 
 if __name__ == "__main__":

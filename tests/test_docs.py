@@ -25,7 +25,7 @@ def _script(name: str):
     return module
 
 
-@pytest.mark.parametrize("name", ["settings", "metrics"])
+@pytest.mark.parametrize("name", ["settings", "metrics", "dashboard"])
 def test_generated_page_is_that_of_the_code(name: str):
     module = _script(name)
 
@@ -115,3 +115,16 @@ def test_every_invariant_is_held_by_a_test_that_is_there():
 
     assert len(holders) == page.count("\n- **")
     assert without == []
+
+
+def test_each_metric_of_kafka_streams_is_there_or_said_why_not():
+    module = _script("metrics")
+    missing = module.absent()
+
+    assert [name for name, why in missing.items() if not why] == []
+    unused = [
+        start
+        for start in module.ABSENT
+        if not any(at is start[0] and name.startswith(start[1]) for at, name in missing)
+    ]
+    assert unused == []

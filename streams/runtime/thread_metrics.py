@@ -113,6 +113,10 @@ def of_task(task: Task, place: MetricPlace, now_ms: int) -> Iterator[Reading]:
         yield table.STREAM_TIME_AGE, place, now_ms - queues.stream_time_ms
     if task.cache is not None:
         yield table.CACHE_BYTES, place, task.cache.size_bytes
+    for name, store in task.stores.items():
+        at = place._replace(store=name, store_type=store.type_name)
+        for property_name, found in store.properties().items():
+            yield table.PROPERTIES[property_name], at, found
     awaited = queues.awaited
     for item in list(task.inputs.values()):
         queue = queues[item.partition]

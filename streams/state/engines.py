@@ -66,6 +66,10 @@ class Engine(Protocol):
         """Return the estimated number of entries, which is exact for the memory engine."""
         ...
 
+    def properties(self) -> dict[str, int]:
+        """Return current properties by the names of metrics; may be called from any thread, and is empty if closed."""
+        ...
+
     def memory_bytes(self) -> int:
         """Return the estimated memory use of the engine in bytes."""
         ...

@@ -76,6 +76,10 @@ class Store(Protocol):
         """The type of the store in the tags of metrics, as in Kafka Streams, such as ``rocksdb-window``."""
         ...
 
+    def properties(self) -> dict[str, int]:
+        """Return current properties of the engine by the names of metrics; may be called from any thread."""
+        ...
+
     def restore(self, block: Block) -> None:
         """Apply changelog records without logging them."""
         ...
@@ -299,6 +303,10 @@ class StoreLifecycle:
         """The type of the store in the tags of metrics, as in Kafka Streams, such as ``rocksdb-window``."""
         suffix = _TYPE_SUFFIXES.get(self.spec.kind.base, _FAMILY_SUFFIXES.get(self.spec.kind.family, ""))
         return f"{self._staged.engine.type_name}{suffix}"
+
+    def properties(self) -> dict[str, int]:
+        """Return current properties of the engine by the names of metrics; may be called from any thread."""
+        return self._staged.engine.properties()
 
     def slot_of(self, key: Any) -> Any:
         """Return the slot of ``key``: a hashable value that is equal only for keys with equal bytes."""

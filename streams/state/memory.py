@@ -133,6 +133,10 @@ class MemoryEngine:
         """Return the exact number of entries."""
         return sum(len(space.entries) for space in self._namespaces.values())
 
+    def properties(self) -> dict[str, int]:
+        """Return the number of keys."""
+        return {"estimate-num-keys": sum(len(space.entries) for space in list(self._namespaces.values()))}
+
     def memory_bytes(self) -> int:
         """Return the overhead of all entries, excluding their keys and values."""
         return self._bytes

@@ -25,6 +25,17 @@ _SIGN = 1 << 63
 _METADATA_PREFIX = b"\xff" * 8
 _PREFIX_LENGTH = 8
 
+#: Properties, whose names are those of metrics too.
+_PROPERTIES = (
+    *("num-entries-active-mem-table", "num-deletes-active-mem-table", "num-entries-imm-mem-tables"),
+    *("num-deletes-imm-mem-tables", "num-immutable-mem-table", "cur-size-active-mem-table"),
+    *("cur-size-all-mem-tables", "size-all-mem-tables", "mem-table-flush-pending", "num-running-flushes"),
+    *("compaction-pending", "num-running-compactions", "estimate-pending-compaction-bytes"),
+    *("total-sst-files-size", "live-sst-files-size", "num-live-versions", "block-cache-capacity"),
+    *("block-cache-usage", "block-cache-pinned-usage", "estimate-num-keys", "estimate-table-readers-mem"),
+    "background-errors",
+)
+
 #: Number of entries that the first seek and each later seek of a scan reads.
 _FIRST_CHUNK = 64
 _LATER_CHUNK = 1024
@@ -289,6 +300,14 @@ class RocksEngine:
         """Return RocksDB's estimate of the number of entries, excluding metadata."""
         estimate = int(self._db.property_int_value("rocksdb.estimate-num-keys") or 0)
         return max(0, estimate - len(self.metadata()))
+
+    def properties(self) -> dict[str, int]:
+        """Return RocksDB's properties, or nothing if the database is closed."""
+        try:
+            found = {name: self._db.property_int_value(f"rocksdb.{name}") for name in _PROPERTIES}
+        except self._rocksdict.DbClosedError:
+            return {}
+        return {name: value for name, value in found.items() if value is not None}
 
     def memory_bytes(self) -> int:
         """Return the memory use of memtables, table readers and block cache in bytes."""

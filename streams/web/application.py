@@ -12,6 +12,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
+from streams.core.errors import ConfigError
+from streams.core.metrics import Metrics
 from streams.runtime import Instance
 from streams.web.answers import Refused, answer
 from streams.web.desk import Desk
@@ -51,6 +53,7 @@ def app(
         Route("/ready", _checked(health.ready)),
         Route("/progress", _checked(health.progress, "limit_ms")),
         Route("/query", stores),
+        Route("/metrics", _metrics(streams.instance.metrics)),
         # With the rest of the path: a key may contain an encoded slash.
         Route("/stores{rest:path}", stores),
     ]
@@ -66,6 +69,20 @@ def _checked(check: Callable[..., Finding], *numbers: str) -> Callable[[Request]
         given = {name: _number(request, name) for name in numbers if name in request.query_params}
         holds, found = check(**given)
         return answer(200 if holds else 503, {"ok": holds} | found)
+
+    return handle  # type: ignore[return-value]
+
+
+def _metrics(metrics: Metrics) -> Callable[[Request], Response]:
+    """Return the handler that answers with all metrics as Prometheus text."""
+
+    async def handle(request: Request) -> Response:
+        try:
+            # Imported here, since the extra is not needed for anything else.
+            from streams.telemetry import prometheus
+        except ConfigError as error:
+            raise Refused(501, "NOT_INSTALLED", str(error)) from None
+        return Response(prometheus.render(metrics), media_type=prometheus.CONTENT_TYPE)
 
     return handle  # type: ignore[return-value]
 

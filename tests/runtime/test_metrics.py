@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from streams import EmbeddedBroker, Producer, Streams, StreamsBuilder, Topic
-from streams.core.metrics import Metrics
+from streams.core.metrics import Metrics, table
 from streams.testing import TopologyTestDriver
 
 words, counts = Topic("words", key=str, value=str), Topic("counts", key=str, value=int)
@@ -140,3 +140,17 @@ def test_loops_turn_also_without_records(broker):
 
     assert len(before) == 2
     assert streams.instance.turns() == {}
+
+
+def test_stores_on_disk_have_the_properties_of_rocksdb(broker, tmp_path):
+    produce(broker, 100)
+    with Streams(counting, application_id="app", broker=broker, state_dir=str(tmp_path), **FAST) as streams:
+        metrics = streams.metrics
+        until(streams, lambda: metrics.get("estimate-num-keys", store="seen") >= 100)
+        store = by_name(metrics, "stream-state-metrics")
+        tags = {tag for metric in metrics.collect() if metric.name == "block-cache-usage" for tag in metric.tags}
+
+    assert store.keys() >= {*table.PROPERTIES}
+    assert min(store["block-cache-capacity"]) > 0
+    assert tags == {"thread-id", "task-id", "rocksdb-state-id"}
+    assert by_name(metrics, "stream-state-metrics") == {}

@@ -5,6 +5,7 @@ KIP-869, KIP-1091); ``origin`` says so. Amounts of time are recorded in nanoseco
 Pure values.
 """
 
+from collections.abc import Mapping
 from functools import partial
 
 from streams.core.metrics.declared import MetricSpec, RecordingLevel, Scope, SensorSpec, Stat, counted, spread, value
@@ -207,5 +208,37 @@ STORE_RESTORED = _debug(
     _latency("restore", "a restored record", "ns", 1),
 )
 
+#: Properties of the engine of a store, by the names that Kafka Streams gives those of RocksDB (KIP-607).
+PROPERTIES: Mapping[str, SensorSpec] = {
+    name: _sensor(Scope.STORE, value(name, description, unit), origin="KIP-607")
+    for name, description, unit in (
+        ("num-entries-active-mem-table", "entries of the active memtable", ""),
+        ("num-deletes-active-mem-table", "deletions in the active memtable", ""),
+        ("num-entries-imm-mem-tables", "entries of memtables that are not flushed", ""),
+        ("num-deletes-imm-mem-tables", "deletions in memtables that are not flushed", ""),
+        ("num-immutable-mem-table", "memtables that are not flushed", ""),
+        ("cur-size-active-mem-table", "size of the active memtable", "bytes"),
+        ("cur-size-all-mem-tables", "size of the active memtable and those not flushed", "bytes"),
+        ("size-all-mem-tables", "size of all memtables, pinned ones included", "bytes"),
+        ("mem-table-flush-pending", "1 if a flush of a memtable is pending", ""),
+        ("num-running-flushes", "running flushes", ""),
+        ("compaction-pending", "1 if a compaction is pending", ""),
+        ("num-running-compactions", "running compactions", ""),
+        ("estimate-pending-compaction-bytes", "bytes to rewrite by compactions", "bytes"),
+        ("total-sst-files-size", "size of all files", "bytes"),
+        ("live-sst-files-size", "size of the files of the current version", "bytes"),
+        ("num-live-versions", "versions that are in use", ""),
+        ("block-cache-capacity", "capacity of the block cache, which all stores of the process share", "bytes"),
+        ("block-cache-usage", "size of the entries of the block cache, of all stores", "bytes"),
+        ("block-cache-pinned-usage", "size of the pinned entries of the block cache, of all stores", "bytes"),
+        ("estimate-num-keys", "estimated number of keys; also of stores in memory", ""),
+        ("estimate-table-readers-mem", "memory for reading files, without the block cache", "bytes"),
+        ("background-errors", "errors in the background", ""),
+    )
+}
+
 #: All sensors, in the order of the reference.
-SENSORS: tuple[SensorSpec, ...] = tuple(found for found in list(globals().values()) if isinstance(found, SensorSpec))
+SENSORS: tuple[SensorSpec, ...] = (
+    *(found for found in list(globals().values()) if isinstance(found, SensorSpec)),
+    *PROPERTIES.values(),
+)

@@ -1,0 +1,77 @@
+"""Metrics as Prometheus text, under the names that the JMX exporter gives those of Kafka Streams.
+
+``kafka_streams_`` + group + name, tags as labels, all with ``_`` for ``-``: dashboards for Kafka Streams fit. Texts are
+labels of ``kafka_streams_stream_metrics``, as in the usual rules for the exporter. Needs the extra ``metrics``.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from attrs import frozen
+
+from streams.core.errors import ConfigError
+from streams.core.metrics import Metric, Metrics, MetricSpec, SensorSpec, Stat
+
+try:
+    from prometheus_client import generate_latest
+    from prometheus_client.core import Metric as Family
+    from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+except ImportError as error:
+    raise ConfigError("Prometheus metrics need prometheus-client: pip install 'streams[metrics]'") from error
+
+#: The media type of ``render``.
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+_TEXTS = "kafka_streams_stream_metrics"
+#: Texts that are too long for a label.
+_LEFT_OUT = ("topology-description",)
+
+
+def _legal(name: str) -> str:
+    return name.replace("-", "_")
+
+
+def name_of(spec: SensorSpec, metric: MetricSpec) -> str:
+    """Return the name under which a metric is exported."""
+    if metric.stat is Stat.TEXT:
+        return _TEXTS
+    return f"kafka_streams_{_legal(spec.scope.group)}_{_legal(metric.name)}"
+
+
+def families(metrics: Iterable[Metric]) -> Iterator[Family]:
+    """Yield the families of the client library."""
+    found: dict[str, Family] = {}
+    for metric in metrics:
+        labels = {_legal(tag): text for tag, text in metric.tags.items()}
+        if isinstance(metric.value, str):
+            if metric.name not in _LEFT_OUT:
+                family = found.setdefault(_TEXTS, Family(_TEXTS, "Texts, as labels.", "unknown"))
+                family.add_sample(_TEXTS, labels | {_legal(metric.name): metric.value}, 1)
+            continue
+        name = f"kafka_streams_{_legal(metric.group)}_{_legal(metric.name)}"
+        family = found.get(name) or found.setdefault(name, _family(name, metric.spec))
+        family.add_sample(name, labels, metric.value)
+    yield from found.values()
+
+
+def _family(name: str, spec: MetricSpec) -> Family:
+    unit = f" ({spec.unit})" if spec.unit else ""
+    text = f"{spec.description[0].upper()}{spec.description[1:]}{unit}."
+    if spec.stat in (Stat.TOTAL, Stat.SUM):
+        # The client adds the ending to the name of a counter.
+        return Family(name.removesuffix("_total"), text, "counter")
+    return Family(name, text, "gauge")
+
+
+@frozen(eq=False)
+class Collector:
+    """The metrics of some applications, for a registry of the client: ``REGISTRY.register(Collector([a.metrics]))``."""
+
+    sources: Sequence[Metrics]
+
+    def collect(self) -> Iterable[Family]:
+        """Return the current values."""
+        return families(metric for source in self.sources for metric in source.collect())
+
+
+def render(*sources: Metrics) -> bytes:
+    """Return the metrics of an application, or of several, in the text format 0.0.4 (``CONTENT_TYPE``)."""
+    return generate_latest(Collector(sources))
