@@ -7,6 +7,7 @@ from streams.broker.expiry import TTL_HEADER, ttl_header
 from streams.broker.file import FileStorage
 from streams.broker.linked import LinkedStorage
 from streams.broker.offline import OfflineTopics, offline_topics
+from streams.broker.refusals import refusal
 from streams.broker.repair import repair_data
 from streams.broker.serialization import Serialization
 from streams.broker.service import Broker
@@ -34,6 +35,7 @@ __all__ = [
     "TTL_HEADER",
     "Topics",
     "offline_topics",
+    "refusal",
     "repair_data",
     "ttl_header",
 ]

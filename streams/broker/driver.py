@@ -265,6 +265,9 @@ class LocalConnection:
             if has_entered:
                 driver.leave_wait(self)
 
+    def give_up(self, correlation_id: int) -> None:
+        """Do nothing: in this process no request waits for the response to another."""
+
     def wakeup(self) -> None:
         """Interrupt the current or the next ``poll`` from another thread."""
         with self._condition:

@@ -13,6 +13,8 @@ from streams.clients.errors import RETRIABLE, RequestTimeoutError, as_error
 from streams.core.clock import Clock
 from streams.core.errors import BrokerError
 from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import JoinGroup, SyncGroup
+from streams.protocol.messages import Fetch
 from streams.protocol.request import R, Request, RequestFor, Response, checked
 from streams.protocol.transport import Connection, Traits
 
@@ -29,6 +31,24 @@ SEVERAL_BROKERS: Final = Traits(3_000, RETRIABLE | {ErrorCode.STORAGE_ERROR})
 
 # Waiting takes no time under a virtual clock; after this many polls without progress no response is expected.
 _FRUITLESS_LIMIT: Final = 100
+
+
+# Time for the response to a join or sync after the rebalance timeout, in which the slowest member must join.
+_REBALANCE_SLACK_MS: Final = 5_000
+
+
+def response_timeout_ms(request: Request, request_timeout_ms: int) -> int:
+    """Return how long to wait for a response, in milliseconds.
+
+    A broker holds a fetch for up to its ``max_wait_ms``, and a join or sync for up to the rebalance timeout.  It
+    responds at once to a join that asks for a member id.
+    """
+    if isinstance(request, Fetch):
+        return request_timeout_ms + request.max_wait_ms
+    is_first = isinstance(request, JoinGroup) and request.takes_member_id
+    if isinstance(request, (JoinGroup, SyncGroup)) and (request.member_id or request.group_instance_id or not is_first):
+        return max(request_timeout_ms, request.rebalance_timeout_ms + _REBALANCE_SLACK_MS)
+    return request_timeout_ms
 
 
 @define(eq=False)
@@ -94,12 +114,9 @@ class Network:
         """Return the current time, as used for request timeouts."""
         return self._clock.monotonic_ms()
 
-    def send(
-        self, node_id: int, request: Request, on_done: Callback | None = None, *, timeout_ms: int | None = None
-    ) -> None:
+    def send(self, node_id: int, request: Request, on_done: Callback | None = None) -> None:
         """Send a request; a later ``poll`` calls ``on_done`` with the response or the error."""
-        timeout_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
-        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        deadline_ms = self._clock.monotonic_ms() + response_timeout_ms(request, self._request_timeout_ms)
         try:
             correlation_id = self._connection.send(node_id, request)
         except Exception as error:  # noqa: BLE001
@@ -127,7 +144,7 @@ class Network:
         return len(unsent) + len(arrived) + self._expire()
 
     def request(self, node_id: int, request: RequestFor[R], timeout_ms: int | None = None, *, what: str = "") -> R:
-        """Send and wait for the response.
+        """Send and wait for the response, at most for the request timeout.
 
         Raises:
             RequestTimeoutError: no response came in time.
@@ -135,7 +152,7 @@ class Network:
         """
         result: list[Response | Exception] = []
         timeout_ms = self._request_timeout_ms if timeout_ms is None else min(timeout_ms, self._request_timeout_ms)
-        self.send(node_id, request, result.append, timeout_ms=timeout_ms)
+        self.send(node_id, request, result.append)
         deadline = Deadline(self._clock, self._clock.monotonic_ms() + timeout_ms)
         has_progress = True
         while not result:
@@ -167,6 +184,8 @@ class Network:
         expired = [(number, pending) for number, pending in self._pending.items() if pending.deadline_ms <= now]
         for number, pending in expired:
             self._pending.pop(number, None)
+            # Otherwise the next request, such as another attempt, would wait for this response as well.
+            self._connection.give_up(number)
             if pending.on_done is not None:
                 pending.on_done(self._timeout(pending.request, pending.node_id))
         self._next_deadline_ms = min((pending.deadline_ms for pending in self._pending.values()), default=None)

@@ -8,7 +8,7 @@ group and protocol.
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from streams.clients.consumer_parts import ConsumerParts
 from streams.clients.errors import FORBIDDEN, RequestTimeoutError, as_error, error_for, is_final, is_transient
@@ -33,13 +33,11 @@ from streams.group import (
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
     Heartbeat,
-    JoinGroup,
     LeaveGroup,
     OffsetAndMetadata,
     OffsetCommit,
     OffsetCommitResponse,
     OffsetFetch,
-    SyncGroup,
 )
 from streams.protocol.messages import FindCoordinator, Metadata, MetadataResponse
 from streams.protocol.request import Request, Response
@@ -51,9 +49,6 @@ Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
 
 #: Called when a commit ends, with the offsets, and the error or None.
 CommitCallback: TypeAlias = Callable[[Offsets, BrokerError | None], None]
-
-# Added to the rebalance timeout for the response to a join or sync, which waits for the slowest member.
-_REBALANCE_SLACK_MS: Final = 5_000
 
 
 class RebalanceListener:
@@ -247,16 +242,12 @@ class GroupSession:
                 raise error
 
     def _send(self, node_id: int, request: Request) -> None:
-        timeout_ms = None
-        if isinstance(request, (JoinGroup, SyncGroup)):
-            timeout_ms = self._config.max_poll_interval_ms + _REBALANCE_SLACK_MS
-
         def receive(response: Response | Exception) -> None:
             if isinstance(response, Exception) and is_final(response):
                 self._refused = as_error(response, f"{type(request).__name__} for group {self._config.group_id!r}")
             self.member.on_response(request, response, self._clock.monotonic_ms())
 
-        self._network.send(node_id, request, receive, timeout_ms=timeout_ms)
+        self._network.send(node_id, request, receive)
 
     def _revoke(self, partitions: tuple[TopicPartition, ...]) -> None:
         states = self._subscription.partitions

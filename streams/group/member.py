@@ -135,9 +135,6 @@ class MembershipPolicy(Protocol):
 #: Heartbeat responses that extend the session.
 _ALIVE = frozenset({ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS})
 
-#: Maximum number of heartbeats in flight.
-_HEARTBEATS_UNDER_WAY = 8
-
 #: Errors after which to look up the coordinator again.
 _MOVED = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
 #: Errors after which the same coordinator may soon be ready, usually by the end of a look-up.
@@ -209,8 +206,10 @@ class Member:
         if self.state is MemberState.STABLE and now_ms >= self._next_heartbeat_ms:
             config = self.config
             heartbeat = Heartbeat(config.group_id, self.generation_id, self.member_id, config.group_instance_id)
-            # The next heartbeat does not wait for the response, so that a lost heartbeat does not end the session.
-            self._heartbeats = [*self._heartbeats[1 - _HEARTBEATS_UNDER_WAY :], (heartbeat, now_ms)]
+            # The next heartbeat does not wait for the response, which may be slow.  A response that comes after the
+            # session timeout proves nothing.
+            current = [pair for pair in self._heartbeats if now_ms - pair[1] < self._session_timeout_ms]
+            self._heartbeats = [*current, (heartbeat, now_ms)]
             self._next_heartbeat_ms = now_ms + self.heartbeat_interval_ms
             return [Send(self.coordinator, heartbeat)]
         return []

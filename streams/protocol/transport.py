@@ -49,6 +49,10 @@ class Connection(Protocol):
         """Return the available responses as (correlation ID, response), waiting up to the timeout for the first."""
         ...
 
+    def give_up(self, correlation_id: int) -> None:
+        """Drop a request whose response is overdue, so that later requests to the broker do not wait for it."""
+        ...
+
     def wakeup(self) -> None:
         """Interrupt a waiting ``poll`` from another thread."""
         ...

@@ -63,7 +63,9 @@ class Pace:
 
     @property
     def _has_records(self) -> bool:
-        return any(task.queues.size for task in self._tasks.values())
+        """Return whether a task has records that do not wait for those of another input (``max_task_idle_ms``)."""
+        queues = (task.queues for task in self._tasks.values())
+        return any(each.size and each.next_deadline_ms() is None for each in queues)
 
     def _until_due_ms(self, next_commit_ms: int) -> int:
         """Return the time in milliseconds until work is due even without new records."""

@@ -42,6 +42,9 @@ class FaultyConnection:
         arrived = self.inner.poll(0 if failed else timeout_ms)
         return [*failed, *(pair for pair in arrived if pair[0] not in self._muted)]
 
+    def give_up(self, correlation_id: int) -> None:
+        self.inner.give_up(correlation_id)
+
     def wakeup(self) -> None:
         self.inner.wakeup()
 

@@ -18,12 +18,14 @@ class Quiet:
     due_ms: int | None = None
     is_dirty: bool = False
     records: int = 0
+    #: When the wait of its records for another input ends.
+    idle_until_ms: int | None = None
     looks: int = 0
 
     @property
     def queues(self) -> Any:
         self.looks += 1
-        return SimpleNamespace(size=self.records)
+        return SimpleNamespace(size=self.records, next_deadline_ms=lambda: self.idle_until_ms)
 
     def next_deadline_ms(self) -> int | None:
         self.looks += 1
@@ -116,3 +118,12 @@ def test_woken_thread_looks_again() -> None:
     pace.wake()
 
     assert not pace.is_resting
+
+
+def test_thread_whose_records_wait_for_another_input_sleeps_until_then() -> None:
+    """With ``max_task_idle_ms``; it would poll without a pause for as long."""
+    world = World(Quiet(due_ms=40, records=3, idle_until_ms=40))
+
+    assert wait(world.pace()) == 40
+    world.task.idle_until_ms = None
+    assert wait(world.pace()) == 0

@@ -13,10 +13,10 @@ from typing import NamedTuple, Protocol, TypeAlias
 from attrs import define, field, frozen
 
 from streams.clients.errors import DisconnectedError
+from streams.clients.network import response_timeout_ms
 from streams.core.errors import RecordTooLargeError, StreamsError
 from streams.protocol.error_codes import ErrorCode
-from streams.protocol.group_messages import JoinGroup, SyncGroup
-from streams.protocol.messages import Fetch, Produce, Produced, ProduceResponse
+from streams.protocol.messages import Produce, Produced, ProduceResponse
 from streams.protocol.request import Request, Response
 from streams.protocol.wire.framing import MAX_FRAME_BYTES
 from streams.protocol.wire.mapping import is_answered
@@ -201,7 +201,7 @@ class Channel:
         if self.is_closed or self.deadline_ms is None or now_ms < self.deadline_ms:
             return
         if self.is_ready:
-            self.fail("no response in time: the broker is stuck, or the network is down")
+            self._fail_overdue()
         else:
             self.fail(f"no connection within {self.config.connect_timeout_ms} ms ({self._link.phase})")
 
@@ -210,8 +210,8 @@ class Channel:
         self._used_ms = now_ms
         self.deadline_ms = None
         if self._in_flight:
-            wait_ms = _wait_at_broker_ms(self._in_flight[0].item)
-            self.deadline_ms = now_ms + self.config.request_timeout_ms + wait_ms
+            request = self._in_flight[0].item.request
+            self.deadline_ms = now_ms + response_timeout_ms(request, self.config.request_timeout_ms)
 
     def close(self) -> None:
         """Close the link; ``on_end`` is not called."""
@@ -236,6 +236,9 @@ class Channel:
         too_large.__cause__ = error
         return too_large
 
+    def _fail_overdue(self) -> None:
+        self.fail("no response in time: the broker is stuck, or the network is down")
+
     def fail(self, reason: str, cause: BaseException | None = None) -> None:
         """End the channel because the connection failed."""
         error = DisconnectedError(f"broker at {self.address}: {reason}")
@@ -257,6 +260,20 @@ class Channel:
             self._link.flush()
         else:
             self.queue.append(item)
+
+    def give_up(self, number: int) -> bool:
+        """Drop a request, and end the channel if the request is in flight; return whether the channel had it."""
+        for item in self.queue:
+            if item.number == number:
+                self.queue.remove(item)
+                return True
+        for sent in self._in_flight:
+            if sent.item.number == number:
+                # A response comes only after those to earlier requests.
+                self._in_flight.remove(sent)
+                self._fail_overdue()
+                return True
+        return False
 
     def _write(self, item: Item, now_ms: int) -> None:
         request = item.request
@@ -298,18 +315,3 @@ class Channel:
         """Handle the loss of the link; ``was_closed`` is set if the broker closed it."""
         self._was_closed = was_closed
         self.fail(reason, cause)
-
-
-def _wait_at_broker_ms(item: Item) -> int:
-    """Return how long the broker may hold a request before it responds, in milliseconds."""
-    request = item.request
-    if isinstance(request, Fetch):
-        return request.max_wait_ms
-    if (
-        isinstance(request, JoinGroup)
-        and request.takes_member_id
-        and not (request.member_id or request.group_instance_id)
-    ):
-        # The broker responds immediately with a member id to join with.
-        return 0
-    return request.rebalance_timeout_ms if isinstance(request, (JoinGroup, SyncGroup)) else 0

@@ -137,6 +137,18 @@ class ClusterConnection:
         arrived, self._arrived = self._arrived, []
         return arrived
 
+    def give_up(self, correlation_id: int) -> None:
+        """Drop a request whose response is overdue; end its channel if it is in flight."""
+        for item in self._waiting:
+            if item.number == correlation_id:
+                self._waiting.remove(item)
+                self._open -= 1
+                return
+        for channel in [*self._channels.values(), *self._worn]:
+            if channel.give_up(correlation_id):
+                self._open -= 1
+                return
+
     def wakeup(self) -> None:
         """End a waiting ``poll``, or the next one, from another thread."""
         self._links.wakeup()

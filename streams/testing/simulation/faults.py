@@ -19,6 +19,8 @@ _WEIGHTS = {
     "remove_thread": 6,
     "pause": 8,
     "add_partitions": 6,
+    "move_leaders": 8,
+    "move_coordinators": 8,
 }
 #: Minimum and maximum duration of a fault in milliseconds; most are shorter than a session timeout.
 _DURATIONS_MS = {
@@ -29,6 +31,8 @@ _DURATIONS_MS = {
     "broker_restart": (50, 3_000),
     "broker_host_restart": (500, 6_000),
     "pause": (200, 4_000),
+    "move_leaders": (10, 2_000),
+    "move_coordinators": (10, 2_000),
 }
 _WORDS = {
     "crash": "{0} crashes and is restarted after {1} ms",
@@ -43,7 +47,16 @@ _WORDS = {
     "remove_thread": "{0} removes a thread",
     "pause": "{0} pauses processing for {1} ms",
     "add_partitions": "topic {0} gets twice the partitions",
+    "move_leaders": "all partitions get another leader after {1} ms without one",
+    "move_coordinators": "all groups and transactions get another coordinator, which loads their state for {1} ms",
 }
+#: Kinds of faults of the brokers; all others are of a machine.
+BROKER_FAULTS = frozenset(
+    {"broker_restart", "broker_host_restart", "move_leaders", "move_coordinators", "add_partitions"}
+)
+#: Probability that a fault follows the one before within a short time, on the same machine if both are of machines.
+_FOLLOWING = 0.3
+_FOLLOWING_MS = 1_500
 
 
 @frozen
@@ -63,16 +76,19 @@ def draw_faults(rng: Random, machines: Sequence[str], topics: Sequence[str], sto
     """Draw the faults of the storm; each of ``topics`` may get more partitions once."""
     kinds, weights = list(_WEIGHTS), list(_WEIGHTS.values())
     growing = list(topics)
-    faults = []
+    faults: list[Fault] = []
     for _ in range(rng.randint(2, 8)):
         kind = rng.choices(kinds, weights)[0]
-        target = rng.choice(machines)
+        machine, at_ms = rng.choice(machines), rng.randrange(storm_ms)
+        if faults and rng.random() < _FOLLOWING:
+            before = faults[-1]
+            machine = before.target if before.target in machines else machine
+            at_ms = min(before.at_ms + rng.randrange(_FOLLOWING_MS), storm_ms - 1)
+        target = "brokers" if kind in BROKER_FAULTS else machine
         if kind == "add_partitions":
             if not growing:
                 continue
             target = growing.pop(rng.randrange(len(growing)))
-        elif kind in ("broker_restart", "broker_host_restart"):
-            target = "broker"
         value = rng.randint(*_DURATIONS_MS[kind]) if kind in _DURATIONS_MS else 0
-        faults.append(Fault(rng.randrange(storm_ms), kind, target, value))
+        faults.append(Fault(at_ms, kind, target, value))
     return sorted(faults, key=lambda fault: (fault.at_ms, fault.kind, fault.target))

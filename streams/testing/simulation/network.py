@@ -7,7 +7,7 @@ once, the broker handles the requests of a link one by one, and a link breaks as
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Protocol
 
@@ -17,18 +17,17 @@ from streams.clients import Backoff
 from streams.clients.tcp.channel import BrokerAddress, Channel, ChannelConfig, Item
 from streams.clients.tcp.connection import ClusterConnection, ConnectionConfig
 from streams.core.threads import ThreadKilled
-from streams.protocol.messages import MetadataResponse, Produce
+from streams.protocol.messages import Produce
 from streams.protocol.request import Request, Response
 from streams.protocol.wire.framing import MAX_FRAME_BYTES
 from streams.testing.simulation.report import Counters
 from streams.testing.simulation.scheduler import Scheduler, SimProcess, Waiter
 
-#: Number of successive empty polls that take no virtual time; each further poll takes a millisecond, so that time
-#: advances in a busy loop.
-_FREE_POLLS = 2
+#: Number of empty polls of a connection within a millisecond; the next takes a millisecond, so that time advances in a
+#: busy loop.
+_FREE_POLLS = 4
 #: Size in bytes of a record, excluding its key and value.
 RECORD_BYTES = 10
-_ADDRESS = BrokerAddress("broker", 9092)
 _CONNECT_TIMEOUT_MS = 1_000
 #: Time in milliseconds for which a request to any broker waits while no broker is reachable.
 _HOLD_MS = 2_500
@@ -36,15 +35,23 @@ _RECONNECT_BACKOFF = Backoff(50, 1_000)
 
 
 class Server(Protocol):
-    """A handler of requests: the simulated broker."""
+    """A handler of requests: the simulated brokers."""
 
     @property
     def is_up(self) -> bool:
-        """Return whether the server accepts requests."""
+        """Return whether the brokers accept requests."""
         ...
 
-    def serve(self, request: Request, answer: Callable[[Response | Exception], None]) -> None:
-        """Handle a request; ``answer`` is called once, now or later, or never if the server crashes."""
+    @property
+    def addresses(self) -> Sequence[str]:
+        """The addresses of the brokers, as "host:port"."""
+        ...
+
+    def serve(self, node: int, request: Request, answer: Callable[[Response | Exception], None]) -> None:
+        """Handle a request at the broker with this index in ``addresses``.
+
+        ``answer`` is called once, now or later, or never if the brokers crash.
+        """
         ...
 
 
@@ -137,7 +144,8 @@ class SimCluster:
         channels = ChannelConfig(
             network.request_timeout_ms, _CONNECT_TIMEOUT_MS, network.max_idle_ms, self._max_request_bytes
         )
-        config = ConnectionConfig(client_id, (_ADDRESS,), channels, _RECONNECT_BACKOFF, _HOLD_MS)
+        bootstrap = tuple(map(BrokerAddress.of, network.server.addresses))
+        config = ConnectionConfig(client_id, bootstrap, channels, _RECONNECT_BACKOFF, _HOLD_MS)
         links = SimLinks(network, self._process)
         return ClusterConnection(config, links, network.scheduler.clock, Random(network.rng.getrandbits(64)))
 
@@ -152,7 +160,9 @@ class SimLinks:
     #: Pending reports of the links, which run in the client's thread.
     _reports: deque[Callable[[], None]] = field(factory=deque)
     _waiter: Waiter = field(factory=Waiter)
+    #: The number of empty polls at ``_polled_ms``.
     _fruitless: int = 0
+    _polled_ms: int = 0
 
     def link(self, channel: Channel) -> "SimLink":
         """Return a new link."""
@@ -163,11 +173,11 @@ class SimLinks:
         if not self._process.is_alive:
             raise ThreadKilled
         if not self._reports and not self.is_woken:
-            self._fruitless += 1
+            now = self._network.scheduler.now_ms
+            self._fruitless = self._fruitless + 1 if now == self._polled_ms else 1
+            self._polled_ms = now
             if timeout_ms > 0 or self._fruitless > _FREE_POLLS:
                 self._process.wait(self._waiter, max(1, timeout_ms))
-        if self._reports:
-            self._fruitless = 0
         while self._reports:
             self._reports.popleft()()
 
@@ -368,7 +378,8 @@ class SimLink:
         request = self._requests.popleft()
         if not self._is_client_open:
             self._network.on_late(request)
-        self._network.server.serve(request, self._answered)
+        node = self._network.server.addresses.index(str(self._channel.address))
+        self._network.server.serve(node, request, self._answered)
 
     def _answered(self, response: Response | Exception) -> None:
         if not self._is_server_open:
@@ -379,8 +390,6 @@ class SimLink:
             # A request that cannot be handled closes its connection.
             self.close_by_server()
             return
-        if isinstance(response, MetadataResponse):
-            response = MetadataResponse(dict.fromkeys(response.brokers, str(_ADDRESS)), response.topics)
         answer = response
         now = self._network.scheduler.clock.monotonic_ms
         self._send_down(lambda: self._report(lambda: self._channel.on_response(answer, now())))

@@ -22,6 +22,8 @@ class Counters:
     removed_threads: int = 0
     pauses: int = 0
     added_partitions: int = 0
+    leader_moves: int = 0
+    coordinator_moves: int = 0
     #: Generations of the group that were completed.
     rebalances: int = 0
     #: Members that the coordinator removed from the group after a session timeout.
@@ -37,6 +39,8 @@ class Counters:
     resets: int = 0
     idle_closes: int = 0
     refused_requests: int = 0
+    #: Requests that a broker refused because it does not lead, coordinate or know what they are about, or is busy.
+    refusals: int = 0
     #: Messages lost with their connection, slow ones, and requests handled after their client's timeout.
     drops: int = 0
     delays: int = 0

@@ -32,22 +32,24 @@ class Scheduler:
 
     def at(self, time_ms: int, action: Callable[[], None]) -> None:
         """Schedule a call at a time."""
-        heapq.heappush(self._events, (max(time_ms, self.now_ms), next(self._numbers), action))
+        now_ms = self.clock.now_ms()
+        heapq.heappush(self._events, (time_ms if time_ms > now_ms else now_ms, next(self._numbers), action))
 
     def after(self, delay_ms: int, action: Callable[[], None]) -> None:
         """Schedule a call after a delay."""
-        self.at(self.now_ms + delay_ms, action)
+        heapq.heappush(self._events, (self.clock.now_ms() + delay_ms, next(self._numbers), action))
 
-    def run_until(self, time_ms: int, is_done: Callable[[], bool] = lambda: False) -> bool:
-        """Run events up to a time, or until a condition holds; return whether it holds."""
-        while not is_done():
-            if not self._events or self._events[0][0] > time_ms:
-                self.clock.advance_to(time_ms)
-                return is_done()
-            at_ms, _, action = heapq.heappop(self._events)
-            self.clock.advance_to(at_ms)
+    def run_until(self, time_ms: int) -> None:
+        """Run the events up to a time."""
+        events, clock = self._events, self.clock
+        now_ms = clock.now_ms()
+        while events and events[0][0] <= time_ms:
+            at_ms, _, action = heapq.heappop(events)
+            if at_ms > now_ms:
+                clock.advance_to(at_ms)
+                now_ms = at_ms
             action()
-        return True
+        clock.advance_to(time_ms)
 
     def switch(self) -> None:
         """Suspend the running coroutine until an event resumes it."""
@@ -106,18 +108,19 @@ class SimProcess:
             raise ThreadKilled
         scheduler = self.scheduler
         coroutine = greenlet.getcurrent()
-        state = {"is_over": False}
+        is_over = False
 
         def go_on() -> None:
-            if not state["is_over"]:
-                state["is_over"] = True
+            nonlocal is_over
+            if not is_over:
+                is_over = True
                 self.resume(coroutine)
 
         waiter.add(lambda: scheduler.after(0, go_on))
         if timeout_ms is not None:
             scheduler.after(max(0, timeout_ms), go_on)
         scheduler.switch()
-        state["is_over"] = True
+        is_over = True
         if not self.is_alive:
             raise ThreadKilled
         return waiter.take()

@@ -72,7 +72,8 @@ def simulate(
     Each seed is a separate world on virtual time: a broker, three machines that run the application, and
     a writer of the ``inputs`` ((key, value, timestamp_ms) by topic).  Connections are slow, reset, and
     silently lost; machines crash (synced data survives), stall, restart and are cut off; threads are added
-    and removed, processing is paused, topics get more partitions, the broker crashes.  After ``storm_ms``
+    and removed, processing is paused, topics get more partitions, leaders and coordinators move, brokers learn
+    of new topics late, the brokers crash.  After ``storm_ms``
     of virtual time the faults stop, and the group must settle.
 
     At every step, the simulation checks that a partition has one owner per generation, that committed offsets
@@ -282,6 +283,7 @@ def _check_exercised(simulation: _Simulation, report: SimulationReport) -> None:
     """Raise an error if an expected kind of event did not occur in any of many worlds."""
     names = {"crashes", "stalls", "cuts", "broker_restarts", "clean_restarts", "static_restarts"}
     names |= {"added_threads", "pauses", "rebalances", "evictions", "drops", "delays", "resets", "idle_closes"}
+    names |= {"leader_moves", "coordinator_moves", "refusals"}
     if simulation.has_state:
         names.add("restores")
     if simulation.scenario.is_exactly_once:

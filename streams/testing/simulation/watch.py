@@ -12,7 +12,14 @@ from streams.group import GroupState, decode_assignment
 from streams.group.states import Group
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import JoinGroup, LeaveGroup, OffsetCommit, OffsetCommitResponse, SyncGroup
-from streams.protocol.messages import EndTxn, EndTxnResponse, TxnOffsetCommit, TxnOffsetCommitResponse
+from streams.protocol.messages import (
+    EndTxn,
+    EndTxnResponse,
+    Produce,
+    ProduceResponse,
+    TxnOffsetCommit,
+    TxnOffsetCommitResponse,
+)
 from streams.protocol.request import Request, Response
 from streams.runtime import Directive
 from streams.testing.simulation.brokers import SimBroker
@@ -46,10 +53,12 @@ class Watch:
             case OffsetCommit(), OffsetCommitResponse() if request.group_id == self.group_id:
                 if all(code is ErrorCode.NONE for code in response.errors.values()):
                     self._check_membership(request)
-                    self._check_offsets(is_late=any(late is request for late in self._late))
+                    self._check_offsets(is_late=self._is_late(request))
             case TxnOffsetCommit(), TxnOffsetCommitResponse() if request.group_id == self.group_id:
                 if all(code is ErrorCode.NONE for code in response.errors.values()):
                     self._check_membership(request)
+            case Produce(), ProduceResponse():
+                self._check_writes(request, response)
             case EndTxn(), EndTxnResponse():
                 end = "commit" if request.is_commit else "abort"
                 self.tell("broker", f"{end} of {request.transactional_id}: {response.error.name}")
@@ -108,6 +117,21 @@ class Watch:
                 f"a commit of member {request.member_id[:20]} in generation {request.generation_id} was accepted, "
                 f"but the group is in generation {group.generation_id}"
             )
+
+    def _check_writes(self, request: Produce, response: ProduceResponse) -> None:
+        """Check that no producer writes to a partition outside of its transaction.
+
+        Brokers before Kafka 3.6 accept such records, and no commit or abort covers them.  A request of a lost
+        connection may be handled after the end of its transaction.
+        """
+        for partition, produced in response.partitions.items():
+            if produced.error is ErrorCode.INVALID_TXN_STATE and not self._is_late(request):
+                raise InvariantViolationError(
+                    f"producer {request.transactional_id!r} wrote to {partition}, which is not part of its transaction"
+                )
+
+    def _is_late(self, request: Request) -> bool:
+        return any(late is request for late in self._late)
 
     def _check_offsets(self, *, is_late: bool = False) -> None:
         """Check that no committed offset decreases.

@@ -21,8 +21,9 @@ from streams.core.topic import Topic
 from streams.dsl import TopologySource, build_topology
 from streams.protocol.wire.framing import MAX_FRAME_BYTES
 from streams.testing.simulation.brokers import SimBroker
+from streams.testing.simulation.cluster import SimNodes
 from streams.testing.simulation.disk import SimDisk
-from streams.testing.simulation.faults import Fault, draw_faults
+from streams.testing.simulation.faults import BROKER_FAULTS, Fault, draw_faults
 from streams.testing.simulation.network import RECORD_BYTES, SimNetwork, Weather
 from streams.testing.simulation.outcome import Expectation, Outcome, collect
 from streams.testing.simulation.processes import Machine
@@ -52,6 +53,8 @@ _TIMES: Mapping[str, Any] = {
     "heartbeat_interval_ms": 1_000,
     "max_poll_interval_ms": 15_000,
     "request_timeout_ms": 2_000,
+    "max_block_ms": 4_000,
+    "delivery_timeout_ms": 8_000,
     "metadata_max_age_ms": 2_000,
     "fetch_max_wait_ms": 1_000,
     "poll_ms": 1_000,
@@ -116,6 +119,11 @@ class Conditions:
     arrival: Arrival = Arrival.BY_TIME
     #: ``connections_max_idle_ms`` of the clients.
     max_idle_ms: int = 540_000
+    #: The number of brokers, the longest time in milliseconds until one knows a new partition, and the longest time in
+    #: which the markers of an ended transaction are being written.
+    brokers: int = 1
+    metadata_lag_ms: int = 0
+    markers_ms: int = 0
     #: Whether the broker closes the writer's connection on requests of more than a few records.
     limits_requests: bool = False
 
@@ -163,7 +171,8 @@ class Conditions:
             "num_stream_threads": rng.choice((1, 1, 2)),
             "num_standby_replicas": rng.choice((0, 1)),
             "acceptable_recovery_lag": rng.choice((0, 10, 10_000)),
-            "commit_interval_ms": rng.choice((100, 300, 1_000)),
+            "commit_interval_ms": rng.choice((200, 500, 1_000)),
+            "max_task_idle_ms": rng.choice((0, 0, 500)),
             "max_poll_records": rng.choice((5, 50, 1_000)),
         }
         return cls(
@@ -174,6 +183,9 @@ class Conditions:
             without_disk=frozenset(name for name in names if rng.random() < 0.2),
             max_idle_ms=rng.choice((540_000, 2_000)),
             limits_requests=rng.random() < 0.5,
+            brokers=rng.choice((1, 1, 2)),
+            metadata_lag_ms=rng.choice((0, 200, 1_500)),
+            markers_ms=rng.choice((0, 20, 200)),
         )
 
 
@@ -189,9 +201,18 @@ class World:
         self.scheduler = Scheduler()
         self.broker = SimBroker(self.scheduler, Random(f"broker {seed}"))
         self.broker.create(scenario.partitions)
-        self.network = SimNetwork(
+        self.nodes = SimNodes(
             self.scheduler,
             self.broker,
+            Random(f"nodes {seed}"),
+            self.counters,
+            conditions.brokers,
+            conditions.metadata_lag_ms,
+            conditions.markers_ms,
+        )
+        self.network = SimNetwork(
+            self.scheduler,
+            self.nodes,
             Random(f"network {seed}"),
             conditions.weather,
             self.counters,
@@ -367,19 +388,8 @@ class World:
         now_ms, counters = self.scheduler.now_ms, self.counters
         until_ms = now_ms + fault.value
         self._tell("fault", str(fault).partition(": ")[2])
-        if fault.kind in ("broker_restart", "broker_host_restart"):
-            if self.broker.is_up:
-                self.broker.crash()
-                self.network.server_died(is_silent=fault.kind == "broker_host_restart")
-                counters.broker_restarts += 1
-                self.scheduler.at(until_ms, self.broker.restart)
-            return
-        if fault.kind == "add_partitions":
-            topics = self.broker.machine.topics
-            topics.add_partitions(fault.target, 2 * len(topics.by_name[fault.target].logs))
-            counters.added_partitions += 1
-            return
-        if fault.target not in self.machines:
+        if fault.kind in BROKER_FAULTS:
+            self._apply_to_brokers(fault, until_ms)
             return
         machine = self.machines[fault.target]
         match fault.kind:
@@ -406,6 +416,22 @@ class World:
                 instance = machine.instance
                 if instance is not None and len(instance.stream_threads) > 1:
                     counters.removed_threads += machine.do(lambda instance: instance.remove_thread())
+
+    def _apply_to_brokers(self, fault: Fault, until_ms: int) -> None:
+        match fault.kind:
+            case "broker_restart" | "broker_host_restart" if self.broker.is_up:
+                self.broker.crash()
+                self.network.server_died(is_silent=fault.kind == "broker_host_restart")
+                self.counters.broker_restarts += 1
+                self.scheduler.at(until_ms, self.broker.restart)
+            case "move_leaders":
+                self.nodes.move_leaders(until_ms)
+            case "move_coordinators":
+                self.nodes.move_coordinators(until_ms)
+            case "add_partitions":
+                topics = self.broker.machine.topics
+                topics.add_partitions(fault.target, 2 * len(topics.by_name[fault.target].logs))
+                self.counters.added_partitions += 1
 
     @staticmethod
     def _resume(machine: Machine) -> None:

@@ -1,13 +1,18 @@
 """A channel ends when its oldest request has no response in time; some requests may wait at the broker."""
 
-import pytest
-from attrs import define, field
+from random import Random
 
+import pytest
+from attrs import define, evolve, field
+
+from streams.clients.network import ANY_NODE, Backoff, Network
 from streams.clients.tcp.channel import BrokerAddress, Channel, ChannelConfig, Item
+from streams.clients.tcp.connection import ClusterConnection, ConnectionConfig
+from streams.core.clock import VirtualClock
 from streams.core.errors import StreamsError
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import Heartbeat, HeartbeatResponse, JoinGroup, SyncGroup
-from streams.protocol.messages import Fetch
+from streams.protocol.messages import Fetch, Metadata, MetadataResponse
 from streams.protocol.request import Request
 
 BEAT = Heartbeat("g", 1, "m")
@@ -86,8 +91,9 @@ def send(channel: Channel, request: Request, now_ms: int) -> None:
         (BEAT, 0),
         (Fetch({}, 700, 1), 700),
         (FIRST_JOIN, 0),
-        (JOIN, 60_000),
-        (SyncGroup("g", 1, "m", rebalance_timeout_ms=60_000), 60_000),
+        (JOIN, 63_000),
+        (SyncGroup("g", 1, "m", rebalance_timeout_ms=60_000), 63_000),
+        (evolve(JOIN, rebalance_timeout_ms=100), 3_100),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -100,7 +106,7 @@ def test_deadline_is_the_request_timeout_and_the_time_that_the_broker_may_hold_t
     channel.check(2_099 + wait_ms)
     assert not ends.errors
     channel.check(2_100 + wait_ms)
-    assert "no answer in time" in str(ends.errors[0])
+    assert "no response in time" in str(ends.errors[0])
     assert channel.unanswered(ends.errors[0])[0][0].request is request_
 
 
@@ -134,3 +140,56 @@ def test_channel_that_has_been_idle_for_long_is_not_used_again(channel):
     channel.on_response(HeartbeatResponse(ErrorCode.NONE), 20_000)
     assert not channel.is_worn(29_000)
     assert channel.is_worn(29_001)
+
+
+def test_request_that_is_given_up_ends_the_channel_or_is_never_sent(channel, ends):
+    send(channel, BEAT, 0)
+    channel.send(Item(7, 0, JOIN, 0), 0)
+    assert channel.give_up(7)
+    channel.on_open(0)
+    channel.send(Item(8, 0, JOIN, 0), 0)
+    assert not channel.give_up(7)
+    assert not ends.errors
+
+    assert channel.give_up(8)
+    assert "no response in time" in str(ends.errors[0])
+    assert [item.request for item, _ in channel.unanswered(ends.errors[0])] == [BEAT]
+
+
+def test_request_after_one_that_is_overdue_does_not_wait_for_its_response():
+    """A join without a response ends where Kafka's client ends it, and the next join has a connection of its own."""
+    clock, opened = VirtualClock(), []
+
+    class Wires(Wire):
+        def link(self, channel: Channel) -> Wire:
+            opened.append((channel, Wire()))
+            return opened[-1][1]
+
+        def wait(self, timeout_ms: int, *, is_idle: bool) -> None:
+            clock.advance(timeout_ms)
+
+    config = ChannelConfig(request_timeout_ms=30_000, connect_timeout_ms=10_000, max_idle_ms=99_000)
+    settings = ConnectionConfig("c", (BrokerAddress("a", 1),), config, Backoff(), hold_ms=60_000)
+    network = Network(ClusterConnection(settings, Wires(), clock, Random(1)), clock)
+    errors: list[object] = []
+
+    def join() -> tuple[Channel, Wire]:
+        network.send(0, JOIN, errors.append)
+        return opened[-1]
+
+    network.send(ANY_NODE, Metadata())
+    opened[0][0].on_open(0)
+    opened[0][0].on_response(MetadataResponse({0: "a:1"}, ()), 0)
+    network.poll(0)
+    first, _ = join()
+    clock.advance_to(2_000)
+    first.on_open(2_000)
+    while not errors:
+        network.poll(100_000)
+
+    assert clock.monotonic_ms() == JOIN.rebalance_timeout_ms + 5_000
+    assert first.is_closed
+    clock.advance(2_000)
+    second, wire = join()
+    second.on_open(clock.monotonic_ms())
+    assert wire.sent == [JOIN]

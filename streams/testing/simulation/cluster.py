@@ -1,0 +1,231 @@
+"""Which simulated broker serves a request: leaders and coordinators that move, and metadata that lags.
+
+The brokers of a cluster share one state machine (``brokers``).  This module refuses the requests that a broker of
+Kafka would refuse: those for partitions that it does not lead or does not know yet, for groups and transactions that
+it does not coordinate, and for transactions whose markers are being written.  Imports broker.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from random import Random
+from typing import Any, Final
+from zlib import crc32
+
+from attrs import define, evolve, field
+
+from streams.broker import refusal
+from streams.core.records import TopicPartition
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import (
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    OffsetCommit,
+    OffsetFetch,
+    SyncGroup,
+)
+from streams.protocol.messages import (
+    AddOffsetsToTxn,
+    AddPartitionsToTxn,
+    DeletedRecords,
+    DeleteRecords,
+    DeleteRecordsResponse,
+    EndTxn,
+    EndTxnResponse,
+    Fetch,
+    FetchedPartition,
+    FetchResponse,
+    FindCoordinator,
+    FindCoordinatorResponse,
+    InitProducerId,
+    ListedOffset,
+    ListOffsets,
+    ListOffsetsResponse,
+    MetadataResponse,
+    Produce,
+    Produced,
+    ProduceResponse,
+    TopicMetadata,
+    TxnOffsetCommit,
+)
+from streams.protocol.request import Request, Response
+from streams.testing.simulation.brokers import SimBroker
+from streams.testing.simulation.report import Counters
+from streams.testing.simulation.scheduler import Scheduler
+
+_GROUP_REQUESTS: Final = (JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit, OffsetFetch, TxnOffsetCommit)
+_TRANSACTION_REQUESTS: Final = (InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn)
+#: For each request about partitions: its field with the partitions, its response, and the result of one partition.
+_PARTITION_REQUESTS: Final[Mapping[type, tuple[str, Callable[..., Response], Callable[[ErrorCode], Any]]]] = {
+    Produce: ("blocks", ProduceResponse, Produced),
+    Fetch: ("positions", FetchResponse, lambda code: FetchedPartition(code, -1, -1)),
+    ListOffsets: ("timestamps", ListOffsetsResponse, ListedOffset),
+    DeleteRecords: ("offsets", DeleteRecordsResponse, lambda code: DeletedRecords(code, -1)),
+}
+
+
+@define
+class _Move:
+    """How often leaders or coordinators have moved to the next broker, and the end of the last move."""
+
+    count: int = 0
+    until_ms: int = 0
+
+
+@define(eq=False)
+class SimNodes:
+    """The brokers of the cluster, numbered from 0; implements ``network.Server``."""
+
+    scheduler: Scheduler
+    broker: SimBroker
+    rng: Random
+    counters: Counters
+    #: The number of brokers.
+    count: int = 1
+    #: Longest time in milliseconds until a broker knows a new topic or partition.
+    lag_ms: int = 0
+    #: Longest time in milliseconds for which the markers of an ended transaction are being written.
+    markers_ms: int = 0
+    _addresses: Sequence[str] = field(init=False)
+    #: The moves of all leaders, and of all coordinators.
+    _leaders: _Move = field(factory=_Move)
+    _coordinators: _Move = field(factory=_Move)
+    #: The partition counts of each topic so far, each with the times from which the brokers know it.
+    _sizes: dict[str, list[tuple[int, tuple[int, ...]]]] = field(factory=dict)
+    #: Time until which the markers of a transactional id are being written.
+    _marking_until_ms: dict[str, int] = field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self._addresses = [f"broker-{node}:9092" for node in range(self.count)]
+        topics = self.broker.machine.topics.by_name
+        self._sizes = {name: [(len(topic.logs), (0,) * self.count)] for name, topic in topics.items()}
+
+    @property
+    def is_up(self) -> bool:
+        """Return whether the brokers accept requests."""
+        return self.broker.is_up
+
+    @property
+    def addresses(self) -> Sequence[str]:
+        """The addresses of the brokers, as "host:port"."""
+        return self._addresses
+
+    # --- faults ---------------------------------------------------------------------------
+
+    def move_leaders(self, until_ms: int) -> None:
+        """Move the leadership of all partitions to the next broker; until the given time there is no leader."""
+        self._leaders = _Move(self._leaders.count + 1, until_ms)
+        self.counters.leader_moves += 1
+
+    def move_coordinators(self, until_ms: int) -> None:
+        """Move all coordinators to the next broker, which loads their state until the given time."""
+        self._coordinators = _Move(self._coordinators.count + 1, until_ms)
+        self.counters.coordinator_moves += 1
+
+    # --- requests -------------------------------------------------------------------------
+
+    def serve(self, node: int, request: Request, answer: Callable[[Response | Exception], None]) -> None:
+        """Handle a request at a broker; ``answer`` is called once, now or later, or never if the brokers crash."""
+        refused = self._refusal(node, request)
+        if refused is not None:
+            self.counters.refusals += 1
+            answer(refused)
+            return
+
+        def reply(response: Response | Exception) -> None:
+            match request, response:
+                case _, MetadataResponse():
+                    response = self._described(node, response)
+                case FindCoordinator(), FindCoordinatorResponse(error=ErrorCode.NONE):
+                    response = self._found(request)
+                case EndTxn(), EndTxnResponse(error=ErrorCode.NONE) if self.markers_ms:
+                    until_ms = self.scheduler.now_ms + self.rng.randint(0, self.markers_ms)
+                    self._marking_until_ms[request.transactional_id] = until_ms
+            answer(response)
+
+        self.broker.serve(request, reply)
+
+    def _refusal(self, node: int, request: Any) -> Response | None:
+        """Return the response to a request that the broker refuses, or None."""
+        kind = type(request)
+        if kind in _PARTITION_REQUESTS:
+            name, response, result = _PARTITION_REQUESTS[kind]
+            partitions = getattr(request, name)
+            code = self._error_of_partitions(node, partitions)
+            return None if code is None else response(dict.fromkeys(partitions, result(code)))
+        if kind in _GROUP_REQUESTS:
+            code = self._error_of_coordinator(node, request.group_id)
+            return None if code is None else refusal(request, code)
+        if kind in _TRANSACTION_REQUESTS and request.transactional_id is not None:
+            code = self._error_of_coordinator(node, request.transactional_id)
+            if code is None and self.scheduler.now_ms < self._marking_until_ms.get(request.transactional_id, 0):
+                code = ErrorCode.CONCURRENT_TRANSACTIONS
+            return None if code is None else refusal(request, code)
+        return None
+
+    # --- leaders --------------------------------------------------------------------------
+
+    def _leader(self, partition: TopicPartition) -> int:
+        return (crc32(partition.topic.encode()) + partition.partition + self._leaders.count) % self.count
+
+    @property
+    def _is_electing(self) -> bool:
+        return self.scheduler.now_ms < self._leaders.until_ms
+
+    def _error_of_partitions(self, node: int, partitions: Iterable[TopicPartition]) -> ErrorCode | None:
+        for partition in partitions:
+            if not self._knows(node, partition):
+                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if self._leader(partition) != node or self._is_electing:
+                return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return None
+
+    def _knows(self, node: int, partition: TopicPartition) -> bool:
+        """Return whether a broker knows a partition; the state machine refuses those that do not exist."""
+        is_there = partition in self.broker.machine.topics.logs
+        return not is_there or partition.partition < self._known_size(node, partition.topic)
+
+    def _known_size(self, node: int, topic: str) -> int:
+        """Return how many partitions of an existing topic a broker knows."""
+        sizes, size = self._sizes.setdefault(topic, []), len(self.broker.machine.topics.by_name[topic].logs)
+        now_ms = self.scheduler.now_ms
+        if not sizes or sizes[-1][0] != size:
+            sizes.append((size, tuple(now_ms + self.rng.randint(0, self.lag_ms) for _ in range(self.count))))
+        return max((known for known, since_ms in sizes if now_ms >= since_ms[node]), default=0)
+
+    def _described(self, node: int, response: MetadataResponse) -> MetadataResponse:
+        """Return metadata as a broker sees it: with the leaders, and without what it does not know yet."""
+        topics = [self._seen(node, topic) for topic in response.topics]
+        return MetadataResponse(dict(enumerate(self._addresses)), topics, 0)
+
+    def _seen(self, node: int, topic: TopicMetadata) -> TopicMetadata:
+        if topic.error is not ErrorCode.NONE:
+            return topic
+        size = self._known_size(node, topic.name)
+        if not size:
+            return TopicMetadata(topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        leaders = [self._leader(TopicPartition(topic.name, number)) for number in range(size)]
+        if self._is_electing:
+            # The old leader, or none.
+            leaders = [(leader - 1) % self.count for leader in leaders] if self.rng.random() < 0.5 else [-1] * size
+        return evolve(topic, leaders=tuple(leaders))
+
+    # --- coordinators ---------------------------------------------------------------------
+
+    def _coordinator(self, key: str) -> int:
+        return (crc32(key.encode()) + self._coordinators.count) % self.count
+
+    def _error_of_coordinator(self, node: int, key: str) -> ErrorCode | None:
+        if self._coordinator(key) != node:
+            return ErrorCode.NOT_COORDINATOR
+        is_loading = self.scheduler.now_ms < self._coordinators.until_ms
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else None
+
+    def _found(self, request: FindCoordinator) -> FindCoordinatorResponse:
+        node = self._coordinator(request.key)
+        if self.scheduler.now_ms < self._coordinators.until_ms:
+            # The new coordinator, the old one, or none yet.
+            drawn = self.rng.random()
+            if drawn < 0.3:
+                return FindCoordinatorResponse(ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+            node = (node - 1) % self.count if drawn < 0.6 else node
+        return FindCoordinatorResponse(ErrorCode.NONE, node)
