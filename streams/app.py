@@ -3,6 +3,7 @@
 This module imports all lower layers, and no lower layer imports it.
 """
 
+import os
 import signal
 import threading
 from collections.abc import Collection
@@ -31,6 +32,7 @@ from streams.runtime import (
     InstanceListeners,
     KeyPartitioner,
     KeyQueryMetadata,
+    Notifier,
     Position,
     RestoreListener,
     State,
@@ -382,6 +384,8 @@ def run(
 def run_until_signal(streams: Streams) -> None:
     """Run an application that was not started until SIGINT or SIGTERM, then close it cleanly.
 
+    A service manager that has set ``NOTIFY_SOCKET`` is told when the application runs and stops; see the guide.
+
     Raises:
         StreamsError: the application failed.
     """
@@ -392,11 +396,13 @@ def run_until_signal(streams: Streams) -> None:
 
     is_main = threading.current_thread() is threading.main_thread()
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)} if is_main else {}
+    notifier = Notifier.of(streams.instance, os.environ)
     try:
         with streams:
             # Wait in short steps, since signals are delivered between the steps.
             while not stop.is_set() and not streams.wait(_LOOK_MS):
-                pass
+                notifier.look()
+            notifier.stopping()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

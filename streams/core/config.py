@@ -198,6 +198,12 @@ class StreamsConfig:
     metrics_sample_window_ms: int = whole(
         30_000, "ms", "Rates, averages and extremes are over one to two such windows.", minimum=1
     )
+    watchdog_ms: int = whole(
+        0,
+        "ms",
+        "Time without a turn of a thread's loop after which the stack of the thread is logged, once until it turns "
+        "again; 0 = never. A loop turns every poll_ms, and after each run of at most 10,000 records.",
+    )
     # State.
     state_memory_max_bytes: int = whole(
         512 * _MIB,

@@ -5,7 +5,9 @@ threads; in a simulation they are coroutines of one scheduler on virtual time, s
 is simulated. Imports no other module of the package.
 """
 
+import sys
 import threading
+import traceback
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
@@ -53,6 +55,10 @@ class Worker(Protocol):
 
     def join(self, timeout_ms: int | None = None) -> bool:
         """Wait until the thread ends or the timeout expires (None: no timeout); return whether the thread has ended."""
+        ...
+
+    def stack(self) -> str:
+        """Return where the thread is, as lines of a traceback; "" if it has ended or this is not known."""
         ...
 
 
@@ -111,6 +117,11 @@ class SystemWorker:
         """Wait until the thread ends or the timeout expires; return whether the thread has ended."""
         self._thread.join(None if timeout_ms is None else timeout_ms / 1000)
         return not self._thread.is_alive()
+
+    def stack(self) -> str:
+        """Return where the thread is."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        return "" if frame is None else "".join(traceback.format_stack(frame)).rstrip()
 
 
 class SystemThreads:

@@ -76,6 +76,7 @@ from streams.runtime.store_queries import (
     ranker,
 )
 from streams.runtime.store_tables import arrow_stream, table_of
+from streams.runtime.systemd import Notifier
 from streams.runtime.task import CHANGELOG_POSITION, Task, TaskState
 from streams.runtime.thread import StreamThread
 from streams.runtime.thread_metrics import of_task
@@ -138,6 +139,7 @@ __all__ = [
     "LATE_REASONS",
     "LaneFilling",
     "Late",
+    "Notifier",
     "PartitionQueue",
     "Plans",
     "Policy",

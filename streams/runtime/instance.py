@@ -34,6 +34,7 @@ from streams.runtime.provisioning import Provisioner
 from streams.runtime.thread import StreamThread, ThreadEvents
 from streams.runtime.thread_pool import PooledThread, ThreadPool
 from streams.runtime.unknown_state import check_unknown_state
+from streams.runtime.watchdog import Watchdog
 from streams.runtime.wiring import ThreadFactory
 from streams.state import open_store
 from streams.topology import PartitionGrouper, Topology
@@ -73,6 +74,7 @@ class Instance:
     _plans: Plans = field(init=False)
     _clients: InstanceClients = field(init=False)
     _provisioner: Provisioner = field(init=False)
+    _watchdog: Watchdog | None = field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
         config, environment = self.config, self.environment
@@ -122,6 +124,7 @@ class Instance:
                 if self.life.move(State.REBALANCING):
                     for _ in range(self.config.num_stream_threads):
                         self.pool.add()
+            self._watch_turns()
             self.life.tell()
         except BaseException:
             self._end_threads(None)
@@ -251,6 +254,13 @@ class Instance:
         views = self._globals.open(lambda spec: open_store(spec, None))
         self._globals.start(name)
         return views
+
+    def _watch_turns(self) -> None:
+        limit_ms, threads = self.config.watchdog_ms, self.environment.threads
+        if limit_ms:
+            clock = self.environment.clock
+            self._watchdog = Watchdog(limit_ms, clock, self.turns, self.pool.stack_of, threads.signal())
+            self._watchdog.start(self._clients.name("watchdog"), threads)
 
     def _make_thread(self, number: int) -> StreamThread:
         assert self._plan is not None
@@ -392,6 +402,8 @@ class Instance:
         self.life.tell()
 
     def _release(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.stop()
         if self._is_tuned:
             self._is_tuned = False
             collector.restore()

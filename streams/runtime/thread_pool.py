@@ -160,6 +160,11 @@ class ThreadPool:
             if not member.has_ended and (turned_at_ms := member.stream_thread.turned_at_ms) is not None
         }
 
+    def stack_of(self, name: str) -> str:
+        """Return where a thread is, as lines of a traceback."""
+        workers = [member.worker for member in list(self.members) if member.stream_thread.name == name]
+        return "\n".join(worker.stack() for worker in workers if worker is not None)
+
     @property
     def is_ready(self) -> bool:
         """Whether every thread has all its tasks open."""

@@ -42,6 +42,9 @@ class StepWorker:
     def join(self, timeout_ms=None):
         return True
 
+    def stack(self):
+        return ""
+
 
 @define(eq=False)
 class StepThreads:

@@ -202,6 +202,10 @@ class SimWorker:
         """Wait until the thread ends or the timeout expires; return whether the thread has ended."""
         return self._ended.wait(timeout_ms)
 
+    def stack(self) -> str:
+        """Return "": only one coroutine runs at a time."""
+        return ""
+
 
 @define(eq=False)
 class SimThreads:

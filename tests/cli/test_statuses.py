@@ -1,0 +1,62 @@
+"""The exit statuses of ``streams run`` are those of the table in the guide."""
+
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Program
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "operating.md"
+#: What a restart does, by exit status.
+TABLE = {
+    int(status): restart for status, restart in re.findall(r"^\| (\d+) \| .* \| ([^|]*) \|$", GUIDE.read_text(), re.M)
+}
+UNREACHABLE = ("--bootstrap-servers", "127.0.0.1:1", "--set", "request_timeout_ms=200", "--set", "task_timeout_ms=200")
+LATE = """
+from datetime import timedelta
+from streams import StreamsBuilder, TimeWindows, Topic
+
+numbers = Topic("numbers", key=str, value=int)
+
+def topology(builder: StreamsBuilder) -> None:
+    windows = TimeWindows.of(timedelta(seconds=1), grace=timedelta(0))
+    builder.stream(numbers).group_by_key().windowed_by(windows).count("seen").to_stream().to("out")
+"""
+
+
+@pytest.mark.parametrize(
+    ("status", "arguments"),
+    [
+        (0, ("halves.py", "--input", "numbers=good.jsonl")),
+        (1, ("halves.py", "--input", "numbers=bad.jsonl")),
+        (1, ("halves.py", *UNREACHABLE)),
+        (2, ("missing.py", "--input", "numbers=good.jsonl")),
+        (2, ("halves.py", "--set", "commit_interval=1")),
+        (3, ("late.py", "--input", "numbers=late.records.jsonl")),
+    ],
+)
+def test_a_run_ends_with_the_status_of_the_table(streams: Program, status: int, arguments: tuple[str, ...]):
+    streams.write("good.jsonl", "1\n2\n")
+    streams.write("bad.jsonl", "1\n0\n")
+    streams.write("late.py", LATE)
+    rows = [(100_000, "a"), (1_000, "b")]
+    lines = [f'{{"key": "{key}", "value": 1, "timestamp": {time}}}\n' for time, key in rows]
+    streams.write("late.records.jsonl", "".join(lines))
+    found = streams("run", *arguments)
+
+    assert found.status == status, found
+    assert TABLE[status].startswith("yes" if status == 1 else "no")
+
+
+def test_a_live_run_that_a_signal_ends_has_succeeded(streams: Program):
+    process = streams.start("run", "halves.py")
+    assert process.stderr is not None
+    while "runs on" not in process.stderr.readline():
+        pass
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=300)
+
+    assert process.returncode == 0
+    assert TABLE[0] == "no"
