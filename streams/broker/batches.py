@@ -93,7 +93,7 @@ def pieces(block: Block) -> list[Block]:
     return found
 
 
-def gap_batches(base_offset: int, next_offset: int) -> bytes:
+def empty_batches(base_offset: int, next_offset: int) -> bytes:
     """Return batches that replace removed records; each has one control record, which readers skip."""
     found = []
     while base_offset < next_offset:

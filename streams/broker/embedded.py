@@ -120,7 +120,7 @@ class EmbeddedBroker:
             driver = Driver(machine, clock, cluster_id(self._directory))
             machine.load(driver.now_ms())
             # Members that ran in an earlier broker process have no host.
-            machine.coordinator.put_out(
+            machine.coordinator.remove_members(
                 lambda member: self._config.is_private or not member.client_host, driver.now_ms()
             )
         except BaseException:

@@ -15,7 +15,7 @@ from pathlib import Path
 from attrs import define, field
 
 from streams.broker.array import joined, numbered
-from streams.broker.batches import EncodedRun, gap_batches, pieces, run_of
+from streams.broker.batches import EncodedRun, empty_batches, pieces, run_of
 from streams.broker.cache import CacheBudget, RecentBatches
 from streams.broker.checkpoint import write_checkpoint
 from streams.broker.config import FsyncPolicy
@@ -301,17 +301,17 @@ class FileStorage:
         return count
 
     def _write(self, result: Segment, block: Block | None, upto: int) -> None:
-        """Write a block, if given, and gap batches for the removed records up to an offset."""
+        """Write a block, if given, and empty batches for the removed records up to an offset."""
         first = upto if block is None else block.offsets[0]
         if first > result.next_offset:
-            _append(result, gap_batches(result.next_offset, first))
+            _append(result, empty_batches(result.next_offset, first))
         if block is not None:
             # Sequences follow offsets: a batch with sequences must not span additional offsets.
             is_counted = block.producer is not None and block.producer.sequence >= 0
             next_offset = block.offsets[-1] + 1 if is_counted or upto - first > _MOST_OFFSETS else upto
             _append(result, self._encoded(block, first, next_offset))
             if upto > next_offset:
-                _append(result, gap_batches(next_offset, upto))
+                _append(result, empty_batches(next_offset, upto))
 
     # --- inside ---------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from attrs import define, field, frozen
 
-from streams.broker.batches import gap_batches
+from streams.broker.batches import empty_batches
 from streams.broker.checkpoint import write_checkpoint
 from streams.broker.files import DIRECTORY_MODE, FILE_MODE, OpenFiles, sync_directory
 from streams.broker.offline import offline_topics
@@ -163,7 +163,7 @@ def _aside(path: Path) -> Path:
 def _write(parts: list[tuple[str, int, int]], path: Path, write: Callable[[bytes], object]) -> None:
     for kind, first, second in parts:
         if kind == "gap":
-            write(gap_batches(first, second))
+            write(empty_batches(first, second))
             continue
         with open(path, "rb") as source:
             source.seek(first)

@@ -118,9 +118,9 @@ class Segment:
         self.files.sync(self.path)
 
     def blocks(self, offset: int = 0, end: int = -1) -> Iterator[Block]:
-        """Yield batches from the one that contains ``offset``, without gap batches.
+        """Yield batches from the one that contains ``offset``, without empty batches.
 
-        A gap batch that ends the log at ``end`` is included, because readers need it to reach the end.
+        An empty batch that ends the log at ``end`` is included, because readers need it to reach the end.
         """
         index = max(bisect_right(self._offsets, offset) - 1, 0)
         start = self._positions[index] if self._positions else 0

@@ -171,7 +171,7 @@ class Parcel:
 class PartitionBatches:
     """Queued and in-flight records of one partition, oldest first: parcels, then batches.
 
-    The next parcel is stamped with ``identity`` and ``next_sequence``.  ``is_held`` is set while a look-up
+    The next parcel is stamped with ``identity`` and ``next_sequence``.  ``is_muted`` is set while a look-up
     must complete before anything is sent.  ``is_settled`` is set once the broker has acknowledged a record
     with this identity.  Until then it accepts any sequence number as the first, so only one parcel is in
     flight at a time.  ``needs_restart`` is set when the broker will never receive some sequence number, so that
@@ -182,7 +182,7 @@ class PartitionBatches:
     batches: deque[ProducerBatch] = field(factory=deque)
     in_flight: int = 0
     retry_at_ms: int = 0
-    is_held: bool = False
+    is_muted: bool = False
     is_settled: bool = False
     needs_restart: bool = False
     identity: tuple[int, int] = (-1, -1)
@@ -291,7 +291,7 @@ class Accumulator:
         """Return when the next parcel may be sent, at the earliest ``now_ms``, or None if there is no parcel."""
         earliest: int | None = None
         for queue in self._waiting.values():
-            if queue.is_held:
+            if queue.is_muted:
                 continue
             at = max(queue.retry_at_ms, self._due_ms(queue))
             if at <= now_ms:
@@ -309,10 +309,10 @@ class Accumulator:
         """
         drained: dict[TopicPartition, Parcel] = {}
         for partition, queue in list(self._waiting.items()):
-            if queue.is_held or max(queue.retry_at_ms, self._due_ms(queue)) > now_ms:
+            if queue.is_muted or max(queue.retry_at_ms, self._due_ms(queue)) > now_ms:
                 continue
             if not may_go(partition):
-                queue.is_held = True
+                queue.is_muted = True
                 continue
             index = next((i for i, parcel in enumerate(queue.parcels) if not parcel.is_in_flight), None)
             if index is None:
@@ -334,7 +334,7 @@ class Accumulator:
     def release(self) -> None:
         """Release the held partitions after a look-up has ended."""
         for queue in self._waiting.values():
-            queue.is_held = False
+            queue.is_muted = False
 
     def waiting_partitions(self, topic: str) -> list[TopicPartition]:
         """Return the partitions of a topic that have something to send."""
@@ -515,7 +515,7 @@ class Accumulator:
             self._waiting[partition] = queue
         else:
             self._waiting.pop(partition, None)
-            queue.is_held = False
+            queue.is_muted = False
 
     def _due_ms(self, queue: PartitionBatches) -> int:
         """Return when the next batch of a queue will have lingered long enough."""

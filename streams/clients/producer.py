@@ -102,7 +102,7 @@ class Producer:
             self._transactor = Transactor(self._transaction, self._sender, self._driver.turn)
         self._is_closed = False
         #: Total bytes of the blocks that are held back to share a request.
-        self._held_bytes = 0
+        self._batched_bytes = 0
 
     # --- sending ----------------------------------------------------------------------
 
@@ -220,10 +220,10 @@ class Producer:
                 delivery.fulfil(-1)
                 return delivery
             self._accumulator.add_block(partition, block, delivery, self._clock.monotonic_ms(), size_bytes)
-        self._held_bytes = self._held_bytes + size_bytes if has_more else 0
-        if self._held_bytes and self._held_bytes < _SHARED_BYTES:
+        self._batched_bytes = self._batched_bytes + size_bytes if has_more else 0
+        if self._batched_bytes and self._batched_bytes < _SHARED_BYTES:
             return delivery
-        self._held_bytes = 0
+        self._batched_bytes = 0
         self._driver.send_due()
         return delivery
 

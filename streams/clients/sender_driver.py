@@ -130,18 +130,18 @@ class SenderDriver:
             f"buffer_memory_bytes={max_bytes} are waiting to be acknowledged",
         )
 
-    def wait(self, is_done: Callable[[], bool], timeout_ms: int, complaint: str) -> None:
+    def wait(self, is_done: Callable[[], bool], timeout_ms: int, message: str) -> None:
         """Drive the sender until a condition holds.
 
         Raises:
-            RequestTimeoutError: the timeout expires; ``complaint`` is the message.
+            RequestTimeoutError: the timeout expires; ``message`` is its text.
         """
         deadline = Deadline(self._clock, self._clock.monotonic_ms() + timeout_ms)
         has_progress = True
         while not is_done():
             remaining_ms = deadline.remaining_ms(has_progress=has_progress)
             if not remaining_ms and not has_progress:
-                raise RequestTimeoutError(complaint)
+                raise RequestTimeoutError(message)
             has_progress = self.turn(min(remaining_ms, TURN_MS))
 
     # --- inside -----------------------------------------------------------------------

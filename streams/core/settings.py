@@ -149,6 +149,9 @@ class Settings(_Consumer, _Producer, _Connection, _Security, total=False):
     repartition_purge_interval_ms: Milliseconds
     replication_factor: int
     state_memory_max_bytes: int
+    metrics_recording_level: Literal["info", "debug", "trace", "off"]
+    metrics_sample_window_ms: Milliseconds
+    watchdog_ms: Milliseconds
 
 
 class ApplicationSettings(Settings, total=False):

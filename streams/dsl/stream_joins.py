@@ -22,7 +22,7 @@ from streams.dsl.operators import (
     StoreValues,
     StreamGlobalTableJoin,
     StreamTableJoin,
-    held_store,
+    buffer_spec,
 )
 from streams.dsl.ref import GlobalTableRef, JoinableRef, StreamRef, TableRef, check_builder
 from streams.dsl.serde_variables import annotated, overridden
@@ -103,7 +103,7 @@ def _join_table(
         return StreamTableJoin(values, joiner, with_key, is_left, grace_ms, buffer, key.resolve())
 
     def buffers() -> Sequence[StoreSpec]:
-        return () if buffer is None else (held_store(buffer, WAITING_RECORD, key.resolve(), value.resolve()),)
+        return () if buffer is None else (buffer_spec(buffer, WAITING_RECORD, key.resolve(), value.resolve()),)
 
     process = LogicalOperator(operator, buffers, lambda: values.stores)
     content = LogicalStreamTableJoin(process, lambda: values.stores, grace_ms)

@@ -30,7 +30,7 @@ from streams.dsl.operators import (
     TableMapValues,
     TableTransformValues,
     TransformedRow,
-    held_store,
+    buffer_spec,
 )
 from streams.dsl.ref import GroupedTableRef, StreamRef, TableRef
 from streams.dsl.serde_variables import SerdeVariable, declared, declared_or_annotated, overridden
@@ -235,7 +235,7 @@ def suppress(table: TableRef, suppressed: Any, name: str | None) -> TableRef:
 
     def specs() -> Iterable[StoreSpec]:
         serdes, has_changelog = (key.resolve(), value.resolve()), suppressed.has_changelog
-        return (held_store(store, SUPPRESSED_CHANGE, *serdes, has_changelog=has_changelog),)
+        return (buffer_spec(store, SUPPRESSED_CHANGE, *serdes, has_changelog=has_changelog),)
 
     node = LogicalNode(full_name, LogicalOperator(operator, specs), is_output_versioned=False, is_suppress=True)
     return table.derived(node, key, value, state)

@@ -124,14 +124,14 @@ class Coordinator:
         self._groups.load(blocks)
         self._has_loaded_members = any(group.members for group in self._groups)
 
-    def put_out(self, is_gone: Callable[[GroupMember], bool], now_ms: int) -> None:
+    def remove_members(self, is_gone: Callable[[GroupMember], bool], now_ms: int) -> None:
         """Remove members that have certainly ended from all groups, and rebalance.
 
         The effects are returned by the next call.
         """
         for group in list(self._groups):
             if gone := [member for member in group.members.values() if is_gone(member)]:
-                self._put_out(group, gone, now_ms)
+                self._remove_members(group, gone, now_ms)
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
         """Commit or drop the offsets in a producer's transaction after its marker is in the log."""
@@ -522,10 +522,10 @@ class Coordinator:
             return group.resets[request.nonce]
         response = reset_offsets(self._groups, group, request, now_ms)
         if gone := holders(group, response.offsets.keys()):
-            self._put_out(group, gone, now_ms)
+            self._remove_members(group, gone, now_ms)
         return response
 
-    def _put_out(self, group: Group, gone: Sequence[GroupMember], now_ms: int) -> None:
+    def _remove_members(self, group: Group, gone: Sequence[GroupMember], now_ms: int) -> None:
         """Remove members that are expected to rejoin; an ephemeral group is kept in the meantime."""
         if group.is_ephemeral:
             back_by_ms = now_ms + max(group.session_timeout_ms(member) for member in gone)

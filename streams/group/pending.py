@@ -28,18 +28,18 @@ class PendingOffsets:
     def is_unstable(self, group_id: str, partitions: Collection[TopicPartition] | None) -> bool:
         """Whether an open transaction commits offsets of a group for any of ``partitions`` (None for all)."""
         for groups in self._open.values():
-            held = groups.get(group_id)
-            if held and (partitions is None or any(partition in held for partition in partitions)):
+            offsets = groups.get(group_id)
+            if offsets and (partitions is None or any(partition in offsets for partition in partitions)):
                 return True
         return False
 
     def supersede(self, group_id: str, partitions: Collection[TopicPartition]) -> None:
         """Drop offsets superseded by a later commit in the log, even if the transaction ends after this commit."""
         for groups in self._open.values():
-            held = groups.get(group_id)
-            if held:
+            offsets = groups.get(group_id)
+            if offsets:
                 for partition in partitions:
-                    held.pop(partition, None)
+                    offsets.pop(partition, None)
 
     def forget_group(self, group_id: str) -> None:
         """Drop the offsets of a deleted group."""
@@ -49,6 +49,6 @@ class PendingOffsets:
     def forget_topics(self, topics: Collection[str]) -> None:
         """Drop the offsets of deleted topics."""
         for groups in self._open.values():
-            for held in groups.values():
-                for partition in [partition for partition in held if partition.topic in topics]:
-                    del held[partition]
+            for offsets in groups.values():
+                for partition in [partition for partition in offsets if partition.topic in topics]:
+                    del offsets[partition]

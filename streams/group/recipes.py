@@ -104,14 +104,14 @@ class _Distribution(GroupListener):
         self.wanted = tuple(dict.fromkeys(tasks))
         self.tasks: tuple[str, ...] = ()
         self.has_changed = False
-        self._held: tuple[str, ...] = ()
+        self._owned: tuple[str, ...] = ()
         self._is_sticky = is_sticky
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
 
     def metadata(self) -> bytes:
         self.has_changed = False
-        return json.dumps([self.wanted, self._held]).encode()
+        return json.dumps([self.wanted, self._owned]).encode()
 
     def assign(self, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
         said = {member: json.loads(data) for member, data in members.items()}
@@ -124,7 +124,7 @@ class _Distribution(GroupListener):
         return {member: json.dumps(mine).encode() for member, mine in given.items()}
 
     def on_assigned(self, assignment: bytes) -> None:
-        self.tasks = self._held = tuple(json.loads(assignment)) if assignment else ()
+        self.tasks = self._owned = tuple(json.loads(assignment)) if assignment else ()
         self._on_assigned(self.tasks)
 
     def on_revoked(self) -> None:
@@ -132,29 +132,29 @@ class _Distribution(GroupListener):
         self._on_revoked(revoked)
 
     def on_lost(self) -> None:
-        self._held = ()
+        self._owned = ()
         self.on_revoked()
 
     def is_rejoin_needed(self) -> bool:
         return self.has_changed
 
 
-def share_sticky(tasks: Sequence[str], held: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+def share_sticky(tasks: Sequence[str], owned: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Return an even distribution in which each member keeps as many of its tasks as possible."""
     wanted = set(tasks)
     taken: set[str] = set()
     kept: dict[str, list[str]] = {}
-    each, extra = divmod(len(tasks), len(held))
+    each, extra = divmod(len(tasks), len(owned))
     # Members with the most tasks get the longer lists.
-    for member in sorted(held, key=lambda member: -len(held[member])):
-        mine = [task for task in held[member] if task in wanted and task not in taken]
+    for member in sorted(owned, key=lambda member: -len(owned[member])):
+        mine = [task for task in owned[member] if task in wanted and task not in taken]
         mine = mine[: each + (extra > 0 and len(mine) > each)]
         extra -= len(mine) > each
         kept[member] = mine
         taken.update(mine)
     free = [task for task in tasks if task not in taken]
     given: dict[str, list[str]] = {}
-    for member in held:
+    for member in owned:
         count = each - len(kept[member])
         if count >= 0 and extra > 0 and len(kept[member]) <= each:
             count, extra = count + 1, extra - 1

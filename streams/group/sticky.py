@@ -80,7 +80,7 @@ class _Pool:
     index: int
     subscribers: tuple[str, ...]
     free: list[TopicPartition] = field(factory=list)
-    held: dict[str, list[TopicPartition]] = field(factory=dict)
+    owned: dict[str, list[TopicPartition]] = field(factory=dict)
     # (load, rank, member); entries with an outdated load are skipped.
     by_load: list[tuple[int, int, str]] = field(factory=list)
 
@@ -99,11 +99,11 @@ class _Balance:
 
     def partitions(self, member: str) -> list[TopicPartition]:
         """Return the partitions of a member."""
-        return [partition for pool in self._pools_of[member] for partition in pool.held.get(member, ())]
+        return [partition for pool in self._pools_of[member] for partition in pool.owned.get(member, ())]
 
     def give(self, pool: _Pool, member: str, partition: TopicPartition) -> None:
         """Assign a partition; called before loads are tracked."""
-        pool.held.setdefault(member, []).append(partition)
+        pool.owned.setdefault(member, []).append(partition)
         self._load[member] += 1
 
     def fill(self) -> None:
@@ -114,7 +114,7 @@ class _Balance:
         for pool in sorted(self._pools, key=lambda pool: len(pool.subscribers)):
             for partition in pool.free:
                 member = self._least(pool)
-                pool.held.setdefault(member, []).append(partition)
+                pool.owned.setdefault(member, []).append(partition)
                 self._change(member, 1)
 
     def even_out(self) -> None:
@@ -131,7 +131,7 @@ class _Balance:
                 continue
             for giver, pool, taker in way:
                 # The last partitions were newly assigned, not kept, so they move first.
-                pool.held.setdefault(taker, []).append(pool.held[giver].pop())
+                pool.owned.setdefault(taker, []).append(pool.owned[giver].pop())
             for changed, by in ((member, -1), (way[-1][2], 1)):
                 self._change(changed, by)
                 heapq.heappush(heap, (-self._load[changed], self._rank[changed], changed))
@@ -148,7 +148,7 @@ class _Balance:
         queue = [start]
         for member in queue:
             for pool in self._pools_of[member]:
-                if pool.index in seen or not pool.held.get(member):
+                if pool.index in seen or not pool.owned.get(member):
                     continue
                 seen.add(pool.index)
                 least = self._least(pool)

@@ -122,8 +122,8 @@ def decode_round(data: bytes | None) -> int:
 def is_concerned(assignment: bytes, joined_with: Sequence[bytes], partitions: Set[TopicPartition]) -> bool:
     """Whether a consumer is assigned or claims any of ``partitions``; also True if its data cannot be decoded."""
     try:
-        held = decode_assignment(assignment).partitions
+        assigned = decode_assignment(assignment).partitions
         claimed = [decode_subscription(data).owned for data in joined_with]
     except SerializationError:
         return True
-    return any(partition in partitions for found in (held, *claimed) for partition in found)
+    return any(partition in partitions for found in (assigned, *claimed) for partition in found)

@@ -26,7 +26,7 @@ from streams.runtime.lateness import (
     Late,
     late_of,
 )
-from streams.runtime.layout import Plans, check_groups, tell_what_waits
+from streams.runtime.layout import Plans, check_groups, log_unmatched_patterns
 from streams.runtime.life import State, StateListener
 from streams.runtime.listeners import ExceptionHandler, ExceptionResponse, InstanceListeners
 from streams.runtime.locating import (
@@ -174,5 +174,5 @@ __all__ = [
     "owner_of",
     "programs",
     "spec_of",
-    "tell_what_waits",
+    "log_unmatched_patterns",
 ]

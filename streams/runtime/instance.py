@@ -125,7 +125,7 @@ class Instance:
                     for _ in range(self.config.num_stream_threads):
                         self.pool.add()
             self._watch_turns()
-            self.life.tell()
+            self.life.notify()
         except BaseException:
             self._end_threads(None)
             self._release()
@@ -331,7 +331,7 @@ class Instance:
                 raise
             except BaseException as second:
                 text = "the exception handler of application %s failed while it handled: %s"
-                log.exception(text, self.config.application_id, _told(error))
+                log.exception(text, self.config.application_id, _one_line(error))
                 error = second
         is_running = self.life.is_up
         if member.stream_thread.stopping.is_set() and is_running and self.bounded is None:
@@ -339,7 +339,7 @@ class Instance:
             log.warning("%s: ends with a failure: %s", member.stream_thread.name, error, exc_info=error)
             return
         if response is ExceptionResponse.REPLACE_THREAD and is_running:
-            log.warning("%s: replaced: %s", member.stream_thread.name, _told(error), exc_info=error)
+            log.warning("%s: replaced: %s", member.stream_thread.name, _one_line(error), exc_info=error)
             with self.life.lock:
                 self.pool.drop(member)
                 self.pool.add()
@@ -371,8 +371,8 @@ class Instance:
             # ``close`` raise; of our own mistakes it is shown here too.
             trace = None if isinstance(error, StreamsError) else error
             text = "application %r failed: %s"
-            log.error(text, self.config.application_id, _told(error), exc_info=trace, extra={"failure": error})
-        self.life.tell()
+            log.error(text, self.config.application_id, _one_line(error), exc_info=trace, extra={"failure": error})
+        self.life.notify()
         self.ended.set()
         if self.bounded is not None:
             self.bounded.done.set()
@@ -382,7 +382,7 @@ class Instance:
         with self.life.lock:
             if self.life.is_up:
                 self.life.move(State.RUNNING if self.pool.is_ready else State.REBALANCING)
-        self.life.tell()
+        self.life.notify()
 
     def _end_threads(self, timeout_ms: int | None) -> bool:
         """Stop all threads and wait for them to end; return whether they ended in time."""
@@ -399,7 +399,7 @@ class Instance:
 
     def _move(self, state: State) -> None:
         self.life.move(state)
-        self.life.tell()
+        self.life.notify()
 
     def _release(self) -> None:
         if self._watchdog is not None:
@@ -415,7 +415,7 @@ class Instance:
             self.home.unlock()
 
 
-def _told(error: BaseException) -> str:
+def _one_line(error: BaseException) -> str:
     """Return an error as one log line, with the line of user code that raised it."""
     # An error without text is shown by its type.
     text = str(error) if isinstance(error, StreamsError) else f"{type(error).__name__}: {error}"

@@ -92,11 +92,11 @@ class Plans:
                 grouper=self._grouper,
                 existing=Existing(layout.groups),
             )
-            tell_what_waits(plan, layout.partitions)
+            log_unmatched_patterns(plan, layout.partitions)
         return plan
 
 
-def tell_what_waits(plan: ApplicationPlan, known: Iterable[str]) -> None:
+def log_unmatched_patterns(plan: ApplicationPlan, known: Iterable[str]) -> None:
     """Log the sources whose patterns match no topic yet, and the repartition topics that wait for them."""
     waiting = [name for name in plan.topology.internal_topics if name not in plan.partitions]
     for source in unmatched_patterns(plan.topology, known):

@@ -52,7 +52,7 @@ StateListener = Callable[[State, State], None]
 class Life:
     """The current state of one instance.
 
-    ``move`` is called with ``lock`` held, and ``tell`` without it: a listener may call any instance method.
+    ``move`` is called with ``lock`` held, and ``notify`` without it: a listener may call any instance method.
     """
 
     application_id: str
@@ -60,7 +60,7 @@ class Life:
     state: State = State.CREATED
     lock: threading.RLock = field(factory=threading.RLock)
     _pending: deque[tuple[State, State]] = field(factory=deque)
-    _is_telling: bool = False
+    _is_notifying: bool = False
 
     @property
     def is_up(self) -> bool:
@@ -77,13 +77,13 @@ class Life:
         log.info("application %r: %s -> %s", self.application_id, before.name, state.name)
         return True
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Call the listener for all transitions, one at a time and in order, whichever thread made them."""
         while True:
             with self.lock:
-                if self._is_telling or not self._pending:
+                if self._is_notifying or not self._pending:
                     return
-                self._is_telling = True
+                self._is_notifying = True
                 state, before = self._pending.popleft()
             try:
                 if self.listener is not None:
@@ -94,4 +94,4 @@ class Life:
                 # An error in the listener must not stop the threads.
                 log.exception("application %r: the state listener failed at %s", self.application_id, state.name)
             finally:
-                self._is_telling = False
+                self._is_notifying = False

@@ -25,12 +25,12 @@ from streams.core.records import TaskId, TopicPartition
 from streams.core.threads import Answer, Signal
 from streams.protocol.error_codes import ErrorCode
 from streams.runtime.assignment import StreamsAssignor
+from streams.runtime.call_queue import CallQueue
 from streams.runtime.committing import Committer
 from streams.runtime.environment import SharedParts
 from streams.runtime.facts import MemberFacts, PartitionLayout
 from streams.runtime.pace import Pace
 from streams.runtime.patience import Patience
-from streams.runtime.questions import Questions
 from streams.runtime.restore import Restorer
 from streams.runtime.schedule import Schedule, ThreadStage
 from streams.runtime.task import Task
@@ -94,7 +94,7 @@ class StreamThread(RebalanceListener):
     _has_new_tasks: bool = False
     _pace: Pace = field(init=False)
     #: Partitions that are paused in the consumer.
-    _held: set[TopicPartition] = field(factory=set)
+    _paused: set[TopicPartition] = field(factory=set)
     #: None if tasks have been opened or closed since the stages were computed.
     _stages: list[ThreadStage] | None = None
     _next_commit_ms: int = 0
@@ -106,7 +106,7 @@ class StreamThread(RebalanceListener):
     _has_reported_growth: bool = False
     sensors: ThreadMetrics = field(init=False)
     _patience: Patience = field(init=False)
-    _questions: "Questions[StreamThread]" = field(init=False)
+    _calls: "CallQueue[StreamThread]" = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         shared = self.shared
@@ -114,7 +114,7 @@ class StreamThread(RebalanceListener):
         self.consumer, self.restorer = self.task_set.consumer, self.task_set.restorer
         self.assignor.member = self.task_set.owner = self
         self.stopping = shared.environment.threads.signal()
-        self._questions = Questions(shared.environment.threads)
+        self._calls = CallQueue(shared.environment.threads)
         self._patience = Patience(self.name, self.clock, self.config.task_timeout_ms)
         self.sensors = ThreadMetrics(shared.metrics)
         self._pace = Pace(
@@ -168,9 +168,9 @@ class StreamThread(RebalanceListener):
         self.task_set.close_all()
         self._close_clients()
 
-    def ask(self, question: "Callable[[StreamThread], Any]") -> Answer[Any]:
+    def ask(self, function: "Callable[[StreamThread], Any]") -> Answer[Any]:
         """Run a function on this thread between two iterations of its loop."""
-        answer = self._questions.ask(question)
+        answer = self._calls.submit(function)
         self.wake()
         return answer
 
@@ -181,7 +181,7 @@ class StreamThread(RebalanceListener):
     def run_once(self) -> int:
         """Run one iteration of the loop; return the number of processed records."""
         self.turned_at_ms = self.sensors.turn()
-        if self._questions.answer(self):
+        if self._calls.run(self):
             # The functions may have changed anything.
             self._pace.wake()
         if not self._is_settled:
@@ -326,10 +326,10 @@ class StreamThread(RebalanceListener):
         # Records of partitions without an open task could not be used.
         wanted |= assigned - self.task_set.owner_of.keys()
         wanted &= assigned
-        if wanted != self._held:
-            self.consumer.pause(wanted - self._held)
-            self.consumer.resume((self._held - wanted) & assigned)
-            self._held = wanted
+        if wanted != self._paused:
+            self.consumer.pause(wanted - self._paused)
+            self.consumer.resume((self._paused - wanted) & assigned)
+            self._paused = wanted
 
     def _look_after_warmups(self) -> None:
         """Request a rebalance if a warm-up replica has caught up, or if a probing rebalance is due."""
@@ -452,8 +452,8 @@ class StreamThread(RebalanceListener):
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """Schedule the opening of assigned tasks; their partitions are paused until then."""
         self.consumer.pause(partitions)
-        self._held.update(partitions)
-        self._held &= self.consumer.assignment()
+        self._paused.update(partitions)
+        self._paused &= self.consumer.assignment()
         self._unsettle()
         # This ends the poll in which the listener is called.
         self.consumer.wakeup()
@@ -560,7 +560,7 @@ class StreamThread(RebalanceListener):
         self.committer.close()
         self.restorer.close()
         self.shared.metrics.close()
-        self._questions.refuse(ClientClosedError(f"thread {self.name} has ended"))
+        self._calls.close(ClientClosedError(f"thread {self.name} has ended"))
 
     def _abandon(self) -> None:
         """Close after a failure, without a commit; errors while closing are only logged."""

@@ -31,12 +31,12 @@ class ValueAndTimestamp(NamedTuple, Generic[V]):
 
 @define(eq=False)
 class PlainEntries:
-    """Entries that consist of the held form of a value."""
+    """Entries that consist of the in-memory form of a value."""
 
     values: ValueForm
 
     def from_bytes(self, data: bytes) -> Any:
-        """Return the held form of an engine value."""
+        """Return the in-memory form of an engine value."""
         return self.values.from_bytes(data)
 
     def read(self, data: bytes) -> Any:
@@ -44,11 +44,11 @@ class PlainEntries:
         return self.values.read(data)
 
     def shown(self, entry: Any) -> Any:
-        """Return the user object of a held entry."""
+        """Return the user object of an in-memory entry."""
         return self.values.to_value(entry)
 
     def value_of(self, entry: Any) -> Any:
-        """Return the held value of an entry, or None if the entry is deleted."""
+        """Return the in-memory value of an entry, or None if the entry is deleted."""
         return entry
 
     def columns(
@@ -69,12 +69,12 @@ class PlainEntries:
 
 @define(eq=False)
 class TimedEntries:
-    """Entries that are pairs (held form of a value, timestamp_ms); the value None means deleted."""
+    """Entries that are pairs (in-memory form of a value, timestamp_ms); the value None means deleted."""
 
     values: ValueForm
 
     def from_bytes(self, data: bytes) -> Any:
-        """Return the held form of an engine value."""
+        """Return the in-memory form of an engine value."""
         return self.values.from_bytes(data[_TIME_BYTES:]), _time.unpack_from(data)[0]
 
     def read(self, data: bytes) -> Any:
@@ -82,11 +82,11 @@ class TimedEntries:
         return ValueAndTimestamp(self.values.read(data[_TIME_BYTES:]), _time.unpack_from(data)[0])
 
     def shown(self, entry: Any) -> Any:
-        """Return the user object of a held entry."""
+        """Return the user object of an in-memory entry."""
         return ValueAndTimestamp(self.values.to_value(entry[0]), entry[1])
 
     def value_of(self, entry: Any) -> Any:
-        """Return the held value of an entry, or None if the entry is deleted."""
+        """Return the in-memory value of an entry, or None if the entry is deleted."""
         return None if entry is None else entry[0]
 
     def columns(

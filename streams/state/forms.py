@@ -49,7 +49,7 @@ class KeyForm:
         self.hot.set_key_type(_KEY_TYPES.get(_actual(self.serde)))
 
     def slot(self, key: object) -> Any:
-        """Return the slot of any key, which is the held form of the key.
+        """Return the slot of any key, which is the in-memory form of the key.
 
         Raises:
             StoreError: the key is None.
@@ -72,23 +72,23 @@ class KeyForm:
         return key_type is None or key_type is bytes
 
     def to_bytes(self, slot: Any) -> bytes:
-        """Return the bytes of a held key."""
+        """Return the bytes of an in-memory key."""
         if self._holds_bytes:
             return slot  # type: ignore[no-any-return]
         return self.serde.serialize(slot)  # type: ignore[return-value]
 
     def all_to_bytes(self, slots: Sequence[Any]) -> Sequence[bytes]:
-        """Return the bytes of many held keys."""
+        """Return the bytes of many in-memory keys."""
         if self._holds_bytes:
             return slots
         return self.serde.serialize_all(slots)  # type: ignore[return-value]
 
     def from_bytes(self, data: bytes) -> Any:
-        """Return the held form of a key read from the engine."""
+        """Return the in-memory form of a key read from the engine."""
         return data if self.hot.key_type is None else self.serde.deserialize(data)
 
     def to_key(self, slot: Any) -> Any:
-        """Return the user object of a held key."""
+        """Return the user object of an in-memory key."""
         return self.serde.deserialize(slot) if self.hot.key_type is None else slot
 
     def read(self, data: bytes) -> Any:
@@ -121,7 +121,7 @@ class ValueForm:
         self.hot.set_value_form(_VALUE_TYPES.get(_actual(self.serde)) if is_immutable else None, is_immutable)
 
     def hold(self, value: object) -> Any:
-        """Return the held form of a user's value; None stays None.
+        """Return the in-memory form of a user's value; None stays None.
 
         Raises:
             SerializationError: the serde cannot serialize the object.
@@ -139,7 +139,7 @@ class ValueForm:
         return self.serde.deserialize(data)
 
     def to_value(self, held: Any) -> Any:
-        """Return the user object of a held value."""
+        """Return the user object of an in-memory value."""
         return held if self.hot.holds_objects else self.serde.deserialize(held)
 
     def read(self, data: bytes) -> Any:
@@ -147,7 +147,7 @@ class ValueForm:
         return self.serde.deserialize(data)
 
     def from_bytes(self, data: bytes | None) -> Any:
-        """Return the held form of a value read from the engine."""
+        """Return the in-memory form of a value read from the engine."""
         return self.serde.deserialize(data) if self.hot.holds_objects else data
 
     def all_to_bytes(self, held: Sequence[Any]) -> Sequence[bytes | None]:

@@ -22,10 +22,10 @@ ABSENT = Absent()
 
 @define(eq=False)
 class HotState:
-    """Entries by slot (the held form of a key), and the types that need no conversion.
+    """Entries by slot (the in-memory form of a key), and the types that need no conversion.
 
     A point read or write costs one dict operation: a key of exactly ``key_type`` is its own slot, and a value of
-    exactly ``value_type`` is its own held form. Inlined code may replace an entry in ``dirty`` without a call,
+    exactly ``value_type`` is its own in-memory form. Inlined code may replace an entry in ``dirty`` without a call,
     moving the entry to the end of the dict, if the type of the key is exactly ``in_place_type``, the type of the
     new value is exactly ``value_type``, and the window starts at ``TimeBounds.visible_from_ms`` or later. All
     other reads and writes go through the methods of the view.
@@ -91,7 +91,7 @@ class HotState:
         self.clean = {}
 
     def take_dirty(self) -> tuple[list[Any], list[Any]]:
-        """Return the slots and held forms of all dirty entries, and mark the entries as clean."""
+        """Return the slots and in-memory forms of all dirty entries, and mark the entries as clean."""
         dirty = self.dirty
         slots, entries = list(dirty), list(dirty.values())
         if not self.max_clean:

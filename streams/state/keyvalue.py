@@ -148,7 +148,7 @@ class KeyLayout:
         return keys, *self.entries.logged(data, [time_ms] * len(rows))
 
     def value_of(self, entry: Any) -> Any:
-        """Return the held value of an entry, or None if the entry is deleted."""
+        """Return the in-memory value of an entry, or None if the entry is deleted."""
         return self.entries.value_of(entry)
 
     def metadata(self) -> dict[str, bytes]:

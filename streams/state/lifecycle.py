@@ -38,7 +38,7 @@ _SNAPSHOT_BYTES = 4 * 1024 * 1024
 #: for the engine and the changelog.
 _HELD_ENTRY_BYTES = 350
 _WAITING_ENTRY_BYTES = 650
-#: Number of copies of a value's bytes in memory: the held value, and copies for the engine and the changelog.
+#: Number of copies of a value's bytes in memory: the in-memory value, and copies for the engine and the changelog.
 _HELD_BYTES, _WAITING_BYTES = 1, 3
 #: The same number for values that are held as objects.
 _HELD_OBJECTS, _WAITING_OBJECTS = 3, 5
@@ -155,7 +155,7 @@ class Layout(Protocol):
         ...
 
     def value_of(self, entry: Any) -> Any:
-        """Return the held value of an entry, or None if the entry is deleted."""
+        """Return the in-memory value of an entry, or None if the entry is deleted."""
         ...
 
     def metadata(self) -> dict[str, bytes]:
@@ -398,11 +398,11 @@ class StoreLifecycle:
 
     def memory_bytes(self) -> int:
         """Return the estimated memory use of the store in bytes, excluding shared memory."""
-        read = len(self.hot.clean) * self._held_entry_bytes
+        read = len(self.hot.clean) * self._memory_entry_bytes
         return self._staged.engine.memory_bytes() + self.approximate_uncommitted_bytes + read
 
     @property
-    def _held_entry_bytes(self) -> int:
+    def _memory_entry_bytes(self) -> int:
         times = _HELD_OBJECTS if self.hot.holds_objects else _HELD_BYTES
         return _HELD_ENTRY_BYTES + times * self._value_bytes
 
@@ -420,7 +420,7 @@ class StoreLifecycle:
 
     def _resize_caches(self) -> None:
         """Size the read cache, which has two generations, by the store's current share of the memory budget."""
-        self._set_cache_entries(self._memory.read_entries(2 * self._held_entry_bytes))
+        self._set_cache_entries(self._memory.read_entries(2 * self._memory_entry_bytes))
 
     def snapshot_blocks(self) -> Iterator[Block]:
         """Yield the whole content as changelog records, sorted by raw key, and the versions of a key by time."""

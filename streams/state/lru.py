@@ -32,7 +32,7 @@ class LruStore(StoreLifecycle, KeyAccess[K, V]):
 
     __slots__ = ("_changed", "_entries")
 
-    #: Held values by slot, least recently used first.
+    #: In-memory values by slot, least recently used first.
     _entries: "OrderedDict[Any, Any]"
     #: Slots that have changed since the last push, in the order of their last changes.
     _changed: dict[Any, Any]

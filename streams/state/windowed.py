@@ -116,7 +116,7 @@ class WindowedLayout:
         return entries - chains
 
     def value_of(self, entry: Any) -> Any:
-        """Return the held value of an entry, or None if the entry is deleted."""
+        """Return the in-memory value of an entry, or None if the entry is deleted."""
         return self.entries.value_of(entry)
 
     # Point reads.

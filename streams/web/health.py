@@ -40,12 +40,12 @@ class Health:
         now_ms = instance.environment.clock.monotonic_ms()
         threads = {name: now_ms - turned_ms for name, turned_ms in instance.turns().items()}
         is_live = instance.state not in _ENDED and all(age_ms <= limit_ms for age_ms in threads.values())
-        return is_live, self._told() | {"limit_ms": limit_ms, "threads": threads}
+        return is_live, self._summary() | {"limit_ms": limit_ms, "threads": threads}
 
     def ready(self) -> Finding:
         """Return whether the instance is RUNNING: all tasks assigned, open and restored."""
         waiting = [str(task.task_id) for task in self._tasks() if not task.is_initialized]
-        return self._instance.state is State.RUNNING, self._told() | {"restoring": sorted(waiting)}
+        return self._instance.state is State.RUNNING, self._summary() | {"restoring": sorted(waiting)}
 
     def progress(self, limit_ms: int = PROGRESS_MS) -> Finding:
         """Return whether each task with unread records has advanced within ``limit_ms``.
@@ -68,15 +68,15 @@ class Health:
             if now_ms - since_ms >= limit_ms:
                 stuck[str(task.task_id)] = {"lag": lag, "for_ms": now_ms - since_ms}
         self._seen = seen
-        return instance.state not in _ENDED and not stuck, self._told() | {"limit_ms": limit_ms, "stuck": stuck}
+        return instance.state not in _ENDED and not stuck, self._summary() | {"limit_ms": limit_ms, "stuck": stuck}
 
     def _tasks(self) -> Iterator[Task]:
         for thread in self._instance.stream_threads:
             yield from list(thread.tasks.values())
 
-    def _told(self) -> dict[str, Any]:
+    def _summary(self) -> dict[str, Any]:
         instance = self._instance
-        told: dict[str, Any] = {"application_id": instance.config.application_id, "state": instance.state.name}
+        summary: dict[str, Any] = {"application_id": instance.config.application_id, "state": instance.state.name}
         if instance.failure is not None:
-            told["failure"] = type(instance.failure).__name__
-        return told
+            summary["failure"] = type(instance.failure).__name__
+        return summary

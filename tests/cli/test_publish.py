@@ -42,5 +42,5 @@ def test_mistakes_are_refused(streams: Program, refused: Callable[..., str]) -> 
     assert "has no output topic 'words'; it has counts" in refused(
         "publish", "snapshot", "--topic", "words", "--state-dir", "state"
     )
-    assert "is no snapshot" in refused("publish", "nowhere", "--state-dir", "state")
+    assert "is not a snapshot" in refused("publish", "nowhere", "--state-dir", "state")
     assert "is not host:port" in refused("publish", "snapshot", "--bootstrap-servers", "h")

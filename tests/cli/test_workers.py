@@ -168,7 +168,7 @@ def test_run_on_a_cluster_is_one_process_unless_more_are_asked_for(folder: Path)
         (("--bootstrap-servers", "h:1", "--input", "app-lines=a.txt"), "has a broker of its own"),
         (("--bootstrap-servers", "h:1", "--partitions", "2"), "streams topics create"),
         (("--bootstrap-servers", "h:1", "--from-snapshot", "s"), "streams golive"),
-        (("--bootstrap-servers", "h"), "no host:port"),
+        (("--bootstrap-servers", "h"), "is not host:port"),
         (("--workers", "0"), "1 to 256"),
     ],
 )

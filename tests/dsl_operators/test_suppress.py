@@ -5,21 +5,21 @@ import pytest
 from streams.core.errors import StreamsError
 from streams.core.records import Window, Windowed
 from streams.core.serdes import STRING, time_windowed_ms
-from streams.dsl.operators import SUPPRESSED_CHANGE, StoreValues, Suppress, SuppressedValues, TableSource, held_store
+from streams.dsl.operators import SUPPRESSED_CHANGE, StoreValues, Suppress, SuppressedValues, TableSource, buffer_spec
 
 WINDOWED = time_windowed_ms(STRING, 10)
 
 
 def held(bench, wait_ms, **options):
     """A buffer of changes with text keys."""
-    bench.open(held_store("buffer", SUPPRESSED_CHANGE, STRING, STRING))
+    bench.open(buffer_spec("buffer", SUPPRESSED_CHANGE, STRING, STRING))
     return bench.add(Suppress("buffer", STRING, STRING, wait_ms, **options))
 
 
 @pytest.fixture
 def final(bench):
     """A buffer until windows close, grace 5."""
-    bench.open(held_store("buffer", SUPPRESSED_CHANGE, WINDOWED, STRING))
+    bench.open(buffer_spec("buffer", SUPPRESSED_CHANGE, WINDOWED, STRING))
     return bench.add(Suppress("buffer", WINDOWED, STRING, 5, until_window_closes=True, shut_down_when_full=True))
 
 

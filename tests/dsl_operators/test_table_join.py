@@ -13,7 +13,7 @@ from streams.dsl.operators import (
     TableJoinMerge,
     TableSource,
     TableTableJoin,
-    held_store,
+    buffer_spec,
 )
 
 
@@ -71,7 +71,7 @@ def test_versioned_table_is_read_as_of_the_records_time(bench, versioned):
 @pytest.fixture
 def waiting(bench, versioned):
     """A join with grace 10 of records that go to the node ``join``."""
-    bench.open(versioned("t"), held_store("buffer", WAITING_RECORD, STRING, STRING)).add(TableSource("t"), "table")
+    bench.open(versioned("t"), buffer_spec("buffer", WAITING_RECORD, STRING, STRING)).add(TableSource("t"), "table")
     return bench.add(StreamTableJoin(StoreValues("t"), both, False, True, 10, "buffer", STRING), "join")
 
 
@@ -101,7 +101,7 @@ def test_a_record_without_key_cannot_wait(waiting):
 
 
 def test_grace_needs_a_versioned_table(bench, kv):
-    bench.open(kv("t", STRING), held_store("buffer", WAITING_RECORD, STRING, STRING))
+    bench.open(kv("t", STRING), buffer_spec("buffer", WAITING_RECORD, STRING, STRING))
 
     with pytest.raises(TopologyError, match="versioned"):
         bench.add(StreamTableJoin(StoreValues("t"), both, False, True, 10, "buffer", STRING))

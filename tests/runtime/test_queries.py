@@ -155,7 +155,7 @@ def test_query_while_a_store_is_restored_is_refused_as_not_now(broker):
         askers = [threading.Thread(target=ask, args=call) for call in (("get", "k01"), ("all",))]
         for asker in askers:
             asker.start()
-        until(lambda: len(again.instance.stream_threads[0]._questions._open) == 2)
+        until(lambda: len(again.instance.stream_threads[0]._calls._pending) == 2)
         held.set()
         for asker in askers:
             asker.join()

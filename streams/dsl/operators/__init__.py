@@ -1,6 +1,7 @@
 """Stateful operators of the DSL: frozen values that a task binds to closures over its stores."""
 
 from streams.dsl.operators.aggregate import StreamAggregate, TableAggregate
+from streams.dsl.operators.buffered import buffer_spec
 from streams.dsl.operators.changes import change_serde
 from streams.dsl.operators.folds import COUNT, TABLE_COUNT, Fold, TableFold, reduction, table_reduction
 from streams.dsl.operators.foreign_key import (
@@ -20,7 +21,6 @@ from streams.dsl.operators.getters import (
     TransformedRow,
 )
 from streams.dsl.operators.grace_buffer import WAITING_RECORD
-from streams.dsl.operators.held import held_store
 from streams.dsl.operators.joining import JoinKind
 from streams.dsl.operators.session import SessionAggregate
 from streams.dsl.operators.sliding import SlidingAggregate
@@ -91,7 +91,7 @@ __all__ = [
     "TransformedRow",
     "WindowAggregate",
     "change_serde",
-    "held_store",
+    "buffer_spec",
     "reduction",
     "response_partition",
     "response_serde",

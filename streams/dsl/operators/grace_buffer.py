@@ -16,8 +16,8 @@ from streams.core.errors import StreamsError
 from streams.core.marks import Format
 from streams.core.records import Headers
 from streams.core.serdes import Serde
+from streams.dsl.operators.buffered import HEADERS, ORIGIN, TIME, VALUES, is_buffer_value
 from streams.dsl.operators.emission import release
-from streams.dsl.operators.held import HEADERS, ORIGIN, TIME, VALUES, is_buffer_value
 from streams.topology import NodeContext, Process
 
 WAITING_RECORD = Format("record that waits for its table", "W", 1, "BufferValue", is_buffer_value)

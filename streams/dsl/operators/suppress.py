@@ -17,20 +17,20 @@ from streams.core.errors import StreamsError
 from streams.core.marks import Format
 from streams.core.records import Headers
 from streams.core.serdes import Serde
+from streams.dsl.operators.buffered import HEADERS, ORIGIN, PLACE, TIME, VALUES, Buffered, is_buffer_value
 from streams.dsl.operators.emission import release
 from streams.dsl.operators.getters import Getter, Pair, TableValues, TimeGetter
-from streams.dsl.operators.held import HEADERS, ORIGIN, PLACE, TIME, VALUES, Held, is_buffer_value
 from streams.topology import NodeContext, Process, StoreNaming
 
 SUPPRESSED_CHANGE = Format("suppressed change", "S", 1, "BufferValue", is_buffer_value)
 
-#: Positions of the three values of a held change.
+#: Positions of the three values of a buffered change.
 _PRIOR, _OLD, _NEW = range(VALUES, VALUES + 3)
 
 #: The timestamp of a value whose timestamp is unknown.
 _UNKNOWN_MS = -1
 _NEVER_MS = 1 << 63
-#: Size in bytes of the fixed parts of a held change: three timestamps and a partition number.
+#: Size in bytes of the fixed parts of a buffered change: three timestamps and a partition number.
 _ROW_BYTES = 28
 
 
@@ -92,12 +92,12 @@ class Suppress:
         context.on_final_flush(flush)
         return process
 
-    def _emit(self, context: NodeContext) -> "_EmitHeld":
-        """Return the function that emits a held change."""
+    def _emit(self, context: NodeContext) -> "_EmitBuffered":
+        """Return the function that emits a buffered change."""
         send, to_key = release(context, context.forward), self.key_serde.deserialize
         drops_deletions = self.until_window_closes
 
-        def emit(key_bytes: bytes, row: Held) -> None:
+        def emit(key_bytes: bytes, row: Buffered) -> None:
             new = row[_NEW]
             if new is not None or not drops_deletions:
                 send(row[ORIGIN], to_key(key_bytes), (new, row[_OLD], True), row[TIME], row[HEADERS])
@@ -124,37 +124,37 @@ class Suppress:
         )
 
 
-#: Emits a held change: (key bytes, row).
-_EmitHeld: TypeAlias = Callable[[bytes, Held], None]
+#: Emits a buffered change: (key bytes, row).
+_EmitBuffered: TypeAlias = Callable[[bytes, Buffered], None]
 
 
 @define(eq=False)
 class _Buffer:
-    """The held changes of one task, with rows in the store and their order in a heap."""
+    """The buffered changes of one task, with rows in the store and their order in a heap."""
 
     store: Any
     value_serde: Serde[Any]
     is_weighed: bool
-    #: (buffer time, key bytes) of all held changes, as a heap.
+    #: (buffer time, key bytes) of all buffered changes, as a heap.
     places: list[tuple[int, bytes]] = field(factory=list)
     size_bytes: int = 0
     _sizes: dict[bytes, int] = field(factory=dict)
 
     def load(self) -> None:
-        """Load the held changes from the store."""
+        """Load the buffered changes from the store."""
         self.places.clear()
         for key_bytes, row in self.store.all():
             self.places.append((row[PLACE], key_bytes))
             self._weigh(key_bytes, row)
         heapify(self.places)
 
-    def put(self, key_bytes: bytes, row: Held) -> None:
+    def put(self, key_bytes: bytes, row: Buffered) -> None:
         """Add a change, replacing the previous change of the key."""
         self.store.put(key_bytes, row)
         if self.is_weighed:
             self._weigh(key_bytes, row)
 
-    def evict(self, emit: _EmitHeld) -> None:
+    def evict(self, emit: _EmitBuffered) -> None:
         """Emit and then remove the first change; if emitting fails, the change stays."""
         key_bytes = self.places[0][1]
         emit(key_bytes, self.store.get(key_bytes))
@@ -163,7 +163,7 @@ class _Buffer:
         if self.is_weighed:
             self.size_bytes -= self._sizes.pop(key_bytes)
 
-    def _weigh(self, key_bytes: bytes, row: Held) -> None:
+    def _weigh(self, key_bytes: bytes, row: Buffered) -> None:
         """Return the size of a row in bytes, as counted by Kafka Streams."""
         if not self.is_weighed:
             return
@@ -181,7 +181,7 @@ class _Buffer:
 
 @frozen
 class SuppressedValues:
-    """Rows of a suppressed table: the last emitted value for a held key, otherwise the row of the parent."""
+    """Rows of a suppressed table: the last emitted value for a buffered key, otherwise the row of the parent."""
 
     parent: TableValues
     store: str

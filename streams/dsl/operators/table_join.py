@@ -29,7 +29,7 @@ class StreamTableJoin:
     """A join of each stream record with the table row for its key.
 
     In a versioned table, the record is joined with the row that was valid at its timestamp.  With ``grace_ms``,
-    records wait in ``buffer_store`` (made by ``held_store`` with ``key_serde``) until stream time is ahead by
+    records wait in ``buffer_store`` (made by ``buffer_spec`` with ``key_serde``) until stream time is ahead by
     the grace period, so that rows may arrive late (KIP-923).
     """
 

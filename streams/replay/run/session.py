@@ -42,7 +42,7 @@ from streams.replay.run.through_spark import find_files, read_found, read_topic
 from streams.replay.storage.places import Place
 from streams.replay.storage.segments import Extent
 from streams.replay.times import time_ms
-from streams.runtime import tell_what_waits
+from streams.runtime import log_unmatched_patterns
 from streams.topology import Topology, sub_topologies
 
 #: A generator that yields calls and is sent the reports.
@@ -130,7 +130,7 @@ class ReplaySession:
         application = self._application()
         yield from self._read_inputs(application)
         plan = application.plan(VirtualClock(NO_TIMESTAMP))
-        tell_what_waits(plan, application.partitions)
+        log_unmatched_patterns(plan, application.partitions)
         sources = {
             plan.feed(TopicPartition(topic, number)): extents
             for topic, history in self._history.items()

@@ -35,7 +35,7 @@ class Machine:
     topology: TopologySource
     settings: Mapping[str, Any]
     counters: Counters
-    tell: Callable[[str, str], None]
+    log_event: Callable[[str, str], None]
     #: Whether the threads of the instance are static members.
     is_static: bool = False
     #: Called with an instance once its tasks match the assignment of the group.
@@ -78,7 +78,7 @@ class Machine:
             InstanceListeners(on_state=self._on_state, on_exception=self._on_exception),
         )
         self.past.append(instance.metrics)
-        self.tell(self.name, f"starts (number {self._starts})")
+        self.log_event(self.name, f"starts (number {self._starts})")
         process.spawn(lambda: self._run(process, instance))
 
     def crash(self) -> bool:
@@ -101,7 +101,7 @@ class Machine:
                 self._end("has closed")
                 then()
 
-        self.tell(self.name, "closes")
+        self.log_event(self.name, "closes")
         process.spawn(close)
         return True
 
@@ -161,7 +161,7 @@ class Machine:
     def _end(self, how: str) -> None:
         process, self.process, self.instance = self.process, None, None
         self._stopped_ms = self.scheduler.now_ms
-        self.tell(self.name, how)
+        self.log_event(self.name, how)
         if process is not None:
             # This runs in a new event, because the caller may be a coroutine of this process.
             process.is_alive = False
@@ -172,7 +172,7 @@ class Machine:
             self.on_settled(self)
 
     def _on_exception(self, error: BaseException) -> ExceptionResponse:
-        self.tell(self.name, f"a thread fails: {type(error).__name__}: {error}")
+        self.log_event(self.name, f"a thread fails: {type(error).__name__}: {error}")
         self._note(error)
         return ExceptionResponse.REPLACE_THREAD
 

@@ -115,7 +115,7 @@ class EventLog:
     limit: int = 80
     lines: list[str] = field(factory=list)
 
-    def tell(self, now_ms: int, who: str, what: str) -> None:
+    def append(self, now_ms: int, who: str, what: str) -> None:
         """Append one event."""
         self.lines.append(f"{now_ms / 1000:9.3f} s  {who:<10} {what}")
 

@@ -34,7 +34,7 @@ class Watch:
     broker: SimBroker
     group_id: str
     counters: Counters
-    tell: Callable[[str, str], None]
+    log_event: Callable[[str, str], None]
     stateful: frozenset[int]
     _committed: dict[TopicPartition, int] = field(factory=dict)
     #: Requests of connections that their clients have given up.
@@ -61,12 +61,12 @@ class Watch:
                 self._check_writes(request, response)
             case EndTxn(), EndTxnResponse():
                 end = "commit" if request.is_commit else "abort"
-                self.tell("broker", f"{end} of {request.transactional_id}: {response.error.name}")
+                self.log_event("broker", f"{end} of {request.transactional_id}: {response.error.name}")
                 self._check_offsets()
             case ((JoinGroup() | SyncGroup() | LeaveGroup()), _) if request.group_id == self.group_id:
                 code = getattr(response, "error", response)
                 name = code.name if isinstance(code, ErrorCode) else type(code).__name__
-                self.tell("broker", f"{type(request).__name__} of {_short(request)}: {name}")
+                self.log_event("broker", f"{type(request).__name__} of {_short(request)}: {name}")
 
     def on_change(self) -> None:
         """Check the group after each change of the broker."""
@@ -83,12 +83,12 @@ class Watch:
     def on_eviction(self, count: int) -> None:
         """Count members whose sessions have timed out."""
         self.counters.evictions += count
-        self.tell("broker", f"removed {count} members: session timeout")
+        self.log_event("broker", f"removed {count} members: session timeout")
 
     def on_settled(self, machine: Machine) -> None:
         """Check that partitions with state have remained in their partition groups."""
         tasks = machine.tasks()
-        self.tell(machine.name, f"runs tasks {', '.join(str(task.task_id) for task in tasks) or 'none'}")
+        self.log_event(machine.name, f"runs tasks {', '.join(str(task.task_id) for task in tasks) or 'none'}")
         for task in tasks:
             if task.task_id.sub_topology not in self.stateful:
                 continue
@@ -163,7 +163,7 @@ class Watch:
             if assignment.user_data:
                 directive = Directive.decode(assignment.user_data)
                 self.counters.warmups += len(directive.warmup)
-        self.tell("broker", f"generation {group.generation_id} has {len(group.members)} members")
+        self.log_event("broker", f"generation {group.generation_id} has {len(group.members)} members")
 
 
 def _short(request: JoinGroup | SyncGroup | LeaveGroup) -> str:

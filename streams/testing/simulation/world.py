@@ -227,7 +227,7 @@ class World:
         self.topology: Topology = build_topology(scenario.topology, StreamsConfig.of(**settings))
         subs = [sub for sub in sub_topologies(self.topology, scenario.partitions) if not sub.is_global]
         stateful = frozenset(sub.id for sub in subs if sub.stores)
-        self.watch = Watch(self.broker, _APPLICATION, self.counters, self._tell, stateful)
+        self.watch = Watch(self.broker, _APPLICATION, self.counters, self._log_event, stateful)
         self.broker.on_answer, self.broker.on_change = self.watch.on_answer, self.watch.on_change
         self.broker.on_eviction = self.watch.on_eviction
         self.network.on_late = self.watch.on_late
@@ -242,7 +242,7 @@ class World:
                 scenario.topology,
                 settings,
                 self.counters,
-                self._tell,
+                self._log_event,
                 is_static=name in conditions.static,
                 on_settled=self.watch.on_settled,
             )
@@ -387,7 +387,7 @@ class World:
     def _apply(self, fault: Fault) -> None:
         now_ms, counters = self.scheduler.now_ms, self.counters
         until_ms = now_ms + fault.value
-        self._tell("fault", str(fault).partition(": ")[2])
+        self._log_event("fault", str(fault).partition(": ")[2])
         if fault.kind in BROKER_FAULTS:
             self._apply_to_brokers(fault, until_ms)
             return
@@ -439,7 +439,7 @@ class World:
 
     def _calm(self) -> None:
         """End the storm: pending restarts still happen, but no new faults."""
-        self._tell("world", "the storm is over")
+        self._log_event("world", "the storm is over")
         self.conditions.weather.calm()
         self.network.cut_until_ms.clear()
 
@@ -539,5 +539,5 @@ class World:
         )
         counters.reprocessed += max(0, processed - there)
 
-    def _tell(self, who: str, what: str) -> None:
-        self.history.tell(self.scheduler.now_ms, who, what)
+    def _log_event(self, who: str, what: str) -> None:
+        self.history.append(self.scheduler.now_ms, who, what)

@@ -1,6 +1,6 @@
 """Serialization of records that an operator buffers, with their metadata and headers.
 
-A held record is a plain tuple ``(origin, place_ms, timestamp_ms, headers, value, ...)``: the record metadata
+A buffered record is a plain tuple ``(origin, place_ms, timestamp_ms, headers, value, ...)``: the record metadata
 (None if unknown), the time that orders the record in the buffer, the record timestamp, the headers, and one or
 more values, each of which may be None.  In stores and changelogs it is written as a format mark and MessagePack.
 """
@@ -16,13 +16,13 @@ from streams.core.serdes import BYTES, Serde
 from streams.dsl.operators.portable import portable
 from streams.state import KEY_VALUE, StoreSpec
 
-Held: TypeAlias = tuple[Any, ...]
+Buffered: TypeAlias = tuple[Any, ...]
 
 _Row: TypeAlias = tuple[tuple[str, int, int] | None, int, int, Headers | None, list[bytes | None]]
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Row).decode
 
-#: Positions in a held record.
+#: Positions in a buffered record.
 ORIGIN, PLACE, TIME, HEADERS, VALUES = range(5)
 
 
@@ -36,15 +36,15 @@ def is_buffer_value(data: bytes) -> bool:
     return len(data) > 2 * _TIME.size and -1 <= _TIME.unpack_from(data)[0] < _LAST_MS
 
 
-def held_serde(own: Format, parts: str, value: Serde[Any]) -> Serde[Held]:
-    """Return the serde for held records, given the serde of their values; the serde name contains ``parts``."""
+def buffered_serde(own: Format, parts: str, value: Serde[Any]) -> Serde[Buffered]:
+    """Return the serde for buffered records, given the serde of their values; the serde name contains ``parts``."""
     write_value, read_value = portable(value)
 
-    def write(row: Held) -> bytes:
+    def write(row: Buffered) -> bytes:
         # A record without headers has None or an empty tuple, depending on its block.
         return _encode((*row[:HEADERS], row[HEADERS] or None, [write_value(item) for item in row[VALUES:]]))
 
-    def read(data: bytes, start: int) -> Held:
+    def read(data: bytes, start: int) -> Buffered:
         origin, place_ms, timestamp_ms, headers, items = _decode(memoryview(data)[start:])
         metadata = None if origin is None else RecordMetadata(*origin)
         return metadata, place_ms, timestamp_ms, headers, *(read_value(item) for item in items)
@@ -52,15 +52,15 @@ def held_serde(own: Format, parts: str, value: Serde[Any]) -> Serde[Held]:
     return marked(own, parts, write, read, is_immutable=value.is_immutable)
 
 
-def held_store(
+def buffer_spec(
     name: str, own: Format, key_serde: Serde[Any], value_serde: Serde[Any], *, has_changelog: bool = True
 ) -> StoreSpec:
-    """Return the spec of a store of held records, with the serdes of the stream or table."""
+    """Return the spec of a store of buffered records, with the serdes of the stream or table."""
     return StoreSpec(
         name,
         KEY_VALUE,
         BYTES,
-        held_serde(own, f"{key_serde.name}:{value_serde.name}", value_serde),
+        buffered_serde(own, f"{key_serde.name}:{value_serde.name}", value_serde),
         has_caching=False,
         has_changelog=has_changelog,
     )
