@@ -50,12 +50,30 @@ from streams.topology import PartitionGrouper
 from streams.why import FollowLimits, Question, Story, follow
 
 if TYPE_CHECKING:
+    from streams.telemetry.otel import Otlp
     from streams.web import WebServer
 
 R = TypeVar("R")
 
 #: Interval in milliseconds between two checks of ``run``.
 _LOOK_MS = 50
+
+
+def _named(config: StreamsConfig) -> StreamsConfig:
+    """Return the settings, which must have the name of the application."""
+    if not config.application_id:
+        raise ConfigError("an application needs a name: pass application_id=...")
+    return config
+
+
+def _otlp_of(config: StreamsConfig, clock: Clock) -> "Otlp | None":
+    """Return the exports to a collector, if there is one."""
+    if not config.otlp_endpoint:
+        return None
+    # Imported here, since its extra is not needed otherwise.
+    from streams.telemetry.otel import Otlp
+
+    return Otlp.of(config, clock)
 
 
 def _cluster_of(config: StreamsConfig, broker: Cluster | None) -> tuple[Cluster, EmbeddedBroker | None]:
@@ -107,19 +125,20 @@ class Streams:
         threads: Threads | None = None,
         **settings: Unpack[ApplicationSettings],
     ) -> None:
-        self.config = StreamsConfig.of(**settings)
-        if not self.config.application_id:
-            raise ConfigError("an application needs a name: pass application_id=...")
+        self.config = _named(StreamsConfig.of(**settings))
         listeners = InstanceListeners(on_state, on_restore, on_exception)
         refuse_unawaited_methods(grouper, ("groups",), "grouper", error=ConfigError)
         self.topology = build_topology(topology, self.config)
         self.broker, self._own_broker = _cluster_of(self.config, broker)
+        clock = clock or SystemClock()
+        self._otlp = _otlp_of(self.config, clock)
         environment = Environment(
             self.broker,
-            clock or SystemClock(),
+            clock,
             home_of(Path(self.config.state_dir) if self.config.state_dir else None, self.config),
             threads or SystemThreads(),
             creates_topics=isinstance(self.broker, EmbeddedBroker),
+            spans=None if self._otlp is None else self._otlp.traces,
         )
         #: The runtime of this application, for servers and tools.
         self.instance = Instance(self.topology, self.config, environment, listeners, grouper)
@@ -148,6 +167,8 @@ class Streams:
             StateLockedError: the state directory is in use.
         """
         self.instance.start()
+        if self._otlp is not None:
+            self._otlp.start(self.metrics)
 
     def wait(self, timeout_ms: int | None = None) -> bool:
         """Wait until all threads have ended; return False after ``timeout_ms``.
@@ -173,8 +194,12 @@ class Streams:
         Raises:
             StreamsError: the application failed; it is closed nevertheless.
         """
+        if self._otlp is not None:
+            self._otlp.stop_metrics()
         is_done = self.instance.close(timeout_ms)
         if is_done:
+            if self._otlp is not None:
+                self._otlp.close()
             for server in self._servers:
                 server.close()
             if self._own_broker is not None:

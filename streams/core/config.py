@@ -198,6 +198,20 @@ class StreamsConfig:
     metrics_sample_window_ms: int = whole(
         30_000, "ms", "Rates, averages and extremes are over one to two such windows.", minimum=1
     )
+    otlp_endpoint: str = text(
+        "",
+        "Collector that gets metrics, and traces if asked for, over OTLP (HTTP), such as http://localhost:4318; empty "
+        "= none. Needs the extra `otel`.",
+    )
+    otlp_interval_ms: int = whole(60_000, "ms", "How often metrics are sent to the collector.", minimum=1)
+    otlp_traces_per_million: int = whole(
+        -1,
+        "records",
+        "How many of a million records without a `traceparent` header get a span; 0 = only those whose header says so, "
+        "-1 = no traces at all.",
+        minimum=-1,
+        maximum=1_000_000,
+    )
     watchdog_ms: int = whole(
         0,
         "ms",

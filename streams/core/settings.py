@@ -148,10 +148,13 @@ class Settings(_Consumer, _Producer, _Connection, _Security, total=False):
     max_cycle_rounds: int
     repartition_purge_interval_ms: Milliseconds
     replication_factor: int
-    state_memory_max_bytes: int
     metrics_recording_level: Literal["info", "debug", "trace", "off"]
     metrics_sample_window_ms: Milliseconds
+    otlp_endpoint: str
+    otlp_interval_ms: Milliseconds
+    otlp_traces_per_million: int
     watchdog_ms: Milliseconds
+    state_memory_max_bytes: int
 
 
 class ApplicationSettings(Settings, total=False):

@@ -13,6 +13,7 @@ from streams.protocol.transport import Cluster
 from streams.runtime.bounded import BoundedProgress, BoundedSchedule
 from streams.runtime.homes import MemoryHome, StateHome
 from streams.runtime.layout import Plans
+from streams.runtime.sampling import SpanSource
 from streams.runtime.schedule import LiveSchedule, Schedule
 
 
@@ -30,6 +31,8 @@ class Environment:
     threads: Threads = field(factory=SystemThreads)
     creates_topics: bool = False
     tunes_collector: bool = True
+    #: Makes the spans of sampled records, or None.
+    spans: SpanSource | None = None
 
 
 @frozen(eq=False)

@@ -165,6 +165,17 @@ class Outbox:
             )
         return chosen
 
+    def sizes(self) -> dict[str, int]:
+        """Return the number of pending records by topic."""
+        return {topic: len(columns.timestamps) for topic, columns in self._topics.items()}
+
+    def set_header(self, name: str, value: bytes, after: Mapping[str, int]) -> None:
+        """Set a header of the records appended since ``sizes`` has returned ``after``."""
+        for topic, columns in self._topics.items():
+            for index in range(after.get(topic, 0), len(columns.timestamps)):
+                kept = [header for header in columns.headers.get(index, ()) if header[0] != name]
+                columns.headers[index] = (*kept, (name, value))
+
     def drain(self) -> list[tuple[TopicPartition, Block]]:
         """Return all blocks appended since the last call, and clear the columns in place."""
         result: list[tuple[TopicPartition, Block]] = []

@@ -186,6 +186,17 @@ class Run:
     def __len__(self) -> int:
         return len(self.timestamps)
 
+    def head(self, count: int) -> "Run":
+        """Return the run of the first ``count`` records."""
+        return Run(
+            self.queues if isinstance(self.queues, PartitionQueue) else self.queues[:count],
+            self.keys[:count],
+            self.values[:count],
+            self.timestamps[:count],
+            None if self.headers is None else self.headers[:count],
+            self.offsets[:count],
+        )
+
     def queue_of(self, index: int) -> PartitionQueue:
         """Return the queue that a record came from, by its index in the run."""
         return self.queues if isinstance(self.queues, PartitionQueue) else self.queues[index]
@@ -415,22 +426,11 @@ class TaskQueues:
             offsets += span.columns.offsets[span.start : span.stop]
         pick = merged.pick
         run = Run(list(pick(queues)), merged.keys, merged.values, merged.timestamps, merged.headers, pick(offsets))
-        return run if len(run) <= limit else _head(run, limit)
+        return run if len(run) <= limit else run.head(limit)
 
     def _cut(self, run: Run, until_ms: int) -> Run:
         """Shorten a run to the record that brings stream time to ``until_ms``."""
         if max(run.timestamps) < until_ms:
             return run
         count = next(index for index, time in enumerate(run.timestamps) if time >= until_ms) + 1
-        return _head(run, count)
-
-
-def _head(run: Run, count: int) -> Run:
-    return Run(
-        run.queues if isinstance(run.queues, PartitionQueue) else run.queues[:count],
-        run.keys[:count],
-        run.values[:count],
-        run.timestamps[:count],
-        None if run.headers is None else run.headers[:count],
-        run.offsets[:count],
-    )
+        return run.head(count)

@@ -32,6 +32,7 @@ from streams.runtime.lateness import TOO_OLD
 from streams.runtime.outbox import Outbox, TopicColumns
 from streams.runtime.punctuation import Punctuations, Timer, TimerHeap
 from streams.runtime.queues import PartitionQueue, Run, TaskQueues
+from streams.runtime.sampling import TaskSampling
 from streams.runtime.sources import SourceReader, TaskInput
 from streams.runtime.task_metrics import TaskMetrics
 from streams.runtime.watching import TaskWatch
@@ -132,7 +133,8 @@ class Task:
             self.initialize()
 
     def _measure(self, parts: TaskParts) -> None:
-        """Create the sensors."""
+        #: Traces sampled records, or None.
+        self.sampling: TaskSampling | None = None
         self.sensors = TaskMetrics(parts.metrics, parts.task_id, parts.application_id, parts.topology, self.sink_of)
         self.queues.enforced = self.sensors.enforced
         self.outbox.on_drained = lambda columns: self.sensors.produced(columns, self.now_ms)
@@ -264,7 +266,7 @@ class Task:
         if run is None:
             return 0
         self.is_dirty = True
-        count = self._execute(run)
+        count = self._execute(run) if self.sampling is None else self.sampling.run(run, self._execute)
         self._punctuate(PunctuationType.STREAM_TIME, self.queues.stream_time_ms)
         return count
 

@@ -25,6 +25,7 @@ from streams.runtime.homes import StateHome
 from streams.runtime.losses import LossGuard, lost_changelogs, without_sources
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.restore import Restorer, changelog_position
+from streams.runtime.sampling import TaskSampling
 from streams.runtime.task import Task, TaskState
 from streams.state import RecordCache
 
@@ -170,6 +171,8 @@ class TaskSet:
         task.is_dirty = task.wants_commit = has_lost
         self.active[task_id] = task
         self.shared.metrics.counter(table.TASK_CREATED).value += 1
+        if self.shared.environment.spans is not None:
+            task.sampling = TaskSampling(self.shared.environment.spans, task_id, task.outbox, task.inputs)
 
     def _drop_misfits(self, task_id: TaskId, stores: dict[str, Any]) -> None:
         """Recreate store folders that an earlier version of the topology wrote with another layout.

@@ -1,0 +1,111 @@
+"""Sampled traces: some records are processed alone, within a span, and what they write names the span (W3C).
+
+Between a task and whatever makes spans (``telemetry.otel``). A record whose ``traceparent`` header says whether it is
+sampled is treated accordingly; of the others each n-th is sampled. Results that are held back (caches, stores,
+punctuations) do not name a span, since they may come from many records. Pure: no clock.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from attrs import define
+
+from streams.core.records import Headers, TaskId, TopicPartition
+from streams.runtime.outbox import Outbox
+from streams.runtime.queues import Run
+from streams.runtime.sources import TaskInput
+
+#: The header, and the bit of its flags that says that the trace is sampled.
+TRACEPARENT = "traceparent"
+_SAMPLED = 0x01
+_LENGTH = 55
+
+
+class RecordSpan(Protocol):
+    """The span of one record."""
+
+    @property
+    def traceparent(self) -> bytes:
+        """The header that names this span as parent."""
+        ...
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End the span, with the error that processing has raised."""
+        ...
+
+
+class SpanSource(Protocol):
+    """Makes spans."""
+
+    #: Of records without a traceparent, each one in so many is sampled; 0 = none.
+    every: int
+
+    def start(self, task_id: TaskId, topic: str, partition: int, offset: int, parent: bytes | None) -> RecordSpan:
+        """Start the span of a record."""
+        ...
+
+
+def _parent_of(headers: Headers) -> bytes | None:
+    """Return the well-formed traceparent of a record, or None."""
+    found = next((value for name, value in headers if name == TRACEPARENT), None)
+    return found if found is not None and len(found) >= _LENGTH and found[2:3] == b"-" else None
+
+
+def _is_sampled(parent: bytes) -> bool:
+    try:
+        return bool(int(parent[53:55], 16) & _SAMPLED)
+    except ValueError:
+        return False
+
+
+@define(eq=False)
+class TaskSampling:
+    """The sampled records of one task."""
+
+    _spans: SpanSource
+    _task_id: TaskId
+    _outbox: Outbox
+    _inputs: Mapping[TopicPartition, TaskInput]
+    #: Records without a traceparent since the last one that was sampled.
+    _count: int = 0
+
+    def run(self, run: Run, execute: Callable[[Run], int]) -> int:
+        """Process the records of a run before the next sampled one, or only that one if it is the first."""
+        index, parent = self._next(run)
+        if index:
+            return execute(run if index == len(run) else run.head(index))
+        before = self._outbox.sizes()
+        item = self._inputs[run.queue_of(0).partition]
+        span = self._spans.start(self._task_id, item.name, item.number, run.offsets[0], parent)
+        try:
+            count = execute(run.head(1))
+        except BaseException as error:
+            span.end(error)
+            raise
+        span.end()
+        self._outbox.set_header(TRACEPARENT, span.traceparent, before)
+        return count
+
+    def _next(self, run: Run) -> tuple[int, bytes | None]:
+        """Return the index of the first sampled record and its traceparent; the length of the run if there is none."""
+        every, rows = self._spans.every, len(run)
+        if run.headers is None:
+            left = every - self._count - 1 if every else rows
+            self._count = 0 if left < rows and not left else self._count + min(left, rows)
+            return min(left, rows), None
+        return self._next_of(run.headers)
+
+    def _next_of(self, column: Sequence[Headers]) -> tuple[int, bytes | None]:
+        every = self._spans.every
+        for index, headers in enumerate(column):
+            parent = _parent_of(headers)
+            if parent is not None:
+                if _is_sampled(parent):
+                    return index, parent
+            elif every and self._count + 1 >= every:
+                if not index:
+                    self._count = 0
+                return index, None
+            else:
+                self._count += 1
+        return len(column), None
