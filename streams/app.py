@@ -317,8 +317,8 @@ class Streams:
         """Follow a key in this instance for a while, and return why there is, or is not, an output record for it.
 
         The tasks of this instance run a traced program until ``seconds`` have passed or ``limit`` records of the key
-        were seen, several times slower than otherwise; then they run their usual program again. What happened before
-        is not known. ``topic`` is the output topic (default: all), ``node`` a node instead. ``at`` is the event time
+        were seen; meanwhile a record costs tens of microseconds instead of one or two. What happened before is not
+        known. ``topic`` is the output topic (default: all), ``node`` a node instead. ``at`` is the event time
         of the output, or a time in its window (default: the last): epoch milliseconds, a datetime, or ISO text, which
         means all times that begin so. Calls of stores by processors are not reported.
 

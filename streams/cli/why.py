@@ -2,7 +2,9 @@
 
 import argparse
 import json
+import os
 import sys
+from pathlib import Path
 
 from streams.cli.mistakes import UsageError
 from streams.cli.options import Commands, add_common, add_repeatable, add_run, number_of, pairs, settings_of
@@ -87,5 +89,6 @@ def execute(options: argparse.Namespace) -> int:
         final_flush=options.final_flush,
         **settings,
     )
-    print(json.dumps(story.as_json(), indent=2) if options.json else story.text)
+    text = json.dumps(story.as_json(), indent=2) if options.json else story.text
+    print(text.replace(f"{Path.cwd()}{os.sep}", ""))
     return 0 if story.outputs else MISSING

@@ -80,6 +80,8 @@ def targets_of(question: Question, topology: Topology) -> list[str]:
     sinks = [node for node in topology.nodes.values() if isinstance(node, SinkNode)]
     if question.topic is not None:
         found = [node.name for node in sinks if node.topic == question.topic]
+        # A sink that chooses a topic for each record may have written it.
+        found = found or [node.name for node in sinks if node.topic_for is not None]
         if not found:
             known = [node.topic for node in sinks if node.topic]
             raise UnknownTopicError(f"the topology writes no topic {question.topic!r}; {meant(question.topic, known)}")
@@ -96,7 +98,7 @@ def _of_window(question: Question, step: Step) -> Question | None:
 
 
 def _topics(targets: Iterable[str], topology: Topology) -> list[str]:
-    return list(dict.fromkeys(str(getattr(topology.nodes[name], "topic", name)) for name in targets))
+    return list(dict.fromkeys(str(getattr(topology.nodes[name], "topic", None) or name) for name in targets))
 
 
 def _bare(key: Any) -> Any:

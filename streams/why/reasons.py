@@ -259,7 +259,8 @@ class Reasons:
                 text = f"it waits for its table until stream time is past {moment(due_ms)}; it is {moment(now_ms)}"
                 return "window open", text, {"closes_ms": due_ms, "stream_time_ms": now_ms}
         if isinstance(operator, StreamGlobalTableJoin):
-            return "no partner", f"global table {named} has no row for it", {}
+            row_key = operator.table_key(key, step.value)
+            return "no partner", f"global table {named} had no row {shown(row_key)} when it came", {}
         if change_value(step.value) is None:
             return "tombstone", "a deletion of a row that had no partner", {}
         writes = self.paths.at(
@@ -296,6 +297,10 @@ class Reasons:
         count = next(iter(counts), 0)
         if raw is None or not count:
             return ""
+        producer = step.episode.producer
+        sink = None if producer is None else self.paths.topology.nodes[producer.node]
+        if isinstance(sink, SinkNode) and sink.partitioner is not None:
+            return f"; {sink.name} wrote it with its own partitioner {located(sink.partitioner)}"
         by_default = partition_for(raw, count)
         if by_default == place.partition:
             return f"; the default partitioner puts the key into partition {by_default} of {count}, as here"

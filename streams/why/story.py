@@ -131,6 +131,7 @@ class Story:
         """Return the story as JSON values."""
         return {
             "title": self.title,
+            "reasons": list(self.reasons),
             "outputs": [fact.as_json() for fact in self.outputs],
             "ends": [end.as_json() for end in self.ends],
             "notes": [note.as_json() for note in self.notes],

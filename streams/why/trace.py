@@ -14,6 +14,9 @@ from attrs import define, field, frozen
 
 from streams.core.records import TaskId, Windowed
 
+#: Number of records that are written and not read yet of which the steps are known.
+_MAX_WRITTEN = 100_000
+
 #: Why a step began: a record came, a timer fired, or held results were forwarded (by a commit or at the end).
 Cause = Literal["record", "punctuation", "flush"]
 
@@ -128,6 +131,8 @@ class Trace:
     numbers: Iterator[int] = field(factory=count)
     #: Records written to topics that the application reads and has not read yet: their sink steps.
     _written: dict[tuple[str, int, str], list[Step]] = field(factory=dict)
+    #: Where they are, in their order; the first of other keys are forgotten if there are too many.
+    _order: deque[tuple[str, int, str]] = field(factory=deque)
 
     def concerns(self, key: Any) -> bool:
         """Return whether a key, or the key of a window, is followed."""
@@ -148,7 +153,14 @@ class Trace:
 
     def note_written(self, topic: str, step: Step) -> None:
         """Note a record that a sink has written to a topic that the application reads."""
-        self._written.setdefault((topic, step.timestamp_ms, repr(step.key)), []).append(step)
+        at = (topic, step.timestamp_ms, repr(step.key))
+        self._written.setdefault(at, []).append(step)
+        self._order.append(at)
+        if len(self._order) > _MAX_WRITTEN:
+            oldest = self._order.popleft()
+            steps = [found for found in self._written.pop(oldest, ()) if found.episode.is_kept]
+            if steps:
+                self._written[oldest] = steps
 
     def take_written(self, topic: str, key: Any, value: Any, timestamp_ms: int) -> Step | None:
         """Return the sink step that wrote a record which is now read, None if it was not traced."""

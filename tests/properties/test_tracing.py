@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams.runtime import Task
 from streams.testing import TopologyTestDriver
 from streams.topology import SinkNode
 from streams.why import Question, Recorder, Trace, answer
@@ -56,6 +57,45 @@ def test_every_output_has_a_story_that_leads_to_input(
         story = driver.why("zzz")
         assert not story.outputs
         assert story.notes
+
+
+class Toggling:
+    """Traces tasks now and then; implements ``TaskWatch``."""
+
+    def __init__(self) -> None:
+        self.recorder = _recorder(Question("a"))
+        self.tasks: list[Task] = []
+
+    def opened(self, task: Task) -> None:
+        self.tasks.append(task)
+
+    def store(self, task: Task, node: str, name: str, view: Any) -> Any:
+        return view
+
+    def toggle(self, *, is_traced: bool) -> None:
+        for task in self.tasks:
+            (self.recorder.opened if is_traced else self.recorder.stop)(task)
+
+
+@examples(30)
+@given(st.data(), st.sampled_from([0, 300, 10_000_000]))
+def test_tracing_may_begin_and_end_between_any_two_records(data: st.DataObject, cache_max_bytes: int) -> None:
+    """As in a running application: operators stay bound while the program is exchanged."""
+    plan = data.draw(plans(), label="topology")
+    given_rows = data.draw(rows(plan), label="input")
+    traced = data.draw(st.lists(st.booleans(), min_size=len(given_rows), max_size=len(given_rows)), label="traced")
+
+    def outputs(watch: Toggling | None) -> dict[str, list[Any]]:
+        settings: dict[str, Any] = {"cache_max_bytes": cache_max_bytes, "watch": watch}
+        with TopologyTestDriver(plan, application_id=APPLICATION, **settings) as driver:
+            for (row, partition), is_traced in zip(placed(given_rows, 1), traced, strict=True):
+                if watch is not None:
+                    watch.toggle(is_traced=is_traced)
+                topic = TOPICS[row.topic]
+                driver.pipe(topic, row.value, key=row.key, timestamp_ms=row.timestamp_ms, partition=partition)
+            return {topic: driver.read_bytes(topic) for topic in driver.topics()}
+
+    assert outputs(Toggling()) == outputs(None)
 
 
 def test_answer_is_of_the_trace_that_it_is_given() -> None:

@@ -51,15 +51,34 @@ class Shop:
         """Return the source of each task's program."""
         return [code for found in self.streams.instance.ask(_sources) for code in found]
 
-    def follow(self, act: Callable[[], None], *arguments: Any, **named: Any) -> Story:
-        """Follow a key, and act once its tasks are traced."""
+    def follow(self, act: Callable[[], None], *arguments: Any, tasks: int = 1, **named: Any) -> Story:
+        """Follow a key, and act once so many tasks are traced."""
         found: list[Story] = []
         asking = threading.Thread(target=lambda: found.append(self.streams.why(*arguments, **named)))
         asking.start()
-        until(lambda: any("forwarding" in code for code in self.programs()))
+        until(lambda: sum("forwarding" in code for code in self.programs()) == tasks)
         act()
         asking.join()
         return found[0]
+
+
+def test_key_is_followed_through_a_repartition_topic_by_several_threads() -> None:
+    amounts = Topic("amounts", key=str, value=int)
+
+    def by_amount(builder: StreamsBuilder) -> None:
+        builder.stream(orders).group_by(lambda _, amount: f"level {amount}").count("levels").to_stream().to(amounts)
+
+    with EmbeddedBroker() as broker:
+        for topic in (orders, amounts):
+            broker.create_topic(topic.name, 3)
+        settings: dict[str, Any] = {"num_stream_threads": 3, "cache_max_bytes": 0, "poll_ms": 5}
+        with Streams(by_amount, application_id="levels", broker=broker, **settings) as streams:
+            shop = Shop(broker, streams)
+            until(lambda: len(streams.tasks()) == 6)
+            story = shop.follow(lambda: shop.send("ann", 7), "level 7", amounts, seconds=60, limit=2, tasks=6)
+
+    assert "levels: 1 record of key 'level 7'" in story.text
+    assert "offset 0: 'ann': 7 at" in story.text
 
 
 @pytest.fixture

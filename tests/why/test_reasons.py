@@ -18,6 +18,7 @@ from streams import (
     Topic,
     UnknownTopicError,
     punctuate,
+    time_windowed,
     timestamped_key_value_store,
 )
 from streams.core.errors import InputError
@@ -229,6 +230,17 @@ def test_suppressed_update_is_named_with_its_time() -> None:
     assert end.record.value == 2
 
 
+def test_update_that_releases_another_key_is_itself_suppressed() -> None:
+    def topology(builder: StreamsBuilder) -> None:
+        table = builder.stream(orders).group_by_key().count("counts")
+        table.suppress(Suppressed.until_time_limit(5 * SECOND)).to_stream().to(out)
+
+    driver = of(topology, (orders, "bob", 1, 1_000), (orders, "ann", 1, 9_000))
+
+    assert ends(driver.why("ann"), "suppressed")[0].numbers == {"due_ms": 14_000, "stream_time_ms": 9_000}
+    assert "held back until then" in driver.why("bob").text
+
+
 def test_dead_letter_is_named_with_the_error_and_the_topic() -> None:
     def fails(amount: int) -> int:
         return 100 // amount
@@ -344,3 +356,74 @@ def test_mistakes_are_told(arguments: dict[str, Any], error: str) -> None:
     driver = of(lambda builder: builder.stream(orders).to(out))
     with pytest.raises((UnknownTopicError, InputError), match=error):
         driver.why("ann", **arguments)
+
+
+def test_sink_that_chooses_topics_is_asked_for_any_topic() -> None:
+    driver = of(lambda builder: builder.stream(orders).to(lambda key, value, _: f"of-{key}"), (orders, "ann", 1, 0))
+    assert "orders-0 offset 0" in driver.why("ann", "of-ann").text
+
+
+def test_global_table_without_a_row_is_named_with_its_key() -> None:
+    def topology(builder: StreamsBuilder) -> None:
+        table = builder.global_table(customers, "names")
+        builder.stream(orders).join(table, lambda amount, name: amount, key=lambda key, amount: f"c{amount}").to(out)
+
+    (end,) = ends(of(topology, (orders, "ann", 7, 0)).why("ann"), "no partner")
+    assert end.text == "global table names had no row 'c7' when it came"
+
+
+def test_deleted_row_is_told_apart_from_one_that_never_came() -> None:
+    driver = of(with_table, (customers, "ann", "Ann", 1), (customers, "ann", None, 2), (orders, "ann", 1, 3))
+    (end,) = ends(driver.why("ann", out), "no partner")
+    assert "the row was deleted" in end.text
+
+
+def test_join_with_a_table_leads_to_the_row_that_was_read() -> None:
+    names = [(customers, "ann", "Ann", 1), (customers, "ann", "Anna", 2)]
+    driver = of(with_table, *names, (orders, "ann", 1, 3), (customers, "ann", "Anne", 4))
+
+    text = driver.why("ann", out).text
+
+    assert "the row 'ann' of store names, which held 'Anna' of 2 ms" in text
+    assert "customers-0 offset 1: 'ann': 'Anna'" in text
+    assert "offset 0: 'ann': 'Ann'" not in text
+
+
+def test_hopping_windows_have_each_their_own_records() -> None:
+    def topology(builder: StreamsBuilder) -> None:
+        windows = TimeWindows.of(10 * SECOND, advance=5 * SECOND)
+        grouped = builder.stream(orders).group_by_key().windowed_by(windows)
+        grouped.count("counts").to_stream(lambda key, _: f"{key.key}@{key.window.start_ms}").to(out)
+
+    driver = of(topology, (orders, "ann", 1, 1_000), (orders, "ann", 2, 6_000), (orders, "ann", 3, 12_000))
+
+    assert "2 records of key 'ann' in window 5000 ms to 15000 ms" in driver.why("ann@5000").text
+    assert "1 record of key 'ann' in window 10000 ms to 20000 ms" in driver.why("ann@10000").text
+
+
+def test_records_that_a_window_has_missed_are_told_with_its_output() -> None:
+    key = time_windowed(str, 10 * SECOND)
+
+    def topology(builder: StreamsBuilder) -> None:
+        windows = TimeWindows.of(10 * SECOND, grace=2 * SECOND)
+        grouped = builder.stream(orders).group_by_key().windowed_by(windows)
+        grouped.count("counts").to_stream().to("windows", key=key, value=int)
+
+    rows = [("ann", 1_000), ("bob", 13_000), ("ann", 2_000)]
+    story = of(topology, *((orders, key, 1, at) for key, at in rows)).why("ann", "windows")
+
+    assert story.outputs[0].value == 1
+    assert [end.reason for end in story.ends] == ["late"]
+    assert "where other records of its window ended" in story.text
+
+
+def test_wall_clock_and_headers_are_repeated() -> None:
+    class Headed(Processor[str, int, str, int]):
+        def process(self, record: Record[str, int]) -> None:
+            self.context.forward(record.key, len(record.headers))
+
+    driver = TopologyTestDriver(lambda builder: builder.stream(orders).process(Headed).to(out))
+    driver.pipe(orders, 1, key="ann", timestamp_ms=1, headers=(("a", b"1"), ("b", b"2")))
+    driver.advance_wall_clock(5)
+    assert driver.why("ann").outputs[0].value == 2
+    assert driver.read(out) == [("ann", 2)]
