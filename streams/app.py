@@ -126,23 +126,25 @@ class Streams:
         **settings: Unpack[ApplicationSettings],
     ) -> None:
         self.config = _named(StreamsConfig.of(**settings))
-        listeners = InstanceListeners(on_state, on_restore, on_exception)
         refuse_unawaited_methods(grouper, ("groups",), "grouper", error=ConfigError)
         self.topology = build_topology(topology, self.config)
         self.broker, self._own_broker = _cluster_of(self.config, broker)
-        clock = clock or SystemClock()
-        self._otlp = _otlp_of(self.config, clock)
-        environment = Environment(
-            self.broker,
-            clock,
-            home_of(Path(self.config.state_dir) if self.config.state_dir else None, self.config),
-            threads or SystemThreads(),
-            creates_topics=isinstance(self.broker, EmbeddedBroker),
-            spans=None if self._otlp is None else self._otlp.traces,
-        )
+        environment = self._environment(clock or SystemClock(), threads or SystemThreads())
+        listeners = InstanceListeners(on_state, on_restore, on_exception)
         #: The runtime of this application, for servers and tools.
         self.instance = Instance(self.topology, self.config, environment, listeners, grouper)
         self._servers: list[WebServer] = []
+
+    def _environment(self, clock: Clock, threads: Threads) -> Environment:
+        self._otlp = _otlp_of(self.config, clock)
+        return Environment(
+            self.broker,
+            clock,
+            home_of(Path(self.config.state_dir) if self.config.state_dir else None, self.config),
+            threads,
+            creates_topics=isinstance(self.broker, EmbeddedBroker),
+            spans=None if self._otlp is None else self._otlp.traces,
+        )
 
     @property
     def state(self) -> State:
