@@ -279,6 +279,18 @@ def _nothing(question: Question, trace: Trace, paths: Paths, targets: Collection
             f"{abs(apart_ms):,} ms {'later' if apart_ms > 0 else 'earlier'}"
         )
         return End("not at that time", near.node, text, {"apart_ms": apart_ms})
-    close = get_close_matches(str(question.key), list(trace.keys), n=3, cutoff=0.6)
+    rekeyed = [
+        (step.node, output.key)
+        for step in seen
+        if question.follows(_bare(step.key))
+        for output in step.outputs
+        if output.key is not None and not question.follows(_bare(output.key))
+    ]
+    if rekeyed:
+        node, keys = rekeyed[0][0], list(dict.fromkeys(shown(key) for _, key in rekeyed))
+        listed = ", ".join(keys[: question.limit]) + (", ..." if len(keys) > question.limit else "")
+        text = f"records of key {shown(question.key)} came, and went on from node {node} under other keys: {listed}"
+        return End("another key", node, text, {"keys": len(keys)})
+    close = get_close_matches(str(question.key), trace.keys.keys() - {str(question.key)}, n=3, cutoff=0.6)
     hint = f"; similar keys: {', '.join(map(repr, close))}" if close else ""
     return End("no such key", "", f"no record of key {shown(question.key)} was read from {read or 'any input'}{hint}")

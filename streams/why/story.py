@@ -98,6 +98,7 @@ REASONS = (
     "not yet read",
     "forwarded nothing",
     "dropped",
+    "another key",
     "no such key",
     "not at that time",
 )

@@ -333,6 +333,15 @@ def test_output_of_a_timer_comes_from_the_record_that_wrote_the_row() -> None:
     assert "kept.get('ann')" in text
 
 
+def test_records_that_went_on_under_another_key_are_told() -> None:
+    def topology(builder: StreamsBuilder) -> None:
+        grouped = builder.stream(orders).group_by(lambda key, amount: f"level {amount}", name="by-level")
+        grouped.count("levels").to_stream().to(out)
+
+    (note,) = ends(of(topology, (orders, "ann", 3, 0), (orders, "ann", 4, 0)).why("ann"), "another key")
+    assert note.text.endswith("from node by-level under other keys: 'level 3', 'level 4'")
+
+
 def test_unknown_key_is_told_with_similar_ones() -> None:
     (note,) = ends(of(lambda builder: builder.stream(orders).to(out), (orders, "anna", 1, 0)).why("ann"), "no such key")
     assert "orders-0 (1); similar keys: 'anna'" in note.text
