@@ -3,6 +3,7 @@
 from streams.clients.accumulator import oversized
 from streams.clients.admin import EARLIEST, LATEST, Admin, GroupListing
 from streams.clients.consumer import Consumer
+from streams.clients.dead_letters import DeadLetters, RedriveResult, grouped
 from streams.clients.delivery import Delivery
 from streams.clients.errors import (
     AuthenticationError,
@@ -37,6 +38,7 @@ __all__ = [
     "Consumer",
     "ConsumerRecord",
     "ConsumerSettings",
+    "DeadLetters",
     "Delivery",
     "DisconnectedError",
     "EARLIEST",
@@ -57,6 +59,7 @@ __all__ = [
     "Producer",
     "ProducerSettings",
     "RebalanceListener",
+    "RedriveResult",
     "RequestTimeoutError",
     "STRATEGIES",
     "Security",
@@ -67,6 +70,7 @@ __all__ = [
     "WakeupError",
     "InternalTopic",
     "internal_topics",
+    "grouped",
     "is_generated",
     "oversized",
 ]

@@ -1,12 +1,20 @@
 """Dead letters: records that a handler skips and sends to the dead letter queue topic (KIP-1034).
 
 A dead letter has the bytes, timestamp and headers of the source record; additional headers describe the error and
-the source. Imports core only.
+the source. ``Letter`` reads them. Imports core only.
 """
 
 import traceback
+from collections.abc import Mapping
+from typing import Final
 
-from streams.core.records import Headers
+from attrs import field, frozen
+
+from streams.core.records import Headers, TopicPartition
+from streams.core.user_code import place_in_user_code
+
+#: Beginning of the names of all headers of a dead letter, except those of its source record.
+_PREFIX: Final = "__streams.errors."
 
 EXCEPTION_HEADER = "__streams.errors.exception"
 MESSAGE_HEADER = "__streams.errors.message"
@@ -14,15 +22,23 @@ STACKTRACE_HEADER = "__streams.errors.stacktrace"
 TOPIC_HEADER = "__streams.errors.topic"
 PARTITION_HEADER = "__streams.errors.partition"
 OFFSET_HEADER = "__streams.errors.offset"
-#: Headers for a row of a file that is not a valid record: the file, the line and the error. All other headers are
-#: the same as in Kafka Streams.
+# The headers above are those of Kafka Streams, the following are not.
+#: The node of the topology that failed.
+NODE_HEADER = "__streams.errors.node"
+#: Where in user code the error was raised: file, line, function and text.
+LINE_HEADER = "__streams.errors.line"
+#: For a row of a file that is not a valid record: the file, the line and the error.
 ROW_HEADER = "__streams.errors.row"
+#: How often the record was re-driven from a dead letter topic; the record itself has this header too.
+REDRIVES_HEADER = "__streams.redrives"
 
 
-def error_headers(error: BaseException, topic: str | None, partition: int, offset: int) -> Headers:
+def error_headers(
+    error: BaseException, topic: str | None, partition: int, offset: int, node: str | None = None
+) -> Headers:
     """Return the headers that describe the source record and the class, message and stack trace of an error.
 
-    If ``topic`` is None, there is no source record.
+    If ``topic`` is None, there is no source record. ``node`` is None outside of a topology.
     """
     values = {
         EXCEPTION_HEADER: f"{type(error).__module__}.{type(error).__qualname__}",
@@ -32,4 +48,73 @@ def error_headers(error: BaseException, topic: str | None, partition: int, offse
         PARTITION_HEADER: str(partition),
         OFFSET_HEADER: str(offset),
     }
-    return tuple((name, None if value is None else value.encode()) for name, value in values.items())
+    ours = {NODE_HEADER: node, LINE_HEADER: place_in_user_code(error)}
+    values |= {name: value for name, value in ours.items() if value}
+    return tuple((name, None if value is None else value.encode(errors="replace")) for name, value in values.items())
+
+
+@frozen
+class Letter:
+    """A record of a dead letter topic. The headers of Kafka Streams' own dead letters are read too.
+
+    ``partition`` and ``offset`` are its place in the dead letter topic; ``timestamp_ms`` is event time of the source
+    record in epoch milliseconds.
+    """
+
+    partition: TopicPartition
+    offset: int
+    timestamp_ms: int
+    key: bytes | None = field(repr=False)
+    value: bytes | None = field(repr=False)
+    headers: Headers = field(repr=False)
+
+    @property
+    def place(self) -> str:
+        """Partition and offset, in the form in which the command line takes them."""
+        return f"{self.partition.partition}:{self.offset}"
+
+    @property
+    def errors(self) -> Mapping[str, str]:
+        """The headers that describe the error, as text, by name; of several with one name the last."""
+        return {
+            name: value.decode(errors="replace")
+            for name, value in self.headers
+            if value is not None and name.startswith(_PREFIX)
+        }
+
+    @property
+    def reason(self) -> str:
+        """The class of the error without its module, or "unknown"."""
+        return self.errors.get(EXCEPTION_HEADER, "unknown").rpartition(".")[2]
+
+    @property
+    def source(self) -> TopicPartition | None:
+        """The partition from which the source record was read; None within a punctuation."""
+        topic, number = self.errors.get(TOPIC_HEADER), self.errors.get(PARTITION_HEADER, "-1")
+        return TopicPartition(topic, int(number)) if topic and number.isdecimal() else None
+
+    @property
+    def redrives(self) -> int:
+        """How often its record was re-driven before it failed again."""
+        found = [value or b"" for name, value in self.headers if name == REDRIVES_HEADER]
+        return int(found[-1]) if found and found[-1].isdigit() else 0
+
+    @property
+    def redriven_headers(self) -> Headers:
+        """The headers of the source record, with the number of re-drives after the next one."""
+        own = tuple(
+            (name, value) for name, value in self.headers if name != REDRIVES_HEADER and not name.startswith(_PREFIX)
+        )
+        return (*own, (REDRIVES_HEADER, b"%d" % (self.redrives + 1)))
+
+    def refusal(self, max_redrives: int) -> str:
+        """Return why its record cannot be sent to its source topic, or an empty text."""
+        if self.source is None:
+            return "has no source record (it failed within a punctuation, or its headers are missing)"
+        if ROW_HEADER in self.errors:
+            return "is a row of a file: correct the file"
+        if self.key is None and self.value is None:
+            return "has no bytes (its record came from a cache or a suppression buffer, or was empty)"
+        if self.redrives >= max_redrives:
+            return f"was re-driven {self.redrives} times (--max-redrives {max_redrives})"
+        return ""

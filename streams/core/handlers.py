@@ -82,7 +82,7 @@ class ErrorHandlerContext:
                 "a dead letter needs a topic: give dead_letter(error, topic=...), or set "
                 "errors_dead_letter_queue_topic_name"
             )
-        origin = error_headers(error, self.topic, self.partition, self.offset)
+        origin = error_headers(error, self.topic, self.partition, self.offset, self.node)
         return ProducerRecord(
             name, self.source_raw_key, self.source_raw_value, self.timestamp_ms, (*self.headers, *origin)
         )

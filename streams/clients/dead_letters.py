@@ -1,0 +1,326 @@
+"""The way back from a dead letter topic: each letter is sent to its source topic once.
+
+A group of its own notes which letters were re-driven: the committed offset is the first letter that was not, and the
+offset metadata has the ranges of those after it.  Records and offsets are written in one transaction, so that a
+re-drive that is killed between any two steps has either done both or neither.  Its transactional id is the group,
+so that of two re-drives at the same time the earlier one is fenced.
+"""
+
+import math
+import zlib
+from base64 import b85decode, b85encode
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+from attrs import define, field, frozen
+
+from streams.clients.admin import Admin
+from streams.clients.consumer import Consumer
+from streams.clients.producer import Producer
+from streams.clients.records import GroupMetadata
+from streams.core.clock import Clock, SystemClock
+from streams.core.dead_letters import LINE_HEADER, NODE_HEADER, Letter
+from streams.core.errors import ConfigError, UnknownTopicError
+from streams.core.records import TopicPartition
+from streams.core.user_code import refuse_unawaited
+from streams.protocol.group_messages import OffsetAndMetadata
+from streams.protocol.transport import Cluster
+
+#: Suffix of the group that notes which letters of a topic were re-driven.
+REDRIVE_GROUP: Final = "-redrive"
+#: Maximum number of letters in a transaction.
+BATCH: Final = 500
+#: Kafka's default limit of the metadata of a committed offset (``offset.metadata.max.bytes``).
+_METADATA_BYTES: Final = 4096
+_POLL_MS: Final = 100
+
+
+@define
+class Redriven:
+    """The letters of a partition that were re-driven: all below ``base``, and those within ``ranges``.
+
+    Ranges include offsets without a letter, such as the end of a transaction.
+    """
+
+    base: int
+    #: First offset, and offset after the last; in order, without overlap.
+    ranges: list[tuple[int, int]] = field(factory=list)
+
+    def __contains__(self, offset: int) -> bool:
+        before = bisect_right(self.ranges, (offset, math.inf)) - 1
+        return offset < self.base or (before >= 0 and offset < self.ranges[before][1])
+
+    def add(self, first: int, end: int) -> None:
+        """Add a range, and join those that touch.
+
+        >>> done = Redriven(0)
+        >>> done.add(3, 5); done.add(5, 6); done.add(0, 1)
+        >>> done
+        Redriven(base=1, ranges=[(3, 6)])
+        """
+        begin = bisect_left(self.ranges, (first, first))
+        if begin and self.ranges[begin - 1][1] >= first:
+            begin -= 1
+        stop = bisect_right(self.ranges, (end, math.inf))
+        touched = self.ranges[begin:stop]
+        whole = min([first, *(low for low, _ in touched)]), max([end, *(high for _, high in touched)])
+        if whole[0] <= self.base:
+            self.base = max(self.base, whole[1])
+            self.ranges[:stop] = []
+        else:
+            self.ranges[begin:stop] = [whole]
+
+    def committed(self) -> OffsetAndMetadata:
+        """Return the offset and metadata to commit.
+
+        Raises:
+            ConfigError: there are too many ranges for the metadata of an offset.
+        """
+        numbers, last = [], self.base
+        for bounds in self.ranges:
+            for offset in bounds:
+                numbers.append(f"{offset - last:x}")
+                last = offset
+        packed = b85encode(zlib.compress(",".join(numbers).encode(), 9)).decode() if numbers else ""
+        if len(packed) > _METADATA_BYTES:
+            raise ConfigError(
+                f"{len(self.ranges):,} ranges of re-driven letters do not fit into the metadata of an offset; re-drive "
+                f"earlier letters first (from offset {self.base} on), with a filter that leaves fewer gaps"
+            )
+        return OffsetAndMetadata(self.base, packed)
+
+    @classmethod
+    def of(cls, found: OffsetAndMetadata | None, start: int) -> "Redriven":
+        """Return what was committed; ``start`` is the first offset of the log."""
+        if found is None:
+            return cls(start)
+        result, last = cls(found.offset), found.offset
+        text = zlib.decompress(b85decode(found.metadata)).decode() if found.metadata else ""
+        bounds = []
+        for number in text.split(",") if text else ():
+            last += int(number, 16)
+            bounds.append(last)
+        result.ranges = list(zip(bounds[::2], bounds[1::2], strict=True))
+        result.add(min(start, found.offset), max(start, found.offset))
+        return result
+
+
+@frozen
+class RedriveResult:
+    """How many letters were re-driven, by source partition, and those that were not, by reason."""
+
+    sent: Mapping[TopicPartition, int]
+    refused: Mapping[str, int]
+
+
+def _ignored(step: str) -> None:
+    del step
+
+
+@define(eq=False)
+class DeadLetters:
+    """The letters of a dead letter topic.
+
+    Args:
+        cluster: the embedded broker, or another ``Cluster``.
+        topic: the dead letter topic.
+        group: the group that notes which letters were re-driven; by default the topic with ``-redrive``.
+        clock: the source of time.
+
+    Raises:
+        UnknownTopicError: the topic does not exist.
+    """
+
+    cluster: Cluster
+    topic: str
+    group: str = ""
+    clock: Clock = field(factory=SystemClock)
+    _partitions: tuple[TopicPartition, ...] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.group = self.group or self.topic + REDRIVE_GROUP
+        with self._consumer() as consumer:
+            self._partitions = tuple(consumer.partitions_for(self.topic))
+        if not self._partitions:
+            raise UnknownTopicError(
+                f"there is no topic {self.topic!r}; `streams topics list` shows those that are there"
+            )
+
+    def letters(self, redriven: Mapping[TopicPartition, Redriven] | None = None) -> Iterator[Letter]:
+        """Yield all letters that are there now, in the order of each partition.
+
+        With ``redriven``, partitions are read from the first letter that was not re-driven.
+        """
+        with self._consumer() as consumer:
+            starts, ends = consumer.beginning_offsets(self._partitions), consumer.end_offsets(self._partitions)
+            if redriven is not None:
+                starts |= {place: max(starts[place], done.base) for place, done in redriven.items()}
+            left = {place for place in self._partitions if starts[place] < ends[place]}
+            consumer.assign(left)
+            for place in left:
+                consumer.seek(place, starts[place])
+            while left:
+                for record in consumer.poll(_POLL_MS):
+                    place = TopicPartition(record.topic, record.partition)
+                    if record.offset < ends[place]:
+                        yield Letter(
+                            place, record.offset, record.timestamp_ms, record.key, record.value, record.headers
+                        )
+                done = {place for place in left if (consumer.known_position(place) or 0) >= ends[place]}
+                left -= done
+                consumer.pause(done)
+
+    def redriven(self) -> dict[TopicPartition, Redriven]:
+        """Return which letters were re-driven; waits for a transaction that is being committed."""
+        with self._consumer() as consumer:
+            committed, starts = consumer.committed(self._partitions), consumer.beginning_offsets(self._partitions)
+        return {place: Redriven.of(committed.get(place), starts[place]) for place in self._partitions}
+
+    def refusal(self, max_redrives: int) -> Callable[[Letter], str]:
+        """Return a function that says why a letter cannot be re-driven; its text is empty if it can.
+
+        Each letter is refused whose record was re-driven ``max_redrives`` times, has no bytes, or whose source
+        partition does not exist.
+        """
+        with Admin(self.cluster) as admin:
+            counts = {found.name: len(found.leaders) for found in admin.all_topics()}
+
+        def why(letter: Letter) -> str:
+            source = letter.source
+            if source is not None and source.partition >= counts.get(source.topic, 0):
+                return f"came from {source}, which does not exist"
+            return letter.refusal(max_redrives)
+
+        return why
+
+    def redrive(
+        self,
+        selected: Callable[[Letter], bool] = lambda letter: True,
+        *,
+        max_redrives: int = 3,
+        rate: int | None = None,
+        batch: int = BATCH,
+        on_step: Callable[[str], None] = _ignored,
+    ) -> RedriveResult:
+        """Send each selected letter that was not re-driven before to the partition that its record came from.
+
+        A record has the key, value, time and headers that it had, and ``__streams.redrives``, a counter.  Letters
+        that come during the call are left for the next one.
+
+        Args:
+            selected: whether a letter is re-driven; others can be re-driven later.
+            max_redrives: records that were re-driven so often are left.
+            rate: the maximum number of letters per second; unlimited by default.
+            batch: the maximum number of letters in a transaction.
+            on_step: called with the name of each step before it is taken.
+
+        Raises:
+            ConfigError: there would be too many ranges of re-driven letters.
+            ProducerFencedError: another re-drive of this group has begun.
+            BrokerError: a record could not be written; its transaction is aborted.
+        """
+        refuse_unawaited(selected, "selected of redrive", error=ConfigError)
+        if max_redrives < 1 or batch < 1 or (rate is not None and rate < 1):
+            raise ConfigError("redrive: max_redrives, batch and rate must be 1 or more")
+        why, size = self.refusal(max_redrives), min(batch, rate or batch)
+        with Producer(self.cluster, transactional_id=self.group, client_id=f"{self.group}-producer") as producer:
+            on_step("initialize")
+            producer.init_transactions()
+            on_step("read offsets")
+            run = _Run(producer, GroupMetadata(self.group), self.redriven(), on_step, self.clock, rate)
+            #: Offset after the previous letter of each partition.
+            after = {place: done.base for place, done in run.redriven.items()}
+            for letter in self.letters(run.redriven):
+                first, after[letter.partition] = after[letter.partition], letter.offset + 1
+                if letter.offset in run.redriven[letter.partition] or not selected(letter):
+                    continue
+                refused = why(letter)
+                if refused:
+                    run.refused[refused] = run.refused.get(refused, 0) + 1
+                    continue
+                run.waiting.append((letter, first))
+                if len(run.waiting) >= size:
+                    run.send()
+            run.send()
+        return RedriveResult(run.sent, run.refused)
+
+    def _consumer(self) -> Consumer:
+        return Consumer(
+            self.cluster,
+            self.group,
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            allow_auto_create_topics=False,
+        )
+
+
+@define(eq=False)
+class _Run:
+    """The transactions of one re-drive."""
+
+    producer: Producer
+    group: GroupMetadata
+    redriven: dict[TopicPartition, Redriven]
+    on_step: Callable[[str], None]
+    clock: Clock
+    rate: int | None
+    #: Letters of the next transaction, each with the offset after the letter before it.
+    waiting: list[tuple[Letter, int]] = field(factory=list)
+    sent: dict[TopicPartition, int] = field(factory=dict)
+    refused: dict[str, int] = field(factory=dict)
+    _next_ms: int = field(init=False, default=0)
+
+    def send(self) -> None:
+        """Send the waiting letters and commit their offsets, in one transaction."""
+        if not self.waiting:
+            return
+        self._await_turn()
+        for letter, first in self.waiting:
+            self.redriven[letter.partition].add(first, letter.offset + 1)
+        places = {letter.partition for letter, _ in self.waiting}
+        offsets = {place: self.redriven[place].committed() for place in places}
+        self.on_step("begin")
+        with self.producer.transaction():
+            for letter, _ in self.waiting:
+                source = letter.source
+                assert source is not None
+                self.on_step("send")
+                self.producer.send(
+                    source.topic,
+                    letter.value,
+                    key=letter.key,
+                    timestamp_ms=letter.timestamp_ms,
+                    headers=letter.redriven_headers,
+                    partition=source.partition,
+                )
+            self.on_step("flush")
+            self.producer.flush()
+            self.on_step("add offsets")
+            self.producer.send_offsets_to_transaction(offsets, self.group)
+            self.on_step("commit")
+        self.on_step("committed")
+        for letter, _ in self.waiting:
+            assert letter.source is not None
+            self.sent[letter.source] = self.sent.get(letter.source, 0) + 1
+        self.waiting.clear()
+
+    def _await_turn(self) -> None:
+        if self.rate is None:
+            return
+        while (remaining_ms := self._next_ms - self.clock.monotonic_ms()) > 0:
+            self.producer.poll(remaining_ms)
+        self._next_ms = self.clock.monotonic_ms() + 1000 * len(self.waiting) // self.rate
+
+
+def grouped(letters: Sequence[Letter]) -> dict[tuple[str, str, str], list[Letter]]:
+    """Return letters by reason, node and line of user code, the largest group first.
+
+    Letters of other applications have no node and no line.
+    """
+    found: dict[tuple[str, str, str], list[Letter]] = {}
+    for letter in letters:
+        errors = letter.errors
+        found.setdefault((letter.reason, errors.get(NODE_HEADER, ""), errors.get(LINE_HEADER, "")), []).append(letter)
+    return dict(sorted(found.items(), key=lambda item: -len(item[1])))
