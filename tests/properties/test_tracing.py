@@ -19,7 +19,7 @@ def _recorder(question: Question) -> Recorder:
     return Recorder(Trace(question.follows, question.mentions))
 
 
-@examples(30)
+@examples(20)
 @given(st.data(), st.sampled_from([1, 3]), st.sampled_from([0, 300, 10_000_000]))
 def test_traced_tasks_write_and_keep_the_same(data: st.DataObject, partitions: int, cache_max_bytes: int) -> None:
     plan = data.draw(plans(), label="topology")
@@ -32,7 +32,7 @@ def test_traced_tasks_write_and_keep_the_same(data: st.DataObject, partitions: i
     assert (traced.outputs, traced.changelogs, traced.stores) == (plain.outputs, plain.changelogs, plain.stores)
 
 
-@examples(15)
+@examples(10)
 @given(st.data(), st.sampled_from([1, 3]), st.sampled_from([0, 10_000_000]))
 def test_every_output_has_a_story_that_leads_to_input(
     data: st.DataObject, partitions: int, cache_max_bytes: int
@@ -77,7 +77,7 @@ class Toggling:
             (self.recorder.opened if is_traced else self.recorder.stop)(task)
 
 
-@examples(30)
+@examples(20)
 @given(st.data(), st.sampled_from([0, 300, 10_000_000]))
 def test_tracing_may_begin_and_end_between_any_two_records(data: st.DataObject, cache_max_bytes: int) -> None:
     """As in a running application: operators stay bound while the program is exchanged."""
