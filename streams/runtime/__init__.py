@@ -79,7 +79,7 @@ from streams.runtime.store_tables import arrow_stream, table_of
 from streams.runtime.systemd import Notifier
 from streams.runtime.task import CHANGELOG_POSITION, Task, TaskState
 from streams.runtime.thread import StreamThread
-from streams.runtime.thread_metrics import of_task
+from streams.runtime.thread_metrics import of_task, time_lag
 from streams.runtime.topic_configs import changelog_config
 from streams.runtime.watching import TaskWatch
 
@@ -175,4 +175,5 @@ __all__ = [
     "programs",
     "spec_of",
     "log_unmatched_patterns",
+    "time_lag",
 ]

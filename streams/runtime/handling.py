@@ -13,7 +13,7 @@ from streams.core.config import StreamsConfig
 from streams.core.dead_letters import ROW_HEADER
 from streams.core.errors import HandlerError
 from streams.core.handlers import ErrorHandlerContext, HandlerResponse, ProducerRecord
-from streams.core.metrics import Metrics
+from streams.core.metrics import Metrics, table
 from streams.core.user_code import located, place_in_user_code, refuse_result
 from streams.runtime.outbox import Outbox
 
@@ -143,6 +143,7 @@ class Handlers:
                 self.outbox.append(
                     letter.topic, letter.key, letter.value, letter.timestamp_ms, letter.headers, letter.partition
                 )
+                self.metrics.counter(table.DEAD_LETTERS, task=context.task_id).value += 1
             elif not self._has_complained:
                 self._has_complained = True
                 logger.warning("node %r fills a global store, which has no producer: its dead letters are not written",
@@ -154,6 +155,7 @@ class Handlers:
         if context.topic is not None:
             where += f" at offset {context.offset}"
         what = f"{_row_of(context)}{type(error).__name__}: {error}" + (f" (in {place})" if place else "")
+        self.metrics.failures.note(error, self.metrics.clock.now_ms(), node=context.node, task=context.task_id)
         logger.warning("%s, node %r: %s: %s; the record is dropped", where, context.node, _FAILED[setting], what)
         self.metrics.drop(
             f"{_FAILED[setting]}, {type(error).__name__}",

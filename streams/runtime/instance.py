@@ -14,6 +14,7 @@ from attrs import define, field
 from streams.core.config import StreamsConfig
 from streams.core.errors import ClientClosedError, ProcessingError, StreamsError
 from streams.core.metrics import Metrics
+from streams.core.records import TaskId
 from streams.core.threads import Signal, ThreadKilled
 from streams.core.user_code import place_in_user_code, refuse_result
 from streams.runtime import collector
@@ -322,6 +323,7 @@ class Instance:
     def _on_failure(self, member: PooledThread, error: BaseException) -> None:
         """Call the user's handler for a failed thread; without a handler the instance ends."""
         self.pool.failed += 1
+        self._note(error)
         response = ExceptionResponse.SHUTDOWN_CLIENT
         if self.listeners.on_exception is not None and self.bounded is None:
             try:
@@ -351,6 +353,18 @@ class Instance:
             except StreamsError as refused:
                 log.warning("the other instances could not be asked to shut down: %s", refused)
         self._fail(error)
+
+    def _note(self, error: BaseException) -> None:
+        """Keep a failure for those who ask what happened."""
+        node = error.node if isinstance(error, ProcessingError) else None
+        task = error.task_id if isinstance(error, ProcessingError) else None
+        self.metrics.failures.note(
+            error,
+            self.environment.clock.now_ms(),
+            node=node or "",
+            task=task if isinstance(task, TaskId) else None,
+            is_fatal=True,
+        )
 
     def _on_shutdown(self) -> None:
         """Shut down because another instance has requested it for the whole application."""

@@ -122,12 +122,12 @@ def of_task(task: Task, place: MetricPlace, now_ms: int) -> Iterator[Reading]:
         queue = queues[item.partition]
         at = place._replace(topic=item.name, partition=item.number)
         yield table.INPUT_LAG, at, queue.lag
-        yield table.INPUT_TIME_LAG, at, _time_lag(queue, task.readers[item.partition].partition_time_ms, now_ms)
+        yield table.INPUT_TIME_LAG, at, time_lag(queue, task.readers[item.partition].partition_time_ms, now_ms)
         waited_ms = now_ms - awaited[1] if awaited is not None and awaited[0] is queue else 0
         yield table.INPUT_WAITED_FOR, at, max(0, waited_ms)
 
 
-def _time_lag(queue: PartitionQueue, newest_ms: int, now_ms: int) -> int | None:
+def time_lag(queue: PartitionQueue, newest_ms: int, now_ms: int) -> int | None:
     """Return the event time in milliseconds by which processing is behind the newest record of a partition."""
     if not queue.lag:
         return 0

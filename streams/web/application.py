@@ -16,10 +16,13 @@ from streams.core.errors import ConfigError
 from streams.core.metrics import Metrics
 from streams.runtime import Instance
 from streams.web.answers import Refused, answer
+from streams.web.arguments import Arguments
 from streams.web.desk import Desk
 from streams.web.guard import Guard
 from streams.web.health import Finding, Health
+from streams.web.pages import page_routes
 from streams.web.peers import Peers
+from streams.web.status import STATUS_PATH, Status
 from streams.web.stores import StoresEndpoint
 
 
@@ -39,20 +42,25 @@ def app(
     reads_need_token: bool = False,
     hosts: Collection[str] = (),
     desk: Desk | None = None,
+    status: Status | None = None,
 ) -> ASGIApp:
     """Return the ASGI application of a running or future ``Streams``, which another application may mount.
 
     Requests that change something need ``Authorization: Bearer`` with the ``token``, and are refused without one;
     with ``reads_need_token`` all requests need it.  Through a loopback address, requests must name a loopback host
-    or one of ``hosts``.  Other instances are asked through ``desk``, by default one with this token.
+    or one of ``hosts``.  Other instances are asked through ``desk``, by default one with this token.  ``status`` is
+    sampled by the server; without a server, samples are taken when the status is asked for.
     """
-    stores = StoresEndpoint(streams.instance, desk or Desk(streams.instance, Peers(token)))
+    desk = desk or Desk(streams.instance, Peers(token))
+    stores = StoresEndpoint(streams.instance, desk)
     health = Health(streams.instance)
     routes: list[BaseRoute] = [
         Route("/live", _checked(health.live, "limit_ms")),
         Route("/ready", _checked(health.ready)),
         Route("/progress", _checked(health.progress, "limit_ms")),
         Route("/query", stores),
+        Route(STATUS_PATH, _status(status or Status(streams.instance, desk.peers))),
+        *page_routes(),
         Route("/metrics", _metrics(streams.instance.metrics)),
         # With the rest of the path: a key may contain an encoded slash.
         Route("/stores{rest:path}", stores),
@@ -83,6 +91,24 @@ def _metrics(metrics: Metrics) -> Callable[[Request], Response]:
         except ConfigError as error:
             raise Refused(501, "NOT_INSTALLED", str(error)) from None
         return Response(prometheus.render(metrics), media_type=prometheus.CONTENT_TYPE)
+
+    return handle  # type: ignore[return-value]
+
+
+def _status(status: Status) -> Callable[[Request], Response]:
+    """Return the handler that answers with the status of the instance, or of its group."""
+
+    async def handle(request: Request) -> Response:
+        arguments = Arguments.of(request.scope)
+        arguments.check("scope", "since", "graph")
+        scope, since_ms = arguments.given.get("scope", "instance"), arguments.number("since", 0)
+        if scope not in ("instance", "group"):
+            raise Refused(400, "BAD_REQUEST", f"scope={scope[:20]} is neither instance nor group")
+        graph_id = arguments.given.get("graph", "")
+        return answer(
+            200,
+            await status.of_group(since_ms, graph_id) if scope == "group" else status.of_instance(since_ms, graph_id),
+        )
 
     return handle  # type: ignore[return-value]
 

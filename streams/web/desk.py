@@ -42,7 +42,7 @@ class Desk:
     """Asks the threads of this instance and other instances, on one event loop."""
 
     _instance: Instance
-    _peers: Peers = field(factory=Peers)
+    peers: Peers = field(factory=Peers)
 
     async def ask(
         self,
@@ -123,7 +123,7 @@ class Desk:
     async def _ask_peer(self, request: StoreRequest, endpoint: str, tasks: list[TaskId]) -> Answers:
         asked = request if tasks else evolve(request, page=Page(0))
         try:
-            status, body = await self._peers.post(endpoint, QUERY_PATH, write_request(asked, tasks))
+            status, body = await self.peers.post(endpoint, QUERY_PATH, write_request(asked, tasks))
             if status == 200:
                 answers = read_results(request, body)
                 return {task: answers[task] for task in tasks}
@@ -165,7 +165,7 @@ class Desk:
 
     def close(self) -> None:
         """Close the connections to other instances."""
-        self._peers.close()
+        self.peers.close()
 
 
 def _place(owner: KeyQueryMetadata, number: int) -> str:

@@ -28,11 +28,16 @@ MAX_PATH_BYTES = 16 << 10
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 #: Paths that read although the method is POST: the arguments are in the body.
 _READING_PATHS = ("/query",)
+#: The page has its own files only, and no inline script or style.
+_POLICY = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"referrer-policy", b"no-referrer"),
-    (b"content-security-policy", b"default-src 'self'; frame-ancestors 'none'"),
+    (b"content-security-policy", _POLICY),
     (b"cache-control", b"no-store"),
 )
 
@@ -126,6 +131,10 @@ class Guard:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         is_read = scope["method"] in _SAFE_METHODS or path in _READING_PATHS
         if is_read and not self._reads_need_token:
+            return
+        if is_read and (path == "/" or path.startswith("/page/")):
+            # The page has no data; it asks for the token, and is refused without one like every client.
+            scope["streams.lacks_token"] = True
             return
         if self._token is None:
             raise Refused(

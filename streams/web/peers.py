@@ -32,12 +32,24 @@ class Peers:
     _idle: dict[str, list[_Connection]] = field(factory=dict)
 
     async def post(self, endpoint: str, path: str, body: bytes) -> tuple[int, bytes]:
-        """Send a request, and return status and body of the answer; the request must be one that may be repeated.
+        """Send a request with a body, and return status and body of the answer, as ``get`` does."""
+        return await self._send("POST", endpoint, path, body)
+
+    async def get(self, endpoint: str, path: str) -> tuple[int, bytes]:
+        """Send a request, and return status and body of the answer.
 
         Raises:
             PeerError: the instance cannot be reached, or does not answer in time.
         """
-        head = f"POST {path} HTTP/1.1\r\nhost: {endpoint}\r\ncontent-length: {len(body)}\r\n"
+        return await self._send("GET", endpoint, path, b"")
+
+    async def _send(self, method: str, endpoint: str, path: str, body: bytes) -> tuple[int, bytes]:
+        """Send a request, which may be repeated, and return status and body of the answer.
+
+        Raises:
+            PeerError: the instance cannot be reached, or does not answer in time.
+        """
+        head = f"{method} {path} HTTP/1.1\r\nhost: {endpoint}\r\ncontent-length: {len(body)}\r\n"
         if self._token is not None:
             head += f"authorization: Bearer {self._token}\r\n"
         message = head.encode() + b"\r\n" + body

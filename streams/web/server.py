@@ -21,6 +21,8 @@ from streams.web.application import Served, app
 from streams.web.desk import Desk
 from streams.web.guard import host_of, is_loopback
 from streams.web.peers import Peers
+from streams.web.samples import SAMPLE_MS, Samples
+from streams.web.status import Status
 
 log = logging.getLogger(__name__)
 
@@ -69,9 +71,10 @@ class _Connection(H11Protocol):
 class _Uvicorn(uvicorn.Server):
     """Sets a signal once requests are accepted."""
 
-    def __init__(self, config: uvicorn.Config, desk: Desk, is_up: Signal) -> None:
+    def __init__(self, config: uvicorn.Config, desk: Desk, samples: Samples, is_up: Signal) -> None:
         super().__init__(config)
         self._desk = desk
+        self._samples = samples
         self._is_up = is_up
         #: The event loop, once it runs.
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -79,7 +82,15 @@ class _Uvicorn(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self.loop = asyncio.get_running_loop()
         await super().startup(sockets)
+        self._sample()
         self._is_up.set()
+
+    def _sample(self) -> None:
+        """Take samples as long as the server runs."""
+        assert self.loop is not None
+        if not self.should_exit:
+            self.loop.call_later(SAMPLE_MS / 1000, self._sample)
+            self._samples.take_if_due()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
@@ -151,10 +162,11 @@ def serve(streams: Served, address: str, *, token: str | None = None) -> WebServ
     endpoint = instance.config.application_server
     hosts = [host_of(endpoint)] if endpoint else []
     desk = Desk(instance, Peers(token))
-    application = app(streams, token=token, reads_need_token=not is_local, hosts=hosts, desk=desk)
+    status = Status(instance, desk.peers)
+    application = app(streams, token=token, reads_need_token=not is_local, hosts=hosts, desk=desk, status=status)
     threads = SystemThreads()
     is_up = threads.signal()
-    server = _Uvicorn(_config(application), desk, is_up)
+    server = _Uvicorn(_config(application), desk, status.samples, is_up)
     worker = threads.start(f"{instance.client_name}-http", lambda: server.run([listening]))
     is_up.wait()
     place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

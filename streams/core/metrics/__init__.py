@@ -6,6 +6,7 @@ are read when metrics are collected.
 
 from streams.core.metrics.declared import MetricSpec, RecordingLevel, Scope, SensorSpec, Stat
 from streams.core.metrics.drops import Dropped, Tally, dropped, dropped_by_node
+from streams.core.metrics.failures import Failure, LastFailures
 from streams.core.metrics.registry import Metric, MetricPlace, Metrics, Reading
 from streams.core.metrics.sensors import Amounts, Counter, Stopwatch
 from streams.core.metrics.table import SENSORS
@@ -14,6 +15,8 @@ __all__ = [
     "Amounts",
     "Counter",
     "Dropped",
+    "Failure",
+    "LastFailures",
     "RecordingLevel",
     "Metric",
     "MetricSpec",

@@ -13,6 +13,7 @@ from attrs import define, field, frozen
 from streams.core.clock import Clock, SystemClock
 from streams.core.metrics.declared import ATTRIBUTES, MetricSpec, RecordingLevel, Scope, SensorSpec, Stat
 from streams.core.metrics.drops import Dropped, Tally, dropped
+from streams.core.metrics.failures import LastFailures
 from streams.core.metrics.sensors import Amounts, Counter, Sensor, Stopwatch
 from streams.core.metrics.table import DISORDER, DROPPED, DROPPED_FOR, PROCESSED, SENSORS
 from streams.core.records import TaskId
@@ -75,6 +76,7 @@ class _Shared:
     sensors: dict[tuple[SensorSpec, MetricPlace], Counter | Amounts] = field(factory=dict)
     watches: dict[str, Watch] = field(factory=dict)
     examples: dict[tuple[str, str], str] = field(factory=dict)
+    failures: LastFailures = field(factory=LastFailures)
     #: Threads, and tasks of threads, that are closed: their totals are kept, but no longer exported.
     closed: set[tuple[str, TaskId | None]] = field(factory=set)
     next_roll_ms: int = 0
@@ -208,6 +210,15 @@ class Metrics:
             if found is not None
         ]
         return result
+
+    @property
+    def failures(self) -> LastFailures:
+        """The last failures of user code, and of threads."""
+        return self._shared.failures
+
+    def sensors(self) -> list[tuple[SensorSpec, MetricPlace, Counter | Amounts]]:
+        """Return all sensors, those of closed tasks and threads too, so that totals never decrease."""
+        return [(spec, place, sensor) for (spec, place), sensor in list(self._shared.sensors.items())]
 
     def get(self, name: str, **place: Any) -> Any:
         """Return a metric by its name, such as ``process-total``, and optionally its place, such as ``task="0_0"``.

@@ -180,6 +180,8 @@ DROPPED_FOR = _sensor(
     Scope.DROPS, counted("dropped-records", "records dropped for a reason"), level=RecordingLevel.OFF, origin=""
 )
 
+DEAD_LETTERS = _sensor(Scope.TASK, counted("dead-letters", "dead letters written"), level=RecordingLevel.OFF, origin="")
+
 # --- a topic ------------------------------------------------------------------------------
 
 CONSUMED = _sensor(

@@ -1,0 +1,63 @@
+"""The last failures of an instance: a bounded list, in which equal ones are counted.  Imports core only."""
+
+import threading
+from collections.abc import Sequence
+
+from attrs import define, evolve, field, frozen
+
+from streams.core.records import TaskId
+from streams.core.user_code import place_in_user_code
+
+#: Failures that are kept.
+KEPT_FAILURES = 50
+#: Length to which messages are cut; they may contain a whole record.
+_MESSAGE_LENGTH = 500
+
+
+@frozen
+class Failure:
+    """A failure at one place: the last one, and how many were equal to it.
+
+    ``place`` is file, line, function and text of the user's code, or "". ``is_fatal`` if a thread has ended with it,
+    and not only a record was dropped.
+    """
+
+    at_ms: int
+    error: str
+    message: str
+    place: str
+    node: str = ""
+    task: TaskId | None = None
+    is_fatal: bool = False
+    count: int = 1
+
+
+@define(eq=False)
+class LastFailures:
+    """The last failures by place, the oldest first; recorded by any thread."""
+
+    _kept: dict[tuple[object, ...], Failure] = field(factory=dict)
+    _lock: threading.Lock = field(factory=threading.Lock)
+    #: All failures since the start, including those that are no longer kept.
+    total: int = 0
+
+    def note(
+        self, error: BaseException, at_ms: int, *, node: str = "", task: TaskId | None = None, is_fatal: bool = False
+    ) -> None:
+        """Record a failure; ``at_ms`` is wall-clock time."""
+        # The cause is what the user's code has raised.
+        raised = error.__cause__ if is_fatal and error.__cause__ is not None else error
+        place = place_in_user_code(raised)
+        key = node, type(raised).__name__, place, is_fatal
+        with self._lock:
+            self.total += 1
+            before = self._kept.pop(key, None)
+            made = Failure(at_ms, type(raised).__name__, str(error)[:_MESSAGE_LENGTH], place, node, task, is_fatal)
+            self._kept[key] = made if before is None else evolve(made, count=before.count + 1)
+            if len(self._kept) > KEPT_FAILURES:
+                del self._kept[next(iter(self._kept))]
+
+    def all(self) -> Sequence[Failure]:
+        """Return the failures, the last one first."""
+        with self._lock:
+            return list(reversed(self._kept.values()))

@@ -1,0 +1,105 @@
+"""Records along the edges of a topology, as far as the counts of sources and sinks determine them.
+
+Only sources, sinks and drops are counted on the hot path.  A node that forwards each record once passes on what it
+gets; of other nodes, the output is known where it all goes to one counted node.  What is not known stays unknown.
+Imports runtime.
+"""
+
+from collections.abc import Callable, Mapping
+
+from attrs import define, field
+
+from streams.topology import (
+    Map,
+    MapValues,
+    PassThrough,
+    Peek,
+    ProcessorNode,
+    SelectKey,
+    SinkNode,
+    SourceNode,
+    TableToStream,
+    Topology,
+)
+
+_ONE_TO_ONE = (Map, MapValues, PassThrough, Peek, SelectKey, TableToStream)
+
+
+@define
+class Flow:
+    """Records into and out of a node; None if unknown."""
+
+    came: float | None = None
+    went: float | None = None
+
+
+@define(eq=False)
+class Flows:
+    """The records of one instance by node: counts or rates.
+
+    ``counted`` returns the records of a source or sink, ``dropped`` those that a node has dropped.
+    """
+
+    _topology: Topology
+    _counted: Callable[[str], float]
+    _dropped: Callable[[str], float]
+    nodes: dict[str, Flow] = field(init=False, factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self.nodes = {name: Flow() for name in self._topology.nodes}
+        for name in self.nodes:
+            self._forward(name)
+        for name in reversed(self.nodes):
+            self._backward(name)
+
+    def along(self, start: str, end: str) -> float | None:
+        """Return the records that one node has forwarded to another."""
+        if self._parents(end) == 1:
+            return self.nodes[end].came
+        # A branch, and a processor that names its children, forward to some of them.
+        return self.nodes[start].went if len(self._topology.children[start]) == 1 or self._is_copied(start) else None
+
+    def _forward(self, name: str) -> None:
+        node, flow = self._topology.nodes[name], self.nodes[name]
+        if not isinstance(node, ProcessorNode):
+            flow.came = self._counted(name)
+            flow.went = max(0, flow.came - self._dropped(name))
+            return
+        given = [self.nodes[parent].went if self._is_copied(parent) else None for parent in node.parents]
+        known = [went for went in given if went is not None]
+        if known and len(known) == len(given):
+            flow.came = sum(known)
+            if isinstance(node.operator, _ONE_TO_ONE):
+                flow.went = max(0, flow.came - self._dropped(name))
+
+    def _backward(self, name: str) -> None:
+        flow, children = self.nodes[name], self._topology.children[name]
+        if flow.went is None and len(children) == 1 and self._parents(children[0]) == 1:
+            flow.went = self.nodes[children[0]].came
+        node = self._topology.nodes[name]
+        is_plain = isinstance(node, ProcessorNode) and isinstance(node.operator, _ONE_TO_ONE)
+        if flow.came is None and is_plain and flow.went is not None:
+            flow.came = flow.went + self._dropped(name)
+
+    def _is_copied(self, name: str) -> bool:
+        """Whether each output of a node goes to all its children."""
+        node = self._topology.nodes[name]
+        return isinstance(node, SourceNode) or (
+            isinstance(node, ProcessorNode) and isinstance(node.operator, _ONE_TO_ONE)
+        )
+
+    def _parents(self, name: str) -> int:
+        node = self._topology.nodes[name]
+        return len(node.parents) if isinstance(node, ProcessorNode | SinkNode) else 0
+
+
+def shown(counts: Mapping[str, Flow], rates: Mapping[str, Flow]) -> dict[str, list[float | None]]:
+    """Return in, out, and both per second, by node."""
+    return {
+        name: [count.came, count.went, _rounded(rates[name].came), _rounded(rates[name].went)]
+        for name, count in counts.items()
+    }
+
+
+def _rounded(rate: float | None) -> float | None:
+    return None if rate is None else round(rate, 1)

@@ -1,0 +1,171 @@
+"""The topology as a graph with places for its boxes: layered, and the same for the same topology.
+
+A box has a rank (its distance from the inputs) and a lane; the page makes pixels of them, in either direction. Each
+sub-topology is a block of its own, and blocks are stacked: a topic between two sub-topologies is a box in both.
+Pure; imports the description of topologies.
+"""
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Any
+
+from attrs import define, field
+
+from streams.topology import TopologyDescription
+
+#: Times that the boxes of the ranks are sorted by their neighbours.
+_SWEEPS = 6
+#: Lanes between two blocks, for the head of the lower one.
+_BLOCK_GAP = 0.7
+#: The name of the box for topics that are chosen for each record.
+DYNAMIC_TOPIC = "chosen per record"
+
+
+@define(eq=False)
+class Box:
+    """A node, topic or store; ``rank`` and ``lane`` are its place."""
+
+    number: int
+    kind: str
+    name: str
+    #: The sub-topology.
+    block: int
+    rank: int = 0
+    lane: float = 0
+
+    def shown(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        return {"kind": self.kind, "name": self.name, "sub": self.block, "rank": self.rank, "lane": self.lane}
+
+
+@define(eq=False)
+class Graph:
+    """Boxes, and edges between their numbers; an edge to a store is a use, and carries no records."""
+
+    boxes: list[Box] = field(factory=list)
+    edges: dict[tuple[int, int], None] = field(factory=dict)
+    uses: dict[tuple[int, int], None] = field(factory=dict)
+    _known: dict[tuple[str, str, int], Box] = field(factory=dict)
+
+    @classmethod
+    def of(cls, description: TopologyDescription) -> "Graph":
+        """Return the graph of a topology."""
+        graph = cls()
+        for sub in description.sub_topologies:
+            for node in sub.nodes:
+                graph._box(node.type, node.name, sub.id)
+        for sub in description.sub_topologies:
+            for node in sub.nodes:
+                me = graph._box(node.type, node.name, sub.id)
+                for name in [node.pattern] if node.pattern is not None else node.topics:
+                    graph._connect(graph._box("topic", name, sub.id), me)
+                if node.type == "sink":
+                    graph._connect(me, graph._box("topic", node.topic or DYNAMIC_TOPIC, sub.id))
+                for name in node.successors:
+                    graph._connect(me, graph._box("node", name, sub.id))
+                for name in node.stores:
+                    graph.uses[me.number, graph._box("store", name, sub.id).number] = None
+        for table in description.global_stores:
+            store = graph._box("store", table.stores[0], table.id)
+            for name in table.topics:
+                graph._connect(graph._box("topic", name, table.id), store)
+        graph._rank()
+        graph._arrange()
+        return graph
+
+    def shown(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        return {
+            "boxes": [box.shown() for box in self.boxes],
+            "edges": list(self.edges),
+            "uses": list(self.uses),
+        }
+
+    def _box(self, kind: str, name: str, block: int) -> Box:
+        key = kind if kind in ("topic", "store") else "node", name, block
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = Box(len(self.boxes), kind, name, block)
+            self.boxes.append(found)
+        return found
+
+    def _connect(self, start: Box, end: Box) -> None:
+        self.edges[start.number, end.number] = None
+
+    # --- places ---------------------------------------------------------------------------
+
+    def _rank(self) -> None:
+        """Put each box after those before it; of a loop, one edge goes back."""
+        after: dict[int, list[int]] = {box.number: [] for box in self.boxes}
+        missing = dict.fromkeys(after, 0)
+        for start, end in self.edges:
+            after[start].append(end)
+            missing[end] += 1
+        left = dict.fromkeys(after)
+        ready = [number for number in left if not missing[number]]
+        while left:
+            # Of boxes that are all in loops, the first is the beginning.
+            number = ready.pop(0) if ready else next(iter(left))
+            if number not in left:
+                continue
+            del left[number]
+            for end in after[number]:
+                if end in left:
+                    self.boxes[end].rank = max(self.boxes[end].rank, self.boxes[number].rank + 1)
+                    missing[end] -= 1
+                    if not missing[end]:
+                        ready.append(end)
+        users: dict[int, list[int]] = {}
+        for node, store in self.uses:
+            users.setdefault(store, []).append(self.boxes[node].rank)
+        for store, ranks in users.items():
+            self.boxes[store].rank = min(ranks)
+        for start, end in self.edges:
+            # A source topic stands directly before its reader.
+            box = self.boxes[start]
+            if box.kind == "topic" and not box.rank and self.boxes[end].rank > 1:
+                ends = [self.boxes[other].rank for one, other in self.edges if one == start]
+                box.rank = max(0, min(ends) - 1)
+
+    def _arrange(self) -> None:
+        """Set the lanes: within each block by the neighbours, then block after block."""
+        near: dict[int, list[int]] = {box.number: [] for box in self.boxes}
+        for start, end in (*self.edges, *self.uses):
+            near[start].append(end)
+            near[end].append(start)
+        blocks: dict[int, list[Box]] = {}
+        for box in self.boxes:
+            blocks.setdefault(box.block, []).append(box)
+        top = 0.0
+        for _, members in sorted(blocks.items()):
+            self._arrange_block(members, near)
+            for box in members:
+                box.lane = round(box.lane + top, 2)
+            top = max(box.lane for box in members) + 1 + _BLOCK_GAP
+
+    def _arrange_block(self, members: list[Box], near: Mapping[int, Iterable[int]]) -> None:
+        """Set the lanes of one block from 0 on, so that few of its edges cross."""
+        own = {box.number for box in members}
+        ranks: dict[int, list[Box]] = {}
+        for box in members:
+            ranks.setdefault(box.rank, []).append(box)
+        for boxes in ranks.values():
+            for lane, box in enumerate(boxes):
+                box.lane = lane
+        for sweep in range(_SWEEPS):
+            for rank in sorted(ranks, reverse=bool(sweep % 2)):
+                boxes = ranks[rank]
+                wanted = {box.number: self._middle(box, own, near) for box in boxes}
+                boxes.sort(key=lambda box: (wanted[box.number], box.number))
+                # Each box where its neighbours are, as far as the one before it leaves room.
+                for box in boxes:
+                    box.lane = wanted[box.number]
+                for before, box in pairwise(boxes):
+                    box.lane = max(box.lane, before.lane + 1)
+        first = min(box.lane for box in members)
+        for box in members:
+            box.lane = round(box.lane - first, 2)
+
+    def _middle(self, box: Box, own: set[int], near: Mapping[int, Iterable[int]]) -> float:
+        lanes = [self.boxes[number].lane for number in near[box.number] if number in own]
+        return sum(lanes) / len(lanes) if lanes else box.lane

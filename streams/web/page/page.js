@@ -1,0 +1,182 @@
+// The live page: asks for the status each two seconds, and shows it.
+
+import { Table, badge, by, count, duration, el, meter, moment, nanoseconds, percent, rate, setText } from "./dom.js";
+import { Graph, legend } from "./graph.js";
+import { Plots } from "./plots.js";
+import { Stores } from "./stores.js";
+
+const EVERY_MS = 2000, TIMEOUT_MS = 8000, FEW_TASKS = 100;
+const STATES = { RUNNING: "good", REBALANCING: "warn", CREATED: "warn", PENDING_SHUTDOWN: "warn", NOT_RUNNING: "bad", PENDING_ERROR: "bad", ERROR: "bad" };
+const TASK_STATES = { running: "good", idle: "", waiting: "warn", restoring: "warn", paused: "warn" };
+
+let token = sessionStorage.getItem("streams-token");
+let graphId = "";
+let isPaused = false;
+let timer = 0;
+let round = 0;
+
+async function get(path) {
+  const headers = token ? { authorization: `Bearer ${token}` } : {};
+  const answer = await fetch(path, { headers, cache: "no-store", signal: AbortSignal.timeout(TIMEOUT_MS) });
+  by("token-form").hidden = answer.status !== 401;
+  let body = null;
+  try { body = await answer.json(); } catch { /* No JSON: the status says what there is to say. */ }
+  return { ok: answer.ok, status: answer.status, body };
+}
+
+const stateBadge = (states) => (row, text) => badge(text, states[text]);
+const share = (of) => ({ of, show: (row) => percent(of(row)), draw: (row, text) => { const part = el("span"); part.append(meter(of(row)), text); return part; }, kind: "number" });
+
+const stores = new Stores(by("browser"), get);
+const graph = new Graph(by("graph"), by("details"), (name) => stores.browse(name));
+const plots = new Plots(by("plots"));
+const tasks = new Table(by("task-table"), "Tasks", [
+  { title: "Task", of: (row) => row.order, show: (row) => row.task, kind: "word" },
+  { title: "Owner", of: (row) => row.owner, kind: "wide long" },
+  { title: "State", of: (row) => row.state, draw: stateBadge(TASK_STATES), kind: "word" },
+  { title: "Records/s", of: (row) => row.rate, show: (row) => rate(row.rate), kind: "number" },
+  { title: "Lag", of: (row) => row.lag, show: (row) => count(row.lag), kind: "number" },
+  { title: "Event-time lag", of: (row) => row.time_lag_ms, show: (row) => duration(row.time_lag_ms), kind: "number wide" },
+  { title: "Stream time", of: (row) => row.stream_time_ms, show: (row) => moment(row.stream_time_ms), kind: "word wide" },
+  { title: "Waits for", of: (row) => row.waits_for || "", show: (row) => (row.waits_for ? `${row.waits_for}, ${duration(row.waited_ms)}` : "") },
+  { title: "A record", of: (row) => row.ns, show: (row) => nanoseconds(row.ns), kind: "number wide" },
+  { ...share((row) => row.busy), title: "Busy", kind: "number wide" },
+  { title: "Dropped", of: (row) => row.dropped, show: (row) => count(row.dropped), kind: "number wide" },
+], { sorted: 0, empty: "No task is assigned here." });
+tasks.limit = FEW_TASKS;
+const threads = new Table(by("thread-table"), "Threads", [
+  { title: "Thread", of: (row) => row.name, kind: "long" },
+  { title: "State", of: (row) => row.state, draw: stateBadge({ running: "good", assigning: "warn", stopping: "bad" }), kind: "word" },
+  { title: "Tasks", of: (row) => row.tasks, show: (row) => count(row.tasks), kind: "number" },
+  { title: "Standbys", of: (row) => row.standbys, show: (row) => count(row.standbys), kind: "number wide" },
+  { title: "Records/s", of: (row) => row.rate, show: (row) => rate(row.rate), kind: "number" },
+  { ...share((row) => row.processing), title: "Processing" },
+  { ...share((row) => row.polling), title: "Polling", kind: "number wide" },
+  { ...share((row) => row.committing), title: "Committing", kind: "number wide" },
+  { title: "Last turn", of: (row) => row.turn_age_ms, show: (row) => (row.turn_age_ms === null ? "–" : `${duration(row.turn_age_ms)} ago`), kind: "number wide" },
+]);
+const instances = new Table(by("instance-table"), "Instances", [
+  { title: "Instance", of: (row) => row.client + (row.is_local ? " (this one)" : ""), kind: "long" },
+  { title: "Address", of: (row) => row.endpoint || "no HTTP", kind: "word wide" },
+  { title: "State", of: (row) => row.error || row.state || "not asked", draw: (row, text) => (row.error ? el("span", {}, badge("no answer", "bad"), ` ${text}`) : badge(text, STATES[text])) },
+  { title: "Threads", of: (row) => row.threads, kind: "number wide" },
+  { title: "Tasks", of: (row) => row.tasks, kind: "number" },
+  { title: "Standbys", of: (row) => row.standbys, kind: "number wide" },
+]);
+const restoring = new Table(by("restoring"), "Tasks that are restored", [
+  { title: "Task", of: (row) => row.task, kind: "word" },
+  { title: "Owner", of: (row) => row.thread, kind: "wide long" },
+  { title: "Records left", of: (row) => row.remaining, show: (row) => count(row.remaining), kind: "number" },
+  { title: "Ready in about", of: (row) => row.eta_ms, show: (row) => duration(row.eta_ms), kind: "number" },
+]);
+const drops = new Table(by("drop-table"), "Dropped records", [
+  { title: "Node", of: (row) => row.node, kind: "long" },
+  { title: "Reason", of: (row) => row.reason, kind: "long" },
+  { title: "Records", of: (row) => row.count, show: (row) => count(row.count), kind: "number" },
+  { title: "The first", of: (row) => row.example, kind: "long wide" },
+], { empty: "No record was dropped." });
+const settings = new Table(by("setting-table"), "Settings", [
+  { title: "Setting", of: (row) => row.name, kind: "mono" },
+  { title: "Value", of: (row) => `${row.value}${row.unit ? ` ${row.unit}` : ""}`, kind: "long mono" },
+  { title: "Default", of: (row) => row.default, kind: "mono wide" },
+], { empty: "All settings have their defaults." });
+
+let shownTasks = [];
+function showTasks() {
+  const words = by("task-filter").value.toLowerCase().split(/\s+/).filter(Boolean);
+  const found = shownTasks.filter((row) => words.every((word) => row.text.includes(word)));
+  tasks.show(found);
+  setText(by("task-count"), found.length === shownTasks.length ? `${count(found.length)}` : `${count(found.length)} of ${count(shownTasks.length)}`);
+  const button = by("all-tasks");
+  button.hidden = found.length <= FEW_TASKS;
+  setText(button, tasks.limit === FEW_TASKS ? `Show all ${count(found.length)} tasks` : `Show the first ${FEW_TASKS}`);
+}
+
+const objects = ({ columns, rows }) => rows.map((row) => Object.fromEntries(columns.map((name, index) => [name, row[index]])));
+
+let knownFailures = "";
+function showFailures(status) {
+  const text = JSON.stringify(status.failures);
+  if (text === knownFailures) return;
+  knownFailures = text;
+  by("failure-list").replaceChildren(...(status.failures.length ? status.failures.map((found) => el("div", { class: "failure" },
+    el("div", { class: "what" }, el("strong", {}, found.error), badge(found.is_fatal ? "a thread ended" : "record dropped", found.is_fatal ? "bad" : "warn"),
+      found.node ? el("span", {}, `at ${found.node}`) : null, found.task ? el("span", { class: "muted" }, `task ${found.task}`) : null,
+      el("span", { class: "muted" }, `${moment(found.at_ms)} UTC${found.count > 1 ? `, ${count(found.count)} times` : ""}`)),
+    el("p", {}, found.message), found.place ? el("code", {}, found.place) : null)) : [el("p", { class: "empty" }, "No error since the start.")]));
+}
+
+function show(status) {
+  setText(by("application"), status.application_id);
+  document.title = `${status.application_id} · ${status.state.toLowerCase()}`;
+  const state = by("state");
+  setText(state, status.is_paused ? `${status.state}, paused` : status.state);
+  state.className = `badge ${STATES[status.state] || ""}`;
+  plots.add(status.history, status.now_ms);
+  graph.show(status);
+  graphId = status.graph_id;
+  shownTasks = objects(status.tasks).map((row) => {
+    const [sub, partition] = row.task.split("_").map(Number);
+    const owner = status.threads.rows[row.thread]?.[0] || "";
+    return { ...row, owner, order: sub * 1e6 + partition, text: `${row.task} ${row.state} ${owner} ${row.waits_for || ""}`.toLowerCase() };
+  });
+  showTasks();
+  by("restore").hidden = !status.restoring.length;
+  restoring.show(status.restoring);
+  showFailures(status);
+  const examples = new Map(status.drop_examples.map(([node, reason, text]) => [JSON.stringify([node, reason]), text]));
+  drops.show(Object.entries(status.drops).flatMap(([node, found]) => found.map(([reason, number]) => ({ node, reason, count: number, example: examples.get(JSON.stringify([node, reason])) || "" }))));
+  const totals = status.totals;
+  setText(by("problem-count"), `${count(totals.failures)} errors, ${count(totals.dropped)} records dropped, ${count(totals.dead_letters)} dead letters`);
+  instances.show(status.instances);
+  threads.show(objects(status.threads));
+  settings.show(status.settings);
+}
+
+async function refresh() {
+  clearTimeout(timer);
+  const mine = ++round;
+  try {
+    const answer = await get(`status?scope=${by("scope").value}&since=${plots.last}&graph=${graphId}`);
+    if (mine !== round) return;
+    if (answer.ok) {
+      const start = performance.now();
+      show(answer.body);
+      document.documentElement.dataset.renderMs = (performance.now() - start).toFixed(1);
+      document.documentElement.dataset.rounds = String(Number(document.documentElement.dataset.rounds || 0) + 1);
+      by("trouble").hidden = true;
+      setText(by("age"), `${moment(answer.body.now_ms).slice(11)} UTC`);
+    } else trouble(answer.body?.message || `the server has answered with status ${answer.status}`);
+  } catch (error) {
+    if (mine === round) trouble(`The application does not answer (${error.name}); what is shown is old.`);
+  }
+  if (!isPaused && mine === round) timer = setTimeout(refresh, EVERY_MS);
+}
+
+function trouble(text) {
+  setText(by("trouble"), text);
+  by("trouble").hidden = false;
+}
+
+by("pause").addEventListener("click", (event) => {
+  isPaused = !isPaused;
+  event.target.setAttribute("aria-pressed", String(isPaused));
+  setText(event.target, isPaused ? "Continue" : "Pause updates");
+  if (isPaused) { round += 1; clearTimeout(timer); } else refresh();
+});
+by("scope").addEventListener("change", () => { plots.forget(); refresh(); });
+by("turn").addEventListener("click", () => graph.turn());
+by("task-filter").addEventListener("input", showTasks);
+by("all-tasks").addEventListener("click", () => { tasks.limit = tasks.limit === FEW_TASKS ? Infinity : FEW_TASKS; showTasks(); });
+by("token-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  token = by("token").value;
+  sessionStorage.setItem("streams-token", token);
+  start();
+});
+
+async function start() {
+  legend();
+  await Promise.all([refresh(), stores.load()]);
+}
+start();

@@ -1,0 +1,43 @@
+"""The files of the live page, as they are in the package; they contain no data of the application."""
+
+from importlib.resources import files
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from streams.web.answers import Refused
+
+_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+
+
+def page_routes() -> list[Route]:
+    """Return the routes of the page: ``/``, and its files below ``/page``."""
+    contents: dict[str, tuple[bytes, str]] = {}
+    for file in files("streams.web").joinpath("page").iterdir():
+        kind = _TYPES.get(file.name.rpartition(".")[2])
+        if kind is not None:
+            contents[file.name] = file.read_bytes(), kind
+
+    async def index(request: Request) -> Response:
+        content, kind = contents["index.html"]
+        # Where all requests need the token, the page is what asks for it.
+        headers = {"www-authenticate": "Bearer"} if _lacks_token(request) else {}
+        return Response(content, 401 if _lacks_token(request) else 200, headers, kind)
+
+    async def part(request: Request) -> Response:
+        found = contents.get(request.path_params["name"])
+        if found is None:
+            raise Refused(404, "NO_SUCH_PATH", "the page has no such file")
+        return Response(found[0], media_type=found[1])
+
+    return [Route("/", index), Route("/page/{name}", part)]
+
+
+def _lacks_token(request: Request) -> bool:
+    return bool(request.scope.get("streams.lacks_token"))

@@ -1,0 +1,293 @@
+"""The status of an instance, and of its group, as one JSON object: what the page and ``streams top`` show.
+
+It is read from the threads without waiting for them.  Lists of many equal things are rows with their columns named
+once.  Imports runtime.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+from zlib import crc32
+
+import msgspec
+from attrs import define, field
+
+from streams.core.config import SETTINGS
+from streams.core.metrics import Failure
+from streams.core.records import NO_TIMESTAMP, TaskId
+from streams.core.user_code import located
+from streams.runtime import Instance, StreamThread, Task
+from streams.topology import describe
+from streams.web.flows import Flows, shown
+from streams.web.graph import Graph
+from streams.web.merging import merged
+from streams.web.peers import PeerError, Peers
+from streams.web.samples import HISTORY, SAMPLE_MS, Rates, Samples, tasks_of, time_lag_of
+
+#: Time in which another instance must tell its status.
+STATUS_S = 2.0
+STATUS_PATH = "/status"
+TASK_COLUMNS = (
+    *("task", "thread", "state", "processed", "rate", "lag", "time_lag_ms", "stream_time_ms"),
+    *("waits_for", "waited_ms", "ns", "busy", "dropped"),
+)
+THREAD_COLUMNS = ("name", "state", "turn_age_ms", "tasks", "standbys", "rate", "processing", "polling", "committing")
+
+
+@define(eq=False)
+class Status:
+    """Makes the status of one instance; used on one event loop."""
+
+    _instance: Instance
+    _peers: Peers
+    samples: Samples = field(init=False)
+    _graph: Graph = field(init=False)
+    _graph_id: str = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        description = describe(self._instance.topology)
+        self.samples = Samples(self._instance)
+        self._graph = Graph.of(description)
+        self._graph_id = f"{crc32(description.to_text().encode()):08x}"
+
+    async def of_group(self, since_ms: int, graph_id: str) -> dict[str, Any]:
+        """Return the status of all instances as one; one that does not answer in time is named with the reason."""
+        own = self.of_instance(since_ms, graph_id)
+        others = [found for found in own["instances"] if not found["is_local"]]
+        answers = await asyncio.gather(*(self._ask(found["endpoint"], since_ms) for found in others))
+        documents = [own]
+        for found, answer in zip(others, answers, strict=True):
+            if isinstance(answer, str):
+                found["error"] = answer
+            else:
+                found["state"] = answer["state"]
+                documents.append(answer)
+        return merged(documents)
+
+    def of_instance(self, since_ms: int = 0, graph_id: str = "") -> dict[str, Any]:
+        """Return the status of this instance.
+
+        The history begins after ``since_ms``.  The graph is left out if its ID is ``graph_id``.
+        """
+        instance = self._instance
+        now_ms, rates = instance.environment.clock.now_ms(), self.samples.rates()
+        threads = list(instance.stream_threads)
+        tasks = [self._task_row(rates, now_ms, *found) for found in tasks_of(instance)]
+        restoring = [
+            {"task": str(task_id), "thread": thread.name, "remaining": remaining, "eta_ms": eta_ms}
+            for thread in threads
+            for task_id, remaining, eta_ms in thread.restorer.progress()
+        ]
+        metrics = instance.metrics
+        return {
+            "scope": "instance",
+            "application_id": instance.config.application_id,
+            "client": instance.client_name,
+            "state": instance.state.name,
+            "is_paused": instance.is_paused,
+            "now_ms": now_ms,
+            "graph_id": self._graph_id,
+            "graph": None if graph_id == self._graph_id else self._graph.shown(),
+            **self._flows(rates),
+            "subs": self._subs(rates, len(threads)),
+            "tasks": {"columns": TASK_COLUMNS, "rows": tasks},
+            "threads": {"columns": THREAD_COLUMNS, "rows": [self._thread_row(rates, thread) for thread in threads]},
+            "restoring": restoring,
+            "instances": list(self._members().values()),
+            "totals": {
+                "processed": sum(count for _, count in rates.now.of_word("task")),
+                "dropped": sum(count for _, count in rates.now.of_word("dropped")),
+                "dead_letters": sum(count for _, count in rates.now.of_word("letters")),
+                "failures": metrics.failures.total,
+                "in_rate": rates.total("task"),
+                "out_rate": rates.total("produced"),
+            },
+            "failures": [_failure(found) for found in metrics.failures.all()],
+            "drop_examples": [[node, reason, text] for (node, reason), text in metrics.examples().items()],
+            "settings": list(_settings(instance)),
+            "history": {"interval_ms": SAMPLE_MS, "columns": list(HISTORY), "rows": self.samples.since(since_ms)},
+        }
+
+    # --- parts ----------------------------------------------------------------------------
+
+    def _task_row(self, rates: Rates, now_ms: int, thread: int, task_id: TaskId, task: Task) -> list[Any]:
+        queues, awaited = task.queues, task.queues.awaited
+        lag = sum(queue.lag for queue in queues)
+        timed, spent = rates.change("timed", task_id), rates.change("busy", task_id)
+        state = "running"
+        if not task.is_initialized:
+            state = "restoring"
+        elif self._instance.is_paused:
+            state = "paused"
+        elif awaited is not None:
+            state = "waiting"
+        elif not lag and not rates.change("task", task_id):
+            state = "idle"
+        return [
+            str(task_id),
+            thread,
+            state,
+            rates.now.counts.get(("task", task_id), 0),
+            rates.rate("task", task_id),
+            lag,
+            time_lag_of(task, now_ms),
+            None if queues.stream_time_ms == NO_TIMESTAMP else queues.stream_time_ms,
+            f"{awaited[0].partition.topic}-{awaited[0].partition.partition}" if awaited is not None else None,
+            max(0, now_ms - awaited[1]) if awaited is not None else 0,
+            spent // timed if timed else None,
+            rates.share("busy", task_id),
+            rates.now.counts.get(("dropped", task_id), 0),
+        ]
+
+    def _thread_row(self, rates: Rates, thread: StreamThread) -> list[Any]:
+        tasks, turned_ms = list(thread.tasks), thread.turned_at_ms
+        return [
+            thread.name,
+            "stopping" if thread.stopping.is_set() else "running" if thread.is_ready else "assigning",
+            None if turned_ms is None else max(0, rates.now.at_ms - turned_ms),
+            len(tasks),
+            len(thread.task_set.copies),
+            round(sum(rates.rate("task", task_id) for task_id in tasks), 1),
+            *(rates.share(word, thread.name) for word in ("processing", "polling", "committing")),
+        ]
+
+    def _flows(self, rates: Rates) -> dict[str, Any]:
+        """Return records by node and along the edges, and the drops by node and reason."""
+        topology, now = self._instance.topology, rates.now
+        drops: dict[str, list[tuple[str, int]]] = {}
+        for (node, reason), count in now.of_word("drops"):
+            drops.setdefault(node, []).append((reason, count))
+        places = [place for word in ("consumed", "produced") for place, _ in now.of_word(word)]
+        topics: dict[str, list[Any]] = {}
+        for node, topic in dict.fromkeys(places):
+            topics.setdefault(node, []).append(topic)
+
+        def flows(count_of: Callable[[str, Any], float]) -> Flows:
+            def counted(node: str) -> float:
+                return sum(
+                    count_of(word, (node, each)) for each in topics.get(node, ()) for word in ("consumed", "produced")
+                )
+
+            def dropped(node: str) -> float:
+                return sum(count_of("drops", (node, reason)) for reason, _ in drops.get(node, ()))
+
+            return Flows(topology, counted, dropped)
+
+        counts, per_second = flows(lambda word, place: now.counts.get((word, place), 0)), flows(rates.rate)
+        return {
+            "nodes": shown(counts.nodes, per_second.nodes),
+            "drops": {node: sorted(found) for node, found in drops.items()},
+            "edges": [self._along(per_second, rates, *edge) for edge in self._graph.edges],
+        }
+
+    def _along(self, flows: Flows, rates: Rates, start: int, end: int) -> float | None:
+        one, other = self._graph.boxes[start], self._graph.boxes[end]
+        found: float | None
+        if one.kind == "topic":
+            if other.kind == "store":
+                return None
+            of_topic = [rates.rate("consumed", (other.name, name)) for name in self._names(one.name)]
+            node = flows.nodes[other.name]
+            # A pattern stands for all topics of its source.
+            found = sum(of_topic) if any(of_topic) or len(self._topics_of(end)) > 1 else node.came
+        elif other.kind == "topic":
+            found = flows.nodes[one.name].came
+        else:
+            found = flows.along(one.name, other.name)
+        return None if found is None else round(found, 1)
+
+    def _topics_of(self, number: int) -> list[int]:
+        return [start for start, end in self._graph.edges if end == number]
+
+    def _names(self, topic: str) -> tuple[str, str]:
+        return topic, f"{self._instance.config.application_id}-{topic}"
+
+    def _subs(self, rates: Rates, threads: int) -> dict[str, dict[str, Any]]:
+        """Return, for each sub-topology, its tasks, its share of the threads' time, and its time for a record."""
+        found: dict[int, list[int]] = {}
+        for _, task_id, task in tasks_of(self._instance):
+            row = found.setdefault(task_id.sub_topology, [0, 0, 0, 0])
+            spent, timed = rates.change("busy", task_id), rates.change("timed", task_id)
+            row[:] = [row[0] + 1, row[1] + spent, row[2] + timed, row[3] + (task.queues.awaited is not None)]
+        return {
+            str(sub): {
+                "tasks": tasks,
+                "busy": round(min(1.0, spent / (rates.seconds * 1e9 * max(1, threads))), 3),
+                "ns": spent // timed if timed else None,
+                "waiting": waiting,
+            }
+            for sub, (tasks, spent, timed, waiting) in sorted(found.items())
+        }
+
+    def _members(self) -> dict[str, dict[str, Any]]:
+        """Return the instances of the group by process, as the leader has published them; this one first."""
+        instance = self._instance
+        own = instance.home.process_id
+        found = {own: _member(instance.client_name, instance.endpoint, own) | {"is_local": True}}
+        found[own]["state"] = instance.state.name
+        directives = [thread.assignor.directive for thread in instance.stream_threads]
+        directive = next((each for each in directives if each is not None), None)
+        for place in directive.places if directive is not None else ():
+            client = place.client_id.rpartition("-thread-")[0]
+            row = found.setdefault(place.process_id, _member(client, place.application_server, place.process_id))
+            row["threads"] += 1
+            row["tasks"] += len(place.active)
+            row["standbys"] += len(place.standby)
+        return found
+
+    # --- other instances ------------------------------------------------------------------
+
+    async def _ask(self, endpoint: str, since_ms: int) -> dict[str, Any] | str:
+        """Return the status of another instance, or why there is none."""
+        if not endpoint:
+            return "it serves no HTTP; give each instance Streams.serve or --http"
+        try:
+            async with asyncio.timeout(STATUS_S):
+                status, body = await self._peers.get(endpoint, f"{STATUS_PATH}?since={since_ms}&graph={self._graph_id}")
+            if status != 200:
+                return f"it refused with status {status}"
+            document: dict[str, Any] = msgspec.json.decode(body)
+            return document
+        except TimeoutError:
+            return f"no answer within {STATUS_S:.0f} s"
+        except (PeerError, msgspec.DecodeError) as error:
+            return str(error)
+
+
+def _member(client: str, endpoint: str, process_id: str) -> dict[str, Any]:
+    return {
+        "client": client,
+        "endpoint": endpoint,
+        "process_id": process_id,
+        "is_local": False,
+        "state": None,
+        "error": None,
+        "threads": 0,
+        "tasks": 0,
+        "standbys": 0,
+    }
+
+
+def _failure(found: Failure) -> dict[str, Any]:
+    return {
+        "at_ms": found.at_ms,
+        "error": found.error,
+        "message": found.message,
+        "place": found.place,
+        "node": found.node,
+        "task": None if found.task is None else str(found.task),
+        "is_fatal": found.is_fatal,
+        "count": found.count,
+    }
+
+
+def _settings(instance: Instance) -> Iterator[dict[str, Any]]:
+    """Return the settings that differ from their defaults; of secrets only that they are set."""
+    config = instance.config
+    groups = (config, config.consumer, config.producer, config.connection, config.security)
+    for name, setting in SETTINGS.items():
+        value = next((getattr(group, name) for group in groups if hasattr(group, name)), setting.default)
+        if value == setting.default:
+            continue
+        text = "(set)" if setting.is_secret else located(value) if callable(value) else str(value)
+        yield {"name": name, "value": text, "default": str(setting.default), "unit": setting.unit}

@@ -1,0 +1,198 @@
+"""The status of an instance and of its group, which the page and ``streams top`` show."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from streams import EmbeddedBroker, State, Streams, StreamsBuilder, Topic
+from streams.web import WebServer
+from tests.web.conftest import FAST, counting, processed, running, send, until, words
+
+amounts = Topic("amounts", key=str, value=int, partitions=2)
+
+
+def halved(value: int) -> int:
+    if value % 2:
+        raise ValueError(f"an odd amount: {value}")
+    return value // 2
+
+
+def halving(builder: StreamsBuilder) -> None:
+    builder.stream(amounts).map_values(halved).group_by_key().count("kept")
+
+
+@contextmanager
+def served(broker: EmbeddedBroker, topology: Any = counting, **settings: Any) -> Iterator[tuple[Streams, WebServer]]:
+    """An application that is served from before its start, so that its address is known to the group at once."""
+    streams = Streams(topology, application_id="app", broker=broker, **FAST | settings)
+    server = streams.serve()
+    with streams:
+        until(lambda: streams.state is State.RUNNING)
+        yield streams, server
+
+
+def rows(table: dict) -> list[dict]:
+    return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
+
+
+def status(client: httpx.Client, url: str, **arguments: object) -> dict:
+    answer = client.get(f"{url}/status", params=arguments)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_records_tasks_and_nodes_are_counted(broker, client):
+    with served(broker) as (streams, server):
+        send(broker, words, [(f"k{number}", "x") for number in range(50)])
+        until(lambda: processed(streams) == 50)
+        found = status(client, server.url)
+
+    assert (found["application_id"], found["state"], found["scope"]) == ("app", "RUNNING", "instance")
+    tasks = rows(found["tasks"])
+    assert [task["task"] for task in tasks] == ["0_0", "0_1", "0_2", "0_3"]
+    assert sum(task["processed"] for task in tasks) == 50
+    assert {task["lag"] for task in tasks} == {0}
+    source, counted = (next(row for name, row in found["nodes"].items() if part in name) for part in ("SOURCE", "kept"))
+    assert (source[:2], counted[0]) == ([50, 50], 50)
+    assert [thread["tasks"] for thread in rows(found["threads"])] == [4]
+    assert found["totals"]["processed"] == 50
+
+
+def test_what_is_measured_at_a_source_is_known_behind_operators_that_pass_each_record_on(broker, client):
+    def chain(builder: StreamsBuilder) -> None:
+        stream = builder.stream(words).map_values(str.upper)
+        stream.filter(lambda key, value: value == "Y").to(Topic("out", key=str, value=str))
+        stream.filter(lambda key, value: False).map_values(str.lower).group_by_key().count("none")
+
+    broker.create_topic("out", 4)
+    with served(broker, chain) as (streams, server):
+        send(broker, words, [("a", "x"), ("a", "y"), ("b", "z")])
+        until(lambda: processed(streams) == 3)
+        until(lambda: status(client, server.url)["nodes"]["KSTREAM-SINK-0000000003"][0] == 1)
+        found = status(client, server.url)
+
+    nodes = found["nodes"]
+    assert nodes["KSTREAM-MAPVALUES-0000000001"][:2] == [3, 3]
+    # What a filter passes on is known where a sink counts it, and not guessed elsewhere.
+    assert nodes["KSTREAM-FILTER-0000000002"][:2] == [3, 1]
+    assert nodes["KSTREAM-FILTER-0000000004"][:2] == [3, None]
+
+
+def test_failures_are_kept_with_node_line_and_count(broker, client):
+    settings = {"processing_exception_handler": "continue", "errors_dead_letter_queue_topic_name": "failed"}
+    broker.create_topic("failed", 1)
+    with served(broker, halving, **settings) as (streams, server):
+        send(broker, amounts, [("a", number) for number in range(6)])
+        until(lambda: processed(streams) == 6)
+        found = status(client, server.url)
+
+    (failure,) = found["failures"]
+    assert (failure["error"], failure["message"], failure["count"]) == ("ValueError", "an odd amount: 5", 3)
+    assert "test_status.py" in failure["place"]
+    assert failure["place"].endswith('raise ValueError(f"an odd amount: {value}")')
+    assert "MAPVALUES" in failure["node"]
+    assert found["totals"] | {"in_rate": 0, "out_rate": 0} == {
+        "processed": 6, "dropped": 3, "dead_letters": 3, "failures": 3, "in_rate": 0, "out_rate": 0,
+    }  # fmt: skip
+    assert found["drops"] == {failure["node"]: [["cannot be processed, ValueError", 3]]}
+
+
+def test_a_failure_that_ends_a_thread_is_kept_too(broker, client):
+    streams = Streams(halving, application_id="app", broker=broker, **FAST)
+    server = streams.serve()
+    streams.start()
+    send(broker, amounts, [("a", 1)])
+    until(lambda: streams.failure is not None)
+    (failure,) = status(client, server.url)["failures"]
+    with pytest.raises(Exception, match="odd"):
+        streams.close()
+
+    assert (failure["is_fatal"], failure["error"], failure["task"] is not None) == (True, "ValueError", True)
+    assert "test_status.py" in failure["place"]
+
+
+def test_the_graph_is_sent_once_and_is_the_same_each_time(broker, client):
+    with served(broker) as (_streams, server):
+        first = status(client, server.url)
+        again = status(client, server.url)
+        known = status(client, server.url, graph=first["graph_id"])
+
+    assert first["graph"] == again["graph"]
+    assert known["graph"] is None
+    assert len(known["edges"]) == len(first["graph"]["edges"])
+
+
+def test_secrets_are_shown_as_set(broker, client):
+    secret = {"sasl_username": "u", "sasl_password": "hidden-word", "security_protocol": "sasl_plaintext"}
+    streams = Streams(counting, application_id="app", bootstrap_servers="127.0.0.1:1", **secret)
+    with streams.serve() as server:
+        answer = client.get(f"{server.url}/status")
+    streams.close()
+
+    assert "hidden-word" not in answer.text
+    shown = {found["name"]: found["value"] for found in answer.json()["settings"]}
+    assert (shown["sasl_password"], shown["sasl_username"]) == ("(set)", "u")
+
+
+def test_the_group_is_asked_and_added_up(broker, client):
+    with served(broker) as (one, server), served(broker) as (two, _):
+        send(broker, words, [(f"k{number}", "x") for number in range(80)])
+        until(lambda: processed(one, two) == 80)
+        until(lambda: len(status(client, server.url, scope="group")["tasks"]["rows"]) == 4)
+        until(
+            lambda: (
+                [each["state"] for each in status(client, server.url, scope="group")["instances"]] == ["RUNNING"] * 2
+            )
+        )
+        found = status(client, server.url, scope="group")
+        alone = status(client, server.url)
+
+    assert found["totals"]["processed"] == 80
+    assert len(found["threads"]["rows"]) == 2
+    assert {task["thread"] for task in rows(found["tasks"])} == {0, 1}
+    assert len(alone["tasks"]["rows"]) < 4
+    assert [each["is_local"] for each in found["instances"]] == [True, False]
+
+
+def test_an_instance_that_does_not_answer_is_named(broker, client):
+    with served(broker) as (one, server), running(broker) as two:
+        until(lambda: len(status(client, server.url)["instances"]) == 2)
+        until(lambda: one.state is two.state is State.RUNNING)
+        found = status(client, server.url, scope="group")
+
+    assert "serves no HTTP" in found["instances"][1]["error"]
+    assert found["instances"][0]["error"] is None
+
+
+@pytest.mark.parametrize("query", ["scope=all", "since=x", "nothing=1"])
+def test_arguments_that_are_none_are_refused(broker, client, query):
+    with served(broker) as (_streams, server):
+        assert client.get(f"{server.url}/status?{query}").status_code == 400
+
+
+def test_the_page_is_served_with_its_files_and_nothing_of_others(broker, client):
+    with served(broker) as (_streams, server):
+        page = client.get(server.url)
+        script = client.get(f"{server.url}/page/page.js")
+        missing = client.get(f"{server.url}/page/..%2fguard.py")
+
+    assert page.headers["content-type"].startswith("text/html")
+    assert script.headers["content-type"].startswith("text/javascript")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert "unsafe" not in page.headers["content-security-policy"]
+    assert missing.status_code == 404
+    assert "://" not in page.text
+
+
+def test_without_the_token_the_page_is_refused_but_asks_for_it(broker, client):
+    with running(broker) as streams, streams.serve("0.0.0.0:0", token="word") as server:
+        url = server.url.replace("0.0.0.0", "127.0.0.1")
+        page, data = client.get(url), client.get(f"{url}/status")
+        given = client.get(f"{url}/status", headers={"authorization": "Bearer word"})
+
+    assert (page.status_code, data.status_code, given.status_code) == (401, 401, 200)
+    assert 'id="token-form"' in page.text
+    assert "app" not in data.text
