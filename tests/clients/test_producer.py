@@ -215,6 +215,7 @@ class Shuffled:
 
             wakeup = inner.wakeup
             close = inner.close
+            give_up = inner.give_up
             traits = inner.traits
 
         return Connection()
@@ -258,6 +259,7 @@ def test_several_requests_of_a_partition_are_under_way_at_once(make, cluster):
                 traits = inner.traits
                 wakeup = inner.wakeup
                 close = inner.close
+                give_up = inner.give_up
 
                 def poll(self, timeout_ms):
                     arrived = inner.poll(0)
@@ -329,6 +331,7 @@ def test_way_to_the_broker_that_raises_anything_is_tried_again(broker, make, clo
                 traits = inner.traits
                 wakeup = inner.wakeup
                 close = inner.close
+                give_up = inner.give_up
 
                 def send(self, node_id, request):
                     if isinstance(request, Produce) and failures:
@@ -448,6 +451,7 @@ def test_storage_that_fails_is_told_and_nothing_acknowledged(make, cluster):
                 traits = inner.traits
                 wakeup = inner.wakeup
                 close = inner.close
+                give_up = inner.give_up
 
             return Connection()
 
