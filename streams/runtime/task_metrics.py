@@ -28,9 +28,12 @@ def _sample(column: Sequence[Any]) -> Sequence[Any]:
 
 def _bytes_in(keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> int:
     """Return the size of keys and values; an estimate if they are many."""
+    count = len(keys)
+    if count == 1:
+        return len(keys[0] or b"") + len(values[0] or b"")
     some_keys, some_values = _sample(keys), _sample(values)
     total = sum(map(len, filter(None, some_keys))) + sum(map(len, filter(None, some_values)))
-    return total if len(some_keys) == len(keys) else total * len(keys) // len(some_keys)
+    return total if len(some_keys) == count else total * count // len(some_keys)
 
 
 @define(eq=False)
@@ -50,6 +53,9 @@ class _Flow:
 
     def note_times(self, timestamps: Sequence[int], now_ms: int) -> None:
         """Record the end-to-end latency of records (KIP-613)."""
+        if len(timestamps) == 1:
+            self.latency.record(now_ms - timestamps[0])
+            return
         some = _sample(timestamps)
         count = len(some)
         self.latency.record_spread(count * now_ms - sum(some), count, now_ms - max(some), now_ms - min(some))

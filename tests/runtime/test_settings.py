@@ -70,6 +70,8 @@ _READ_SELDOM = {
     "ssl_ca_location": "tests/clients/tcp/test_security.py",
     "ssl_certificate_location": "tests/clients/tcp/test_security.py",
     "ssl_key_location": "tests/clients/tcp/test_security.py",
+    "otlp_interval_ms": "tests/telemetry/test_otel.py",
+    "otlp_traces_per_million": "tests/telemetry/test_otel.py",
     "task_timeout_ms": "tests/testing/simulation",
     "transaction_timeout_ms": "tests/runtime/test_exactly_once.py",
 }
