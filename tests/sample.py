@@ -121,6 +121,7 @@ REST = (
     Rest(KILLED, "tests/kafka/test_streams.py::*killed_process*"),
     Rest(KILLED, "tests/kafka/test_streams.py::*of_three_processes*"),
     Rest(KILLED, "tests/kafka/test_workers.py::*is_killed*"),
+    Rest(KILLED, "tests/kafka/test_queries.py::*is_killed*"),
     Rest(KILLED, "tests/broker/test_disk.py::*killed_again*", keep=("*[commit]",)),
     Rest(KILLED, "tests/cli/test_workers.py::*broker_is_away*"),
     Rest(EXAMPLES, "tests/examples/test_nexmark.py::*all_queries*"),

@@ -298,3 +298,42 @@ def test_global_store_is_here_whatever_the_partition(broker):
 def test_application_server_is_a_host_and_port():
     with pytest.raises(ConfigError, match="'here' is not host:port"):
         Streams(counting, application_id="app", application_server="here")
+
+
+def test_an_instance_that_was_held_up_does_not_answer_from_state_that_another_has_taken_over(broker):
+    held, released = threading.Event(), threading.Event()
+
+    def hold(key, _):
+        if key == "hold" and not held.is_set():
+            held.set()
+            released.wait(60)
+
+    def topology(builder):
+        builder.stream(words).peek(hold).group_by_key().count("kept")
+
+    key = next(key for key in KEYS if partition_for(key.encode(), PARTITIONS) == partition_for(b"hold", PARTITIONS))
+    brief = {"session_timeout_ms": 300, "commit_interval_ms": 60_000}
+    with app(broker, topology, **brief) as one:
+        until(lambda: one.state is State.RUNNING)
+        send(broker, [(key, 0)])
+        until(lambda: one.store("kept").get(key) == (1, 0))
+        send(broker, [("hold", 0)])
+        until(held.is_set)
+        with app(broker, topology, **brief) as two:
+            send(broker, [(key, 1)])
+            # The group removes the first instance, whose thread does not turn, and the second one takes over.
+            until(lambda: processed(two) and len(two.tasks()) == PARTITIONS)
+            found = []
+
+            def ask():
+                try:
+                    found.append(one.store("kept").get(key))
+                except InvalidStateStoreError as error:
+                    found.append(type(error))
+
+            asking = threading.Thread(target=ask)
+            asking.start()
+            until(lambda: one.instance.stream_threads[0]._questions._open)
+            released.set()
+            asking.join()
+            assert found == [StreamsRebalancingError]

@@ -1,0 +1,35 @@
+"""Three instances answer queries under load while one is killed and a fourth joins: nothing wrong, nothing empty."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streams import EmbeddedBroker
+from tests.kafka.moves import show
+
+#: The session timeout, and what a rebalance may take on a busy machine.
+_MOVE_S = 6 + 30
+
+
+@pytest.fixture(params=["served", pytest.param("kafka", marks=pytest.mark.kafka)])
+def servers(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The addresses of a broker of this test alone."""
+    if request.param == "kafka":
+        yield request.getfixturevalue("own_kafka").bootstrap_servers
+        return
+    with EmbeddedBroker(auto_create_topics=False) as broker, broker.serve("127.0.0.1:0") as server:
+        yield server.bootstrap_servers
+
+
+@pytest.mark.slow
+def test_every_answer_is_right_while_an_instance_is_killed_and_another_joins(servers: str, tmp_path: Path) -> None:
+    found = show(servers, tmp_path, 10_000)
+    print(found)
+
+    assert found["wrong"] == []
+    assert found["empty"] == 0
+    assert found["statuses"].keys() <= {"200", "503", "0"}
+    assert found["statuses"]["200"] > 5_000
+    assert found["refused_from_s"] >= -1
+    assert found["refused_until_s"] < _MOVE_S
