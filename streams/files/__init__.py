@@ -8,7 +8,7 @@ Imports core only.
 """
 
 from streams.files.arrow import arrow_column
-from streams.files.forms import BAD_INPUT, form_of, json_type
+from streams.files.forms import BAD_INPUT, Form, form_of, json_type
 from streams.files.kinds import STANDARD_OUTPUT, WHOLE, WRITTEN, FileSource, Kind, Part, input_kind, kind_of, listed
 from streams.files.lake import FORMATS, LakeTable, table_around, table_below
 from streams.files.ledger import Continued, Ledger
@@ -21,6 +21,7 @@ __all__ = [
     "Continued",
     "FORMATS",
     "FileInput",
+    "Form",
     "FileOutput",
     "FileSource",
     "Kind",

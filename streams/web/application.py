@@ -10,14 +10,14 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from streams.core.errors import ConfigError
 from streams.core.metrics import Metrics
 from streams.runtime import Instance
 from streams.web.answers import Refused, answer
 from streams.web.arguments import Arguments
-from streams.web.desk import Desk
+from streams.web.desk import QUERY_PATH, Desk
 from streams.web.guard import Guard
 from streams.web.health import Finding, Health
 from streams.web.pages import page_routes
@@ -58,16 +58,20 @@ def app(
         Route("/live", _checked(health.live, "limit_ms")),
         Route("/ready", _checked(health.ready)),
         Route("/progress", _checked(health.progress, "limit_ms")),
-        Route("/query", stores),
         Route(STATUS_PATH, _status(status or Status(streams.instance, desk.peers))),
         *page_routes(),
         Route("/metrics", _metrics(streams.instance.metrics)),
-        # With the rest of the path: a key may contain an encoded slash.
-        Route("/stores{rest:path}", stores),
     ]
     inner = Starlette(routes=routes, exception_handlers={Refused: _refused, 404: _no_such_path, 405: _wrong_method})
     inner.router.redirect_slashes = False
-    return Guard(inner, token, reads_need_token, tuple(host.lower() for host in hosts))
+
+    async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass queries of stores to their endpoint, which reads the encoded path, and all else to the routes."""
+        path = scope.get("path", "").removeprefix(scope.get("root_path", ""))
+        is_query = scope["type"] == "http" and (path.startswith("/stores") or path == QUERY_PATH)
+        await (stores if is_query else inner)(scope, receive, send)
+
+    return Guard(dispatch, token, reads_need_token, tuple(host.lower() for host in hosts))
 
 
 def _checked(check: Callable[..., Finding], *numbers: str) -> Callable[[Request], Response]:

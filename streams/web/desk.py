@@ -5,6 +5,7 @@ Imports runtime.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -43,6 +44,9 @@ class Desk:
 
     _instance: Instance
     peers: Peers = field(factory=Peers)
+    #: Futures whose answers are there, and whether the loop is to complete them.
+    _done: "deque[asyncio.Future[None]]" = field(init=False, factory=deque)
+    _is_waking: bool = field(init=False, default=False)
 
     async def ask(
         self,
@@ -142,17 +146,7 @@ class Desk:
         """Wait for the answer of a thread."""
         loop = asyncio.get_running_loop()
         done = loop.create_future()
-
-        def settle() -> None:
-            if not done.done():
-                done.set_result(None)
-
-        def wake() -> None:
-            # Once the server is closed, no one waits.
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(settle)
-
-        answer.then(wake)
+        answer.then(lambda: self._wake(loop, done))
         try:
             async with asyncio.timeout(ANSWER_S / 2):
                 await done
@@ -162,6 +156,21 @@ class Desk:
         except ClientClosedError:
             text = "its thread has ended; retry later"
         return {task: request.failed(task.partition, FailureReason.NOT_ACTIVE, text) for task in tasks}
+
+    def _wake(self, loop: asyncio.AbstractEventLoop, done: "asyncio.Future[None]") -> None:
+        """Complete a future from another thread; one wake-up of the loop is for all until it runs."""
+        self._done.append(done)
+        # Once the server is closed, no one waits.
+        if not self._is_waking and not loop.is_closed():
+            self._is_waking = True
+            loop.call_soon_threadsafe(self._settle)
+
+    def _settle(self) -> None:
+        self._is_waking = False
+        while self._done:
+            done = self._done.popleft()
+            if not done.done():
+                done.set_result(None)
 
     def close(self) -> None:
         """Close the connections to other instances."""

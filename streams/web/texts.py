@@ -7,12 +7,13 @@ JSON.  Imports files.
 
 import base64
 import binascii
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from streams.core.serdes import BYTES, STRING, PinnedSerde, Serde
-from streams.files import BAD_INPUT, form_of, json_type
+from streams.files import BAD_INPUT, Form, form_of, json_type
 from streams.web.answers import Refused
 
 KEY_FORMATS = ("text", "json", "hex", "base64")
@@ -42,7 +43,7 @@ def _serialized(serde: Serde[Any], data: bytes, key_format: str | None) -> bytes
     if key_format == "base64":
         text = data.replace(b"-", b"+").replace(b"_", b"/")
         return base64.b64decode(text + b"=" * (-len(text) % 4), validate=True)
-    form = form_of(serde)
+    form = _form_of(serde)
     if key_format == "json":
         serialized = form.from_json(data)
     elif serde is BYTES:
@@ -60,7 +61,13 @@ def _serialized(serde: Serde[Any], data: bytes, key_format: str | None) -> bytes
 def json_of(serde: Serde[Any], value: Any) -> msgspec.Raw:
     """Return a key or value as JSON, in the form of ``.records.jsonl`` files."""
     serde = settled(serde)
-    return msgspec.Raw(form_of(serde).to_json(serde.serialize(value)))
+    return msgspec.Raw(_form_of(serde).to_json(serde.serialize(value)))
+
+
+@lru_cache(maxsize=1_000)
+def _form_of(serde: Serde[Any]) -> Form:
+    """Return the form of a serde; making one takes longer than a query."""
+    return form_of(serde)
 
 
 def settled(serde: Serde[Any]) -> Serde[Any]:

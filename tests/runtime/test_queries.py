@@ -333,7 +333,7 @@ def test_an_instance_that_was_held_up_does_not_answer_from_state_that_another_ha
 
             asking = threading.Thread(target=ask)
             asking.start()
-            until(lambda: one.instance.stream_threads[0]._questions._open)
+            until(lambda: one.instance.stream_threads[0]._calls._pending)
             released.set()
             asking.join()
             assert found == [StreamsRebalancingError]

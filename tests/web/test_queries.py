@@ -250,3 +250,32 @@ def test_a_server_that_is_closed_leaves_the_group_without_an_endpoint(broker, cl
             until(lambda: "serves no HTTP" in client.get(f"{server.url}/stores/counts/keys/{theirs}").text)
             with pytest.raises(StreamsRebalancingError, match="serves no HTTP"):
                 one.store("counts").get(theirs)
+
+
+def test_a_standby_copy_answers_only_if_it_may_be_that_old(broker, client):
+    settings = {"num_standby_replicas": 1, "session_timeout_ms": 60_000}
+    with Streams(topology, application_id="app", broker=broker, **FAST | settings) as one:
+        server = one.serve()
+        two = Streams(topology, application_id="app", broker=broker, **FAST | settings)
+        two.serve()
+        two.start()
+        try:
+            until(lambda: one.state is two.state is State.RUNNING and one.copies() and two.copies())
+            send(broker, orders, [(key, 0) for key in KEYS])
+            until(lambda: processed(one, two) == 2 * len(KEYS))
+            theirs = next(key for key in KEYS if two.owner_of("counts", key).active.is_local)
+            path = f"{server.url}/stores/counts/keys/{theirs}"
+            until(lambda: one.query("counts", KeyQuery(theirs), stale_ms=60_000).value == 1)
+            # The other instance is gone for its peers, and the group does not know yet.
+            two._servers[0]._uvicorn.should_exit = True
+            two._servers[0]._worker.join()
+
+            assert client.get(path).json()["error"] == "NOT_PRESENT"
+            until(lambda: client.get(path, params={"stale_ms": 60_000}).status_code == 200)
+            found = client.get(path, params={"stale_ms": 60_000}).json()
+            assert (found["value"], found["position"]) == (1, "")
+            assert 0 <= found["stale_ms"] <= 60_000
+            bound = {"stale_ms": 60_000, "position": "orders:0:0"}
+            assert client.get(path, params=bound).json()["error"] == "NOT_UP_TO_BOUND"
+        finally:
+            two.close()
