@@ -210,7 +210,7 @@ class FileStorage:
         self._cache.clear()
 
     def delete(self) -> None:
-        """Remove the directory."""
+        """Close the log and delete its directory."""
         self._unsynced.clear()
         self._noted_end = self.end_offset
         self.close()

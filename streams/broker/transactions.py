@@ -75,7 +75,10 @@ class AnswerRequest:
 
 @frozen
 class PersistTransaction:
-    """Append to ``__transaction_state`` before any later response; None deletes the transactional ID."""
+    """Append the state of a transactional ID to ``__transaction_state`` before any later response is sent.
+
+    The value None is a tombstone, which deletes the ID.
+    """
 
     transactional_id: str
     value: bytes | None

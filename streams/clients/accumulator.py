@@ -1,9 +1,9 @@
 """The producer's unacknowledged records: one queue per partition, in send order.
 
-Records are collected in open batches; whole blocks are queued unchanged.  A parcel holds the
-batches for one partition in one request, with a common producer id, epoch and sequence.  A
-retry sends the parcel unchanged.  An idempotent producer may have several parcels per partition in
-flight.  Any other producer has one, so that retries keep the order.  The producer's lock guards this module.
+Records are collected in open batches; whole blocks are queued unchanged.  A parcel (``ProducerBatch`` in Java)
+holds the batches for one partition in one request, with a common producer id, epoch and sequence.  A retry
+sends the parcel unchanged.  An idempotent producer may have several parcels per partition in flight.  Any
+other producer has one, so that retries keep the order.  The producer's lock guards this module.
 Imports protocol and core.
 """
 

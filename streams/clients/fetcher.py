@@ -1,4 +1,4 @@
-"""Fetching: one block is prefetched for each fetchable partition, and blocks are returned round-robin.
+"""Fetching: one response is prefetched for each fetchable partition, and its blocks are returned round-robin.
 
 A partition is fetched while it has a position, is not paused, and has nothing prefetched or in
 flight, so a slow partition does not delay the others.  The position moves when records are
@@ -77,7 +77,7 @@ class Fetcher:
         return news
 
     def send(self) -> int:
-        """Fetch the next block of every fetchable partition; return the number of requests sent."""
+        """Fetch the next blocks of every fetchable partition; return the number of requests sent."""
         changes = self._subscription.changes.count
         if self._resting_at == changes:
             return 0

@@ -114,7 +114,7 @@ class SessionWindows:
 
     @classmethod
     def of(cls, gap: timedelta, *, grace: timedelta = _ZERO) -> "SessionWindows":
-        """Create sessions that end after ``gap`` without a record, by default without ``grace``.
+        """Create session windows with the inactivity gap ``gap``, by default without grace.
 
         Raises:
             ValueError: a duration is negative.

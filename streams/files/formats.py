@@ -239,7 +239,7 @@ class CsvRows:
             yield RowBatch(row - len(rows), numbers, rows)
 
     def columns(self, rows: Sequence[tuple[list[str], str]]) -> RowColumns:
-        """Return the values."""
+        """Return the rows as columns; CSV rows have values only."""
         header, convert = self._header, self.value.from_object
         width = len(header)
         for cells, _ in rows:

@@ -123,10 +123,10 @@ def encode(
 ) -> bytes:
     """Encode a block as one record batch that starts at ``base_offset``.
 
-    Offset gaps within the block (left by compaction) and the producer stamp are kept.  With ``next_offset``,
-    the batch spans ``base_offset`` to ``next_offset``, which may be more than the offsets in the block, because
-    compaction may have removed records at either end.  The compression bits in ``attributes`` select the codec;
-    records that exceed the decompression limit are not compressed.
+    Offset gaps within the block (left by compaction) and the producer id, epoch and sequence are kept.  With
+    ``next_offset``, the batch spans ``base_offset`` to ``next_offset``, which may be more than the offsets in the
+    block, because compaction may have removed records at either end.  The compression bits in ``attributes`` select the
+    codec; records that exceed the decompression limit are not compressed.
 
     Raises:
         CompressionError: ``attributes`` specifies an unknown codec.

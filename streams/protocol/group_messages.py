@@ -19,8 +19,8 @@ class JoinGroup(RequestFor["JoinGroupResponse"]):
 
     With ``takes_member_id``, a new member first gets a member ID and then joins with it (from version 4 on, KIP-394),
     so that a join that is repeated after a lost connection leaves no dead member.  ``client_host`` is the address of
-    the client as seen by the broker, or "" for a client in the broker process; members without a host end with the
-    process of an embedded broker.
+    the client as seen by the broker, or "" for a client in the broker process; members without a host are removed
+    when the process of their embedded broker has ended.
     """
 
     group_id: str

@@ -507,10 +507,10 @@ class StateQueryResult(Generic[R]):
 
     @property
     def only(self) -> QueryResult[R]:
-        """The answer of the only partition that was asked, as for a query of one key.
+        """The result of the only partition that was queried, such as for one key.
 
         Raises:
-            LookupError: several partitions were asked.
+            LookupError: several partitions were queried.
         """
         if len(self.partitions) != 1:
             raise LookupError(f"{len(self.partitions)} partitions were asked; see partitions, or take value")

@@ -383,7 +383,7 @@ class Task:
         return context
 
     def sink_columns(self, sink: SinkNode) -> TopicColumns:
-        """Return the columns of a plain sink."""
+        """Return the columns of a plain sink, which has one topic and no partitioner."""
         return self.outbox.columns(sink)
 
     def sink_process(self, sink: SinkNode) -> Process:

@@ -156,5 +156,5 @@ class ValueForm:
 
 
 def _actual(serde: Serde[Any]) -> Serde[Any]:
-    """Return the primitive serde to which a pinned serde has resolved, or else the serde itself."""
+    """Return the primitive serde of a pinned serde whose type is known by now, or else the serde itself."""
     return _PRIMITIVES.get(pinned_name(serde) or "", serde)

@@ -66,7 +66,7 @@ class Arguments:
         return int(text)
 
     def time(self, name: str, default: int) -> int:
-        """Return a time as epoch milliseconds, given so or as ISO 8601; without a zone it is UTC.
+        """Return a time in epoch milliseconds; it is given in these or as ISO 8601, in UTC if it has no zone.
 
         Raises:
             Refused: the text is neither.

@@ -124,7 +124,7 @@ class SensorSpec:
 
 
 def counted(name: str, what: str) -> tuple[MetricSpec, ...]:
-    """Return rate and total of events."""
+    """Return the metrics of counted events: rate and total."""
     return (
         MetricSpec(f"{name}-rate", Stat.RATE, f"{what} per second", "1/s"),
         MetricSpec(f"{name}-total", Stat.TOTAL, f"{what} in total"),

@@ -203,7 +203,7 @@ class Unmatched:
 
 
 def _next_place(seen: tuple[int, int, bytes], side: int) -> Place:
-    """Return the first place of ``side`` after ``seen`` in scan order."""
+    """Return where to continue in the records of ``side``; ``seen`` is (time, side, key) of the last record read."""
     if side == seen[1]:
         return seen[0], seen[2]
     # For equal times the left side follows the right side, whatever the keys.

@@ -203,7 +203,7 @@ class SimWorker:
         return self._ended.wait(timeout_ms)
 
     def stack(self) -> str:
-        """Return "": only one coroutine runs at a time."""
+        """Return "": the position of a simulated thread is not recorded."""
         return ""
 
 
