@@ -99,6 +99,7 @@ from streams.runtime import (
     SessionRangeQuery,
     State,
     StateQueryResult,
+    StoreChange,
     StoreView,
     StreamsMetadata,
     TimestampedKeyQuery,
@@ -133,6 +134,7 @@ from streams.topology import (
 )
 
 __all__ = [
+    "StoreChange",
     "CountQuery",
     "FailureReason",
     "KeyQuery",

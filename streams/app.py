@@ -6,7 +6,7 @@ This module imports all lower layers, and no lower layer imports it.
 import os
 import signal
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -38,9 +38,11 @@ from streams.runtime import (
     State,
     StateListener,
     StateQueryResult,
+    StoreChange,
     StoreQuery,
     StoreView,
     ask_instance,
+    changes_of,
     home_of,
     owner_of,
     request_of,
@@ -342,6 +344,17 @@ class Streams:
             InvalidStateStoreError: the store does not exist, or the owner is currently unknown.
         """
         return owner_of(self.instance, store, key, partitioner)
+
+    def changes(self, store: str) -> Iterator[StoreChange]:
+        """Yield the changes of a store from now on as they are committed, of all instances, until ``close``.
+
+        They are read from the changelog of the store; of several changes of a key between two commits, the last one.
+
+        Raises:
+            InvalidStateStoreError: there is no such store, it has no changelog of its own, or the application does
+                not run or has no assignment yet.
+        """
+        return changes_of(self.instance, store)
 
     @property
     def _server(self) -> "WebServer | None":

@@ -11,6 +11,7 @@ from streams.runtime.answering import (
     targets,
 )
 from streams.runtime.bounded import BoundedProgress
+from streams.runtime.changes import StoreChange, StoreChanges, changes_of
 from streams.runtime.checkpoint import Checkpoint
 from streams.runtime.environment import Environment
 from streams.runtime.facts import Directive
@@ -84,6 +85,9 @@ from streams.runtime.topic_configs import changelog_config
 from streams.runtime.watching import TaskWatch
 
 __all__ = [
+    "StoreChange",
+    "StoreChanges",
+    "changes_of",
     "ask_instance",
     "arrow_stream",
     "table_of",

@@ -11,6 +11,7 @@ from typing import Any
 
 from attrs import define, field
 
+from streams.clients import Consumer
 from streams.core.config import StreamsConfig
 from streams.core.errors import ClientClosedError, ProcessingError, StreamsError
 from streams.core.metrics import Metrics
@@ -184,6 +185,10 @@ class Instance:
         current even then, since it is read without waiting for the thread.
         """
         return self.pool.turns()
+
+    def reader(self, role: str) -> Consumer:
+        """Return a consumer outside of the group, with the settings of the application."""
+        return self._clients.reader(self._clients.name(role))
 
     def publish(self, endpoint: str) -> None:
         """Set the host:port under which other instances reach this one; after the start, with a rebalance."""

@@ -1,9 +1,13 @@
 """Queries of stores over HTTP: paths and arguments in, JSON or an Arrow stream out.  Imports runtime."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import unquote, unquote_to_bytes
 
-from attrs import evolve, frozen
+import msgspec
+from attrs import evolve, field, frozen
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -21,6 +25,8 @@ from streams.runtime import (
     SessionKeyQuery,
     SessionRangeQuery,
     StateQueryResult,
+    StoreChange,
+    StoreChanges,
     StoreEntry,
     StoreQuery,
     StoreRequest,
@@ -40,6 +46,7 @@ from streams.runtime import (
 from streams.state import MAX_TIME, Family, StoreSpec
 from streams.web.answers import Refused, answer
 from streams.web.arguments import Arguments, cursor_of, rank_of, segments_of
+from streams.web.changes import DROPPED, MAX_FOLLOWERS, Follower, event_stream, no_room
 from streams.web.desk import Desk
 from streams.web.texts import json_of, key_of, settled
 from streams.web.wire import WireError, read_request, write_results
@@ -66,6 +73,7 @@ class StoresEndpoint:
 
     _instance: Instance
     _desk: Desk
+    _followers: set[Follower] = field(factory=set)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -95,6 +103,8 @@ class StoresEndpoint:
                 return await self._of_key(unquote(name), what, unquote_to_bytes(key), arguments)
             case [b"stores", name, b"range"]:
                 return await self._range(unquote(name), arguments, _wants_arrow(scope, arguments))
+            case [b"stores", name, b"changes"]:
+                return await self._follow(unquote(name), arguments)
             case [b"stores", name, b"count"]:
                 arguments.check()
                 request = self._request(unquote(name), CountQuery(), arguments)
@@ -223,6 +233,31 @@ class StoresEndpoint:
         shown = [{"key": json_of(spec.key_serde, entry.key)} | _shown(spec, entry) for entry in entries]
         return answer(200, {"store": name, "entries": shown, "next": following, "position": position})
 
+    async def _follow(self, name: str, arguments: Arguments) -> Response:
+        """Send the changes of a store from now on, of one key if it is given."""
+        arguments.check("key")
+        if len(self._followers) >= MAX_FOLLOWERS:
+            raise no_room()
+        spec = spec_of(self._instance, name)
+        await self._desk.learn_types(self._request(name, CountQuery(), arguments))
+        key = arguments.key("key", spec.key_serde)
+        changes = await run_in_threadpool(StoreChanges.of, self._instance, name)
+        follower = Follower(self._instance, asyncio.get_running_loop(), changes, key)
+        self._followers.add(follower)
+        follower.start()
+
+        async def events() -> AsyncIterator[bytes]:
+            try:
+                yield b": follows\n\n"
+                async for change in follower.events():
+                    yield b": quiet\n\n" if change is None else _event(spec, change)
+                if follower.is_slow:
+                    yield DROPPED
+            finally:
+                self._followers.discard(follower)
+
+        return event_stream(events())
+
     # --- other instances ------------------------------------------------------------------
 
     async def _forwarded(self, scope: Scope, receive: Receive) -> Response:
@@ -248,6 +283,12 @@ def _refused(error: InvalidStateStoreError) -> Refused:
     if error.state is None:
         return Refused(400, "BAD_REQUEST", str(error))
     return Refused(503, FailureReason.NOT_PRESENT.name, str(error))
+
+
+def _event(spec: StoreSpec, change: StoreChange) -> bytes:
+    shown = {"key": json_of(spec.key_serde, change.entry.key)} | _shown(spec, change.entry)
+    data = msgspec.json.encode(shown | {"partition": change.partition, "offset": change.offset})
+    return b"event: change\ndata: " + data + b"\n\n"
 
 
 def _described(spec: StoreSpec) -> dict[str, Any]:

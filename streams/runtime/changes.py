@@ -1,0 +1,123 @@
+"""The changes of a store as they are committed, of all instances, from its changelog.  Imports clients and state."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from attrs import define, field, frozen
+
+from streams.clients import Consumer, WakeupError
+from streams.core.errors import InvalidStateStoreError, StreamsRebalancingError
+from streams.core.records import Block, TopicPartition
+from streams.runtime.answering import request_of
+from streams.runtime.instance import Instance
+from streams.runtime.locating import places_of
+from streams.runtime.store_queries import CountQuery, StoreEntry
+from streams.state import Family, StoreSpec, session_parts, window_parts
+
+#: Poll timeout in milliseconds, after which a stopped iteration ends.
+_POLL_MS = 500
+
+
+@frozen
+class StoreChange:
+    """A change of a key or window: its entry, whose value is None if it was deleted, and its place in the changelog."""
+
+    entry: StoreEntry
+    partition: int
+    offset: int
+
+
+@define(eq=False)
+class StoreChanges:
+    """Reads the changes that are committed from its creation on; ``close`` ends it, from any thread.
+
+    A commit writes the last value of each key, so several changes between two commits are one.  Changes of a key are
+    in their order.
+    """
+
+    spec: StoreSpec
+    _consumer: Consumer
+    _is_closed: bool = field(default=False)
+
+    @classmethod
+    def of(cls, instance: Instance, name: str) -> "StoreChanges":
+        """Follow a store of a running application.
+
+        Raises:
+            InvalidStateStoreError: there is no such store, it has no changelog of its own, or the application does
+                not run or has no assignment yet.
+        """
+        spec = request_of(instance, name, CountQuery()).spec
+        topology = instance.topology
+        if not spec.has_changelog or name in topology.global_stores or name in topology.source_changelogs:
+            raise InvalidStateStoreError(f"store {name!r} has no changelog of its own to follow", store=name)
+        places = places_of(instance, spec)
+        if places is None:
+            raise StreamsRebalancingError(
+                f"store {name!r}: no tasks are assigned yet; retry later", store=name, state=instance.state.name
+            )
+        plan = instance.plan_of(places.directive.layout)
+        partitions = [partition for task in places.tasks for partition in plan.changelogs(task, [name]).values()]
+        consumer = instance.reader("changes")
+        consumer.assign(partitions)
+        for partition, offset in consumer.end_offsets(partitions).items():
+            consumer.seek(partition, offset)
+        return cls(spec, consumer)
+
+    def poll(self) -> list[StoreChange]:
+        """Wait a moment for changes, and return them; empty if there are none."""
+        try:
+            polled = self._consumer.poll_blocks(_POLL_MS)
+        except WakeupError:
+            return []
+        return [
+            change for partition, blocks in polled.items() for block in blocks for change in self._of(partition, block)
+        ]
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._is_closed
+
+    def close(self) -> None:
+        """End a wait of ``poll``; the thread that polls then calls ``release``."""
+        self._is_closed = True
+        self._consumer.wakeup()
+
+    def release(self) -> None:
+        """Close the consumer, on the thread that polls."""
+        self._is_closed = True
+        self._consumer.close()
+
+    def _of(self, partition: TopicPartition, block: Block) -> Iterator[StoreChange]:
+        for key, value, time_ms, offset in zip(block.keys, block.values, block.timestamps, block.offsets, strict=True):
+            if key is not None:
+                yield StoreChange(self._entry(key, value, time_ms), partition.partition, offset)
+
+    def _entry(self, key: bytes, value: bytes | None, time_ms: int) -> StoreEntry:
+        spec, start_ms, end_ms = self.spec, None, None
+        if spec.kind.family is Family.WINDOWS:
+            key, start_ms, _ = window_parts(key)
+            end_ms = start_ms + spec.window_size_ms
+        elif spec.kind.family is Family.SESSIONS:
+            key, end_ms, start_ms = session_parts(key)
+        read: Any = spec.value_serde.deserialize(value)
+        return StoreEntry(spec.key_serde.deserialize(key), read, time_ms, start_ms, end_ms)
+
+
+def changes_of(instance: Instance, name: str) -> Iterator[StoreChange]:
+    """Yield the changes of a store, from now on, until the application is closed.
+
+    Raises:
+        InvalidStateStoreError: as ``StoreChanges.of``.
+    """
+    changes = StoreChanges.of(instance, name)
+
+    def follow() -> Iterator[StoreChange]:
+        try:
+            while instance.life.is_up:
+                yield from changes.poll()
+        finally:
+            changes.release()
+
+    return follow()

@@ -1,0 +1,93 @@
+"""Changes of a store as server-sent events: ``/stores/S/changes``.  Imports runtime."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from attrs import define, field
+from starlette.responses import StreamingResponse
+
+from streams.core.threads import SystemThreads
+from streams.runtime import Instance, StoreChange, StoreChanges
+from streams.web.answers import Refused
+
+#: Changes that wait for a client, above which it is dropped.
+_QUEUE_CHANGES = 1_000
+#: Clients that follow changes at a time: each has a consumer and a thread.
+MAX_FOLLOWERS = 16
+#: The last event of a client that was dropped.
+DROPPED = b'event: dropped\ndata: {"error":"TOO_SLOW","message":"changes were lost: read the store again"}\n\n'
+#: Interval of comments that keep a connection open which has no changes.
+_QUIET_S = 10.0
+
+
+@define(eq=False)
+class Follower:
+    """A client that follows a store: a thread reads, the event loop writes, and a bounded queue is between them."""
+
+    _instance: Instance
+    _loop: asyncio.AbstractEventLoop
+    _changes: StoreChanges
+    _key: Any = None
+    _queue: "asyncio.Queue[StoreChange | None]" = field(factory=lambda: asyncio.Queue(_QUEUE_CHANGES))
+    _is_slow: bool = False
+
+    def start(self) -> None:
+        """Start to read."""
+        SystemThreads().start(f"{self._instance.client_name}-changes", self._read)
+
+    async def events(self) -> AsyncIterator[StoreChange | None]:
+        """Yield changes, and None in between for as long as there are none."""
+        try:
+            while not self._is_slow or not self._queue.empty():
+                try:
+                    async with asyncio.timeout(_QUIET_S):
+                        change = await self._queue.get()
+                except TimeoutError:
+                    yield None
+                    continue
+                if change is None:
+                    return
+                yield change
+        finally:
+            self._changes.close()
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the client has not taken its changes in time."""
+        return self._is_slow
+
+    def _read(self) -> None:
+        try:
+            while not self._changes.is_closed and self._instance.life.is_up:
+                found = self._changes.poll()
+                if self._key is not None:
+                    found = [change for change in found if change.entry.key == self._key]
+                if found and not self._loop.is_closed():
+                    self._loop.call_soon_threadsafe(self._put, found)
+        finally:
+            self._changes.release()
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._end)
+
+    def _put(self, found: list[StoreChange]) -> None:
+        for change in found:
+            if self._queue.full():
+                self._is_slow = True
+                self._changes.close()
+                return
+            self._queue.put_nowait(change)
+
+    def _end(self) -> None:
+        if not self._queue.full():
+            self._queue.put_nowait(None)
+
+
+def no_room() -> Refused:
+    """Return the refusal for one follower too many."""
+    return Refused(503, "TOO_MANY", f"{MAX_FOLLOWERS} clients follow changes already; retry later")
+
+
+def event_stream(parts: AsyncIterator[bytes]) -> StreamingResponse:
+    """Return the response for a stream of events."""
+    return StreamingResponse(parts, media_type="text/event-stream")
