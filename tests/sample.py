@@ -70,6 +70,8 @@ SCALE = "groups of thousands"
 COST = "costs in bytecodes"
 
 REST = (
+    Rest("exit statuses of streams run", "tests/cli/test_statuses.py::*", keep=("*(3-*",)),
+    Rest("ways to run a service", "tests/runtime/test_systemd.py::*(streams run)"),
     Rest(SPARK, "tests/replay/test_equality_spark.py::*"),
     Rest(
         SPARK,

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from streams import EmbeddedBroker, Producer, Streams, StreamsBuilder, Topic
+from streams import EmbeddedBroker, Producer, Streams, StreamsBuilder, Topic, TopicPartition
 from streams.core.metrics import Metrics, table
+from streams.core.records import Block
 from streams.testing import TopologyTestDriver
 
 words, counts = Topic("words", key=str, value=str), Topic("counts", key=str, value=int)
@@ -67,7 +68,13 @@ def test_a_live_application_has_metrics_of_each_level(broker):
         assert metrics.get("records-lag") == 0
         assert metrics.get("records-consumed-total", topic="words") == 1_000
         assert metrics.get("bytes-consumed-total", topic="words") == pytest.approx(4_000 + 2_890, rel=0.05)
+        nodes = {
+            metric.tags["processor-node-id"] for metric in metrics.collect() if metric.name == "record-e2e-latency-max"
+        }
+        assert {node.partition("-0")[0] for node in nodes} == {"KSTREAM-SOURCE", "KSTREAM-SINK"}
         assert metrics.get("record-e2e-latency-min") > 1_000_000
+        assert metrics.get("process-latency-avg", task="0_0") > 0
+        assert 0 < metrics.get("active-process-ratio", task="0_0") <= 1
         store = by_name(metrics, "stream-state-metrics")
         assert "flush-latency-avg" in store
         threads = {metric.tags["thread-id"] for metric in metrics.collect() if "thread-id" in metric.tags}
@@ -154,3 +161,41 @@ def test_stores_on_disk_have_the_properties_of_rocksdb(broker, tmp_path):
     assert min(store["block-cache-capacity"]) > 0
     assert tags == {"thread-id", "task-id", "rocksdb-state-id"}
     assert by_name(metrics, "stream-state-metrics") == {}
+
+
+def test_a_task_that_has_moved_away_is_no_longer_exported_but_counts(broker):
+    produce(broker, 100)
+    with Streams(counting, application_id="app", broker=broker, **FAST) as one:
+        until(one, lambda: one.metrics.get("process-total") == 100)
+        with Streams(counting, application_id="app", broker=broker, **FAST) as two:
+            until(two, lambda: len(one.tasks()) == len(two.tasks()) == 1)
+            tags = {
+                metric.tags["task-id"]
+                for metric in one.metrics.collect()
+                if metric.name == "process-total" and "task-id" in metric.tags
+            }
+
+            assert tags == {str(task) for task in one.tasks()}
+            assert one.metrics.get("process-total") == 100
+            assert sum(one.metrics.get("process-total", task=task) for task in ("0_0", "0_1")) == 100
+
+
+def test_lag_in_event_time_is_to_the_newest_record_and_to_now_while_that_is_not_fetched():
+    with TopologyTestDriver(counting) as driver:
+        [task] = driver._tasks
+        partition, seen = TopicPartition("words", 0), []
+
+        def look() -> None:
+            seen.append((driver.metrics.get("input-event-time-lag-ms"), driver.metrics.get("input-records-lag")))
+
+        task.note_end(partition, 2)
+        task.add(partition, Block([b"k", b"k"], [b"v", b"v"], [1_000, 1_050], None, [0, 1]))
+        look()
+        task.process(0, 1)
+        look()
+        task.note_end(partition, 9)
+        driver.clock.advance(60_000)
+        look()
+
+    # Unknown before the first record, 50 ms to the second, and seven more that are on the broker only.
+    assert seen == [(0, 2), (50, 1), (60_000 - 1_000, 8)]

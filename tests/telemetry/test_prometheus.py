@@ -67,6 +67,8 @@ def test_a_value_is_exported_once_per_labels_and_under_a_declared_name(running):
     found = samples(running)
     declared = {name_of(spec, metric) for spec in SENSORS for metric in spec.metrics}
 
+    types = [line for line in render(running.metrics).decode().splitlines() if line.startswith("# TYPE")]
+    assert len(types) == len({*types})
     assert found.keys() <= declared
     assert all(len({*map(str, (labels for labels, _ in each))}) == len(each) for each in found.values())
 
