@@ -18,7 +18,7 @@ from streams.core.client_settings import (
 )
 from streams.core.errors import ConfigError
 from streams.core.handlers import check_handler
-from streams.core.setting import Setting, canonical_name, choice, group, parsed, replaced, table_of, text, whole
+from streams.core.setting import Setting, canonical_name, choice, flag, group, parsed, replaced, table_of, text, whole
 from streams.core.user_code import refuse_unawaited, refuse_unawaited_methods
 
 _HANDLING = ("fail", "continue")
@@ -187,6 +187,17 @@ class StreamsConfig:
     )
     repartition_purge_interval_ms: int = whole(
         30_000, "ms", "How often consumed records of repartition topics are deleted."
+    )
+    flight_recorder: bool = flag(
+        False,
+        "Whether to record, with each commit, the order in which tasks took their inputs, for `streams capture` and "
+        "`streams reproduce`.",
+    )
+    flight_recorder_retention_ms: int = whole(
+        86_400_000,
+        "ms",
+        "How long the flight recorder keeps an order, and consumed records of repartition topics.",
+        minimum=1,
     )
     replication_factor: int = whole(
         -1, "replicas", "Replication factor of internal topics on a cluster; -1 = the broker's default.", minimum=-1

@@ -137,6 +137,8 @@ class Settings(_Consumer, _Producer, _Connection, _Security, total=False):
     max_partition_ahead_ms: Milliseconds
     poll_ms: Milliseconds
     cache_max_bytes: int
+    flight_recorder: bool
+    flight_recorder_retention_ms: int | timedelta
     unknown_state: Literal["warn", "fail", "ignore"]
     lost_records: Literal["fail", "rebuild", "accept"]
     task_timeout_ms: Milliseconds

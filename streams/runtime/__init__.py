@@ -47,6 +47,7 @@ from streams.runtime.provisioning import Provisioner
 from streams.runtime.punctuation import TimerHeap, TimerRow
 from streams.runtime.queries import StoreView
 from streams.runtime.queues import PartitionQueue, TaskQueues
+from streams.runtime.recording import Choice, Frame, Opening, Written, recorder_topic
 from streams.runtime.restore import RestoreListener
 from streams.runtime.rounds import Rounds
 from streams.runtime.sources import TaskInput
@@ -88,6 +89,11 @@ __all__ = [
     "StoreChange",
     "StoreChanges",
     "changes_of",
+    "Frame",
+    "Opening",
+    "Choice",
+    "Written",
+    "recorder_topic",
     "ask_instance",
     "arrow_stream",
     "table_of",

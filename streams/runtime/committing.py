@@ -8,7 +8,7 @@ contains all tasks of the thread.  Imports clients.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from streams.clients import Consumer, Delivery, Producer
 from streams.core.metrics import Stopwatch
@@ -16,6 +16,7 @@ from streams.core.records import TaskId, TopicPartition
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.purge import Purger
+from streams.runtime.recording import Written, recorder_topic
 from streams.runtime.refusals import Refusals
 from streams.runtime.restore import changelog_position
 from streams.runtime.task import Task
@@ -67,12 +68,14 @@ class Committer:
             self._begin()
         for number, (partition, made) in enumerate(outputs, 1):
             block = self._refusals.within_bounds(task, partition, made)
-            self.producer.send_block(
+            delivery = self.producer.send_block(
                 partition,
                 block,
                 has_more=has_more or number < len(outputs),
                 on_refused=partial(self._refusals.add, task, partition),
             )
+            if task.queues.recorder is not None:
+                task.queues.recorder.sent.append((partition, delivery, len(block)))
         return {partition for partition, _ in outputs}
 
     def commit(self, tasks: Sequence[Task]) -> None:
@@ -94,8 +97,11 @@ class Committer:
     def _commit(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
             task.flush_caches()
+            if task.queues.recorder is not None:
+                task.queues.recorder.flushed(task.now_ms)
             self.send(task)
             self._send_changes(task)
+        self._send_frames(tasks)
         if self.is_exactly_once:
             self._begin()
             offsets = self._offsets_of(tasks)
@@ -110,7 +116,7 @@ class Committer:
         for task in tasks:
             changes = self._changes.pop(task.task_id)
             done = {name: delivery.base_offset() + size for name, (delivery, size) in changes.items()}
-            done |= self._source_positions(task)
+            done |= self._source_positions(task, task.positions())
             task.write_state(done)
 
     def flush(self) -> None:
@@ -180,15 +186,38 @@ class Committer:
                 partition = TopicPartition(plan.changelog(name), task.task_id.partition)
                 sent[name] = (self.producer.send_block(partition, block), len(block))
 
+    def _send_frames(self, tasks: Iterable[Task]) -> None:
+        """Send what the flight recorders of the tasks have noted, once the offsets of outputs and changes are known."""
+        recorded = [(task, task.queues.recorder) for task in tasks if task.queues.recorder is not None]
+        if not recorded:
+            return
+        self._begin()
+        self.flush()
+        topic = TopicPartition(recorder_topic(self.plan.config.application_id), 0)
+        for task, recorder in recorded:
+            if not recorder.number:
+                recorder.opening = evolve(recorder.opening, changelogs=self._opened_at(task, recorder.opening.start))
+            ends = self._changelog_ends(task) | self._source_positions(task, task.positions())
+            changes = {
+                name: Written(delivery.partition, delivery.base_offset(), size)
+                for name, (delivery, size) in self._changes[task.task_id].items()
+            }
+            frame = recorder.frame(list(task.inputs), task.positions(), task.checkpoint().to_json(), ends, changes)
+            self.producer.send_block(topic, frame.block())
+
     def _purge(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         if self._purger is not None:
             own = self.plan.repartition_topics()
             self._purger.note({partition: found for partition, found in offsets.items() if partition.topic in own})
 
-    def _source_positions(self, task: Task) -> dict[str, int]:
+    def _opened_at(self, task: Task, start: Mapping[TopicPartition, int]) -> dict[str, int]:
+        """Return the changelog positions of the stores of a task that has not committed since it was opened."""
+        own = {name: changelog_position(store) for name, store in task.stores.items() if store.spec.has_changelog}
+        return own | self._source_positions(task, start)
+
+    def _source_positions(self, task: Task, positions: Mapping[TopicPartition, int]) -> dict[str, int]:
         """Return the positions of stores whose changelog is a source topic, which are the input positions."""
         by_topic = {item.topic: partition for partition, item in task.inputs.items()}
-        positions = task.positions()
         return {
             store: positions[by_topic[topic]]
             for store, topic in self.plan.topology.source_changelogs.items()

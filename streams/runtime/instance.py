@@ -33,6 +33,7 @@ from streams.runtime.listeners import ExceptionResponse, InstanceListeners
 from streams.runtime.losses import check_inputs
 from streams.runtime.plan import ApplicationPlan, InternalTopicPlan
 from streams.runtime.provisioning import Provisioner
+from streams.runtime.recording import recorder_config, recorder_topic
 from streams.runtime.thread import StreamThread, ThreadEvents
 from streams.runtime.thread_pool import PooledThread, ThreadPool
 from streams.runtime.unknown_state import check_unknown_state
@@ -114,7 +115,7 @@ class Instance:
             known = self._provisioner.known()
             plan = self._plan = self._plans.of(self._plans.layout(known))
             check_unknown_state(plan, known, self.home.stores(), self._provisioner)
-            self._provisioner.provide(plan.internal_topics(), known)
+            self._provisioner.provide(self._internal_topics(plan), known)
             if self.bounds is not None:
                 self.bounded = self.bounds(plan)
             self._views = self._open_globals(plan)
@@ -296,12 +297,20 @@ class Instance:
     def _provide(self, topic: InternalTopicPlan) -> None:
         self._provisioner.provide([topic], self._provisioner.known())
 
+    def _internal_topics(self, plan: ApplicationPlan) -> list[InternalTopicPlan]:
+        """Return the internal topics of a plan, and the topic of the flight recorder if it is on."""
+        config = self.config
+        if not config.flight_recorder or self.bounds is not None:
+            return plan.internal_topics()
+        frames = recorder_config(config.flight_recorder_retention_ms)
+        return [*plan.internal_topics(), InternalTopicPlan(recorder_topic(config.application_id), 1, frames)]
+
     def _blueprint(self, _: Mapping[str, int]) -> Blueprint:
         """Return the input of an assignment; topics are looked up, and created or checked."""
         known = self._provisioner.known()
         layout = self._plans.layout(known)
         plan = self._plans.of(layout)
-        self._provisioner.provide(plan.internal_topics(), known)
+        self._provisioner.provide(self._internal_topics(plan), known)
         committed = self._provisioner.committed()
         check_inputs(plan, committed, self._provisioner.ends)
         if self.bounds is None:

@@ -65,7 +65,9 @@ class InstanceClients:
         """Return the purger, which deletes consumed records of repartition topics."""
         connection = self._cluster.connect(f"{name}-purge")
         network = Network(connection, self._clock, request_timeout_ms=self._config.client.request_timeout_ms)
-        return Purger(network, self._clock, self._config.repartition_purge_interval_ms)
+        config = self._config
+        keep_ms = config.flight_recorder_retention_ms if config.flight_recorder else 0
+        return Purger(network, self._clock, config.repartition_purge_interval_ms, keep_ms)
 
     @property
     def _consumer_settings(self) -> ConsumerSettings:

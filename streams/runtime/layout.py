@@ -46,7 +46,8 @@ class Plans:
         others = {
             topic: count
             for topic, count in known.items()
-            if topic not in own and not (topic.startswith(prefix) and topic.endswith(("-changelog", ".lanes")))
+            if topic not in own
+            and not (topic.startswith(prefix) and topic.endswith(("-changelog", ".lanes", "-flight-recorder")))
         }
         subs = sub_topologies(self._topology, others)
         named = dict.fromkeys(topic for sub in subs for topic in sub.source_topics)

@@ -16,6 +16,7 @@ from typing import TypeAlias
 from attrs import define, field, frozen
 
 from streams.runtime.checkpoint import CarriedTimer, TimerPlace
+from streams.runtime.recording import OrderRecorder
 from streams.topology import PunctuationType
 
 
@@ -64,6 +65,8 @@ class Punctuations:
     #: Punctuations that can be carried, which are the ones scheduled before ``resume``.
     _carried: dict[TimerPlace, Timer] = field(factory=dict)
     _is_resumed: bool = False
+    #: Notes when wall-clock punctuations fire, or None if that is not recorded.
+    recorder: OrderRecorder | None = None
 
     def schedule(
         self,
@@ -149,6 +152,8 @@ class Punctuations:
             if not timer.is_cancelled:
                 timer.move_past(now_ms)
                 self._push(timer)
+        if fired and self.recorder is not None and kind is PunctuationType.WALL_CLOCK_TIME:
+            self.recorder.punctuated(now_ms)
         return fired
 
     def _push(self, timer: Timer) -> None:

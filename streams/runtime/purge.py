@@ -3,6 +3,7 @@
 Requests are sent without waiting; a failed or lost request is repeated at the next interval.  Imports clients.
 """
 
+from collections import deque
 from collections.abc import Mapping
 from functools import partial
 
@@ -21,15 +22,20 @@ from streams.protocol.request import Response
 class Purger:
     """Periodically deletes the records that one thread has consumed and committed.
 
-    ``interval_ms`` is the setting ``repartition_purge_interval_ms``.  Requests go to the leader of each
-    partition; an unknown leader is looked up first.
+    ``interval_ms`` is the setting ``repartition_purge_interval_ms``.  Records are kept for ``keep_ms`` after the
+    commit.  Requests go to the leader of each partition; an unknown leader is looked up first.
     """
 
     _network: Network
     _clock: Clock
     _interval_ms: int
+    _keep_ms: int = 0
     _next_ms: int = field(init=False)
+    #: Offsets up to which records may be deleted now.
     _consumed: dict[TopicPartition, int] = field(factory=dict)
+    #: Offsets committed since the last interval, and those of earlier intervals with the time they were noted.
+    _noted: dict[TopicPartition, int] = field(factory=dict)
+    _kept: deque[tuple[int, dict[TopicPartition, int]]] = field(factory=deque)
     _metadata: MetadataCache = field(factory=MetadataCache)
 
     def __attrs_post_init__(self) -> None:
@@ -38,7 +44,7 @@ class Purger:
     def note(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Add offsets of repartition topics that have just been committed."""
         for partition, found in committed.items():
-            self._consumed[partition] = found.offset
+            self._noted[partition] = found.offset
 
     def poll(self) -> None:
         """Send the requests when they are due."""
@@ -48,6 +54,11 @@ class Purger:
         if now < self._next_ms:
             return
         self._next_ms = now + self._interval_ms
+        if self._noted:
+            self._kept.append((now, self._noted))
+            self._noted = {}
+        while self._kept and now - self._kept[0][0] >= self._keep_ms:
+            self._consumed |= self._kept.popleft()[1]
         if any(self._metadata.leader(partition) is None for partition in self._consumed):
             topics = tuple(sorted({partition.topic for partition in self._consumed}))
             self._network.send(ANY_NODE, Metadata(topics, False), partial(self._on_metadata, topics))

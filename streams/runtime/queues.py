@@ -2,7 +2,7 @@
 
 The consumer adds batches, and the task takes runs.  The next record is from the partition with the lowest
 head timestamp; ties are decided by partition (``order``).  A run is the longest sequence whose order is
-certain.  Pure: no clock, no I/O; imports core only.
+certain.  Pure: no clock, no I/O.
 KIP-353 and KIP-695 (idling), KIP-258 (partition time).
 """
 
@@ -18,6 +18,7 @@ from streams.core.metrics import Counter
 from streams.core.records import NO_TIMESTAMP, Headers, TopicPartition
 from streams.runtime.lateness import Disorder
 from streams.runtime.order import Span, certain, lowest_head, merge
+from streams.runtime.recording import OrderRecorder
 
 #: Maximum number of records of one partition in a mixed run; bounds the work of ``take``.
 _LOOK_AHEAD = 1024
@@ -232,6 +233,8 @@ class TaskQueues:
         self.awaited: tuple[PartitionQueue, int] | None = None
         #: Counts runs that no longer wait for an empty partition.
         self.enforced = Counter()
+        #: Notes the order of the records, or None if it is not recorded.
+        self.recorder: OrderRecorder | None = None
 
     def __getitem__(self, partition: TopicPartition) -> PartitionQueue:
         return self._queues[partition]
@@ -285,6 +288,8 @@ class TaskQueues:
         Raises:
             StreamsError: the next record could not be read, and its handler returned "fail".
         """
+        if self.recorder is not None:
+            self.recorder.now_ms = now_ms
         filled = []
         for queue in self._ordered:
             if queue.size:
@@ -317,9 +322,14 @@ class TaskQueues:
         self.stream_time_ms = max(self.stream_time_ms, max(timestamps))
         if isinstance(run.queues, PartitionQueue):
             run.queues.advance(count, timestamps)
+            if self.recorder is not None:
+                self.recorder.took(run.queues.index, count)
             return [(run.queues, timestamps)]
         result: list[tuple[PartitionQueue, Sequence[int]]] = []
-        for index, rows in rows_by_number([queue.index for queue in run.queues[:count]]).items():
+        indices = [queue.index for queue in run.queues[:count]]
+        if self.recorder is not None:
+            self.recorder.took_mixed(indices, len(self._ordered))
+        for index, rows in rows_by_number(indices).items():
             queue, times = self._ordered[index], [timestamps[row] for row in rows]
             queue.advance(len(rows), times)
             result.append((queue, times))

@@ -24,6 +24,7 @@ from streams.runtime.fitting import check_changelogs, misfit
 from streams.runtime.homes import StateHome
 from streams.runtime.losses import LossGuard, lost_changelogs, without_sources
 from streams.runtime.plan import ApplicationPlan
+from streams.runtime.recording import Opening, OrderRecorder
 from streams.runtime.restore import Restorer, changelog_position
 from streams.runtime.sampling import TaskSampling
 from streams.runtime.task import Task, TaskState
@@ -73,6 +74,8 @@ class TaskSet:
     #: Stores of standby replicas, whose tasks run on other threads.
     copies: dict[TaskId, dict[str, Any]] = field(factory=dict)
     owner_of: dict[TopicPartition, Task] = field(factory=dict)
+    #: Number of tasks that were opened.
+    _opened: int = 0
 
     @property
     def home(self) -> StateHome:
@@ -152,13 +155,15 @@ class TaskSet:
                 ),
                 self.shared.metrics,
                 partitions_of=lambda topic: plan.partition_count(topic) or self.owner.partition_count(topic),
-                cache=self.cache,
+                cache=self._cache_of(),
                 is_bounded=self.shared.bounded is not None,
             )
         except BaseException:
             self.restorer.forget(task_id)
             self._release(task_id, stores)
             raise
+        if self._is_recorded:
+            self._record(task, starts, last.checkpoint)
         for item in plan.inputs(task_id):
             position = starts[item.partition]
             task.seek(item.partition, position)
@@ -173,6 +178,28 @@ class TaskSet:
         self.shared.metrics.counter(table.TASK_CREATED).value += 1
         if self.shared.environment.spans is not None:
             task.sampling = TaskSampling(self.shared.environment.spans, task_id, task.outbox, task.inputs)
+
+    @property
+    def _is_recorded(self) -> bool:
+        return self.shared.config.flight_recorder and self.shared.bounded is None
+
+    def _cache_of(self) -> RecordCache | None:
+        """Return the record cache for a task.
+
+        A recorded task has one of its own, of a fixed size: an eviction must not depend on other tasks.
+        """
+        if self.cache is None or not self._is_recorded:
+            return self.cache
+        return RecordCache(max(1, self.shared.config.cache_max_bytes // len(self.plan.groups)))
+
+    def _record(self, task: Task, starts: Mapping[TopicPartition, int], checkpoint: Checkpoint) -> None:
+        """Give a task a flight recorder."""
+        self._opened += 1
+        # The positions of the stores are known once they are restored, which is before the first commit.
+        opening = Opening(task.now_ms, dict(starts), checkpoint.to_json(), {})
+        run = f"{self.name}/{self._opened}/{task.now_ms}"
+        cache_bytes = 0 if task.cache is None else task.cache.max_bytes
+        task.queues.recorder = task.punctuations.recorder = OrderRecorder(task.task_id, run, opening, cache_bytes)
 
     def _drop_misfits(self, task_id: TaskId, stores: dict[str, Any]) -> None:
         """Recreate store folders that an earlier version of the topology wrote with another layout.

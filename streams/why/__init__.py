@@ -2,9 +2,9 @@
 
 from streams.why.ask import answer, targets_of
 from streams.why.live import FollowLimits, follow
-from streams.why.question import Question, TimeSpan
+from streams.why.question import Question, TimeSpan, moment, shown
 from streams.why.recorder import Recorder
-from streams.why.story import REASONS, End, Fact, Story
+from streams.why.story import REASONS, End, Fact, Story, change_value
 from streams.why.trace import Trace
 
 __all__ = [
@@ -18,6 +18,9 @@ __all__ = [
     "Story",
     "Trace",
     "answer",
+    "change_value",
     "follow",
+    "moment",
+    "shown",
     "targets_of",
 ]

@@ -1,0 +1,8 @@
+"""Capsules: a span of a live application, captured with the order that its flight recorder noted, run again."""
+
+from streams.capsule.capsule import Capsule, TaskSpan
+from streams.capsule.capture import capture
+from streams.capsule.reproduce import Agreement, Difference, Moment, Reproduction
+from streams.capsule.stepper import Stepper
+
+__all__ = ["Capsule", "Agreement", "Difference", "Moment", "Reproduction", "Stepper", "TaskSpan", "capture"]

@@ -1,0 +1,182 @@
+"""A capsule: one file with all that is needed to run a span of a live application again.
+
+The file is a ZIP archive: ``manifest.json``, the frames of each task, the records of each partition as lines of JSON,
+and the sources of the script.  It has the keys and values of the records as they are.
+"""
+
+import base64
+import json
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import define, evolve, field, frozen
+
+from streams.core.errors import InputError
+from streams.core.records import Block, Headers, TaskId, TopicPartition
+from streams.runtime import Frame
+
+_VERSION = 1
+_MANIFEST = "manifest.json"
+
+#: Key, value, timestamp_ms and headers of a record.
+Row = tuple[bytes | None, bytes | None, int, Headers]
+
+
+@frozen
+class TaskSpan:
+    """The frames of one task to run again.
+
+    ``before`` is the frame whose end is the start, or None if the first frame has an opening.
+    """
+
+    task_id: TaskId
+    frames: tuple[Frame, ...]
+    before: Frame | None = None
+
+    @property
+    def count(self) -> int:
+        """The number of records that the task took."""
+        return sum(frame.count for frame in self.frames)
+
+
+@define(eq=False)
+class Capsule:
+    """What ``capture`` returns and ``reproduce`` runs.
+
+    Args:
+        known: Partition counts by topic.
+        records: Inputs, outputs and changelogs by partition, as far as they are needed.
+        settings: Settings that differ from their defaults, without those of connections and secrets.
+        left_out: Names of the settings that were given and are not in ``settings``.
+        versions: Versions of this package, of Python, and of the format.
+        script: The path of the script in ``sources``, and the name of its function, or None without a script.
+        sources: Python sources by path.
+        notes: What may keep a run from being the same.
+    """
+
+    application_id: str
+    known: dict[str, int]
+    spans: dict[TaskId, TaskSpan]
+    records: dict[TopicPartition, Block]
+    settings: dict[str, Any] = field(factory=dict)
+    left_out: list[str] = field(factory=list)
+    versions: dict[str, str] = field(factory=dict)
+    script: tuple[str, str] | None = None
+    sources: dict[str, str] = field(factory=dict)
+    notes: list[str] = field(factory=list)
+
+    def rows(self, partition: TopicPartition, start: int, stop: int) -> Block:
+        """Return the records of a partition from an offset up to another."""
+        block = self.records.get(partition, Block([], [], []))
+        first = sum(1 for offset in block.offsets if offset < start)
+        return block.slice(first, sum(1 for offset in block.offsets if offset < stop))
+
+    def write(self, path: Path) -> None:
+        """Write the capsule to a file, which is replaced."""
+        manifest = {
+            "capsule": _VERSION,
+            "application_id": self.application_id,
+            "known": self.known,
+            "tasks": [[list(span.task_id), span.before is not None] for span in self.spans.values()],
+            "partitions": [list(partition) for partition in self.records],
+            "settings": self.settings,
+            "left_out": self.left_out,
+            "versions": self.versions,
+            "script": self.script,
+            "sources": list(self.sources),
+            "notes": self.notes,
+        }
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(_MANIFEST, json.dumps(manifest, indent=1))
+            for span in self.spans.values():
+                frames = (*([span.before] if span.before else []), *span.frames)
+                archive.writestr(f"tasks/{span.task_id}", b"\n".join(base64.b64encode(f.encoded()) for f in frames))
+            for partition, block in self.records.items():
+                archive.writestr(f"records/{partition}", "\n".join(map(_line, block.rows())))
+            for name, text in self.sources.items():
+                archive.writestr(f"sources/{name}", text)
+
+    @classmethod
+    def read(cls, path: Path) -> "Capsule":
+        """Read a capsule.
+
+        Raises:
+            InputError: the file does not exist, is damaged, or has another format.
+        """
+        try:
+            with zipfile.ZipFile(path) as archive:
+                manifest = json.loads(archive.read(_MANIFEST))
+                if manifest["capsule"] != _VERSION:
+                    raise InputError(
+                        f"{path}: a capsule of format {manifest['capsule']}; this release reads {_VERSION}"
+                    )
+                return cls._of(archive, manifest)
+        except (OSError, zipfile.BadZipFile, ValueError, LookupError, TypeError) as error:
+            raise InputError(f"{path}: not a capsule that `streams capture` has written: {error}") from error
+
+    @classmethod
+    def _of(cls, archive: zipfile.ZipFile, manifest: Mapping[str, Any]) -> "Capsule":
+        spans = {}
+        for number, has_before in manifest["tasks"]:
+            task_id = TaskId(*number)
+            lines = archive.read(f"tasks/{task_id}").split(b"\n")
+            frames = tuple(Frame.decoded(base64.b64decode(line)) for line in lines)
+            spans[task_id] = TaskSpan(task_id, frames[has_before:], frames[0] if has_before else None)
+        records = {}
+        for topic, number in manifest["partitions"]:
+            partition = TopicPartition(topic, number)
+            records[partition] = _block(archive.read(f"records/{partition}").decode().splitlines())
+        script = manifest["script"]
+        return cls(
+            manifest["application_id"],
+            manifest["known"],
+            spans,
+            records,
+            manifest["settings"],
+            manifest["left_out"],
+            manifest["versions"],
+            script and (script[0], script[1]),
+            {name: archive.read(f"sources/{name}").decode() for name in manifest["sources"]},
+            manifest["notes"],
+        )
+
+    def only(self, tasks: Iterable[TaskId]) -> "Capsule":
+        """Return the capsule with some of its tasks.
+
+        Raises:
+            InputError: the capsule does not have one of them.
+        """
+        wanted = list(tasks)
+        for task_id in wanted:
+            if task_id not in self.spans:
+                known = ", ".join(map(str, self.spans)) or "no tasks"
+                raise InputError(f"the capsule has no task {task_id}; it has {known}")
+        return evolve(self, spans={task_id: self.spans[task_id] for task_id in wanted}) if wanted else self
+
+
+def _line(row: tuple[int, bytes | None, bytes | None, int, Headers]) -> str:
+    offset, key, value, timestamp_ms, headers = row
+    texts = [[name, _text(data)] for name, data in headers]
+    return json.dumps([offset, _text(key), _text(value), timestamp_ms, texts], separators=(",", ":"))
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
+
+
+def _data(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
+
+
+def _block(lines: Iterable[str]) -> Block:
+    rows = [json.loads(line) for line in lines]
+    headers: list[Headers] = [tuple((name, _data(text)) for name, text in row[4]) for row in rows]
+    return Block(
+        [_data(row[1]) for row in rows],
+        [_data(row[2]) for row in rows],
+        [row[3] for row in rows],
+        headers if any(headers) else None,
+        [row[0] for row in rows],
+    )

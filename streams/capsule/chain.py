@@ -1,0 +1,61 @@
+"""The frames of a task that count: those of commits that took place, in order."""
+
+from collections.abc import Iterable
+
+from attrs import define, field
+
+from streams.core.records import TaskId
+from streams.runtime import Frame
+
+
+@define(eq=False)
+class FrameChain:
+    """The frames of one task; each begins where the one before it ends."""
+
+    task_id: TaskId
+    frames: list[Frame] = field(factory=list)
+    #: Frames of commits that did not take place, and frames of a former owner of the task.
+    discarded: int = 0
+    #: Number of places where frames are missing; the chain begins after the last one.
+    gaps: int = 0
+
+    def add(self, frame: Frame) -> None:
+        """Add the next frame of the topic.
+
+        With at-least-once a frame is sent before its offsets are committed.  If that commit did not take place, the
+        task is opened again at the end of an earlier frame, and the frames after that one are discarded.
+        """
+        frames = self.frames
+        if frame.opening is not None:
+            before = len(frames)
+            while frames and not _continues(frame, frames[-1]):
+                frames.pop()
+            if frames or not before:
+                self.discarded += before - len(frames)
+            else:
+                self.gaps += 1
+            frames.append(frame)
+        elif not frames:
+            # Earlier frames have been deleted by age: this one serves as the start.
+            frames.append(frame)
+        elif frames[-1].run != frame.run:
+            self.discarded += 1
+        elif frame.number == frames[-1].number + 1:
+            frames.append(frame)
+        else:
+            self.gaps += 1
+            frames[:] = [frame]
+
+
+def _continues(frame: Frame, last: Frame) -> bool:
+    assert frame.opening is not None
+    start = frame.opening.start
+    return all(last.end[partition] == start[partition] for partition in last.end.keys() & start.keys())
+
+
+def chains(frames: Iterable[Frame]) -> dict[TaskId, FrameChain]:
+    """Return the chain of each task, from frames in the order of the topic."""
+    result: dict[TaskId, FrameChain] = {}
+    for frame in frames:
+        result.setdefault(frame.task_id, FrameChain(frame.task_id)).add(frame)
+    return dict(sorted(result.items()))

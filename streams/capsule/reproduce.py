@@ -1,0 +1,343 @@
+"""Reproduction: runs the tasks of a capsule in the recorded order, and compares what they write."""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from attrs import define, field, frozen
+
+from streams.capsule.capsule import Capsule, Row, TaskSpan
+from streams.core.clock import VirtualClock
+from streams.core.config import StreamsConfig
+from streams.core.errors import InputError, ProcessingError
+from streams.core.metrics import Metrics
+from streams.core.records import TaskId, TopicPartition
+from streams.runtime import (
+    ApplicationPlan,
+    Checkpoint,
+    Choice,
+    Frame,
+    Opening,
+    Plans,
+    Task,
+    TaskState,
+    TaskWatch,
+    Written,
+)
+from streams.state import RecordCache, open_store
+from streams.topology import Topology
+
+#: Header of sampled traces (W3C Trace Context).
+_TRACE = "traceparent"
+
+
+@frozen
+class Difference:
+    """The first place where a run differs from what was recorded.
+
+    ``where`` is a partition with an offset, a store, or an input; ``recorded`` and ``found`` are texts.
+    """
+
+    task_id: TaskId
+    frame: Frame
+    where: str
+    recorded: str
+    found: str
+
+    def __str__(self) -> str:
+        commit = f"task {self.task_id}, commit {self.frame.number} of run {self.frame.run}"
+        return f"{commit}: {self.where}\n  recorded: {self.recorded}\n  now:      {self.found}"
+
+
+@frozen
+class Moment:
+    """What one step of a task did: a record, punctuations, a flush, or the opening or commit of the task.
+
+    ``input`` and ``offset`` are those of the record, ``row`` is the record. ``outputs`` are by partition, ``changes``
+    are the changelog records by store.
+    """
+
+    kind: Literal["opened", "took", "punctuated", "flushed", "committed"]
+    task: Task = field(repr=False)
+    frame: Frame = field(repr=False)
+    now_ms: int
+    input: TopicPartition | None = None
+    offset: int = -1
+    row: Row | None = None
+    outputs: Sequence[tuple[TopicPartition, Row]] = ()
+    changes: Sequence[tuple[str, Row]] = ()
+
+
+@define
+class Agreement:
+    """How many records were compared, and the first difference of each task."""
+
+    #: Input records that the tasks took, and commits.
+    inputs: int = 0
+    commits: int = 0
+    #: Output and changelog records that are the same.
+    outputs: int = 0
+    changes: int = 0
+    differences: list[Difference] = field(factory=list)
+
+    @property
+    def is_same(self) -> bool:
+        """Whether nothing differs."""
+        return not self.differences
+
+    def __str__(self) -> str:
+        count = (
+            f"{self.outputs + self.changes:,} records ({self.outputs:,} outputs, {self.changes:,} changelog entries) "
+            f"of {self.commits:,} commits, from {self.inputs:,} input records"
+        )
+        if self.is_same:
+            return f"the same: {count}"
+        found = "\n".join(map(str, self.differences))
+        return f"{found}\ndifferent: {len(self.differences)} tasks; the same before: {count}"
+
+
+class _Differs(Exception):
+    def __init__(self, difference: Difference) -> None:
+        self.difference = difference
+
+
+@define(eq=False)
+class Reproduction:
+    """Runs the tasks of a capsule with a topology, which may be another version of the captured one.
+
+    ``watch`` observes the tasks from their opening.
+
+    Raises:
+        InputError: the topology has no such tasks, or they have other inputs.
+    """
+
+    capsule: Capsule
+    topology: Topology
+    config: StreamsConfig
+    watch: TaskWatch | None = None
+    _plan: ApplicationPlan = field(init=False)
+    _clock: VirtualClock = field(factory=VirtualClock)
+
+    def __attrs_post_init__(self) -> None:
+        self.config = self.config.replace(
+            application_id=self.capsule.application_id, max_task_idle_ms=-1, flight_recorder=False
+        )
+        plans = Plans(self.topology, self.config, self._clock)
+        self._plan = plans.of(plans.layout(self.capsule.known))
+        self._plan.watch = self.watch
+        for span in self.capsule.spans.values():
+            if span.task_id not in self._plan.groups:
+                tasks = ", ".join(map(str, sorted(self._plan.groups)))
+                raise InputError(f"the topology has no task {span.task_id}; with these topics it has {tasks}")
+
+    def compare(self) -> Agreement:
+        """Run all tasks, each up to its first difference."""
+        result = Agreement()
+        for span in self.capsule.spans.values():
+            try:
+                for _ in self._run(span, result):
+                    pass
+            except _Differs as found:
+                result.differences.append(found.difference)
+        return result
+
+    def moments(self, task_id: TaskId) -> Iterator[Moment]:
+        """Run one task record by record; nothing is compared.
+
+        Raises:
+            ProcessingError: user code failed.
+            InputError: the order does not fit the inputs.
+        """
+        try:
+            yield from self._run(self.capsule.spans[task_id], None)
+        except _Differs as found:
+            raise InputError(str(found.difference)) from found
+
+    # --- running ----------------------------------------------------------------------------
+
+    def _run(self, span: TaskSpan, comparison: Agreement | None) -> Iterator[Moment]:
+        """Run the frames of a task; with a comparison a commit is one moment."""
+        task: Task | None = None
+        position = dict(span.before.end) if span.before is not None else {}
+        try:
+            for frame in span.frames:
+                if task is None or frame.opening is not None:
+                    if task is not None:
+                        task.close()
+                    task = self._open(span, frame)
+                    position = dict(frame.opening.start) if frame.opening is not None else position
+                    for partition in frame.inputs:
+                        task.seek(partition, position.get(partition, 0))
+                    yield Moment("opened", task, frame, task.now_ms)
+                self._feed(task, frame, position)
+                yield from self._frame(task, frame, comparison)
+                position.update(frame.end)
+        finally:
+            if task is not None:
+                task.close()
+
+    def _open(self, span: TaskSpan, frame: Frame) -> Task:
+        """Open a task with the state that it had at the start of a frame."""
+        plan, task_id = self._plan, span.task_id
+        found = {item.partition for item in plan.inputs(task_id)}
+        if found != set(frame.inputs):
+            names = ", ".join(map(str, sorted(found)))
+            recorded = ", ".join(map(str, frame.inputs))
+            raise InputError(f"task {task_id} reads {names} in this topology; recorded are {recorded}")
+        opening = frame.opening
+        if opening is None:
+            assert span.before is not None
+            opening = Opening(span.before.now_ms, span.before.end, span.before.checkpoint, span.before.changelogs)
+        stores = {spec.name: open_store(spec, None, default_engine="in_memory") for spec in plan.stores_of(task_id)}
+        for name, position in opening.changelogs.items():
+            if name in stores:
+                partition = TopicPartition(plan.changelog(name), task_id.partition)
+                stores[name].restore(self.capsule.rows(partition, 0, position))
+                stores[name].commit({})
+        self._clock.jump_to(opening.now_ms)
+        return plan.open_task(
+            task_id,
+            TaskState(
+                stores,
+                {},
+                Checkpoint.from_json(opening.checkpoint),
+                # A span that begins within a run continues its punctuations.
+                carries_wall_clock=frame.opening is None,
+                carries_cancelled=frame.opening is None,
+            ),
+            Metrics(),
+            partitions_of=lambda topic: plan.partition_count(topic) or self.capsule.known.get(topic, 1),
+            cache=RecordCache(frame.cache_bytes) if frame.cache_bytes else None,
+        )
+
+    def _feed(self, task: Task, frame: Frame, position: dict[TopicPartition, int]) -> None:
+        """Add the records that a frame took to the task."""
+        for partition, end in frame.end.items():
+            block = self.capsule.rows(partition, position.get(partition, 0), end)
+            task.note_end(partition, end)
+            task.add(partition, block)
+            task.note_position(partition, end)
+
+    def _frame(self, task: Task, frame: Frame, comparison: Agreement | None) -> Iterator[Moment]:
+        try:
+            for step in frame.steps:
+                if step.kind != "took":
+                    if step.kind == "punctuated":
+                        task.punctuate(step.now_ms)
+                    else:
+                        task.flush_caches()
+                    if comparison is None:
+                        yield self._moment(step.kind, task, frame, step.now_ms)
+                elif comparison is None:
+                    for _ in range(step.count):
+                        yield self._record(task, frame, step)
+                else:
+                    self._take(task, frame, step, step.count)
+        except ProcessingError as error:
+            if comparison is None:
+                raise
+            raise _Differs(Difference(task.task_id, frame, "failed", "processed", str(error))) from error
+        for queue in task.queues:
+            if queue.size:
+                left = f"{queue.size:,} records of {queue.partition} are left, from offset {queue.position}"
+                raise _Differs(Difference(task.task_id, frame, "the order of the inputs", "none is left", left))
+        if comparison is not None:
+            self._compare(task, frame, comparison)
+        task.write_state({})
+        yield self._moment("committed", task, frame, frame.now_ms)
+
+    def _take(self, task: Task, frame: Frame, step: Choice, count: int) -> None:
+        partition = frame.inputs[step.index]
+        queue = task.queues[partition]
+        while count:
+            done = task.process(step.now_ms, count, queue) if queue.size else 0
+            if not done:
+                left = f"{count:,} records of {partition} are not among its inputs, after offset {queue.position}"
+                raise _Differs(Difference(task.task_id, frame, "the order of the inputs", "they were taken", left))
+            count -= done
+
+    def _record(self, task: Task, frame: Frame, step: Choice) -> Moment:
+        """Process one record, and return what it did."""
+        partition = frame.inputs[step.index]
+        queue = task.queues[partition]
+        offset = queue.batches[0].offsets[queue.start] if queue.size else -1
+        self._take(task, frame, step, 1)
+        block = self.capsule.rows(partition, offset, offset + 1)
+        row = next((row[1:] for row in block.rows()), None)
+        return self._moment("took", task, frame, step.now_ms, partition, offset, row)
+
+    def _moment(
+        self,
+        kind: Literal["took", "punctuated", "flushed", "committed"],
+        task: Task,
+        frame: Frame,
+        now_ms: int,
+        partition: TopicPartition | None = None,
+        offset: int = -1,
+        row: Row | None = None,
+    ) -> Moment:
+        outputs = [(place, row[1:]) for place, block in task.take_outputs() for row in block.rows()]
+        changes = [(store, row[1:]) for store, block in task.take_changes() for row in block.rows()]
+        return Moment(kind, task, frame, now_ms, partition, offset, row, outputs, changes)
+
+    # --- comparing --------------------------------------------------------------------------
+
+    def _compare(self, task: Task, frame: Frame, into: Agreement) -> None:
+        """Compare what a commit has written with what was recorded.
+
+        Raises:
+            _Differs: it is not the same.
+        """
+        outputs: dict[TopicPartition, list[Row]] = {}
+        for partition, block in task.take_outputs():
+            outputs.setdefault(partition, []).extend(row[1:] for row in block.rows())
+        recorded: dict[TopicPartition, list[tuple[int, Row]]] = {partition: [] for partition in outputs}
+        for written in frame.outputs:
+            recorded.setdefault(written.partition, []).extend(self._written(written))
+        for partition, rows in recorded.items():
+            self._same(task, frame, str(partition), rows, outputs.get(partition, []))
+            into.outputs += len(rows)
+        plan = self._plan
+        changes = {
+            store: [row[1:] for row in block.rows()]
+            for store, block in task.take_changes()
+            if store not in plan.topology.source_changelogs
+        }
+        for store in sorted(changes.keys() | frame.changes.keys()):
+            before = self._written(frame.changes[store]) if store in frame.changes else []
+            self._same(task, frame, f"changelog of store {store!r}", before, changes.get(store, []))
+            into.changes += len(before)
+        now, then = Checkpoint.from_json(frame.checkpoint), task.checkpoint()
+        if (now.stream_time_ms, now.operator_times) != (then.stream_time_ms, then.operator_times):
+            times = [f"stream time {item.stream_time_ms}, {item.operator_times}" for item in (now, then)]
+            raise _Differs(Difference(task.task_id, frame, "times", *times))
+        into.inputs += frame.count
+        into.commits += 1
+
+    def _written(self, written: Written) -> list[tuple[int, Row]]:
+        block = self.capsule.rows(written.partition, written.base, written.base + written.count)
+        return [(row[0], row[1:]) for row in block.rows()]
+
+    def _same(
+        self, task: Task, frame: Frame, where: str, recorded: Sequence[tuple[int, Row]], found: Sequence[Row]
+    ) -> None:
+        for index in range(max(len(recorded), len(found))):
+            offset, before = recorded[index] if index < len(recorded) else (-1, None)
+            now = found[index] if index < len(found) else None
+            if before != now and _untraced(before) != _untraced(now):
+                place = f"{where} offset {offset}" if before is not None else f"{where}, one more record"
+                raise _Differs(Difference(task.task_id, frame, place, row_text(before), row_text(now)))
+
+
+def _untraced(row: Row | None) -> Row | None:
+    """Return a record without the header of a trace, which is sampled and not recorded."""
+    if row is None:
+        return None
+    return (*row[:3], tuple(header for header in row[3] if header[0] != _TRACE))
+
+
+def row_text(row: Row | None) -> str:
+    """Return a record for people, with its key and value as bytes."""
+    if row is None:
+        return "no record"
+    key, value, timestamp_ms, headers = row
+    return f"{key!r}: {value!r} at {timestamp_ms}{f', headers {headers!r}' if headers else ''}"

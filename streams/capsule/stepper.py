@@ -1,0 +1,166 @@
+"""Stepping through a task of a capsule, forward and back, by commands as text."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from attrs import define, evolve, field
+
+from streams.capsule.reproduce import Moment, Reproduction, row_text
+from streams.core.errors import InputError, StreamsError
+from streams.core.records import TaskId, Windowed
+from streams.why import Recorder, Trace, change_value, shown
+from streams.why import moment as time_text
+
+_HELP = """\
+n [COUNT]      next step: a record, punctuations, a flush or a commit
+b [COUNT]      back
+g NUMBER       go to step NUMBER
+c              go on to the next commit
+r              show the step again
+s              the stores of the task
+p STORE [KEY]  rows of a store, all or of a key
+q              quit"""
+
+
+def _any(_: Any) -> bool:
+    return False
+
+
+@define(eq=False)
+class Stepper:
+    """Steps through one task; ``say`` gets the lines to show.
+
+    A step back runs the task again from the start of the span.
+    """
+
+    _reproduction: Reproduction
+    _task_id: TaskId
+    _say: Callable[[str], None]
+    #: Number of steps done.
+    _place: int = 0
+    _current: Moment | None = None
+    _moments: Iterator[Moment] = field(init=False)
+    _trace: Trace = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._restart()
+
+    def run(self, lines: Iterable[str]) -> None:
+        """Do commands until ``q`` or the end of the lines."""
+        for line in lines:
+            word, *arguments = line.split() or ["n"]
+            if word == "q":
+                return
+            try:
+                self._do(word, arguments)
+            except StreamsError as error:
+                self._say(f"error: {error}")
+
+    def _do(self, word: str, arguments: list[str]) -> None:
+        if word == "n":
+            self._forward(_number(arguments))
+        elif word == "b":
+            self._go(self._place - _number(arguments))
+        elif word == "g":
+            self._go(_number(arguments))
+        elif word == "c":
+            while self._advance() and self._current is not None and self._current.kind != "committed":
+                pass
+            self._show()
+        elif word == "r":
+            self._show()
+        elif word == "s":
+            self._stores()
+        elif word == "p" and arguments:
+            self._rows(arguments[0], " ".join(arguments[1:]))
+        else:
+            self._say(_HELP)
+
+    def _restart(self) -> None:
+        self._trace = Trace(_any, _any)
+        again = evolve(self._reproduction, watch=Recorder(self._trace))
+        self._moments, self._place, self._current = again.moments(self._task_id), 0, None
+
+    def _advance(self) -> bool:
+        """Do one step; return False at the end."""
+        self._trace.recent.clear()
+        found = next(self._moments, None)
+        if found is None:
+            self._say("the end of the span")
+            return False
+        self._current = found
+        self._place += 1
+        return True
+
+    def _forward(self, count: int) -> None:
+        for _ in range(count):
+            if not self._advance():
+                return
+        self._show()
+
+    def _go(self, place: int) -> None:
+        if place < self._place:
+            self._restart()
+        if place < 1:
+            self._say("the start of the span")
+            return
+        self._forward(place - self._place)
+
+    # --- showing ----------------------------------------------------------------------------
+
+    def _show(self) -> None:
+        found = self._current
+        if found is None:
+            self._say("the start of the span; n is the next step")
+            return
+        what = f"{found.input} offset {found.offset}" if found.input is not None else ""
+        self._say(f"{self._place}  {found.kind} {what}".rstrip() + f", wall clock {time_text(found.now_ms)}")
+        for episode in self._trace.recent:
+            for step in episode.steps:
+                for output in step.outputs:
+                    text = (
+                        f"{shown(output.key)}: {shown(change_value(output.value))} at {time_text(output.timestamp_ms)}"
+                    )
+                    self._say(f"    {step.node} forwarded {text}")
+                for reason, _ in step.drops:
+                    self._say(f"    {step.node} dropped it: {reason}")
+        for partition, row in found.outputs:
+            self._say(f"    to {partition}: {row_text(row)}")
+        for store, row in found.changes:
+            self._say(f"    store {store}: {row_text(row)}")
+
+    def _stores(self) -> None:
+        if self._current is not None:
+            for name, store in self._current.task.stores.items():
+                self._say(
+                    f"    {name}: {store.type_name}, {sum(len(block) for block in store.snapshot_blocks()):,} rows"
+                )
+
+    def _rows(self, name: str, key: str) -> None:
+        if self._current is None:
+            raise InputError("no step is done yet")
+        stores = self._current.task.stores
+        if name not in stores:
+            raise InputError(f"task {self._task_id} has no store {name!r}; it has {', '.join(stores) or 'none'}")
+        view = stores[name].view
+        every = getattr(view, "all", None)
+        if every is None:
+            raise InputError(f"the rows of a store of type {stores[name].type_name} cannot be listed")
+        rows = [(found, value) for found, value in every() if not key or _is(found, key)]
+        for found, value in rows:
+            self._say(f"    {shown(found)}: {shown(value)}")
+        if not rows:
+            self._say(f"    no such key: {key}" if key else "    empty")
+
+
+def _number(arguments: list[str]) -> int:
+    if not arguments:
+        return 1
+    if not arguments[0].isdecimal():
+        raise InputError(f"{arguments[0]!r} is not a number of steps")
+    return int(arguments[0])
+
+
+def _is(key: Any, text: str) -> bool:
+    bare = key.key if type(key) is Windowed else key
+    return text in (str(bare), repr(bare))

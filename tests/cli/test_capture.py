@@ -1,0 +1,85 @@
+"""``streams capture`` and ``streams reproduce``: a live run as a file, run again."""
+
+import pytest
+
+from streams import EmbeddedBroker, Producer, Streams, StreamsBuilder, Topic
+from tests import programs
+from tests.waiting import until
+
+SCRIPT = """\
+from streams import StreamsBuilder, Topic
+
+orders = Topic("orders", key=str, value=int)
+large = Topic("large", key=str, value=int)
+
+
+def is_large(user: str, amount: int) -> bool:
+    return amount > 10
+
+
+def topology(builder: StreamsBuilder) -> None:
+    stream = builder.stream(orders).filter(is_large, name="large-only")
+    stream.group_by_key().reduce(lambda a, b: a + b, "sums").to_stream().to(large)
+"""
+orders = Topic("orders", key=str, value=int)
+large = Topic("large", key=str, value=int)
+
+
+def topology(builder: StreamsBuilder) -> None:
+    stream = builder.stream(orders).filter(lambda _, amount: amount > 10, name="large-only")
+    stream.group_by_key().reduce(lambda a, b: a + b, "sums").to_stream().to(large)
+
+
+@pytest.fixture
+def recorded(streams, tmp_path):
+    """A folder in which an application has run with its flight recorder on."""
+    streams.write("shop.py", SCRIPT)
+    with EmbeddedBroker(tmp_path / "state" / "broker") as broker:
+        settings = {"flight_recorder": True, "cache_max_bytes": 0}
+        with Streams(topology, application_id="shop", broker=broker, **settings) as running:
+            with Producer(broker) as producer:
+                for key, amount in (("ann", 20), ("bob", 5), ("ann", 30)):
+                    producer.send(orders, amount, key=key, timestamp_ms=amount)
+            until(lambda: running.metrics.get("process-total") >= 3)
+    done = streams(
+        *("capture", "shop.py", "--state-dir", "state", "--set", "cache_max_bytes=0", "-o", "shop.capsule"),
+        *("--set", "flight_recorder=true", "--set", "sasl_password=hunter2", "--set", "sasl_username=me"),
+        *("--set", "security_protocol=sasl_plaintext", "--set", "sasl_mechanism=plain"),
+    )
+    assert done.status == 0, done.err
+    return done
+
+
+def test_a_capsule_is_reproduced(recorded, streams):
+    assert recorded.out.startswith("shop.capsule: 3 records in ")
+    done = streams("reproduce", "shop.capsule")
+    assert (done.status, done.err) == (0, "")
+    assert done.out.startswith("the same: 4 records (2 outputs, 2 changelog entries)") or done.out.startswith(
+        "the same: 3 records (2 outputs, 1 changelog entries)"
+    )
+
+
+def test_secrets_are_left_out(recorded, tmp_path):
+    data = (tmp_path / "shop.capsule").read_bytes()
+    assert "sasl_password" in recorded.out
+    assert b"hunter2" not in data
+
+
+def test_another_version_of_the_script_shows_the_first_difference(recorded, streams):
+    streams.write("fixed.py", SCRIPT.replace("amount > 10", "amount > 1"))
+    done = streams("reproduce", "shop.capsule", "--script", "fixed.py")
+    assert done.status == 1
+    assert "large-0, one more record" in done.out or "large-0 offset 1" in done.out
+
+
+def test_a_task_is_stepped_forward_and_back(recorded, tmp_path):
+    commands = "n\nn\np sums ann\nn 2\np sums ann\nb\np sums\nq\n"
+    arguments = ["-m", "streams", "reproduce", "shop.capsule", "--task", "0_0", "--step"]
+    done = programs.run(arguments, text=commands, cwd=tmp_path)
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert lines[0].startswith("1  opened")
+    assert any(line.startswith("2  took orders-0 offset 0") for line in lines)
+    assert any(line.startswith("large-only forwarded 'ann': 20") for line in lines)
+    rows = [line for line in lines if line.startswith("'ann': ")]
+    assert ["value=20" in row for row in rows] == [True, False, True]
+    assert "value=50" in rows[1]
