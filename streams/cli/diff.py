@@ -81,7 +81,7 @@ def execute(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace, inputs: Mapping[str, str]) -> None:
     if options.only_state and inputs:
-        raise UsageError("--only-state replays nothing: leave --input out, or leave --only-state out")
+        raise UsageError("--only-state replays nothing: omit --input or --only-state")
     if not options.only_state and not inputs:
         raise UsageError("give the history, --input TOPIC=PATH, or --only-state to check the take-over alone")
     if options.master is not None and options.executor != "spark":

@@ -67,7 +67,9 @@ def add_parser(commands: Commands) -> None:
             "--application-id", metavar="ID", help="of the topology, for its internal topics (default: its script)"
         )
     for verb in (listing, redrive):
-        verb.add_argument("--group", metavar="ID", help="group that notes what was re-driven (default: TOPIC-redrive)")
+        verb.add_argument(
+            "--group", metavar="ID", help="group whose offsets record what was re-driven (default: TOPIC-redrive)"
+        )
     for verb in (listing, show, redrive):
         add_where(verb)
         verb.set_defaults(execute=execute)

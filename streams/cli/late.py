@@ -20,7 +20,7 @@ def add_limit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-dropped",
         metavar="SHARE|N",
-        help="records that may be dropped as late at one node, as a share of what it gets or a number; above it the "
+        help="records that may be dropped as late at one node, as a share of its records or a number; above it the "
         f"exit status is {TOO_MANY_LATE}, outputs are still written (default {USUAL_LIMIT}%)",
     )
 

@@ -85,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     main_parser = Parser(
         prog="streams",
-        description="Run a stream processing topology over files or live, and show what it looks like.",
+        description="Run a stream processing topology over files or live, and describe it.",
     )
     main_parser.add_argument("--version", action="version", version=f"streams {_version()}")
     commands = main_parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)

@@ -144,14 +144,14 @@ def _check_live(files: "NamedFiles", config: "StreamsConfig", options: argparse.
     if files.inputs and options.workers > 1:
         raise UsageError(
             "--workers needs a live run: a run over files orders records by where they come from, which takes one "
-            "process; leave --input out, or use `streams replay` to spread history over processes"
+            "process; omit --input, or use `streams replay` to spread history over processes"
         )
     if files.next_inputs and not (config.state_dir or options.from_snapshot):
-        raise UsageError("--next needs --state-dir: it says that a file follows what earlier runs have read")
+        raise UsageError("--next needs --state-dir: it adds a file after those that earlier runs have read")
     if options.http_token_file is not None and options.http is None:
         raise UsageError("--http-token-file needs --http HOST:PORT")
     if files.inputs and options.http is not None:
-        raise UsageError("--http needs a live run: a run over files ends by itself; leave --input out")
+        raise UsageError("--http needs a live run: a run over files ends with its inputs; omit --input")
     if not files.inputs and (files.outputs or options.final_flush or options.max_dropped):
         what = "--output" if files.outputs else "--final-flush" if options.final_flush else "--max-dropped"
         raise UsageError(f"{what} needs --input: without inputs a run has no end")

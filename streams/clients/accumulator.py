@@ -346,7 +346,7 @@ class Accumulator:
         self._queues[parcel.partition].in_flight -= 1
 
     def finish(self, parcel: Parcel, *, is_acknowledged: bool = False) -> None:
-        """Remove a parcel that is acknowledged or has failed for good, so that the next may be sent."""
+        """Remove a parcel that is acknowledged or has finally failed, so that the next may be sent."""
         queue = self._queues[parcel.partition]
         queue.is_settled = queue.is_settled or is_acknowledged
         queue.parcels.remove(parcel)

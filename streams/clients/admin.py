@@ -476,7 +476,7 @@ class Admin:
         return self._repeated(attempt, when_lost=False)
 
     def _repeated(self, attempt: Callable[[], A], *, when_lost: bool = True) -> A:
-        """Retry an attempt until it succeeds, fails for good or the timeout expires."""
+        """Retry an attempt until it succeeds, fails with an error that cannot be retried, or the timeout expires."""
         deadline = Deadline(self._clock, self._clock.monotonic_ms() + self._request_timeout_ms)
         settling, failures = Settling(self._network), 0
         while True:

@@ -187,7 +187,7 @@ class ParallelConsumer:
 
         Raises:
             UnawaitedError: a handler returned a coroutine or a generator; its record is not committed.
-            ProcessingError: a record has failed for good and there is no dead letter queue topic; the
+            ProcessingError: a record has failed all attempts and there is no dead letter queue topic; the
                 committed offset is the offset of this record.
             BrokerError: a request for the group or the topics was rejected.
         """

@@ -106,7 +106,7 @@ class Transaction:
         """Raise an error if the current phase does not allow a call.
 
         Raises:
-            ProducerFencedError, BrokerError: the producer has failed for good.
+            ProducerFencedError, BrokerError: the producer can no longer be used.
             TransactionError: the transaction has to be aborted first.
             StreamsError: the application has made the calls in the wrong order.
         """

@@ -19,5 +19,5 @@ def inlined(function: F) -> F:
 
 
 def is_inlined(function: object) -> bool:
-    """Whether a function is marked."""
+    """Whether a function is marked with ``inlined``."""
     return bool(getattr(function, _MARK, False))

@@ -112,7 +112,7 @@ def refuse_result(result: object, what: str) -> None:
         kind, verb = found
         raise UnawaitedError(
             f"{what} returned {kind} ({getattr(result, '__qualname__', '?')}), which nothing here {verb}: "
-            "what it should do is not done; give a plain function"
+            "its code would not run; give a plain function"
         )
 
 

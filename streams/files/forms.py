@@ -92,7 +92,7 @@ class Form:
     """The keys or the values of a topic; ``serde`` is None if the topic is not declared.
 
     ``is_json`` is set if the serialized bytes are JSON; ``from_json`` returns such bytes unchanged and
-    unchecked.  Except for ``to_json``, all functions raise one of BAD_INPUT.
+    unchecked.  All functions except ``to_json`` may raise an exception of ``BAD_INPUT``.
     """
 
     serde: Serde[Any] | None

@@ -44,7 +44,7 @@ class LakeTable:
     def refused_as_input(self) -> InputError:
         """Return the error for an input file in this folder."""
         return InputError(
-            f"{self}: its files hold rows that the table does not have any more; read it with what knows the format, "
+            f"{self}: its files contain rows that were deleted from the table; read it with a library for the format, "
             f'such as spark.read.format("{self.format.spark}").load({self.folder!r}), write the rows to Parquet in '
             "another folder, and give that"
         )

@@ -126,8 +126,8 @@ class Ledger:
                 if number == len(lines):
                     break  # After a power failure the last line may be torn; its rows are compared with the log.
                 raise InputError(
-                    f"{ledger.path}:{number}: is damaged ({error}): it says what was read of the inputs; restore it, "
-                    "or give another --state-dir and start over"
+                    f"{ledger.path}:{number}: is damaged ({error}): it records what was read from the inputs; restore "
+                    "it, or give another --state-dir and start over"
                 ) from error
         return ledger
 
@@ -247,14 +247,14 @@ class Ledger:
         changed = next((read for read in files if read.file == path), None)
         if changed is not None:
             raise InputError(
-                f"{given.path}: its first {changed.rows:,} rows are not those that were read of it before. If it is "
-                f"another file under the same name, --next {given.topic.name}={given.path} reads it behind what was "
-                "read; if rows were corrected, give another --state-dir and start over"
+                f"{given.path}: its first {changed.rows:,} rows are not the rows that were read from it before. If it "
+                f"is another file under the same name, --next {given.topic.name}={given.path} reads it after all "
+                "earlier rows; if rows were corrected, give another --state-dir and start over"
             )
 
 
 def _grown_too_late(path: str, last: ReadFile) -> InputError:
-    return InputError(f"{path}: has grown, but {last.file} was read after it; give its new rows as a file of their own")
+    return InputError(f"{path}: has grown, but {last.file} was read after it; put its new rows into a separate file")
 
 
 def _cannot_follow(path: str, read: ReadFile) -> InputError:

@@ -21,7 +21,7 @@ class Patience:
     _unanswered_since_ms: int | None = None
 
     def note_timeout(self, error: RequestTimeoutError) -> None:
-        """Take note of a request without a response; raise ``error`` if the broker has been away for too long."""
+        """Record a request without a response; raise ``error`` if the broker has been unreachable for too long."""
         now = self._clock.monotonic_ms()
         if self._unanswered_since_ms is None:
             self._unanswered_since_ms = now

@@ -50,7 +50,7 @@ class Provisioner:
         with self._admin() as admin:
             known = self._counts(admin)
             if not self._creates_topics:
-                known |= self._made_lately(admin, known)
+                known |= self._unlisted_counts(admin, known)
             elif self._create_declared(admin, known):
                 known = self._counts(admin)
             return known
@@ -111,8 +111,8 @@ class Provisioner:
         self._configs = {topic.name: topic.config for topic in found}
         return {topic.name: len(topic.leaders) for topic in found if not topic.is_internal}
 
-    def _made_lately(self, admin: Admin, known: Mapping[str, int]) -> dict[str, int]:
-        """Return the partition counts of source topics that were unknown to the broker or had no leaders."""
+    def _unlisted_counts(self, admin: Admin, known: Mapping[str, int]) -> dict[str, int]:
+        """Return the partition counts of source topics that are not in ``known``: new topics, or topics without leaders."""
         sources = dict.fromkeys(topic for sub in sub_topologies(self._topology) for topic in sub.source_topics)
         missing = [name for name in sources if name not in known and name not in self._topology.internal_topics]
         if not missing:

@@ -173,7 +173,7 @@ class Restorer:
         return [(task_id, left, etas[task_id]) for task_id, left in remaining.items()]
 
     def fresh_at_ms(self, task_id: TaskId) -> int | None:
-        """Return the monotonic time of the last fetch if a standby replica has all that was there, else None."""
+        """Return the monotonic time of the last fetch if a standby replica has reached the log end, otherwise None."""
         times: list[int] = []
         consumer = self._consumer
         for partition, item in self._open.items():

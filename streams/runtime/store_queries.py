@@ -486,7 +486,7 @@ class QueryResult(Generic[R]):
 
 @frozen
 class StateQueryResult(Generic[R]):
-    """The answers of all partitions that a query asked (KIP-796)."""
+    """The results of all queried partitions (KIP-796)."""
 
     partitions: Mapping[int, QueryResult[R]]
     _query: StoreQuery[R]
@@ -494,12 +494,12 @@ class StateQueryResult(Generic[R]):
 
     @property
     def is_success(self) -> bool:
-        """Whether every partition has answered."""
+        """Whether the query succeeded in every partition."""
         return all(found.is_success for found in self.partitions.values())
 
     @property
     def position(self) -> Position:
-        """What the answers contain together: a bound for a later query."""
+        """The merged position of all results, as a bound for a later query."""
         merged = Position()
         for found in self.partitions.values():
             merged = merged.merge(found.position)

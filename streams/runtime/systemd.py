@@ -22,7 +22,7 @@ _PER_INTERVAL = 2
 
 @define(eq=False)
 class Notifier:
-    """Tells the service manager about one instance; ``look`` is called often, by any single thread."""
+    """Notifies the service manager of the state of one instance; ``look`` is called often, by a single thread."""
 
     _instance: Instance
     _clock: Clock

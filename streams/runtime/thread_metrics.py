@@ -77,7 +77,7 @@ class ThreadMetrics:
 
 
 def readings(thread: "StreamThread", now_ms: int) -> Iterator[Reading]:
-    """Return the current values of a thread and of what it owns."""
+    """Return the current values of a thread and its tasks."""
     sensors, restorer, copies = thread.sensors, thread.restorer, thread.task_set.copies
     place = MetricPlace(thread.name)
     state = _STOPPING if thread.stopping.is_set() else _RUNNING if thread.is_ready else _STARTING

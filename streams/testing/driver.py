@@ -79,7 +79,7 @@ class TopologyTestDriver:
         self._default_partitions = partitions
         self._started_ms = now_ms
         self._settings = settings
-        #: What was piped, and by how many milliseconds the clock was advanced, in order.
+        #: The piped records and the clock advances in milliseconds, in order.
         self._history: list[tuple[TopicPartition, Row] | int] = []
         #: All records ever written to a topic, by physical partition.
         self._logs: dict[TopicPartition, list[Row]] = {}
@@ -290,7 +290,7 @@ class TopologyTestDriver:
             return answer(question, recorder.trace, self.topology, {task.task_id: task for task in again._tasks})
 
     def _repeat(self, history: Iterable[tuple[TopicPartition, Row] | int]) -> None:
-        """Do again what was done to another driver; a record that failed there fails here."""
+        """Repeat all actions on another driver; a record that failed there fails here as well."""
         for step in history:
             with suppress(ProcessingError):
                 if isinstance(step, int):

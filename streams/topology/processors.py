@@ -427,7 +427,7 @@ class ProcessorOperator:
         return process
 
     def bind_live(self, context: NodeContext) -> Process:
-        """Do the same as ``bind``, for records whose headers are a shared list."""
+        """Return the process function of one task, for records whose headers are a shared list."""
         user_context, handle, shown = self._bound(context, is_live=True)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Any) -> None:

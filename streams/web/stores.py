@@ -261,7 +261,7 @@ class StoresEndpoint:
     # --- other instances ------------------------------------------------------------------
 
     async def _forwarded(self, scope: Scope, receive: Receive) -> Response:
-        """Answer what another instance asks, from this instance alone."""
+        """Answer a request forwarded by another instance, from this instance only."""
         if scope["method"] != "POST":
             raise Refused(405, "METHOD_NOT_ALLOWED", "instances ask each other with POST")
         body = b""

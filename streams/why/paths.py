@@ -89,7 +89,7 @@ class Paths:
         return sorted(found, key=lambda output: output.step.number)
 
     def sharing(self, node: str) -> list[str]:
-        """Return the nodes that fold into the same store as a node: those of a cogroup."""
+        """Return the nodes with the same store as a node: the aggregations of one cogroup."""
         store = self.operator(node).store
         return [
             name

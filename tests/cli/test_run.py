@@ -126,7 +126,7 @@ def test_a_file_that_was_changed_in_what_was_read_is_refused(streams: Program) -
     result = streams("run", "counts.py", "--input", "words=words.csv", *DAYS)
 
     assert result.status == 2
-    assert "words.csv: its first 2 rows are not those that were read of it before" in result.err
+    assert "words.csv: its first 2 rows are not the rows that were read from it before" in result.err
     assert "--next words=words.csv" in result.err
     assert _counted(streams) == before
 

@@ -112,7 +112,7 @@ def test_a_file_that_was_changed_in_what_was_read_is_refused(days: Days, changed
     days.run("a.jsonl")
     days.write("a.jsonl", *changed)
 
-    with pytest.raises(InputError, match="its first 3 rows are not those that were read of it before"):
+    with pytest.raises(InputError, match="its first 3 rows are not the rows that were read from it before"):
         days.run("a.jsonl")
 
 
@@ -121,7 +121,7 @@ def test_another_header_makes_another_file(days: Days) -> None:
     days.run("a.csv")
     (days.folder / "a.csv").write_text("other\nx\ny\n")
 
-    with pytest.raises(InputError, match="its first 2 rows are not those"):
+    with pytest.raises(InputError, match="its first 2 rows are not the rows"):
         days.run("a.csv")
 
 
@@ -141,7 +141,7 @@ def test_a_file_that_others_have_followed_must_not_grow(days: Days) -> None:
     days.run("b.jsonl")
     days.write("a.jsonl", "x", "y")
 
-    with pytest.raises(InputError, match=r"b\.jsonl was read after it; give its new rows as a file of their own"):
+    with pytest.raises(InputError, match=r"b\.jsonl was read after it; put its new rows into a separate file"):
         days.run("a.jsonl")
 
 

@@ -286,7 +286,7 @@ def test_tables_of_a_lake_are_refused_however_they_are_named(kind: str, name: st
     for one in given:
         said = refused(one)
         assert f"{table}: is a table of {name}" in said
-        assert "its files hold rows that the table does not have any more" in said
+        assert "its files contain rows that were deleted from the table" in said
 
 
 def test_folder_called_metadata_is_no_table(tmp_path: Path):

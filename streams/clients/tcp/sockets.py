@@ -251,7 +251,7 @@ class SocketLink:
                 raise UnsupportedVersionError(
                     f"broker at {self._channel.address}: {APIS[api_key].name}: it supports {has}, this client {low} to "
                     f"{high}; "
-                    "Kafka 2.4 and later support all that this client uses",
+                    "Kafka 2.4 and later support all APIs that this client uses",
                     api_key=api_key,
                     version=high,
                 )

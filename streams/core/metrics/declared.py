@@ -71,7 +71,7 @@ class Scope(Enum):
 
 
 class Stat(Enum):
-    """What a metric says about the recorded quantity.
+    """The statistic of the recorded quantity that a metric shows.
 
     TOTAL and SUM are since the start; RATE, AVG, MIN, MAX, RATIO and the percentiles are over the last one to two
     sample windows; VALUE and TEXT are current values.

@@ -43,7 +43,7 @@ class Text:
 
 @frozen
 class Bytes:
-    """Bytes with their length; ``records`` may be given as several chunks."""
+    """Bytes, prefixed by their length; ``records`` may be several chunks."""
 
     is_records: bool = False
 

@@ -45,7 +45,7 @@ def plain(value: Any) -> Any:
 def key_text(key: Any, serde: Serde[Any] | None = None) -> str:
     """Return a key as text: a windowed key as ``key@[start, end)``, a session key as ``key@[start, end]``.
 
-    The serde of the key tells sessions from other windows.
+    The key serde distinguishes sessions from other windows.
     """
     if not isinstance(key, Windowed):
         return key if isinstance(key, str) else value_text(key)

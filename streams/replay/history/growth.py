@@ -19,7 +19,7 @@ ArchiveMark: TypeAlias = dict[str, list[Any]]
 
 @define
 class History:
-    """What was read of one topic."""
+    """The part of one topic that was read."""
 
     partitions: int
     marks: list[FileMark] = field(factory=list)

@@ -298,7 +298,7 @@ def _check_exercised(simulation: _Simulation, report: SimulationReport) -> None:
     if missing:
         raise SimulationError(
             -1,
-            f"{report.seeds} seeds, but never: {', '.join(missing)}; what was not exercised is not proven",
+            f"{report.seeds} seeds, but never: {', '.join(missing)}; faults that never occur are not tested",
             [],
             [report.summary()],
             "the same call with other seeds, or more of them",
