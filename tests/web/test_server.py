@@ -1,11 +1,15 @@
 """The HTTP server of an application: where it listens, how long it lives, what its paths answer."""
 
+import asyncio
 import socket
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from streams import ConfigError, EmbeddedBroker, Streams
+from streams.web import app as app_of
 from tests.web.conftest import FAST, counting, running, send, until, words
 
 
@@ -93,3 +97,21 @@ def test_a_failed_application_is_not_live(broker, client):
     assert "no number" not in str(found)
     with pytest.raises(Exception, match=r"MAPVALUES"):
         streams.close()
+
+
+def test_the_application_can_be_mounted_in_another_one(broker):
+    with running(broker) as streams:
+        send(broker, words, [("a/b", "x")])
+        until(lambda: streams.store("kept").get("a/b"))
+        outer = Starlette(routes=[Mount("/shop", app_of(streams, token="s3cret"))])
+
+        async def ask():
+            transport = httpx.ASGITransport(outer)
+            async with httpx.AsyncClient(transport=transport, base_url="http://shop.example/shop") as client:
+                assert (await client.get("/ready")).json()["ok"]
+                assert (await client.get("/stores/kept/keys/a%2Fb")).json()["value"] == 1
+                assert [entry["key"] for entry in (await client.get("/stores/kept/range")).json()["entries"]] == ["a/b"]
+                assert (await client.get("/nothing")).json()["error"] == "NO_SUCH_PATH"
+                assert (await client.post("/anything")).status_code == 401
+
+        asyncio.run(ask())
