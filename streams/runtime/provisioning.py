@@ -112,7 +112,7 @@ class Provisioner:
         return {topic.name: len(topic.leaders) for topic in found if not topic.is_internal}
 
     def _unlisted_counts(self, admin: Admin, known: Mapping[str, int]) -> dict[str, int]:
-        """Return the partition counts of source topics that are not in ``known``: new topics, or topics without leaders."""
+        """Return the partition counts of source topics that are not in ``known``: new ones, or without leaders."""
         sources = dict.fromkeys(topic for sub in sub_topologies(self._topology) for topic in sub.source_topics)
         missing = [name for name in sources if name not in known and name not in self._topology.internal_topics]
         if not missing:

@@ -144,7 +144,7 @@ class ProgramWriter:
         return self.isolates and isinstance(node, ProcessorNode)
 
     def _is_short(self, node: ProcessorNode | SinkNode) -> bool:
-        """Return whether a node is small enough to be inlined at each parent, such as a merge of two streams into a sink."""
+        """Return whether a node is small enough to be inlined at each parent, such as a merge before a sink."""
         if not isinstance(node, ProcessorNode) or not isinstance(node.operator, PassThrough):
             return False
         children = [self.topology.nodes[name] for name in self.topology.children[node.name]]
