@@ -321,15 +321,15 @@ class Streams:
         """Follow a key in this instance for a while, and return why there is, or is not, an output record for it.
 
         The tasks of this instance run a traced program until ``seconds`` have passed or ``limit`` records of the key
-        were seen; meanwhile a record costs tens of microseconds instead of one or two. What happened before is not
-        known. ``topic`` is the output topic (default: all), ``node`` a node instead. ``at`` is the event time
-        of the output, or a time in its window (default: the last): epoch milliseconds, a datetime, or ISO text, which
-        means all times that begin so. Calls of stores by processors are not reported.
+        were seen; during this time a record costs tens of microseconds instead of one or two. Earlier records are
+        not traced. ``topic`` is the output topic (default: all); ``node`` selects a node instead. ``at`` is the event
+        time of the output, or a time in its window (default: the last): epoch milliseconds, a datetime, or ISO text,
+        which means all times with that prefix. Calls of stores by processors are not reported.
 
         Raises:
             ClientClosedError: the application is not running.
             UnknownTopicError: the topology writes no such topic, or has no such node.
-            InputError: ``at`` is no time.
+            InputError: ``at`` is not a time.
             StreamsError: another call is following a key.
         """
         question = Question.of(key, topic, node, at)

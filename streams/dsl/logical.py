@@ -83,7 +83,7 @@ class LogicalNode:
 
 
 class Root:
-    """The content of the root: writes nothing."""
+    """The content of the root of the graph, which adds no node to the topology."""
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
         """Write nothing."""

@@ -29,10 +29,10 @@ class StoreChange:
 
 @define(eq=False)
 class StoreChanges:
-    """Reads the changes that are committed from its creation on; ``close`` ends it, from any thread.
+    """Reads changes that are committed after its creation; ``close`` ends it, from any thread.
 
-    A commit writes the last value of each key, so several changes between two commits are one.  Changes of a key are
-    in their order.
+    A commit writes the last value of each key, so several changes between two commits appear as one.  Changes of
+    each key are in order.
     """
 
     spec: StoreSpec

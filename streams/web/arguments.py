@@ -56,7 +56,7 @@ class Arguments:
         """Return a whole number.
 
         Raises:
-            Refused: the text is none, or too large.
+            Refused: the text is not a number, or the number is too large.
         """
         text = self.given.get(name)
         if text is None:

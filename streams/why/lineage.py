@@ -49,7 +49,7 @@ class Lineage:
     limit: int
 
     def of(self, step: Step, depth: int = 0) -> Fact:
-        """Return what the record of a step came from."""
+        """Return the records from which the record of a step was made."""
         via: list[str] = []
         here = step
         while len(via) < 200:
