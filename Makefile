@@ -17,7 +17,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-rest test-stress kafka-jars kafka-test lint bench bench-peers docs clean distclean
+.PHONY: help install demo test test-all test-rest test-stress kafka-jars kafka-test browser-test pictures lint bench bench-peers docs clean distclean
 
 help:
 	@echo "make demo     run the main job on the embedded broker (installs what it needs into $(VENV))"
@@ -25,6 +25,7 @@ help:
 	@echo "make test-all  run all tests but those of a real Kafka (test-rest: what the sample leaves out)"
 	@echo "make test-stress  run the sample ROUNDS times beside BUSY busy loops (SCOPE=all: everything)"
 	@echo "make kafka-test  run the tests of a real Kafka (needs Java 17 and Maven, which fetches it into $(KAFKA_JARS))"
+	@echo "make browser-test  run the tests of the live page in Chromium (pictures: and write those of the docs)"
 	@echo "make lint     ruff, mypy --strict, pyright on the examples, import layers"
 	@echo "make bench    run the benchmarks"
 	@echo "make bench-peers  compare with Kafka Streams and others on a real Kafka (Java, Maven, the peers' programs in PEERS)"
@@ -45,7 +46,7 @@ $(VENV)/.base: pyproject.toml Makefile
 	@$(BIN)/python -m pip install --quiet $(EDITABLE) .
 	@touch $@
 
-$(VENV)/.test $(VENV)/.lint $(VENV)/.bench $(VENV)/.docs $(VENV)/.dev: $(VENV)/.%: $(VENV)/.base
+$(VENV)/.test $(VENV)/.lint $(VENV)/.bench $(VENV)/.docs $(VENV)/.browser $(VENV)/.dev: $(VENV)/.%: $(VENV)/.base
 	@echo "Installing what 'make $*' needs into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet $(EDITABLE) '.[$*]'
 	@touch $@
@@ -85,6 +86,12 @@ kafka-jars: $(KAFKA_JARS)/.fetched
 
 kafka-test: $(VENV)/.test kafka-jars
 	$(BIN)/python -m pytest -m kafka $(PYTEST_ARGS)
+
+browser-test: $(VENV)/.test $(VENV)/.browser
+	$(BIN)/python -m pytest -m browser $(PYTEST_ARGS)
+
+pictures: $(VENV)/.test $(VENV)/.browser
+	$(BIN)/python -m pytest -m browser --pictures $(PYTEST_ARGS)
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .

@@ -1,6 +1,7 @@
 """What all tests share: which of them are run, and what the last lines say of those that are not."""
 
 import gc
+import importlib.util
 import os
 import shutil
 from collections import Counter
@@ -18,6 +19,7 @@ settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 KAFKA = "of a real Kafka (make kafka-test)"
+BROWSER = "of the page in a browser (make browser-test)"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,6 +30,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="which tests to run: the sample of `make test`, the rest of them, or all as `make test-all`; "
         "the sample by default, all where tests are named by their ids",
     )
+    parser.addoption(
+        "--pictures", action="store_true", help="write the pictures of the docs, in the tests of a browser"
+    )
+
+
+def chromium() -> tuple[str | None, str | None]:
+    """Return the programs of the browser and of its driver, None for one that is not on the PATH."""
+    return shutil.which("chromium") or shutil.which("chromium-browser"), shutil.which("chromedriver")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -87,6 +97,11 @@ def _absence(config: pytest.Config, item: pytest.Item) -> str | None:
     """Return of what kind a test is that cannot run here, None if it can."""
     if item.get_closest_marker("kafka") and "kafka" not in config.option.markexpr:
         return KAFKA
+    if item.get_closest_marker("browser"):
+        if "browser" not in config.option.markexpr:
+            return BROWSER
+        if None in chromium() or importlib.util.find_spec("selenium") is None:
+            return "of the page in a browser, which need chromium, chromedriver and the extra browser"
     if item.get_closest_marker("spark") and not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
         return "of Spark, which needs Java 17: there is no java on the PATH"
     return None

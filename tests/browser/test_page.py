@@ -1,0 +1,131 @@
+"""The live page in a browser, before a running application."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from streams import EmbeddedBroker
+from tests import waiting
+from tests.browser.conftest import Page
+from tests.browser.shop import HOSTILE, orders_coming, served
+
+pytestmark = pytest.mark.browser
+
+TAB, ENTER, RIGHT, DOWN = "\ue004", "\ue007", "\ue014", "\ue015"
+CHECKS = (Path(__file__).parent / "checks.js").read_text(encoding="utf-8")
+PICTURES = Callable[..., None]
+
+
+def test_numbers_move_and_errors_and_drops_appear(broker: EmbeddedBroker, page: Page, picture: PICTURES) -> None:
+    with served(broker) as (_, server):
+        page.open(server.url)
+        assert page.text("#state") == "RUNNING"
+        assert "No error" in page.text("#failure-list")
+        with orders_coming(broker):
+            page.until(lambda: page.number('[data-plot="in_rate"] .value') > 0)
+            page.until(lambda: "/s" in page.text("#graph svg"))
+            page.until(lambda: "ValueError" in page.text("#failure-list"))
+            before = page.text("#task-table")
+            page.until(lambda: page.text("#task-table") != before)
+            assert "raise ValueError(f" in page.text("#failure-list")
+            assert "MAPVALUES" in page.text("#failure-list")
+            assert page.number("#problem-count") > 0
+            page.until(lambda: "cannot be processed, ValueError" in page.text("#drop-table"))
+            page.until(lambda: page.rounds > 8)
+            picture("page-topology", height=640)
+        assert page.complaints() == []
+
+
+def test_a_store_is_browsed_by_key_and_window_and_shows_hostile_keys_as_text(
+    broker: EmbeddedBroker, page: Page, picture: PICTURES
+) -> None:
+    with served(broker) as (streams, server):
+        with orders_coming(broker):
+            waiting.until(lambda: streams.store("by-customer").get(HOSTILE))
+        page.open(server.url)
+        page.run("document.querySelector('[data-store=by-customer]').click()")
+        page.run("document.querySelector('#store-key').focus()")
+        page.keys("a/b ü", ENTER)
+        page.until(lambda: '"a/b ü"' in page.text("#store-result"))
+
+        page.run("document.querySelector('#store-scan').click()")
+        page.until(lambda: HOSTILE.replace('"', '\\"') in page.text("#store-result"))
+        assert page.run("return document.querySelectorAll('main img').length") == 0
+        assert page.run("return document.title").startswith("shop")
+
+        page.run("document.querySelector('#store-key').value = 'nobody'; document.querySelector('#store-get').click()")
+        page.until(lambda: "no such key" in page.text("#store-message"))
+
+        page.run("document.querySelector('[data-store=per-minute]').click()")
+        page.run("document.querySelector('#store-key').value = 'large'; document.querySelector('#store-get').click()")
+        page.until(lambda: "UTC" not in page.text("#store-result") and "–" in page.text("#store-result"))
+        page.run("document.querySelector('#stores').scrollIntoView()")
+        assert [text for text in page.complaints() if "404" not in text] == []
+
+
+def test_a_rebalance_is_seen_and_the_group_is_shown_as_one(
+    broker: EmbeddedBroker, page: Page, picture: PICTURES
+) -> None:
+    rows = "return document.querySelectorAll('#task-table tbody tr').length"
+    with served(broker) as (_, server):
+        page.open(server.url)
+        page.until(lambda: page.run(rows) == 8)
+        with served(broker):
+            page.until(lambda: 0 < page.run(rows) < 8)
+            page.run(
+                "const it = document.querySelector('#scope'); it.value = 'group'; it.dispatchEvent(new Event('change'))"
+            )
+            page.until(lambda: page.run(rows) == 8)
+            page.until(lambda: page.text("#instance-table").count("RUNNING") == 2)
+            with orders_coming(broker):
+                page.until(lambda: page.number('[data-plot="in_rate"] .value') > 0)
+        page.until(lambda: page.text("#instance-table").count("RUNNING") == 1)
+        page.until(lambda: page.run(rows) == 8)
+
+
+def test_everything_is_reached_with_the_keyboard(broker: EmbeddedBroker, page: Page) -> None:
+    with served(broker) as (_, server):
+        page.open(server.url)
+        page.run("document.activeElement.blur(); window.scrollTo(0, 0)")
+        seen = []
+        for _ in range(60):
+            page.keys(TAB)
+            seen.append(page.focus)
+            if seen[-1] == "BODY" or (len(seen) > 1 and seen[-1] == seen[0]):
+                break
+        wanted = ["scope", "pause", "turn", "task-filter", "store-key", "store-format", "store-get", "store-scan"]
+        assert [focus for focus in seen if focus in wanted] == wanted
+        # The graph is one stop; arrows go from box to box.
+        page.run("document.querySelector('#graph [tabindex=\"0\"]').focus()")
+        start = page.focus
+        page.keys(RIGHT)
+        after = page.focus
+        page.keys(ENTER)
+        assert start != after
+        page.until(lambda: after in page.text("#details"))
+        assert page.run(
+            "return [...document.querySelectorAll('input, select')].filter((it) => !it.labels.length).length"
+        ) == 0  # fmt: skip
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_it_is_readable_at_400_px_and_1280_px(
+    broker: EmbeddedBroker, page: Page, picture: PICTURES, dark: bool
+) -> None:
+    with served(broker) as (_, server), orders_coming(broker):
+        for width in (400, 1280):
+            page.open(server.url, width=width, dark=dark)
+            page.until(lambda: page.number('[data-plot="in_rate"] .value') > 0 and page.number("#problem-count") > 0)
+            assert page.run("return document.documentElement.scrollWidth") <= width
+            assert page.run(f"{CHECKS} return smallText()") == []
+            assert page.run(f"{CHECKS} return faintText()") == []
+            if width == 1280 and dark:
+                picture("page-dark", height=640)
+        assert page.complaints() == []
+
+
+def test_an_application_that_is_gone_is_said_to_be(broker: EmbeddedBroker, page: Page) -> None:
+    with served(broker) as (_, server):
+        page.open(server.url)
+    page.until(lambda: "does not answer" in page.text("#trouble"))
