@@ -2,6 +2,7 @@
 
 from streams.clients.accumulator import oversized
 from streams.clients.admin import EARLIEST, LATEST, Admin, GroupListing
+from streams.clients.application_reset import ResetPlan, ResetTarget
 from streams.clients.consumer import Consumer
 from streams.clients.dead_letters import DeadLetters, RedriveResult, grouped
 from streams.clients.delivery import Delivery
@@ -61,6 +62,8 @@ __all__ = [
     "RebalanceListener",
     "RedriveResult",
     "RequestTimeoutError",
+    "ResetPlan",
+    "ResetTarget",
     "STRATEGIES",
     "Security",
     "StatefulGroupError",

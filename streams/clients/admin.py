@@ -1,6 +1,7 @@
 """Administration of topics, groups and offsets: each method waits for the response.  Imports protocol only."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from random import Random
 from typing import Final, TypeVar
 
@@ -13,7 +14,13 @@ from streams.clients.network import ANY_NODE, Backoff, Deadline, Network, Settli
 from streams.clients.offsets import list_offsets, with_metadata
 from streams.clients.tcp import Security, TcpCluster, cluster_of
 from streams.core.clock import Clock, SystemClock
-from streams.core.errors import BrokerError, ClientClosedError, ConfigError, OffsetOutOfRangeError
+from streams.core.errors import (
+    BrokerError,
+    ClientClosedError,
+    ConfigError,
+    MemberFencedError,
+    OffsetOutOfRangeError,
+)
 from streams.core.records import TopicPartition
 from streams.core.topic import TopicLike, topic_name, topic_names
 from streams.group import decode_assignment, decode_subscription
@@ -253,6 +260,16 @@ class Admin:
         request = LeaveGroup(group_id, "", group_instance_id)
         self._ask_group(group_id, request, f"removal of {group_instance_id!r} from group {group_id!r}")
 
+    def remove_members(self, group_id: str) -> None:
+        """Remove all members from a group before their sessions expire; those that still run join again.
+
+        A member that has left in the meantime is no error.
+        """
+        for member in self.describe_group(group_id).members:
+            request = LeaveGroup(group_id, member.member_id, member.group_instance_id)
+            with suppress(MemberFencedError):
+                self._ask_group(group_id, request, f"removal of {member.member_id!r} from group {group_id!r}")
+
     def describe_group(self, group_id: str) -> DescribeGroupResponse:
         """Return the state and members of a group; the state of a group that does not exist is ``Dead``."""
         return self._ask_group(group_id, DescribeGroup(group_id), f"description of group {group_id!r}")
@@ -369,12 +386,10 @@ class Admin:
         found = internal_topics(group_id, topics, [group.group_id for group in self.list_groups()])
         changelogs = tuple(topic.name for topic in found if topic.store is not None)
         if changelogs:
-            names = " ".join(topic.name for topic in found)
             raise StatefulGroupError(
                 f"{what}: it is an application with state, which stays as it is when only offsets move: what is read "
                 "again would count twice, what is skipped would be missing.  To recompute everything stop the "
-                f"application, delete its internal topics (`streams topics delete {names}`) and its state "
-                "directories, and try again; to move the offsets alone, give force (`--force`)",
+                f"application, and use `streams reset {group_id}`; to move the offsets alone, give force (`--force`)",
                 group_id,
                 changelogs,
             )

@@ -1,0 +1,200 @@
+"""Reset of an application: offsets, internal topics, local state and, on request, outputs.
+
+The offsets are set first, because the broker refuses this while the group has members: then nothing else has
+changed.  A reset that was interrupted is repeated with the same arguments.  Follows Kafka's
+``kafka-streams-application-reset``; imports protocol and state.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from attrs import field, frozen
+
+from streams.clients.admin import EARLIEST, LATEST, Admin
+from streams.clients.errors import GroupNotEmptyError
+from streams.clients.internal_topics import LANES_GROUP, internal_topics
+from streams.core.errors import ConfigError, UnknownTopicError
+from streams.core.records import TopicPartition
+from streams.state import StateDirectory
+
+
+@frozen
+class ResetTarget:
+    """Where an application begins again; exactly one field is given.
+
+    ``to`` is EARLIEST, LATEST, or a time in epoch milliseconds, which means the first record at or after it, or else
+    the end.  ``offset`` is the same for all partitions.  ``shift`` is added to the committed offset.  ``offsets``
+    gives one per partition.  Offsets outside the log become its beginning or end.
+    """
+
+    to: int | None = None
+    offset: int | None = None
+    shift: int | None = None
+    offsets: Mapping[TopicPartition, int] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if sum(given is not None for given in (self.to, self.offset, self.shift, self.offsets)) != 1:
+            raise ConfigError("reset: give exactly one of a time, an offset, a shift, and offsets by partition")
+
+    def resolved(
+        self, admin: Admin, partitions: Sequence[TopicPartition], committed: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Return the offset of each partition, within its log.
+
+        Raises:
+            UnknownTopicError: ``offsets`` has a partition that is not one of ``partitions``.
+        """
+        starts = admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
+        ends = admin.list_offsets(dict.fromkeys(partitions, LATEST))
+        wanted: dict[TopicPartition, int] = {}
+        if self.to is not None:
+            found = admin.list_offsets(dict.fromkeys(partitions, self.to))
+            wanted = {place: ends[place] if offset < 0 else offset for place, offset in found.items()}
+        elif self.offset is not None:
+            wanted = dict.fromkeys(partitions, self.offset)
+        elif self.shift is not None:
+            wanted = {place: committed.get(place, starts[place]) + self.shift for place in partitions}
+        elif self.offsets is not None:
+            unknown = sorted(self.offsets.keys() - set(partitions))
+            if unknown:
+                raise UnknownTopicError(f"reset: {unknown[0]} is not a partition of an input topic of the application")
+            wanted = dict(self.offsets)
+        return {place: min(max(offset, starts[place]), ends[place]) for place, offset in wanted.items()}
+
+
+@frozen
+class ResetPlan:
+    """What a reset changes."""
+
+    application_id: str
+    #: Client ids of the members of the group.
+    members: tuple[str, ...]
+    #: Partition -> committed offset, or None, and the new offset.
+    offsets: Mapping[TopicPartition, tuple[int | None, int]]
+    internal_topics: tuple[str, ...]
+    #: Partitions whose records are all deleted -> end offset.
+    outputs: Mapping[TopicPartition, int]
+    #: State directories of the application.
+    folders: tuple[Path, ...] = field(default=())
+    #: Whether the group has the merge progress of bounded runs.
+    has_lanes: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        admin: Admin,
+        application_id: str,
+        target: ResetTarget,
+        *,
+        topics: Iterable[str] = (),
+        outputs: Iterable[str] = (),
+        state_dirs: Iterable[Path] = (),
+    ) -> "ResetPlan":
+        """Return what a reset would change.  ``topics`` are the inputs, by default all with committed offsets.
+
+        Raises:
+            UnknownTopicError: a topic does not exist, or the application has no committed offset, internal topic or
+                state.
+        """
+        names = {found.name: len(found.leaders) for found in admin.all_topics()}
+        groups = [group.group_id for group in admin.list_groups()]
+        internal = tuple(found.name for found in internal_topics(application_id, names, groups))
+        committed = {place: found.offset for place, found in admin.committed_offsets(application_id).items()}
+        inputs = sorted(topics) or sorted({place.topic for place in committed} & names.keys() - set(internal))
+        folders = tuple(
+            directory.path
+            for state_dir in state_dirs
+            if any((directory := StateDirectory.of(state_dir, application_id)).tasks())
+        )
+        described = admin.describe_group(application_id)
+        if not committed and not internal and not folders and not described.members:
+            raise UnknownTopicError(
+                f"there is no application {application_id!r}: it has no committed offsets, internal topics or state; "
+                "`streams groups list` shows the groups"
+            )
+        ends = admin.list_offsets(dict.fromkeys(_partitions(names, outputs), LATEST))
+        partitions = _partitions(names, inputs)
+        offsets = target.resolved(admin, partitions, committed)
+        return cls(
+            application_id,
+            tuple(member.client_id for member in described.members),
+            {place: (committed.get(place), offset) for place, offset in sorted(offsets.items())},
+            internal,
+            ends,
+            folders,
+            application_id + LANES_GROUP in groups,
+        )
+
+    def lines(self) -> list[str]:
+        """Return the plan as text."""
+        return [
+            *(
+                f"{place}: offset {'none' if old is None else old} -> {new}"
+                for place, (old, new) in self.offsets.items()
+            ),
+            *(f"topic {name}: deleted" for name in self.internal_topics),
+            *(f"{place}: records up to offset {end} deleted" for place, end in self.outputs.items()),
+            *(f"state in {folder}: deleted" for folder in self.folders),
+        ]
+
+    def execute(
+        self,
+        admin: Admin,
+        *,
+        force: bool = False,
+        set_offsets: bool = True,
+        on_step: Callable[[str], None] = lambda step: None,
+    ) -> None:
+        """Carry the plan out.
+
+        Args:
+            admin: the admin client with which the plan was made.
+            force: remove members from the group first.  Stop them too, or they join again.
+            set_offsets: if False, offsets and internal topics stay, because a snapshot is loaded next.
+            on_step: called with the name of each step before it is taken.
+
+        Raises:
+            GroupNotEmptyError: the application runs.
+            StateLockedError: a process uses a state directory.
+        """
+        if self.members and not force:
+            raise GroupNotEmptyError(
+                f"application {self.application_id!r} runs ({', '.join(self.members)}): stop it, or remove its members "
+                "with force (`--force`)"
+            )
+        on_step("remove members")
+        admin.remove_members(self.application_id)
+        if set_offsets:
+            on_step("set offsets")
+            if self.offsets:
+                admin.alter_offsets(self.application_id, {place: new for place, (_, new) in self.offsets.items()})
+            on_step("delete internal topics")
+            if self.internal_topics:
+                admin.delete_topics(self.internal_topics)
+        if self.has_lanes:
+            on_step("delete the group of lanes")
+            admin.delete_group(self.application_id + LANES_GROUP, force=True)
+        for folder in self.folders:
+            on_step("delete state")
+            _clean(StateDirectory(folder))
+        if self.outputs:
+            on_step("delete outputs")
+            admin.delete_records(dict.fromkeys(self.outputs, -1))
+
+
+def _partitions(counts: Mapping[str, int], topics: Iterable[str]) -> list[TopicPartition]:
+    result = []
+    for topic in topics:
+        if topic not in counts:
+            raise UnknownTopicError(f"there is no topic {topic!r}; `streams topics list` shows those that are there")
+        result += [TopicPartition(topic, number) for number in range(counts[topic])]
+    return result
+
+
+def _clean(directory: StateDirectory) -> None:
+    directory.lock()
+    try:
+        for task_id in list(directory.tasks()):
+            directory.delete_task(task_id)
+    finally:
+        directory.unlock()

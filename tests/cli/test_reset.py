@@ -1,0 +1,116 @@
+"""``streams reset``: an application begins again, from the start, an offset, a time or a snapshot."""
+
+import pytest
+
+SUMS = """\
+from streams import StreamsBuilder, Topic
+
+words = Topic("words", key=str, value=int)
+sums = Topic("sums", key=str, value=int)
+
+
+def topology(builder: StreamsBuilder) -> None:
+    builder.stream(words).group_by_key().reduce(lambda one, other: one + other, "by-word").to_stream().to(sums)
+"""
+ROWS = "".join(
+    f'{{"key": "{key}", "value": {number}, "timestamp": {number * 1000}}}\n' for number, key in enumerate("abaa")
+)
+THREE = "1970-01-01T00:00:03Z"
+
+
+def run(streams):
+    given = ("--input", "words=words.records.jsonl", "--output", "sums=-", "--state-dir", "run")
+    done = streams("run", "app.py", *given)
+    assert done.status == 0, done.err
+    return done.values()
+
+
+@pytest.fixture
+def reset(streams):
+    """Reset an application that has processed four records."""
+    streams.write("app.py", SUMS)
+    streams.write("words.records.jsonl", ROWS)
+    assert run(streams) == [0, 1, 2, 5]
+
+    def reset(*arguments):
+        return streams("reset", "app", "--state-dir", "run", *arguments)
+
+    return reset
+
+
+def test_plan_changes_nothing(streams, reset):
+    plan = reset("--output", "sums")
+
+    assert (plan.status, plan.err) == (0, "")
+    assert plan.out.splitlines() == [
+        "application 'app': stopped",
+        "  words-0: offset 4 -> 0",
+        "  topic app-by-word-changelog: deleted",
+        "  sums-0: records up to offset 4 deleted",
+        "  state in run/state/app: deleted",
+        "nothing was changed; --execute does it",
+    ]
+    assert reset("--output", "sums").out == plan.out
+
+
+def test_application_computes_everything_again(streams, reset):
+    assert "done; start it as usual" in reset("--output", "sums", "--execute").out
+
+    assert run(streams) == [0, 1, 2, 5]
+
+
+def test_outputs_stay_unless_asked(streams, reset):
+    reset("--execute")
+
+    assert run(streams) == [0, 1, 2, 5] * 2
+
+
+def test_targets_are_those_of_kafkas_tool(streams, reset):
+    streams.write("offsets.csv", "words,0,1\n")
+    offsets = {
+        ("--to", "latest"): 4,
+        ("--to", THREE): 3,
+        ("--to", "9999-01-01"): 4,
+        ("--to-offset", "2"): 2,
+        ("--to-offset", "99"): 4,
+        ("--shift", "-1"): 3,
+        ("--shift", "-9"): 0,
+        ("--by-duration", "1h"): 4,
+        ("--from-file", "offsets.csv"): 1,
+    }
+
+    for arguments, offset in offsets.items():
+        assert f"words-0: offset 4 -> {offset}\n" in reset(*arguments).out, arguments
+
+
+def test_snapshot_puts_stores_back(streams, reset):
+    given = ("--input", "words=words.records.jsonl", "--executor", "local", "--until", THREE, "--snapshot", "snapshot")
+    assert streams("replay", "app.py", *given).status == 0
+
+    done = reset("--to", THREE, "--from-snapshot", "snapshot", "--output", "sums", "--execute")
+
+    assert "  words-0: offset 4 -> 3\n" in done.out
+    assert "2 changelog records loaded\n" in done.out
+    assert run(streams) == [5]
+
+    other = reset("--to", "1970-01-01T00:00:02Z", "--from-snapshot", "snapshot")
+    assert other.status == 2
+    assert "ends at offset 3 of words-0, and the first record from 1970-01-01T00:00:02Z on has offset 2" in other.err
+
+
+def test_mistakes_are_named(reset):
+    messages = {
+        ("--topic", "wrods"): "there is no topic 'wrods'",
+        ("--output", "wrods"): "there is no topic 'wrods'",
+        ("--by-duration", "soon"): "--by-duration soon: expected a number with d, h, m or s",
+        ("--from-file", "missing.csv"): "--from-file missing.csv: No such file",
+        ("--from-snapshot", "snapshot"): "give the time at which it ends",
+        ("--cut", "words=1"): "--cut is for --from-snapshot",
+        ("--to", "soon"): "--to 'soon'",
+    }
+
+    for arguments, message in messages.items():
+        done = reset(*arguments, "--execute")
+        assert done.status == 2
+        assert message in done.err
+    assert "words-0: offset 4 -> 0" in reset().out
