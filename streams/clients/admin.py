@@ -387,8 +387,8 @@ class Admin:
         changelogs = tuple(topic.name for topic in found if topic.store is not None)
         if changelogs:
             raise StatefulGroupError(
-                f"{what}: it is an application with state, which stays as it is when only offsets move: what is read "
-                "again would count twice, what is skipped would be missing.  To recompute everything stop the "
+                f"{what}: it is an application with state ({', '.join(changelogs)}), which stays as it is when only "
+                "offsets move: what is read again would count twice, what is skipped would be missing.  To recompute everything stop the "
                 f"application, and use `streams reset {group_id}`; to move the offsets alone, give force (`--force`)",
                 group_id,
                 changelogs,
