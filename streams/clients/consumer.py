@@ -185,9 +185,9 @@ class Consumer:
         limit = self._settings.max_poll_records if max_records is None else max_records
         deadline = Deadline(self._clock, self._clock.monotonic_ms() + max(0, timeout_ms))
         has_progress = True
+        self._check_wakeup()
+        self._network.poll(0)
         while True:
-            self._check_wakeup()
-            self._network.poll(0)
             has_progress = self._work() or has_progress
             taken = self._fetcher.take(limit)
             has_progress = self._fetcher.send() > 0 or has_progress
@@ -198,6 +198,7 @@ class Consumer:
                 return {}
             # New requests may be answered immediately, so poll once more before returning.
             has_progress = self._network.poll(self._wait_ms(remaining_ms)) > 0
+            self._check_wakeup()
 
     @exclusive
     def poll(self, timeout_ms: int = 0) -> list[ConsumerRecord[Any, Any]]:

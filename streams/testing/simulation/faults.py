@@ -5,6 +5,10 @@ from random import Random
 
 from attrs import frozen
 
+from streams.protocol.group_messages import JoinGroup, OffsetCommit, SyncGroup
+from streams.protocol.messages import AddPartitionsToTxn, EndTxn, Produce, TxnOffsetCommit
+from streams.protocol.request import Request
+
 #: Kinds of faults, with their weights.
 _WEIGHTS = {
     "crash": 30,
@@ -57,22 +61,38 @@ BROKER_FAULTS = frozenset(
 #: Probability that a fault follows the one before within a short time, on the same machine if both are of machines.
 _FOLLOWING = 0.3
 _FOLLOWING_MS = 1_500
+#: Probability that a fault of these kinds waits for a request of its machine, and for how long at most in milliseconds.
+_AT_REQUEST = 0.4
+AT_REQUEST_MS = 2_000
+_AT_REQUEST_KINDS = frozenset({"crash", "stall", "cut", "reset", "silence"})
+#: The requests, by whether the application runs exactly once: some of the group, and those of a commit.
+_REQUESTS: dict[bool, tuple[type[Request], ...]] = {
+    False: (JoinGroup, SyncGroup, Produce, OffsetCommit),
+    True: (JoinGroup, SyncGroup, Produce, AddPartitionsToTxn, TxnOffsetCommit, EndTxn, EndTxn),
+}
 
 
 @frozen
 class Fault:
-    """One fault; ``value`` is its duration in milliseconds, if it has one."""
+    """One fault; ``value`` is its duration in milliseconds, if it has one.
+
+    With ``request`` it happens when the machine sends the next request of this kind, or ``AT_REQUEST_MS`` later.
+    """
 
     at_ms: int
     kind: str
     target: str
     value: int = 0
+    request: type[Request] | None = None
 
     def __str__(self) -> str:
-        return f"at {self.at_ms / 1000:.3f} s: {_WORDS[self.kind].format(self.target, self.value)}"
+        when = f", or with the next {self.request.__name__}" if self.request is not None else ""
+        return f"at {self.at_ms / 1000:.3f} s{when}: {_WORDS[self.kind].format(self.target, self.value)}"
 
 
-def draw_faults(rng: Random, machines: Sequence[str], topics: Sequence[str], storm_ms: int) -> list[Fault]:
+def draw_faults(
+    rng: Random, machines: Sequence[str], topics: Sequence[str], storm_ms: int, *, is_exactly_once: bool
+) -> list[Fault]:
     """Draw the faults of the storm; each of ``topics`` may get more partitions once."""
     kinds, weights = list(_WEIGHTS), list(_WEIGHTS.values())
     growing = list(topics)
@@ -90,5 +110,7 @@ def draw_faults(rng: Random, machines: Sequence[str], topics: Sequence[str], sto
                 continue
             target = growing.pop(rng.randrange(len(growing)))
         value = rng.randint(*_DURATIONS_MS[kind]) if kind in _DURATIONS_MS else 0
-        faults.append(Fault(at_ms, kind, target, value))
+        waits = kind in _AT_REQUEST_KINDS and rng.random() < _AT_REQUEST
+        request = rng.choice(_REQUESTS[is_exactly_once]) if waits else None
+        faults.append(Fault(at_ms, kind, target, value, request))
     return sorted(faults, key=lambda fault: (fault.at_ms, fault.kind, fault.target))

@@ -95,6 +95,8 @@ class SimNetwork:
     is_host_down: bool = False
     #: Called with each request that the server handles after the client has given up the connection.
     on_late: Callable[[Request], None] = field(default=lambda request: None, init=False)
+    #: Called with the name of a process and each request that it is about to send.
+    on_send: Callable[[str, Request], None] = field(default=lambda name, request: None, init=False)
     #: Links that the server has accepted and not closed, in the order of acceptance.
     links: "dict[SimLink, None]" = field(factory=dict)
 
@@ -241,6 +243,7 @@ class SimLink:
         if not self._process.is_alive:
             raise ThreadKilled
         request = item.request
+        self._network.on_send(self.name, request)
         size = _size(request) if self._channel.config.max_request_bytes < MAX_FRAME_BYTES else 0
         self._send_up(lambda: self._on_request(request, size))
         return size

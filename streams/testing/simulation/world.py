@@ -19,11 +19,12 @@ from streams.core.errors import StreamsError
 from streams.core.records import TopicPartition
 from streams.core.topic import Topic
 from streams.dsl import TopologySource, build_topology
+from streams.protocol.request import Request
 from streams.protocol.wire.framing import MAX_FRAME_BYTES
 from streams.testing.simulation.brokers import SimBroker
 from streams.testing.simulation.cluster import SimNodes
 from streams.testing.simulation.disk import SimDisk
-from streams.testing.simulation.faults import BROKER_FAULTS, Fault, draw_faults
+from streams.testing.simulation.faults import AT_REQUEST_MS, BROKER_FAULTS, Fault, draw_faults
 from streams.testing.simulation.network import RECORD_BYTES, SimNetwork, Weather
 from streams.testing.simulation.outcome import Expectation, Outcome, collect
 from streams.testing.simulation.processes import Machine
@@ -171,12 +172,12 @@ class Conditions:
             "num_stream_threads": rng.choice((1, 1, 2)),
             "num_standby_replicas": rng.choice((0, 1)),
             "acceptable_recovery_lag": rng.choice((0, 10, 10_000)),
-            "commit_interval_ms": rng.choice((200, 500, 1_000)),
+            "commit_interval_ms": rng.choice((100, 300, 1_000)),
             "max_task_idle_ms": rng.choice((0, 0, 500)),
             "max_poll_records": rng.choice((5, 50, 1_000)),
         }
         return cls(
-            draw_faults(rng, names, scenario.growing, scenario.storm_ms),
+            draw_faults(rng, names, scenario.growing, scenario.storm_ms, is_exactly_once=scenario.is_exactly_once),
             weather,
             settings=settings,
             static=frozenset(name for name in names if rng.random() < 0.3),
@@ -230,7 +231,7 @@ class World:
         self.watch = Watch(self.broker, _APPLICATION, self.counters, self._log_event, stateful)
         self.broker.on_answer, self.broker.on_change = self.watch.on_answer, self.watch.on_change
         self.broker.on_eviction = self.watch.on_eviction
-        self.network.on_late = self.watch.on_late
+        self.network.on_late, self.network.on_send = self.watch.on_late, self._on_send
         self.broker.group_id = _APPLICATION
         names = [f"m{number}" for number in range(1, conditions.machines + 1)]
         self.machines = {
@@ -256,6 +257,8 @@ class World:
         }
         self._deliveries: list[tuple[Row, Delivery]] = []
         self._has_written = False
+        #: Faults that wait for a request of their machine.
+        self._armed: list[Fault] = []
         self._writer_failure: StreamsError | None = None
 
     def run(self) -> tuple[Outcome, str | None]:
@@ -324,7 +327,7 @@ class World:
         writer = SimProcess(scheduler, "writer")
         writer.spawn(lambda: self._run_writer(writer))
         for fault in self.conditions.faults:
-            scheduler.at(fault.at_ms, lambda fault=fault: self._apply(fault))  # type: ignore[misc]
+            scheduler.at(fault.at_ms, lambda fault=fault: self._arm(fault))  # type: ignore[misc]
         scheduler.run_until(storm_ms)
         self._calm()
         limit_ms = scheduler.now_ms + _SETTLING_MS
@@ -384,6 +387,30 @@ class World:
         partitions = sum(self.scenario.partitions[name] for name in {row[0].name for row in self.scenario.rows})
         return (RECORD_BYTES + max(sizes)) * 6 * partitions
 
+    def _arm(self, fault: Fault) -> None:
+        """Apply a fault, now or when its machine sends the request for which the fault waits."""
+        if fault.request is None:
+            self._apply(fault)
+            return
+        self._armed.append(fault)
+        self.scheduler.after(AT_REQUEST_MS, lambda: self._disarm(fault))
+
+    def _disarm(self, fault: Fault) -> None:
+        """Apply a fault that still waits."""
+        if fault in self._armed:
+            self._armed.remove(fault)
+            self._apply(fault)
+
+    def _on_send(self, name: str, request: Request) -> None:
+        """Apply the faults that wait for a request, before it is sent, or when it is under way or answered."""
+        for fault in [fault for fault in self._armed if fault.target == name and fault.request is type(request)]:
+            rng, weather = self.network.rng, self.network.weather
+            # What ends or suspends the calling coroutine needs an event of its own.
+            if fault.kind in ("cut", "silence") and rng.random() < 0.5:
+                self._disarm(fault)
+            else:
+                self.scheduler.after(rng.randint(0, 2 * weather.delay_ms), lambda fault=fault: self._disarm(fault))  # type: ignore[misc]
+
     def _apply(self, fault: Fault) -> None:
         now_ms, counters = self.scheduler.now_ms, self.counters
         until_ms = now_ms + fault.value
@@ -442,6 +469,7 @@ class World:
         self._log_event("world", "the storm is over")
         self.conditions.weather.calm()
         self.network.cut_until_ms.clear()
+        self._armed.clear()
 
     # --- invariants ---------------------------------------------------------------------------
 

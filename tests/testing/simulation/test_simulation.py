@@ -6,6 +6,7 @@
 import importlib
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ import pytest
 
 from streams import ConfigError, Processor, TopologyError
 from streams.testing import SimulationError, simulate
-from tests.testing.simulation import mutations
+from tests.testing.simulation import first_seeds, mutations
 from tests.testing.simulation.worlds import FOREIGN, ONE, WORLDS, foreign_key_join, forgetful, pairs, word_count, words
 
 SEEDS = 2_000
@@ -147,6 +148,13 @@ def test_deliberate_bug_is_found(name, monkeypatch):
         simulate(topology, inputs, seeds=[known, *range(ENOUGH)], processing_guarantee=guarantee)
 
     assert caught.value.seed >= 0, str(caught.value)
+
+
+def test_guide_names_the_seed_of_each_deliberate_bug():
+    """``python -m tests.testing.simulation.first_seeds --write`` makes the table true again."""
+    told = [line for line in first_seeds.GUIDE.read_text().splitlines() if re.fullmatch(r"\| .+ \| \d+ \|", line)]
+
+    assert told == first_seeds.table()
 
 
 DIGEST = """
