@@ -388,8 +388,9 @@ class Admin:
         if changelogs:
             raise StatefulGroupError(
                 f"{what}: it is an application with state ({', '.join(changelogs)}), which stays as it is when only "
-                "offsets move: what is read again would count twice, what is skipped would be missing.  To recompute everything stop the "
-                f"application, and use `streams reset {group_id}`; to move the offsets alone, give force (`--force`)",
+                "offsets move: what is read again would count twice, what is skipped would be missing.  "
+                f"To recompute everything, stop the application and use `streams reset {group_id}`; to move the "
+                "offsets alone, give force (`--force`)",
                 group_id,
                 changelogs,
             )
