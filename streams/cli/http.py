@@ -46,7 +46,7 @@ def serve_if_asked(streams: "Streams", options: argparse.Namespace) -> None:
         ConfigError: the address is taken, or needs a token.
     """
     if options.http is not None:
-        server = streams.serve(options.http, token=_token(options.http_token_file))
+        server = streams.serve(options.http, token=token_of(options.http_token_file))
         print(f"streams: {server.url} has health and stores", file=sys.stderr, flush=True)
 
 
@@ -61,7 +61,12 @@ def http_arguments(options: argparse.Namespace, number: int) -> list[str]:
     return arguments
 
 
-def _token(path: str | None) -> str | None:
+def token_of(path: str | None) -> str | None:
+    """Return the token in a file, None without a file.
+
+    Raises:
+        UsageError: it cannot be read, or is none.
+    """
     if path is None:
         return None
     try:

@@ -32,6 +32,7 @@ from streams.cli import (
     reset,
     run,
     snapshot,
+    top,
     topics_command,
     why,
 )
@@ -41,6 +42,7 @@ from streams.core.clock import Clock, SystemClock
 #: Commands in the order in which the help lists them.
 _COMMANDS = (
     run,
+    top,
     replay,
     diff,
     why,
