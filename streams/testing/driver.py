@@ -237,7 +237,7 @@ class TopologyTestDriver:
         return found[partition or 0].view
 
     def metric(self, name: str, node: str | None = None) -> int:
-        """Return a total such as ``dropped-records-total``, over all tasks and over all nodes or one ``node``."""
+        """Return a total such as ``dropped-records``, over all tasks and over all nodes or one ``node``."""
         place = {} if node is None else {"node": node}
         return int(self.metrics.get(name, **place))
 

@@ -92,7 +92,7 @@ class Metrics:
     >>> metrics = Metrics()
     >>> metrics.counter(PROCESSED, task=TaskId(0, 0)).add(2)
     >>> metrics.drop("null key", task=TaskId(0, 0), node="filter")
-    >>> metrics.get("process-total", task="0_0"), metrics.get("dropped-records-total", node="filter")
+    >>> metrics.get("process-total", task="0_0"), metrics.get("dropped-records", node="filter")
     (2, 1)
     """
 
@@ -223,6 +223,7 @@ class Metrics:
     def get(self, name: str, **place: Any) -> Any:
         """Return a metric by its name, such as ``process-total``, and optionally its place, such as ``task="0_0"``.
 
+        The name of a sensor that counts, such as ``dropped-records``, is short for its total.
         ``place`` has attributes of ``MetricPlace``: ``thread``, ``task``, ``node``, ``reason``, ``topic``,
         ``partition``, ``store``. If several places fit, numbers are added up, but of averages, ratios, percentiles
         and maxima the largest is returned, and of minima the smallest. The result is 0 if nothing was recorded.
@@ -231,6 +232,8 @@ class Metrics:
         Raises:
             KeyError: no metric has this name, or none has it for such places.
         """
+        if name in _COUNTING:
+            name = f"{name}-total"
         specs = _specs_of(name, place)
         now_ms = self.clock.monotonic_ms()
         self.roll(now_ms)
@@ -311,6 +314,12 @@ def _read(metric: MetricSpec, sensor: Sensor, now_ms: int) -> float | None:
 
 def _fits(place: MetricPlace, wanted: Mapping[str, Any]) -> bool:
     return all(str(getattr(place, name)) == str(value) for name, value in wanted.items())
+
+
+#: Sensors that have a total and no metric of their own name.
+_COUNTING = {
+    metric.name.removesuffix("-total") for spec in SENSORS for metric in spec.metrics if metric.name.endswith("-total")
+} - {metric.name for spec in SENSORS for metric in spec.metrics}
 
 
 def _specs_of(name: str, place: Mapping[str, Any]) -> list[SensorSpec]:
