@@ -64,11 +64,11 @@ class BrokerParts(Protocol):
 
     @property
     def is_ending(self) -> bool:
-        """Whether the broker is closing, so that bulk requests stop early."""
+        """Whether the broker is closing; bulk requests then stop early."""
         ...
 
     def handle(self, request: Request, now_ms: int, answer: Callable[[Response], None]) -> None:
-        """Handle another request as part of this one."""
+        """Handle a request on behalf of the current one; ``answer`` receives the response."""
         ...
 
     def alter_topic(self, name: str, config: Mapping[str, str], now_ms: int) -> None:
@@ -84,7 +84,7 @@ class BrokerParts(Protocol):
     def write_marker(
         self, partition: TopicPartition, producer_id: int, epoch: int, now_ms: int, *, is_commit: bool
     ) -> ErrorCode:
-        """Write the marker that ends a producer's transaction in one partition."""
+        """Write the transaction marker (commit or abort) of a producer to one partition."""
         ...
 
 
@@ -104,7 +104,7 @@ def _describe_cluster(machine: BrokerParts, request: DescribeCluster, now_ms: in
 
 
 def _describe_configs(machine: BrokerParts, request: DescribeConfigs, now_ms: int) -> DescribeConfigsResponse:
-    # Each resource once, even if it is named repeatedly: a response row is a thousand times as long as its request.
+    # Each resource once, even if the request repeats it: a response row is a thousand times as long as its request.
     distinct = {(asked.resource_type, asked.resource_name): asked for asked in request.resources}.values()
     return DescribeConfigsResponse(
         tuple(_described(machine, asked, includes_synonyms=request.include_synonyms) for asked in distinct)
@@ -154,7 +154,7 @@ def _settings(machine: BrokerParts, kind: int, name: str) -> tuple[Mapping[str, 
         return of_broker, of_broker
     is_logger = kind == ResourceType.BROKER_LOGGER and name == node_id
     if kind in (ResourceType.GROUP, ResourceType.CLIENT_METRICS) or is_logger:
-        # Kafka has group settings for protocols and quotas; this broker does not.
+        # Kafka has settings for these resources; this broker has none.
         return {}, {}
     raise BrokerError(
         f"resource {name!r} of type {kind} has no settings: ask for topics ({ResourceType.TOPIC}) or broker "

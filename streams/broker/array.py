@@ -2,7 +2,7 @@
 
 Large blocks are kept without a copy.  Small ones are merged into one growing chunk, so that a
 million single-record appends stay fast and a reader gets few large blocks.  Batches that arrive
-encoded stay encoded, one block each; other blocks are encoded when they first leave the process.
+encoded stay encoded, one block each; other blocks are encoded when they are first sent to another process.
 Sizes and timestamps are computed on first use.  Used by ``log``.
 """
 
@@ -61,7 +61,7 @@ class ArrayStorage:
         return base
 
     def read(self, offset: int, max_records: int) -> list[Block]:
-        """Return records from ``offset`` on; the log shares the blocks, so they must not be modified."""
+        """Return records from ``offset`` on; the blocks are not copied, so the caller must not modify them."""
         result: list[Block] = []
         position = max(offset, self.start_offset)
         index = max(bisect_right(self._bases, position) - 1, 0)
@@ -82,7 +82,7 @@ class ArrayStorage:
             tail = self._open.block(position, max_records)
             if tail is not None:
                 result.append(tail)
-        # Single-record batches are too small to work with: join them.
+        # Merge small batches, so that the reader gets few large blocks.
         is_split = len(result) > 1 and any(isinstance(block, EncodedBlock) for block in result)
         return list(joined(result)) if is_split else result
 
@@ -100,7 +100,7 @@ class ArrayStorage:
             yield block
 
     def truncate_before(self, offset: int) -> None:
-        """Drop the chunks that are wholly below ``offset``."""
+        """Raise the start offset to ``offset``, and drop the blocks that are entirely below it."""
         if offset <= self.start_offset:
             return
         self.start_offset = offset
@@ -116,7 +116,7 @@ class ArrayStorage:
             self._open = _OpenChunk(self.end_offset)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return the first record at or after a timestamp; skipping an older chunk costs one comparison."""
+        """Return the first record at or after a timestamp; an older block is skipped after one comparison."""
         self._seal()
         for block in self._blocks:
             if self._extent(block).max_timestamp < timestamp_ms:
@@ -127,7 +127,7 @@ class ArrayStorage:
         return None
 
     def extents(self) -> Sequence[LogExtent]:
-        """Return one extent per chunk."""
+        """Return one extent per block."""
         self._seal()
         return [self._extent(block) for block in self._blocks]
 
@@ -137,7 +137,7 @@ class ArrayStorage:
         return self.end_offset
 
     def compact(self, upto: int, keep: Keep) -> int:
-        """Compact the chunks below ``upto``; adjacent small ones are merged."""
+        """Compact the blocks below ``upto``; adjacent small ones are merged."""
         return whole(self.compaction(upto, keep))
 
     def compaction(self, upto: int, keep: Keep) -> Steps[int]:
@@ -148,7 +148,7 @@ class ArrayStorage:
             kept = (keep(block) for block in portion)
             below += joined(block for block in kept if block is not None and len(block))
             yield records_in(portion)
-        # Records appended, and records deleted at the start, since the first step.
+        # Since the first step, records may have been appended, and records at the start may have been deleted.
         self._seal()
         below = [block for block in joined(below) if block.offsets[-1] >= self.start_offset]
         self._blocks = below + blocks_from(self._blocks, upto)
@@ -157,7 +157,7 @@ class ArrayStorage:
         return sum(map(len, below))
 
     def flush(self) -> None:
-        """Do nothing: memory cannot be flushed."""
+        """Do nothing: records in memory are not durable."""
 
     def close(self) -> None:
         """Free the records."""
@@ -171,7 +171,7 @@ class ArrayStorage:
         self.close()
 
     def _encoded_from(self, offset: int) -> Iterator[EncodedBlock]:
-        """Yield all batches from the one that contains ``offset``; newly encoded batches are cached."""
+        """Yield all batches from the one that contains ``offset`` on; newly encoded batches are cached."""
         index = max(bisect_right(self._bases, offset) - 1, 0)
         while index < len(self._blocks):
             block = self._blocks[index]
@@ -186,7 +186,7 @@ class ArrayStorage:
                 block = self._blocks[index] = EncodedBlock.of(block, block.offsets[0])
             yield block
             index += 1
-        # The open chunk keeps growing: encode only the requested part, without caching it.
+        # The open chunk still grows: encode only the requested part, without caching it.
         tail = self._open.block(offset, CHUNK_RECORDS)
         if tail is not None:
             yield from encoded_blocks((tail,))
@@ -239,7 +239,7 @@ class _OpenChunk:
         self.timestamps += block.timestamps
 
     def block(self, offset: int, max_records: int) -> Block | None:
-        """Return a copy of the records from ``offset`` on; a copy, because this chunk keeps growing."""
+        """Return a copy of the records from ``offset`` on; a copy, because this chunk still grows."""
         first = max(0, offset - self.base_offset)
         stop = min(len(self.values), first + max_records)
         if first >= stop:

@@ -1,6 +1,6 @@
 """Encoded record batches, as logs store them and return them to clients in other processes.
 
-Sits between the storages, which keep blocks or files, and the code that sends batches.  Performs no I/O.
+Used by the storages, which keep blocks or files, and by the code that sends batches.  Performs no I/O.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ from streams.protocol.wire import EncodedBlock
 #: Blocks above this size in bytes become several batches.
 BATCH_BYTES = 1_000_000
 
-# The part of the batch header that holds the record timestamps.
+# Fields of the batch header that ``at_append_time`` changes: struct formats, and positions below.
 _ATTRIBUTES = Struct(">h")
 _MAX_TIMESTAMP = Struct(">q")
 _CRC = Struct(">I")
@@ -41,7 +41,9 @@ class EncodedStorage(LogStorage, Protocol):
     """A storage that reads and appends batches without decoding them."""
 
     def read_encoded(self, offset: int, max_bytes: int, upto: int, *, is_first: bool) -> EncodedRun:
-        """Return as many whole batches as fit, from the one that contains ``offset`` and below ``upto``.
+        """Return as many whole batches as fit into ``max_bytes``, from the one that contains ``offset`` on.
+
+        All returned batches start below ``upto``.
 
         With ``is_first``, the first batch is returned even if it is too large (KIP-74).
 
@@ -52,7 +54,7 @@ class EncodedStorage(LogStorage, Protocol):
 
 
 def run_of(blocks: Iterable[EncodedBlock], offset: int, max_bytes: int, upto: int, *, is_first: bool) -> EncodedRun:
-    """Return the blocks that fit, from the one that contains ``offset``."""
+    """Return the batches that fit into ``max_bytes``; see ``EncodedStorage.read_encoded``."""
     chunks: list[bytes] = []
     size, next_offset = 0, offset
     for block in blocks:
@@ -68,7 +70,7 @@ def run_of(blocks: Iterable[EncodedBlock], offset: int, max_bytes: int, upto: in
 
 
 def encoded_blocks(blocks: Iterable[Block]) -> Iterator[EncodedBlock]:
-    """Yield blocks as encoded batches with the same offsets; a large block is split into several batches."""
+    """Yield blocks as encoded batches with unchanged offsets; a large block is split into several batches."""
     for block in blocks:
         if isinstance(block, EncodedBlock):
             yield block

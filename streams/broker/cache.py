@@ -34,7 +34,7 @@ class CacheBudget:
     _caches: "OrderedDict[RecentBatches, None]" = field(factory=OrderedDict, init=False)
 
     def take(self, cache: "RecentBatches", size: int) -> None:
-        """Account for a cache that has grown; if over budget, evict other caches first, then this one."""
+        """Add the bytes by which a cache has grown; over budget, evict other caches first, then this one."""
         self.used_bytes += size
         self._caches[cache] = None
         self._caches.move_to_end(cache)
@@ -42,7 +42,7 @@ class CacheBudget:
             next(iter(self._caches)).clear()
 
     def give(self, cache: "RecentBatches", size: int) -> None:
-        """Account for a cache that has shrunk."""
+        """Subtract the bytes by which a cache has shrunk."""
         self.used_bytes -= size
         if not cache.used_bytes:
             self._caches.pop(cache, None)
@@ -90,7 +90,7 @@ class RecentBatches:
             self._free(freed)
 
     def read(self, offset: int, max_records: int) -> list[Block]:
-        """Return records from a cached offset on."""
+        """Return records from ``offset`` on, which must be cached."""
         return self._batches.read(offset, max_records)
 
     def batches(self, offset: int) -> Iterator[EncodedBlock]:

@@ -1,6 +1,6 @@
 """Handlers for topic requests: describe, create, add partitions and delete, with limits on what one request may create.
 
-Sits between ``service``, which completes waiting fetches, and ``topics``.  The current time is an argument.
+Used by ``service``; the topics are in ``topics``.  The current time is an argument.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -30,12 +30,12 @@ from streams.protocol.messages import (
 
 @define(eq=False)
 class Catalogue:
-    """Handles topic requests; ``delete`` is called with a topic name and the monotonic time."""
+    """Handles topic requests; ``delete`` deletes a topic, given its name and the monotonic time in milliseconds."""
 
     topics: Topics
     config: BrokerConfig
     delete: Callable[[str, int], None]
-    #: Set (from any thread) when the broker is closing: bulk requests stop early, so that ``close`` does not wait.
+    #: Set (from any thread) when the broker is closing: bulk requests stop early, so that ``close`` is not delayed.
     is_ending: bool = field(default=False, init=False)
 
     def metadata(self, request: Metadata, now_ms: int, answer: Answer) -> None:
@@ -155,7 +155,7 @@ class Catalogue:
         answer(DeleteTopicsResponse(errors, by_id))
 
     def attempt(self, action: Callable[..., object], *arguments: object) -> ErrorText:
-        """Perform one item of a bulk request, unless the broker is closing."""
+        """Perform one item of a bulk request and return its result; nothing is done while the broker is closing."""
         if self.is_ending:
             return ErrorCode.REQUEST_TIMED_OUT, "the broker is closing: nothing was done"
         try:

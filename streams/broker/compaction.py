@@ -18,7 +18,7 @@ class Cleaner:
 
     ``last_offset`` is the last offset of the log.  Its record is always kept, because a reader
     would otherwise never reach the end.  ``newest`` maps each key of the dirty part to its latest
-    offset; ``horizons`` has the times from which tombstones of earlier passes may be removed.
+    offset; ``horizons`` has the delete horizons (epoch milliseconds) of tombstones from earlier passes, by offset.
     With ``record_ttl_ms``, expired records are removed as well; ``next_expiry_ms`` is the time at
     which the next remaining record expires.
     """
@@ -41,9 +41,9 @@ class Cleaner:
                 self.newest.update(zip(block.keys, block.offsets, strict=True))
 
     def keep(self, block: Block) -> Block | None:
-        """Return the remaining records of a block, or the block itself if no record is removed."""
+        """Return the block with the records that are kept, None if none is kept, or the same block if all are kept."""
         if _is_control(block):
-            # A marker is the tombstone of its transaction: readers in the middle of the transaction still need it.
+            # A marker has a delete horizon like a tombstone: readers in the middle of the transaction still need it.
             return block if self._keeps_tombstone(block.offsets[0]) else None
         if self.is_aborted(block) and block.offsets[-1] != self.last_offset:
             return None

@@ -1,6 +1,6 @@
 """Topic configuration with Kafka's setting names, validated once when the topic is created.
 
-One table holds the name, default and parser of each setting.  Kafka settings without an effect
+One table has the name, default and parser of each setting.  Kafka settings without an effect
 in a single broker are accepted and shown, so that scripts written for Kafka run unchanged.
 """
 
@@ -138,7 +138,7 @@ def _whole(lowest: int, highest: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         if not _NUMBER.fullmatch(text.strip()):
             raise ValueError("expected a whole number, in digits 0 to 9")
-        # Python rejects very long numbers, with a message that does not help here.
+        # Python rejects very long numbers with a message that does not name the setting's bound.
         number = int(text) if len(text) < 100 else highest + 1
         if number < lowest:
             raise ValueError(f"must be at least {lowest}")
@@ -193,7 +193,7 @@ _SETTINGS: dict[str, tuple[str, Callable[[str], object]]] = {
 
 _FOREVER = str(2**63 - 1)
 #: Defaults of the settings that are only shown: a single broker has one replica and no tiered storage, and the
-#: operating system decides when to write.
+#: operating system decides when to flush.
 _WITHOUT_EFFECT: dict[str, tuple[str, Callable[[str], object]]] = {
     "compression.gzip.level": ("-1", _whole(-1, 9)),
     "compression.lz4.level": ("9", _whole(1, 17)),
@@ -225,8 +225,8 @@ _OF_OLDER_KAFKA = frozenset(
 )
 
 
-#: When appended bytes are forced to the disk: never (the system decides), on ``flush``
-#: (the broker flushes with every commit of offsets), or with every append.
+#: When appended records are synced to disk: "never" (the operating system decides), "commit" (on ``flush``,
+#: which the broker calls with every offset commit), or "always" (with every append).
 FsyncPolicy: TypeAlias = Literal["never", "commit", "always"]
 
 

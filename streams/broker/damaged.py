@@ -22,19 +22,19 @@ class DamagedStorage:
         raise self.error
 
     def append(self, block: Block) -> int:
-        """Fail to append."""
+        """Raise ``error``."""
         self._refuse()
 
     def read(self, offset: int, max_records: int) -> list[Block]:
-        """Fail to read."""
+        """Raise ``error``."""
         self._refuse()
 
     def truncate_before(self, offset: int) -> None:
-        """Fail to delete records."""
+        """Raise ``error``."""
         self._refuse()
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Fail to search."""
+        """Raise ``error``."""
         self._refuse()
 
     def extents(self) -> Sequence[LogExtent]:
@@ -42,11 +42,11 @@ class DamagedStorage:
         return ()
 
     def flush(self) -> None:
-        """Do nothing."""
+        """Do nothing, because there are no appends."""
 
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing, because no file is open."""
 
     def delete(self) -> None:
-        """Fail to delete: the files are kept for a repair."""
+        """Raise ``error``: the files are kept for a repair."""
         self._refuse()

@@ -1,6 +1,6 @@
 """File descriptor limits: how many descriptors the process may have, and how many are reserved for log files.
 
-This module knows the limit of the operating system, not what uses the descriptors.
+This module only reads and sets the limit of the operating system (``RLIMIT_NOFILE``); it opens no files.
 """
 
 import resource

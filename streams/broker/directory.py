@@ -46,7 +46,7 @@ def login_secret(directory: Path | None, size: int) -> bytes:
 
 
 def locked(directory: Path) -> int:
-    """Lock the data directory for this broker; the lock is released when the process ends."""
+    """Lock the data directory and return the lock descriptor; closing it, or the end of the process, unlocks it."""
     directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:

@@ -23,7 +23,7 @@ class TimeKeeper(Protocol):
     """Runs the timers of the state machine."""
 
     def nudge(self) -> None:
-        """Recheck the next deadline, because it is earlier now; called from any thread, under the lock."""
+        """Recheck the next deadline, which has become earlier; called from any thread, under the lock."""
         ...
 
 
@@ -40,11 +40,11 @@ class Driver:
         self.lock = threading.Lock()
         self.never_waits = isinstance(clock, VirtualClock)
         self.is_closed = False
-        # From here on deadlines use the monotonic clock; setting the wall clock affects timestamps only.
+        # Deadlines use the monotonic clock; setting the wall clock affects timestamps only.
         self._origin_ms = clock.now_ms() - clock.monotonic_ms()
         self._connections: set[LocalConnection] = set()
         self._waiting: dict[LocalConnection, None] = {}
-        # Listening servers, which can run the timers; the first one does.
+        # The listening servers; the first one runs the timers.
         self._servers: list[TimeKeeper] = []
         self._keeper: TimeKeeper | None = None
         self._armed_ms: int | None = None
@@ -122,7 +122,7 @@ class Driver:
                 self._run_due(now_ms)
                 self.machine.handle(request, now_ms, partial(connection.deliver, correlation_id))
             except Exception as error:  # noqa: BLE001
-                # The client gets the error where it waits for the response, as over a network.
+                # Deliver the error as the response, as over a network.
                 connection.deliver(correlation_id, error)
             self.nudge_keeper()
 
@@ -202,7 +202,7 @@ class Driver:
             self.machine.tick(now_ms)
 
     def _hand_on(self) -> None:
-        """Hand the timers to a server, to a waiting connection, or to the next connection that waits."""
+        """Assign the timers to a server, to a waiting connection, or to the next connection that waits."""
         self._keeper = self._servers[0] if self._servers else None
         heir = self._keeper or next(iter(self._waiting), None)
         if heir is not None:
@@ -266,7 +266,7 @@ class LocalConnection:
                 driver.leave_wait(self)
 
     def give_up(self, correlation_id: int) -> None:
-        """Do nothing: in this process no request waits for the response to another."""
+        """Do nothing: in this process, no request blocks another one."""
 
     def wakeup(self) -> None:
         """Interrupt the current or the next ``poll`` from another thread."""
@@ -275,7 +275,7 @@ class LocalConnection:
             self._condition.notify()
 
     def close(self) -> None:
-        """Close the connection; pending requests are never answered."""
+        """Close the connection; pending requests get no response."""
         with self._condition:
             self._is_closed = True
             self._inbox.clear()
@@ -302,7 +302,7 @@ class LocalConnection:
             self._is_nudged = False
 
     def deliver(self, correlation_id: int, answer: Response | Exception) -> None:
-        """Put a response into the inbox."""
+        """Add a response to the inbox."""
         self.pending.discard(correlation_id)
         with self._condition:
             if not self._is_closed:
@@ -310,7 +310,7 @@ class LocalConnection:
                 self._condition.notify()
 
     def nudge(self) -> None:
-        """Recompute how long to sleep."""
+        """Make a waiting ``poll`` recompute how long to sleep."""
         with self._condition:
             self._is_nudged = True
             self._condition.notify()

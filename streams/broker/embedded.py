@@ -10,7 +10,7 @@ Locking:
   acquire the condition (to deliver a response), never the other way round, so the two cannot deadlock.
 - The broker has no thread of its own, unless it is served over TCP.  Timers are driven by
   polls: one of the waiting connections is the *keeper*.  It sleeps until the next deadline at most,
-  is nudged when that deadline becomes earlier, and passes its role on when its poll returns.  A
+  is nudged when that deadline becomes earlier, and hands the role over when its poll returns.  A
   server takes over the role while it listens.
 """
 
@@ -64,9 +64,8 @@ class EmbeddedBroker:
     - ``serves_damaged``: partitions with damaged records are offline (``STORAGE_ERROR``) and the others are
       served, as by ``streams broker``; if False, a broker with damaged records does not open.
     - ``is_private``: only this process and its child processes connect.  When groups are loaded from
-      ``data_dir``, members that ran in the earlier broker process are removed at once, because they ended
-      with the process.  Members in other processes may return within their session timeout, unless the
-      broker was private.
+      ``data_dir``, members that ran in the earlier broker process are removed immediately.  Members in other
+      processes may return within their session timeout; with ``is_private``, they are removed as well.
     - ``clock``: with a ``VirtualClock``, a poll never waits: it returns the responses that are available at
       that time, and must be repeated after the clock has advanced.
 
@@ -114,7 +113,7 @@ class EmbeddedBroker:
         self._servers: list[BrokerServer] = []
 
     def _loaded(self, clock: Clock) -> Driver:
-        """Load the data directory, and remove group members that ran in an earlier broker process."""
+        """Load the data directory, and remove group members that ran in an earlier broker process (all if private)."""
         machine = self._machine
         try:
             driver = Driver(machine, clock, cluster_id(self._directory))

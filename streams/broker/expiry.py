@@ -82,7 +82,7 @@ def live(block: Block, topic_ttl_ms: int, now_ms: int) -> Block | None:
 
 
 def without_expired(blocks: Iterable[Block], topic_ttl_ms: int, now_ms: int) -> list[Block]:
-    """Return the live records; expired records at the end are replaced by a control record."""
+    """Return the live records; expired records at the end are replaced by a control record, so that readers advance."""
     result: list[Block] = []
     last_offset = next_offset = -1
     for block in blocks:

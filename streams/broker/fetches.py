@@ -1,4 +1,4 @@
-"""Fetches that wait for data, by partition and by deadline.
+"""Waiting fetches (Kafka's fetch purgatory), by partition and by deadline.
 
 The current time is an argument.  Used by ``service``, which reads the logs and responds.
 """
@@ -17,7 +17,7 @@ from streams.protocol.request import Response
 #: Callback for the response to one request; called once, immediately or later.
 Answer: TypeAlias = Callable[[Response], None]
 
-# Number of finished fetches that may always stay in the heap.
+# Finished fetches stay in the heap until they exceed the waiting ones by this number.
 _IDLE_ENTRIES: Final = 64
 
 
@@ -30,16 +30,16 @@ class PendingFetch(NamedTuple):
 
 @define(eq=False)
 class WaitingFetch:
-    """A fetch that waits for more data; ``number`` reflects the order of arrival."""
+    """A fetch that waits for data until its deadline; ``number`` is the order of arrival."""
 
     number: int
-    #: None once the fetch is answered or dropped, so that the heap entry holds no memory.
+    #: None once the fetch is answered or dropped, so that a remaining heap entry keeps no request in memory.
     asked: PendingFetch | None
 
 
 @define(eq=False)
 class WaitingFetches:
-    """Waiting fetches by partition and by deadline; ``max_places`` limits the total number of awaited partitions."""
+    """Waiting fetches by partition and by deadline; ``max_places`` limits the partitions of all fetches together."""
 
     max_places: int = WAITING_PLACES
     _by_partition: dict[TopicPartition, dict[int, WaitingFetch]] = field(factory=dict, init=False)
@@ -57,7 +57,7 @@ class WaitingFetches:
         return len(self._by_deadline)
 
     def add(self, request: Fetch, answer: Answer, deadline_ms: int) -> WaitingFetch:
-        """Add a waiting fetch."""
+        """Add a waiting fetch, and return it."""
         self._arrived += 1
         fetch = WaitingFetch(self._arrived, PendingFetch(request, answer))
         for partition in request.positions:
@@ -68,7 +68,7 @@ class WaitingFetches:
         return fetch
 
     def take_surplus(self) -> list[PendingFetch]:
-        """Remove and return the fetches above the limit, starting with those that await the most partitions."""
+        """Remove and return the fetches above the limit, starting with those that have the most partitions."""
         surplus: list[PendingFetch] = []
         if self._places > self.max_places:
             live = [fetch for _, _, fetch in self._by_deadline if fetch.asked is not None]
@@ -95,14 +95,14 @@ class WaitingFetches:
         return due
 
     def next_deadline_ms(self) -> int | None:
-        """Return the earliest deadline of the fetches that still wait."""
+        """Return the earliest deadline of the waiting fetches, or None if there are none."""
         heap = self._by_deadline
         while heap and heap[0][2].asked is None:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
     def finish(self, fetch: WaitingFetch) -> tuple[PendingFetch, ...]:
-        """Remove a fetch and return its request, which is empty if the fetch has already been removed."""
+        """Remove a fetch and return it as a tuple of one, or () if it has already been removed."""
         asked = fetch.asked
         if asked is None:
             return ()
@@ -116,7 +116,7 @@ class WaitingFetches:
                 if not waiting:
                     del self._by_partition[partition]
         if len(self._by_deadline) > 2 * self._live + _IDLE_ENTRIES:
-            # A fetch with a late deadline would keep later finished fetches in the heap.
+            # Only finished fetches at the top of the heap are removed one by one: remove all if there are too many.
             self._by_deadline = [entry for entry in self._by_deadline if entry[2].asked is not None]
             heapq.heapify(self._by_deadline)
         return (asked,)

@@ -134,7 +134,7 @@ class FileStorage:
             if len(block):
                 result.append(block)
                 max_records -= len(block)
-        # Single-record batches are too small to work with: join them.
+        # Merge small batches, so that the reader gets few large blocks.
         return list(joined(result)) if len(result) > 1 else result
 
     def read_encoded(self, offset: int, max_bytes: int, upto: int, *, is_first: bool) -> EncodedRun:
@@ -152,12 +152,12 @@ class FileStorage:
         return run
 
     def stamped(self) -> Iterator[Stamped]:
-        """Yield the producer stamps, read from the batch headers."""
+        """Yield the producer ID, epoch and sequence of each batch, read from the batch headers."""
         for segment in self._segments:
             yield from segment.stamped()
 
     def truncate_before(self, offset: int) -> None:
-        """Raise the start offset, store it, and delete the files that are wholly below it."""
+        """Raise the start offset, store it, and delete the files that are entirely below it."""
         if offset <= self.start_offset:
             return
         # Store the new start first: after a crash the files below it are deleted later.
@@ -230,7 +230,7 @@ class FileStorage:
             self._roll()
 
     def compact(self, upto: int, keep: Keep) -> int:
-        """Compact the segments that are wholly below ``upto``; adjacent small segments are merged into one file."""
+        """Compact the segments that are entirely below ``upto``; adjacent small segments are merged into one file."""
         return whole(self.compaction(upto, keep))
 
     def compaction(self, upto: int, keep: Keep) -> Steps[int]:
@@ -258,12 +258,12 @@ class FileStorage:
             result.remove()
             raise
         if count < 0:
-            # Segments were deleted meanwhile: the next pass compacts the rest.
+            # Segments were deleted during the compaction: the next pass compacts the rest.
             result.remove()
             return 0
         # The result replaces durable files, so it must be durable before they are deleted.
         result.sync()
-        # One rename puts the result in place of the first file.  The others are deleted in
+        # One rename replaces the first file with the result.  The others are deleted in
         # ascending order: files left by a crash are newer than deleted ones, so a
         # tombstone is never removed before the value it deletes.
         for segment in group:
@@ -280,9 +280,9 @@ class FileStorage:
         return count
 
     def _clean(self, group: list[Segment], result: Segment, keep: Keep) -> Steps[int]:
-        """Write the remaining records of a segment group; return their number, or -1 if some were deleted meanwhile.
+        """Write the remaining records of a segment group; return their number, or -1 if one was deleted meanwhile.
 
-        The written batches span all offsets of the group, so that lost batches are detected.
+        The written batches cover all offsets of the group, so that a missing batch is detected.
         """
         end = self._bases[self._segments.index(group[-1]) + 1]
         held: Block | None = None
@@ -306,14 +306,14 @@ class FileStorage:
         if first > result.next_offset:
             _append(result, empty_batches(result.next_offset, first))
         if block is not None:
-            # Sequences follow offsets: a batch with sequences must not span additional offsets.
+            # Sequences follow offsets: a batch with sequences must not cover additional offsets.
             is_counted = block.producer is not None and block.producer.sequence >= 0
             next_offset = block.offsets[-1] + 1 if is_counted or upto - first > _MOST_OFFSETS else upto
             _append(result, self._encoded(block, first, next_offset))
             if upto > next_offset:
                 _append(result, empty_batches(next_offset, upto))
 
-    # --- inside ---------------------------------------------------------------------------
+    # --- internal -------------------------------------------------------------------------
 
     def _open(self) -> None:
         found = recovered(self.directory, self.files, is_known=self.is_known)
@@ -323,7 +323,7 @@ class FileStorage:
             self._segments, self.start_offset, self.end_offset = found
             self._bases = [segment.base_offset for segment in self._segments]
             if self._segments[-1].next_offset < self.end_offset:
-                # Files deleted after them may have held everything that was lost in a power failure.
+                # The log start offset is above the last record: later records were lost in a power failure.
                 self._roll()
             self._delete_below(self.start_offset)
         self._cache = RecentBatches(self.budget, self.end_offset, self.cache_bytes)
@@ -371,7 +371,7 @@ class FileStorage:
                 self.files.drop(segment.path)
 
     def _encoded(self, block: Block, base_offset: int, next_offset: int | None = None) -> bytes:
-        """Return a block as encoded batches; with ``next_offset``, the batches span all offsets below it."""
+        """Return a block as encoded batches; with ``next_offset``, the batches cover all offsets below it."""
         wanted = codec_number(block.compression if self.compression == "producer" else self.compression)
         parts = pieces(block)
         if next_offset is None:

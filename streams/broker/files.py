@@ -1,6 +1,6 @@
 """File handling shared by logs and the topics file: a bounded number of open files, and atomic writes.
 
-This module knows nothing about file contents.  Operating system errors are passed on.
+Independent of the file contents.  Operating system errors are passed on to the caller.
 """
 
 import errno
@@ -16,7 +16,7 @@ from streams.broker.descriptors import open_files
 #: Mode of files with records, offsets and credentials: accessible to the owner only.
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
-#: Error numbers for when the process or the machine has no descriptor left.
+#: Errors that mean that the process or the machine has no file descriptor left.
 _NO_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 
 

@@ -1,8 +1,8 @@
-"""Guard around a user-defined storage that turns any exception or wrong result into a named error.
+"""Wrapper of a user-defined storage that converts exceptions and wrong results to ``STORAGE_ERROR``.
 
 Built-in storages raise operating system errors and errors for damaged bytes, which their callers handle.
-A user-defined storage may raise any exception, and may report records as stored that are not.  The
-former must not stop the broker, and the latter must not be acknowledged.  Used by ``log``.
+A user-defined storage may raise any exception, which must not stop the broker.  It may also return as if
+records were stored that are not; such an append must not be acknowledged.  Used by ``log``.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ S = TypeVar("S", bound=LogStorage)
 
 @define(eq=False)
 class GuardedStorage(Generic[S]):
-    """A storage wrapper that converts errors and checks results."""
+    """A storage wrapper that converts exceptions to ``BrokerError`` and checks results."""
 
     inner: S
     partition: TopicPartition
@@ -38,7 +38,7 @@ class GuardedStorage(Generic[S]):
         return self.inner.end_offset
 
     def append(self, block: Block) -> int:
-        """Append the records, and check that they got the next offsets."""
+        """Append the records, and check that they were assigned the next offsets."""
         base = self.inner.end_offset
         returned = self._named("append to", lambda: self.inner.append(block))
         end = self.inner.end_offset
@@ -51,7 +51,7 @@ class GuardedStorage(Generic[S]):
         return base
 
     def read(self, offset: int, max_records: int) -> list[Block]:
-        """Return records."""
+        """Return up to ``max_records`` records from ``offset`` on."""
         return self._named("read", lambda: self.inner.read(offset, max_records))
 
     def truncate_before(self, offset: int) -> None:

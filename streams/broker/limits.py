@@ -15,10 +15,10 @@ from streams.protocol.wire.framing import MAX_FRAME_BYTES
 
 #: Memory for the newest batches of all file-backed partitions, from which readers near the end are served.
 CACHE_BYTES: Final = 64 << 20
-#: The share of a single partition.
+#: Maximum share of a single partition in ``CACHE_BYTES``.
 PARTITION_CACHE_BYTES: Final = 4 << 20
-#: Partitions that all fetches together may wait for; each takes up to 700 bytes of memory.  Above this limit, the
-#: fetches with the most partitions are answered with the available records.
+#: Maximum number of partitions in all waiting fetches together; each takes up to 700 bytes of memory.  Above this
+#: limit, the fetches with the most partitions are answered with the available records.
 WAITING_PLACES: Final = 100_000
 #: Upper bound of ``fetch.max.wait.ms``, in milliseconds.
 MAX_WAIT_MS: Final = 300_000
@@ -30,7 +30,7 @@ FETCH_BYTES: Final = 55 << 20
 #: this limit, a fetch gets ``SCARCE_FETCH_BYTES``.
 UNSENT_BYTES: Final = 256 << 20
 SCARCE_FETCH_BYTES: Final = 1 << 20
-#: Upper bound of ``fetch.min.bytes``; available records are counted again on each append.
+#: Upper bound of ``fetch.min.bytes``; each append recounts the available bytes.
 FETCH_MIN_BYTES: Final = 1 << 20
 
 # --- one request --------------------------------------------------------------------------
@@ -42,7 +42,7 @@ REQUEST_ITEMS: Final = 100_000
 CREATED_PARTITIONS: Final = 10_000
 #: Maximum bytes of any response; a longer response closes the connection.
 ANSWER_BYTES: Final = 128 << 20
-#: Number of requests on one connection that are handled before the next connection gets its turn.
+#: Number of requests on one connection that are handled before those of the next connection.
 REQUESTS_AT_ONCE: Final = 64
 
 #: Maximum decompressed bytes of a batch, unless the topic's ``max.message.bytes`` is larger.
@@ -52,7 +52,7 @@ LOOKED_INTO_BYTES: Final = 16 << 20
 
 #: Maximum number of open log files, or a quarter of the process limit if that is lower.
 OPEN_FILES: Final = 256
-#: Descriptors that connections leave free, in addition to the ones for log files.
+#: Descriptors that connections leave free, in addition to those for log files.
 SPARE_DESCRIPTORS: Final = 64
 #: The soft limit on open files is raised to the hard limit, but not above this value.
 MOST_DESCRIPTORS: Final = 1 << 20

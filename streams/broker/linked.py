@@ -41,7 +41,7 @@ class LinkedStorage:
     end_offset: int = field(default=0, init=False)
     _head: _Node | None = field(default=None, init=False)
     _tail: _Node | None = field(default=None, init=False)
-    # The node where the last read ended, by the offset up to which records were read.
+    # Where sequential readers continue: the node, by the next offset to read.
     _cursors: dict[int, _Node] = field(factory=dict, init=False)
 
     def append(self, block: Block) -> int:
@@ -95,7 +95,7 @@ class LinkedStorage:
         return run
 
     def truncate_before(self, offset: int) -> None:
-        """Unlink the nodes that are wholly below ``offset``."""
+        """Raise the start offset to ``offset``, and unlink the nodes that are entirely below it."""
         if offset <= self.start_offset:
             return
         self.start_offset = offset
@@ -136,7 +136,7 @@ class LinkedStorage:
             kept = (keep(block) for block in portion)
             below += joined(block for block in kept if block is not None and len(block))
             yield records_in(portion)
-        # Records appended, and records deleted at the start, since the first step.
+        # Since the first step, records may have been appended, and records at the start may have been deleted.
         below = [block for block in joined(below) if block.offsets[-1] >= self.start_offset]
         above = blocks_from((node.block for node in self._nodes()), upto)
         self._head = self._tail = None
@@ -146,7 +146,7 @@ class LinkedStorage:
         return sum(map(len, below))
 
     def flush(self) -> None:
-        """Do nothing: memory cannot be flushed."""
+        """Do nothing: records in memory are not durable."""
 
     def close(self) -> None:
         """Free the records."""

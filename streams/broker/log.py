@@ -1,6 +1,6 @@
 """The log of one partition: validated appends, reads, retention and compaction.
 
-Sits between the topics, which own the logs, and a storage, which holds the records.  The current
+Used by the topics, which own the logs; the records are in a storage.  The current
 time is an argument; there are no timers.
 """
 
@@ -61,7 +61,7 @@ class PartitionLog:
     storage: LogStorage
     config: TopicConfig
     # Compaction state: the first dirty offset, the number of records that earlier passes kept, and
-    # when tombstones may be removed.  Reset on reopen, so that the next pass reads the whole log.
+    # when tombstones may be removed.  Not persisted: after a reopen, the next pass reads the whole log.
     _first_dirty_offset: int = field(default=0, init=False)
     _clean_records: int = field(default=0, init=False)
     _horizons: dict[int, int] = field(factory=dict, init=False)
@@ -113,7 +113,7 @@ class PartitionLog:
         return self._producers.epoch_of(producer_id)
 
     def active_producers(self) -> Sequence[ActiveProducer]:
-        """Return the producers that have written records with sequence numbers."""
+        """Return the known idempotent and transactional producers of this log."""
         return self._producers.active()
 
     def is_open(self, producer_id: int) -> bool:
@@ -175,7 +175,7 @@ class PartitionLog:
         except BrokerError:
             raise
         except Exception as error:
-            # A user-defined storage may raise anything; the producer gets a named error.
+            # A user-defined storage may raise anything; the producer gets ``STORAGE_ERROR``.
             raise self._storage_error("append to", error) from error
         stamped = Stamped.of(block, offset)
         if stamped is not None:
@@ -204,7 +204,7 @@ class PartitionLog:
             )
 
     def _named(self, offset: int, read: Callable[[], T]) -> T:
-        """Call a read function and convert its errors."""
+        """Call a read function, and add the partition to its errors."""
         try:
             return read()
         except CorruptBatchError as error:

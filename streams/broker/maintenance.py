@@ -1,7 +1,7 @@
 """Retention and compaction of all logs in a broker, in small steps.
 
-A pass over a large log takes seconds, during which all clients would wait for the broker lock.  A pass is therefore
-split into steps of a few thousand records, with pauses for requests.  Used by ``service``.
+A pass over a large log can last seconds, and would block all clients, because it needs the broker lock.  A pass is
+therefore split into steps of a few thousand records, with pauses for requests.  Used by ``service``.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Read-only access to the data directory of an embedded broker.
 
-Opening a broker recovers from a crash, ends transactions and applies retention.  Here, all of this
-happens to a copy of one partition at a time.  Used for archives.
+Opening a broker recovers from a crash, ends transactions and applies retention.  Here, this is done on a
+copy of one partition at a time; the data directory is not changed.  Used for archives.
 """
 
 import fcntl
@@ -49,7 +49,7 @@ class OfflineTopics:
         return int(entry["partitions"])
 
     def folders(self) -> Iterator[Path]:
-        """Yield the folders of all partitions that are stored in files."""
+        """Yield the folders of all partitions with file storage."""
         for topic, entry in self._document["topics"].items():
             for number in range(int(entry["partitions"]) if entry["storage"] == "file" else 0):
                 yield self.data_dir / LOGS_FOLDER / str(TopicPartition(topic, number))

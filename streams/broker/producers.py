@@ -1,7 +1,7 @@
 """The producer state of a log: sequence numbers, epochs, and open and aborted transactions (KIP-98).
 
-Each log has one ledger, which is updated with every appended block and rebuilt from the records
-when the log is opened.  The current time is an argument.
+Each log has one ledger (Kafka's ``ProducerStateManager``), which is updated with every appended block and rebuilt
+from the records when the log is opened.  The current time is an argument.
 """
 
 from collections import deque
@@ -73,7 +73,7 @@ class ProducerLedger:
     # --- appending ------------------------------------------------------------------------
 
     def repeated(self, block: Block) -> int | None:
-        """Check a block before it is appended; return the offset of the original if the block is a duplicate.
+        """Check a block before it is appended; for a duplicate, return the base offset of the original, else None.
 
         Raises:
             BrokerError: the producer was fenced (``INVALID_PRODUCER_EPOCH``), or earlier records
@@ -106,7 +106,7 @@ class ProducerLedger:
         return None
 
     def appended(self, stamped: Stamped, now_ms: int) -> None:
-        """Update the state with appended records."""
+        """Update the state with records that were appended."""
         stamp, base_offset, length, is_commit = stamped
         if stamp.is_control:
             self._end(stamp, base_offset, is_commit, now_ms)
@@ -119,7 +119,7 @@ class ProducerLedger:
                 and (last.first + last.length) & _SEQUENCE_MASK == stamp.sequence
                 and (last.offset + last.length == base_offset)
             ):
-                # The records are adjacent in the log: treat them as one batch.
+                # The records are adjacent in the log: merge them into one batch.
                 known.recent[-1] = _Appended(last.first, last.length + length, last.offset)
             else:
                 known.recent.append(_Appended(stamp.sequence, length, base_offset))
@@ -196,7 +196,7 @@ class ProducerLedger:
         for producer_id in idle:
             del self._producers[producer_id]
 
-    # --- inside ---------------------------------------------------------------------------
+    # --- internal -------------------------------------------------------------------------
 
     def _producer(self, stamp: ProducerStamp, now_ms: int) -> _Producer:
         known = self._producers.get(stamp.producer_id)

@@ -1,6 +1,6 @@
 """Client reads: records as blocks or as stored bytes, and offsets by timestamp.
 
-Sits between ``service``, which holds waiting fetches, and the logs.  The current time is an argument.
+Used by ``service``, which keeps the waiting fetches.  The current time is an argument.
 """
 
 import logging
@@ -28,7 +28,7 @@ LEADER_EPOCH = 0
 
 
 def fetched(logs: Mapping[TopicPartition, PartitionLog], request: Fetch, now_ms: int) -> tuple[FetchResponse, bool]:
-    """Return the available records, and whether to respond immediately.
+    """Return the available records, and whether they suffice to respond immediately.
 
     Partitions without new records are left out, unless the response is requested as bytes.
     """

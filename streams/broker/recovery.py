@@ -1,4 +1,4 @@
-"""Log recovery on open: a partially written tail is cut off, and all other damage is an error.
+"""Log recovery on open: a torn write at the end is cut off, and all other damage is an error.
 
 The recovery point is stored when a log is closed or synced to disk.  A tail may be cut off if no offset below the
 recovery point is missing and no whole batch follows, because the tail was never acknowledged as durable.  The cut
@@ -31,7 +31,7 @@ START_FILE: Final = "log-start-offset"
 RECOVERY_FILE: Final = "recovery-point"
 
 _SEGMENT_NAME: Final = re.compile(r"\d{20}\.log", re.ASCII)
-# How the start of a batch is recognized: an offset below 2^48, a length, and version 2.
+# How the start of a batch is recognized: an offset below 2^48, a length, and magic 2.
 _LIKE_A_BATCH: Final = re.compile(rb"(?=\0\0.{6}[\0-\x7f].{7}\x02)", re.DOTALL)
 
 
@@ -84,7 +84,7 @@ def noted_offset(path: Path) -> int:
 
 
 def find_batch(data: bytes | mmap.mmap, position: int, lowest: int = 0) -> tuple[int, BatchHeader] | None:
-    """Return the position and header of the first whole batch from a position on, at offset ``lowest`` or later."""
+    """Return the position and header of the first whole batch from a position on, with an offset from ``lowest`` on."""
     for match in _LIKE_A_BATCH.finditer(data, position):
         header = whole_batch(data, match.start())
         if header is not None and header.base_offset >= lowest:
@@ -144,7 +144,7 @@ class _Recovery:
         if bases[0] > self.start_offset:
             missing = f"the log begins at offset {self.start_offset}, its first segment at {bases[0]}"
             raise damaged(directory, missing, paths[0], offset=self.start_offset)
-        # Left behind by a process that was killed during a deletion.
+        # These files remain if a process was killed while it deleted segments.
         gone = max((index for index, base in enumerate(bases) if base <= self.start_offset), default=0)
         for path in paths[:gone]:
             path.unlink()
@@ -207,7 +207,7 @@ class _Recovery:
         os.ftruncate(self.files.get(damage.path), damage.position)
 
     def _drop_tail(self, paths: Sequence[Path]) -> None:
-        """Set aside the files after a torn end; these files contain no batch."""
+        """Rename or delete the files after a torn write; they contain no batch."""
         for path in paths:
             self.files.drop(path)
             if path.stat().st_size:
@@ -216,7 +216,7 @@ class _Recovery:
                 path.unlink()
 
     def _without_leftovers(self, segment: Segment, paths: list[Path]) -> list[Path]:
-        """Delete files whose records an interrupted compaction had already written to an earlier file."""
+        """Delete the segments whose records an interrupted compaction had already written to an earlier segment."""
         while paths and int(paths[0].stem) < segment.next_offset:
             leftover, damage = Segment.open(paths[0], self.files)
             self.files.drop(leftover.path)

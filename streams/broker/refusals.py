@@ -1,4 +1,4 @@
-"""Error responses to requests whose log cannot be written, and Kafka error codes for exceptions."""
+"""Kafka error codes for exceptions, and error responses to group and transaction requests whose log write failed."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -23,7 +23,7 @@ def error_of(error: Exception) -> ErrorText:
 
 
 def refusal(request: Request, error: ErrorCode) -> Response:
-    """Return the error response to a group or transaction request."""
+    """Return the response with this error to a group or transaction request."""
     kind: Callable[..., Response] = response_type(type(request))
     match request:
         case JoinGroup():

@@ -47,7 +47,7 @@ class UnreadableSpan:
 
     @property
     def records(self) -> int:
-        """The number of lost offsets; in a compacted log, fewer records are lost."""
+        """The number of lost offsets; in a compacted log, fewer records may be lost."""
         return self.next_offset - self.offset
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ class _Repair:
         self.recovery_point = self._noted(RECOVERY_FILE, 0)
         begin = self.start_offset
         if paths and first <= begin:
-            # Files that are wholly below the start offset are about to be deleted.
+            # Segments that are entirely below the start offset are about to be deleted.
             paths = [path for path, end in zip(paths, [*map(_base, paths[1:]), _LAST], strict=True) if end > begin]
             begin = _base(paths[0])
         else:
@@ -153,7 +153,7 @@ def _base(path: Path) -> int:
 
 
 def _aside(path: Path) -> Path:
-    """Return an unused name for the damaged file."""
+    """Return an unused file name for the original of a rewritten file."""
     number = 1
     while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
         number += 1
@@ -176,12 +176,12 @@ def _write(parts: list[tuple[str, int, int]], path: Path, write: Callable[[bytes
 
 
 def _batches(data: bytes | mmap.mmap, expected: int, end: int) -> Iterator[tuple[int, BatchHeader, int]]:
-    """Yield the position, header and correct offset of each whole batch; ``end`` is the known end offset."""
+    """Yield the position, header and correct base offset of each whole batch; ``end`` is the known end offset."""
     position = 0
     while position < len(data):
         header = whole_batch(data, position)
         if header is not None and header.base_offset != expected:
-            # The checksum does not cover offsets: a damaged offset is detected at the next batch.
+            # The checksum does not cover the base offset: a damaged one is detected by comparison with the next batch.
             true_next = expected + header.next_offset - header.base_offset
             after = whole_batch(data, position + header.size)
             if after is None or after.base_offset != true_next:
@@ -199,14 +199,14 @@ def _batches(data: bytes | mmap.mmap, expected: int, end: int) -> Iterator[tuple
 
 
 def _resumed(data: bytes | mmap.mmap, start: int, expected: int, end: int) -> tuple[int, BatchHeader] | None:
-    """Return the position and header of the next batch whose offset can be trusted."""
+    """Return the position and header of the next batch whose base offset is confirmed, or None."""
     position = start
     while (found := find_batch(data, position, expected)) is not None:
         at, header = found
         after = whole_batch(data, at + header.size)
         if after is not None and after.base_offset == header.next_offset:
             return found
-        # This is the last batch: lost records before it would have left bytes.
+        # No batch follows to confirm this offset: accept it if the damaged bytes had room for all missing records.
         is_near = header.base_offset - expected <= at - start
         if at + header.size == len(data) and (is_near or header.next_offset == end):
             return found

@@ -1,6 +1,6 @@
 """One segment file of a log: consecutive record batches, with a sparse index.
 
-The file holds only batches in Kafka's format; the sparse index of offsets and
+The file contains only batches in Kafka's format; the sparse index of offsets and
 timestamps is kept in memory and rebuilt on open.  Used by ``file``.
 """
 
@@ -42,7 +42,7 @@ class Damage:
 
 @define(eq=False)
 class Segment:
-    """A file of batches, named by the first offset it may hold."""
+    """A segment file of record batches, named by its base offset, as in Kafka."""
 
     path: Path
     base_offset: int
@@ -50,7 +50,7 @@ class Segment:
     size: int = field(default=0, init=False)
     next_offset: int = field(init=False)
     max_timestamp: int = field(default=NO_TIMESTAMP, init=False)
-    #: Maximum timestamp of the first batch, from which the age of the segment is counted.
+    #: Maximum timestamp of the first batch; ``segment.ms`` counts from it.
     first_timestamp: int = field(default=NO_TIMESTAMP, init=False)
     # The index: offset and position of a batch, and the maximum timestamp before that batch.
     _offsets: list[int] = field(factory=list, init=False)
@@ -118,7 +118,7 @@ class Segment:
         self.files.sync(self.path)
 
     def blocks(self, offset: int = 0, end: int = -1) -> Iterator[Block]:
-        """Yield batches from the one that contains ``offset``, without empty batches.
+        """Yield batches from the one that contains ``offset`` on, without empty batches.
 
         An empty batch that ends the log at ``end`` is included, because readers need it to reach the end.
         """
@@ -129,7 +129,7 @@ class Segment:
                 yield self._decoded(data, header)
 
     def read_encoded(self, offset: int, max_bytes: int, upto: int, *, is_first: bool) -> EncodedRun:
-        """Return the bytes of whole batches, from the one that contains ``offset``; see ``EncodedStorage``."""
+        """Return the bytes of whole batches; see ``EncodedStorage.read_encoded``."""
         index = max(bisect_right(self._offsets, offset) - 1, 0)
         place = self._positions[index] if self._positions else 0
         window = self._bytes(place, min(INDEX_INTERVAL + max(0, min(max_bytes, WINDOW)), self.size - place))
@@ -162,7 +162,7 @@ class Segment:
         return EncodedRun([data], len(data), next_offset)
 
     def stamped(self) -> Iterator[Stamped]:
-        """Yield the producer stamps; only transaction markers are decoded."""
+        """Yield the producer ID, epoch and sequence of each batch; only transaction markers are decoded."""
         for header, data in self._scan(0, self.size):
             if header.producer_id >= 0 and header.record_count:
                 is_commit = header.is_control and is_commit_marker(self._decoded(data, header))

@@ -3,7 +3,7 @@
 Wraps any storage.  Each appended block becomes one record in the inner storage, called an envelope.
 The value of the envelope is the block encoded by the codec; the key has the metadata that the log
 needs (offsets and producer).  Offsets, retention, compaction and restarts therefore work with every
-codec.  Sits between ``log`` and a storage.
+codec.  Used between ``log`` and a storage.
 """
 
 from bisect import bisect_left, bisect_right
@@ -90,12 +90,12 @@ class SerializedStorage(Generic[S]):
         return result
 
     def truncate_before(self, offset: int) -> None:
-        """Raise the start offset, and drop the envelopes that are wholly below it."""
+        """Raise the start offset, and drop the envelopes that are entirely below it."""
         if offset <= self.start_offset:
             return
         self.end_offset = max(offset, self.end_offset)
-        # The inner storage only knows envelopes, so a mark stores the exact start offset for a
-        # reopen, and the next offset if no envelope is left.
+        # The inner storage has only the offsets of envelopes, so a mark record stores the exact start offset for the
+        # next open, and the next offset if no envelope is left.
         mark = _HEADER.pack(self.end_offset, 0, offset, -1, -1, -1, _IS_MARK)
         number = self.inner.append(Block([mark], [None], [NO_TIMESTAMP]))
         self.start_offset = offset
@@ -104,7 +104,7 @@ class SerializedStorage(Generic[S]):
         del self._bases[:first], self._numbers[:first]
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return the first record at or after a timestamp; an envelope has the maximum timestamp of its records."""
+        """Return the first record at or after a timestamp; envelopes have the maximum timestamp of their records."""
         found = self.inner.offset_for_timestamp(timestamp_ms)
         if found is None:
             return None
@@ -137,7 +137,7 @@ class SerializedStorage(Generic[S]):
         self.start_offset = self.end_offset = 0
         self._bases, self._numbers = [], []
 
-    # --- inside ---------------------------------------------------------------------------
+    # --- internal -------------------------------------------------------------------------
 
     def _index(self) -> None:
         self._bases, self._numbers = [], []
@@ -154,13 +154,13 @@ class SerializedStorage(Generic[S]):
         return max(bisect_right(self._bases, offset) - 1, 0)
 
     def _offset_at(self, number: int) -> int:
-        """Return the first record offset of an envelope or of the next one."""
+        """Return the first record offset of the envelope at an inner offset, or of the next envelope after it."""
         index = bisect_left(self._numbers, number)
         return self._bases[index] if index < len(self._bases) else self.end_offset
 
     def _envelope(self, key: bytes, block: Block) -> Block:
         is_control = block.producer is not None and block.producer.is_control
-        # Transaction markers belong to the broker: the codec never sees them.
+        # Transaction markers are written by the broker, and the codec does not encode them.
         plain = Block(block.keys, block.values, block.timestamps, block.headers, range(len(block)))
         data = batch.encode(plain, 0) if is_control else self.serialization.encode(plain)
         return Block([key], [data], [max(block.timestamps)], compression=block.compression)
@@ -172,7 +172,7 @@ class SerializedStorage(Generic[S]):
                 return
             for block in blocks:
                 if block.producer is not None and block.producer.is_control:
-                    # This record takes the place of removed envelopes.
+                    # This control record replaces removed envelopes.
                     number = block.offsets[-1] + 1
                     continue
                 for found, key, value, _, _ in block.rows():
@@ -223,7 +223,7 @@ class CompactableSerializedStorage(SerializedStorage[CompactableStorage]):
         return self._offset_at(self.inner.sealed_offset)
 
     def compact(self, upto: int, keep: Callable[[Block], Block | None]) -> int:
-        """Compact the envelopes that are wholly below ``upto``; changed envelopes are encoded again."""
+        """Compact the envelopes that are entirely below ``upto``; changed envelopes are encoded again."""
         count = 0
 
         def thinned(envelopes: Block) -> Block | None:

@@ -3,9 +3,9 @@
 ``now_ms`` is the monotonic time, for session, transaction and fetch deadlines.  Timestamps, retention and times to
 live use the wall clock (``wall_ms``), which may be changed.
 
-The broker knows no connections, threads or sockets: the same object serves clients in this process, over TCP and in
-simulations, driven by ``handle`` and ``tick`` (one call at a time).  It holds topics, logs and long-polling fetches,
-and connects the group coordinator to its log.
+The broker has no connections, threads or sockets: the same object serves clients in this process, over TCP and in
+simulations, driven by ``handle`` and ``tick`` (one call at a time).  It has the topics, logs and waiting fetches, and
+connects the group coordinator to its log.
 """
 
 import logging
@@ -128,11 +128,11 @@ class Broker:
 
     @property
     def is_ending(self) -> bool:
-        """Whether the broker is closing, so that bulk requests stop early."""
+        """Whether the broker is closing; bulk requests then stop early."""
         return self.catalogue.is_ending
 
     def begin_to_end(self) -> None:
-        """Make bulk requests stop early because the broker is closing; may be called from any thread."""
+        """Make bulk requests stop early, because the broker is closing; may be called from any thread."""
         self.catalogue.is_ending = True
 
     def wall_ms(self, now_ms: int) -> int:
@@ -187,7 +187,7 @@ class Broker:
     def handle_remote(self, request: Request, now_ms: int, answer: Answer) -> None:
         """Handle a request from another process; offset commits for unknown partitions are rejected.
 
-        In this process such commits are accepted: a hand-over commits offsets of topics that the next run creates.
+        Clients in this process may commit them: a hand-over commits offsets of topics that the next run creates.
         """
         if isinstance(request, OffsetCommit | TxnOffsetCommit):
             logs = self.topics.logs
@@ -216,7 +216,7 @@ class Broker:
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def tick(self, now_ms: int) -> None:
-        """Process everything that is due: ended fetches, expired sessions and maintenance."""
+        """Process everything that is due: fetches, session and transaction timeouts, and maintenance."""
         self._answer(self._fetches.take_due(now_ms), now_ms)
         group_deadline_ms = self.coordinator.next_deadline_ms()
         if group_deadline_ms is not None and group_deadline_ms <= now_ms:
@@ -252,7 +252,7 @@ class Broker:
     # --- records ------------------------------------------------------------------------------
 
     def append(self, partition: TopicPartition, blocks: Sequence[Block], now_ms: int) -> int:
-        """Append to one partition, complete waiting fetches, and return the base offset.
+        """Append to one partition, respond to waiting fetches that are now complete, and return the base offset.
 
         Raises:
             UnknownTopicError, RecordTooLargeError, BrokerError: the append is rejected; nothing is appended.
@@ -329,7 +329,7 @@ class Broker:
         return fetch
 
     def _answer(self, ended: Sequence[PendingFetch], now_ms: int) -> None:
-        """Respond to ended fetches with the available records."""
+        """Respond to fetches that have timed out or exceed the limit, with the available records."""
         for request, answer in ended:
             answer(fetched(self.topics.logs, request, self.wall_ms(now_ms))[0])
 
@@ -340,7 +340,7 @@ class Broker:
     def _wake(self, partitions: Sequence[TopicPartition], now_ms: int) -> None:
         for fetch in self._fetches.waiting(partitions):
             if fetch.asked is None:
-                continue  # The response to another fetch has ended the connection of this one.
+                continue  # The response to another fetch has closed the connection of this one.
             request, answer = fetch.asked
             response, is_ready = fetched(self.topics.logs, request, self.wall_ms(now_ms))
             if is_ready:
@@ -405,13 +405,13 @@ class Broker:
         try:
             self._perform_transaction(effects, now_ms)
         except (OSError, BrokerError) as error:
-            # The decision is not in the log, so it was not made; no response has been sent yet.
+            # The new state is not in the log, so revert it; no response has been sent yet.
             self.transactions.restore(request.transactional_id, before)
             _LOGGER.error("writing %s failed: %s", _TRANSACTIONS_PARTITION.topic, error)
             answer(refusal(request, error_of(error)[0]))
 
     def _perform_by_itself(self, effects: Sequence[TransactionEffect], now_ms: int) -> None:
-        """Perform effects that belong to no request; failures are logged and retried later."""
+        """Perform effects that do not result from a request; failures are logged and retried later."""
         try:
             self._perform_transaction(effects, now_ms)
         except (OSError, BrokerError) as error:
@@ -435,16 +435,16 @@ class Broker:
                     answer(effect.response)
 
     def _end_transaction(self, end: WriteMarkers, now_ms: int) -> None:
-        """Write the markers of a transaction; failed writes are retried, because the end is already decided."""
+        """Write the markers of a transaction; failed writes are retried, because the outcome is already in the log."""
         block = marker(end.producer_id, end.epoch, is_commit=end.is_commit, timestamp_ms=self.wall_ms(now_ms))
         is_complete = True
         for partition in end.partitions:
             log = self.topics.logs.get(partition)
             if log is not None and log.damage is not None:
-                # The log is damaged, so the transaction's records are unknown: write the marker after a repair.
+                # Whether the log has records of the transaction is unknown until it is repaired: write the marker then.
                 is_complete = False
                 continue
-            # Deleted topics need no marker, nor do partitions that already have one.
+            # No marker is needed for deleted topics and for partitions that already have one.
             if log is None or not (log.is_open(end.producer_id) or partition == _OFFSETS_PARTITION):
                 continue
             try:
@@ -462,7 +462,7 @@ class Broker:
         try:
             self._perform_transaction(self.transactions.on_ended(end.transactional_id, now_ms), now_ms)
         except (OSError, BrokerError) as error:
-            # The transaction has ended; after a restart it ends again, which changes nothing.
+            # All markers are written; after a restart, the transaction is completed again without effect.
             _LOGGER.error("noting the end of transaction %r failed: %s", end.transactional_id, error)
 
     def write_marker(
@@ -510,7 +510,7 @@ class Broker:
     def _commit_known(
         self, request: OffsetCommit | TxnOffsetCommit, unknown: Sequence[TopicPartition], now_ms: int, answer: Answer
     ) -> None:
-        """Commit offsets of existing partitions; unknown ones are rejected here, because groups do not know topics."""
+        """Commit offsets of existing partitions; unknown ones are rejected here, not in the coordinator."""
         errors = dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         known = {partition: offset for partition, offset in request.offsets.items() if partition not in errors}
 
@@ -526,13 +526,13 @@ class Broker:
     def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition], now_ms: int
     ) -> tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]:
-        """Delete committed offsets of a group; the response has an error for the group, or one per partition."""
+        """Delete committed offsets of a group; return an error for the group, or one per partition."""
         error, errors, effects = self.coordinator.delete_offsets(group_id, partitions)
         failure = self._perform(effects, now_ms)
         return (error, errors) if failure is None else (failure[0], {})
 
     def _perform(self, effects: Sequence[Effect], now_ms: int) -> ErrorText | None:
-        """Append effects to the log and then respond, so that a commit is acknowledged only when it is in the log.
+        """Append to the log and then respond, so that a commit is acknowledged only when it is in the log.
 
         Returns the error, or None on success.
         """

@@ -1,4 +1,4 @@
-"""Work on many blocks in steps: generators that yield the number of records processed in each step."""
+"""Work on many blocks in steps: generators that yield the number of records that each step processed."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Final, TypeAlias, TypeVar

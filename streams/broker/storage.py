@@ -1,9 +1,9 @@
-"""The interface between a log and the storage that holds its records.
+"""The interface between a log and the storage of its records.
 
 The interface has few methods, so that users can write their own storages: any object with these
-methods is a storage, and a factory creates one per partition.  Storages number records, but know
-nothing about topics, limits or time, which ``log`` handles.  They are called under the broker lock,
-never by two threads at once.
+methods is a storage, and a factory creates one per partition.  A storage assigns offsets; topics, limits
+and time are handled by ``log``.  Storages are called under the broker lock, never by two threads at
+the same time.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -103,7 +103,7 @@ class CompactableStorage(LogStorage, Protocol):
 
 @runtime_checkable
 class GradualStorage(CompactableStorage, Protocol):
-    """A storage that is compacted in steps, so that requests need not wait for a whole pass."""
+    """A storage that is compacted in steps, so that requests are not blocked for a whole pass."""
 
     def compaction(self, upto: int, keep: Keep) -> Steps[int]:
         """Compact like ``compact``, but in steps.
@@ -124,7 +124,7 @@ class SealableStorage(CompactableStorage, Protocol):
 
 @runtime_checkable
 class ConfigurableStorage(LogStorage, Protocol):
-    """A storage that uses some of a topic's settings."""
+    """A storage that uses topic settings."""
 
     def configure(self, config: Mapping[str, str]) -> None:
         """Apply new settings by their Kafka names; absent settings have their defaults."""
@@ -132,7 +132,10 @@ class ConfigurableStorage(LogStorage, Protocol):
 
 
 class Stamped(NamedTuple):
-    """Consecutive records from one producer in a log; ``is_commit`` applies to transaction markers."""
+    """Consecutive records of one producer in a log, with the ID, epoch and first sequence in ``stamp``.
+
+    ``is_commit`` applies to transaction markers.
+    """
 
     stamp: ProducerStamp
     offset: int
@@ -141,7 +144,7 @@ class Stamped(NamedTuple):
 
     @classmethod
     def of(cls, block: Block, offset: int) -> "Stamped | None":
-        """Return the stamp of a block at an offset, or None if the block has no producer."""
+        """Return the producer data of a block at an offset, or None if the block has no producer."""
         stamp = block.producer
         if stamp is None:
             return None
@@ -150,15 +153,15 @@ class Stamped(NamedTuple):
 
 @runtime_checkable
 class StampedStorage(LogStorage, Protocol):
-    """A storage that can return producer stamps without reading all records."""
+    """A storage that can return the producers of its records without decoding all records."""
 
     def stamped(self) -> Iterator[Stamped]:
-        """Yield the producer stamps in offset order."""
+        """Yield the producer ID, epoch and sequence of each batch, in offset order."""
         ...
 
 
 def stamps_of(storage: LogStorage) -> Iterator[Stamped]:
-    """Yield the producer stamps of a log in offset order."""
+    """Yield the producer ID, epoch and sequence of each block of a log, in offset order."""
     if isinstance(storage, StampedStorage):
         yield from storage.stamped()
         return
@@ -189,7 +192,7 @@ StorageFactory: TypeAlias = Callable[[StorageContext], LogStorage]
 def continues(first: ProducerStamp | None, distance: int, following: ProducerStamp | None) -> bool:
     """Return whether records continue a block that started ``distance`` offsets earlier.
 
-    They do if they come from the same producer and its sequence numbers continue.  A transaction marker always has its
+    They do if both have the same producer and the sequence numbers continue.  A transaction marker always has its
     own block.
     """
     if first is None or following is None:
@@ -200,7 +203,7 @@ def continues(first: ProducerStamp | None, distance: int, following: ProducerSta
 
 
 def advanced(stamp: ProducerStamp, distance: int) -> ProducerStamp:
-    """Return the stamp of the record that is ``distance`` offsets after this stamp."""
+    """Return the producer stamp ``distance`` records later, with the sequence advanced by ``distance``."""
     return stamp if stamp.sequence < 0 or not distance else stamp._replace(sequence=stamp.sequence + distance)
 
 

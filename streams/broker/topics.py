@@ -1,6 +1,6 @@
 """The topics of a broker: creation, growth, deletion, and loading after a restart.
 
-Holds the logs of all partitions for ``service``.  With a data directory, topic names,
+Has the logs of all partitions for ``service``.  With a data directory, topic names,
 partition counts, settings and storages are stored in one file that is replaced atomically.
 """
 
@@ -49,7 +49,7 @@ LOGS_FOLDER = "logs"
 
 @frozen
 class Storages:
-    """The storages of topics, and other user-defined objects for topics.
+    """The storage choices, codecs and partitioners of topics.
 
     ``default`` is used for topics that are not in ``by_topic``.  File storage requires ``data_dir``, and
     uses the ``fsync`` policy.  ``serializations`` and ``partitioners`` are keyed by topic.
@@ -96,7 +96,7 @@ class Storages:
 class TopicLogs:
     """A topic and the logs of its partitions.
 
-    If ``serialization`` is None, memory holds blocks and files hold record batches.  ``partitioner`` is the
+    If ``serialization`` is None, in-memory storages keep blocks and files have record batches.  ``partitioner`` is the
     user-defined function of a topic with a custom partitioner.
     """
 
@@ -124,7 +124,7 @@ class TopicLogs:
         return self.config.described() | {STORAGE: self.storage_name}
 
     def shown(self) -> dict[str, str]:
-        """Return the effective settings, and the Kafka settings that have no effect here."""
+        """Return the effective settings, and the Kafka settings that have no effect in this broker."""
         return self.config.shown() | {STORAGE: self.storage_name}
 
 
@@ -366,7 +366,7 @@ class Topics:
         _each(self.logs.values(), lambda log: log.storage.close())
 
     def reopened(self) -> "Topics":
-        """Return these topics as after a restart: with the same storages, but no other in-memory state."""
+        """Return these topics as if after a restart: with the same storages, but no other in-memory state."""
         found = Topics(self.storages)
         for topic in self:
             again = evolve(topic, logs=[])
@@ -454,7 +454,7 @@ class Topics:
 
     def _stored_serialization(self, name: str, stored: str | None) -> Serialization | None:
         if stored is None:
-            # Existing records were written without this codec, so it cannot read them.
+            # The records were written without this codec, so it cannot read them.
             return None
         serialization = self.storages.serializations.get(name)
         if serialization is None:
@@ -475,7 +475,7 @@ class Topics:
         data_dir = self.storages.data_dir
         return None if data_dir is None else data_dir / TOPICS_FILE
 
-    # --- inside -------------------------------------------------------------------------------
+    # --- internal -----------------------------------------------------------------------------
 
     def _grow(self, topic: TopicLogs, partitions: int) -> None:
         count = len(topic.logs)
@@ -546,7 +546,7 @@ def _named(storage: str) -> StorageChoice | None:
 
 
 def _partitioner(topic: TopicLogs, given: Partitioner | None) -> Partitioner | None:
-    """Return the user-defined partitioner of a topic."""
+    """Return the user-defined partitioner of a topic, or None if it uses a built-in strategy."""
     if topic.config.partitioner != "custom":
         if given is not None:
             raise ConfigError(

@@ -8,7 +8,7 @@ from streams.core.records import TopicPartition
 from streams.group.wire import Reader, Writer
 
 _VERSION = 0
-#: Key version of our own record for producer IDs; other readers skip unknown versions.
+#: Key version of the record for producer IDs, which Kafka does not have; other readers skip unknown versions.
 _PRODUCER_IDS_VERSION = 1_000
 
 
@@ -78,12 +78,12 @@ def producer_ids_key() -> bytes:
 
 
 def producer_ids_value(below: int) -> bytes:
-    """Return the record value stating that all producer IDs below this one may be assigned."""
+    """Return the record value that reserves all producer IDs below this one."""
     return Writer().int64(below).finish()
 
 
 def read_producer_ids(key: bytes, value: bytes | None) -> int:
-    """Return the lowest unassigned producer ID, or 0 for other records."""
+    """Return the lowest producer ID that is not reserved, or 0 for other records."""
     if value is None or Reader(key).int16() != _PRODUCER_IDS_VERSION:
         return 0
     return Reader(value).int64()

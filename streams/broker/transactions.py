@@ -1,8 +1,8 @@
 """The transaction coordinator: producer IDs, epochs, and two-phase commits and aborts (KIP-98, KIP-890).
 
 The coordinator turns requests and the current time into effects.  The caller appends to the
-``__transaction_state`` log before it responds, and writes the markers.  The end of a transaction is
-decided once the prepared state is in that log; from then on it is completed, even after a restart.
+``__transaction_state`` log before it responds, and writes the markers.  Once the prepared state
+is in that log, the outcome is final: the transaction is completed, even after a restart.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -33,7 +33,7 @@ from streams.protocol.messages import (
 )
 from streams.protocol.request import Response
 
-#: The highest epoch; afterwards the producer gets a new ID.
+#: The highest epoch of a producer; the next bump assigns a new producer ID.
 _LAST_EPOCH = 32_766
 #: Number of producer IDs that are reserved in the log at once.
 _PRODUCER_ID_BLOCK = 1_000
@@ -53,7 +53,7 @@ _LEGAL_NEXT: Mapping[TransactionState, frozenset[TransactionState]] = {
     _S.COMPLETE_ABORT: frozenset({_S.ONGOING, _S.EMPTY, _S.COMPLETE_ABORT}),
 }
 _PREPARED = {_S.PREPARE_COMMIT, _S.PREPARE_ABORT}
-#: States in which the end is decided; the value is whether the end is a commit.
+#: States in which the outcome is final, by whether it is a commit.
 _ENDED = {True: {_S.PREPARE_COMMIT, _S.COMPLETE_COMMIT}, False: {_S.PREPARE_ABORT, _S.COMPLETE_ABORT}}
 
 
@@ -86,7 +86,7 @@ class PersistTransaction:
 
 @frozen
 class PersistProducerIds:
-    """Record in ``__transaction_state`` that all producer IDs below this one may be assigned."""
+    """Reserve all producer IDs below this one in ``__transaction_state``."""
 
     below: int
 
@@ -161,7 +161,7 @@ class TransactionCoordinator:
         self._timers.set(transactional_id, now_ms + _RETRY_MS)
 
     def next_deadline_ms(self) -> int | None:
-        """Return when ``tick`` is due next."""
+        """Return when ``tick`` is due next, or None if no timer is set."""
         return self._timers.next_ms()
 
     def tick(self, now_ms: int) -> list[TransactionEffect]:
@@ -187,10 +187,10 @@ class TransactionCoordinator:
         return self._take_effects()
 
     def load(self, records: Iterable[tuple[bytes, bytes | None]], now_ms: int) -> list[TransactionEffect]:
-        """Load the log; decided commits and aborts are completed, and the timeouts of open transactions restart."""
+        """Load the log; prepared commits and aborts are completed, and the timeouts of open transactions restart."""
         for key, value in records:
             noted = read_producer_ids(key, value)
-            # No broker assigns that many IDs: a client sent an invented one.
+            # No broker assigns IDs above the bound: a client sent an invented one.
             self._next_producer_id = max(self._next_producer_id, noted if noted < _NEVER_GIVEN else 0)
             read = read_transaction(key, value)
             if read is None:
@@ -229,7 +229,7 @@ class TransactionCoordinator:
         return tuple(self._known.values())
 
     def check_write(self, transactional_id: str, producer_id: int, epoch: int, partition: TopicPartition) -> ErrorCode:
-        """Return the error for a producer that may not write to a partition in its transaction."""
+        """Return the error code for a write to a partition in a transaction, or ``NONE`` if the producer may write."""
         known = self._known.get(transactional_id)
         if known is None or known.producer_id != producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -259,7 +259,7 @@ class TransactionCoordinator:
         elif request.producer_id >= 0 and known.epoch != request.producer_epoch:
             self._answer(token, InitProducerIdResponse(ErrorCode.PRODUCER_FENCED))
         elif known.state is _S.ONGOING:
-            # Fence the previous owner and abort its transaction first; the new owner retries.
+            # Fence the previous producer and abort its transaction first; the new producer retries.
             self._prepare(_next_epoch(known), is_commit=False, now_ms=now_ms)
             self._answer(token, InitProducerIdResponse(ErrorCode.CONCURRENT_TRANSACTIONS))
         elif known.state in _PREPARED:
@@ -307,7 +307,7 @@ class TransactionCoordinator:
         elif known.epoch != request.producer_epoch:
             error = ErrorCode.NONE if self._is_repeated(known, request) else ErrorCode.PRODUCER_FENCED
         elif known.state is _S.ONGOING:
-            # The producer continues with the next epoch, so that late requests with this one are rejected (KIP-890).
+            # The producer continues with the next epoch, so that late requests are rejected (KIP-890).
             following = self._renewed(known) if request.bumps_epoch else known
             self._prepare(following, is_commit=request.is_commit, now_ms=now_ms)
             known = self._known[request.transactional_id]
@@ -346,7 +346,7 @@ class TransactionCoordinator:
             WriteMarkers(
                 known.transactional_id,
                 owner.producer_id,
-                # Logs reject this epoch as soon as its marker is written.
+                # Once the marker is written, the logs reject lower epochs.
                 known.epoch if owner is known else owner.epoch,
                 known.partitions,
                 known.state is _S.PREPARE_COMMIT,
@@ -385,7 +385,7 @@ class TransactionCoordinator:
 
 
 def _next_epoch(known: TransactionMetadata) -> TransactionMetadata:
-    """Return the state with a bumped epoch that fences the owner; the highest epoch is reserved for fencing."""
+    """Return the state with a bumped epoch that fences the producer; the highest epoch is reserved for fencing."""
     return evolve(known, epoch=known.epoch + 1)
 
 

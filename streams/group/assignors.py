@@ -1,7 +1,7 @@
 """Partition assignors, which run on a group's leader: Kafka's assignors and two simple ones.
 
 Only the leader calls ``assign``.  Through ``subscription_user_data`` and ``on_assignment``, members exchange data with
-the leader's assignor.  Pure; imports core only.
+the leader's assignor.  Performs no I/O.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from streams.group.subscriptions import (
 
 
 class RebalanceProtocol(Enum):
-    """The rebalance protocol (KIP-429): eager members give up all partitions before joining, cooperative ones none."""
+    """The rebalance protocol (KIP-429): eager members revoke all partitions before a join, cooperative ones none."""
 
     EAGER = "eager"
     COOPERATIVE = "cooperative"
@@ -44,7 +44,7 @@ class Assignor(Protocol):
 
     @property
     def protocols(self) -> Sequence[RebalanceProtocol]:
-        """The supported rebalance protocols; a member uses the best one that all its assignors support."""
+        """The supported rebalance protocols; a member uses cooperative rebalancing if all its assignors support it."""
         ...
 
     def subscription_user_data(self) -> bytes | None:
@@ -98,7 +98,7 @@ def _result(members: Members, given: Mapping[str, Sequence[TopicPartition]]) -> 
 
 
 class RangeAssignor(_Stateless):
-    """Assigns ranges per topic, so that co-partitioned partitions have the same owner."""
+    """Assigns a range of each topic to each member, so that co-partitioned partitions have the same owner."""
 
     name = "range"
 
@@ -116,12 +116,12 @@ class RangeAssignor(_Stateless):
 
 
 class RoundRobinAssignor(_Stateless):
-    """Assigns the partitions of all topics to the members in turn."""
+    """Assigns the partitions of all topics to the members round-robin."""
 
     name = "roundrobin"
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
-        """Assign partitions in turn, skipping members that do not subscribe to the topic."""
+        """Assign partitions round-robin, skipping members that do not subscribe to the topic."""
         given: dict[str, list[TopicPartition]] = {member: [] for member in members}
         turn = cycle(in_order(members))
         for topic, count, subscribers in _subscribers(partitions_per_topic, members):
@@ -144,7 +144,7 @@ class StickyAssignor(_Stateless):
         self._memory: bytes | None = None
 
     def subscription_user_data(self) -> bytes | None:
-        """Return this member's last assignment and the generation."""
+        """Return this member's last assignment and its generation."""
         return self._memory
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
@@ -155,12 +155,12 @@ class StickyAssignor(_Stateless):
         return {member: Assignment(tuple(mine), encode_round(number)) for member, mine in given.items()}
 
     def on_assignment(self, assignment: Assignment) -> None:
-        """Store the assignment."""
+        """Store the assignment, which the next join sends to the leader."""
         self._memory = encode_owned(assignment.partitions, decode_round(assignment.user_data))
 
 
 def _remembered(subscription: Subscription) -> Subscription:
-    """Return a subscription with the member's last assignment."""
+    """Return a subscription with the member's last assignment, decoded from its user data."""
     if subscription.owned or subscription.user_data is None:
         return subscription
     owned, number = decode_owned(subscription.user_data)
@@ -180,12 +180,12 @@ class CooperativeStickyAssignor(_Stateless):
 
 
 class EqualCountAssignor(_Stateless):
-    """Divides the list of all partitions into pieces whose sizes differ by at most one."""
+    """Divides the list of all partitions into contiguous parts whose sizes differ by at most one."""
 
     name = "equal"
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
-        """Divide a list per set of topics with the same subscribers; members with the fewest get the longer pieces."""
+        """Divide one list per set of topics with equal subscribers; the least loaded members get the longer parts."""
         given: dict[str, list[TopicPartition]] = {member: [] for member in members}
         rows: dict[tuple[str, ...], list[TopicPartition]] = {}
         for topic, count, subscribers in _subscribers(partitions_per_topic, members):
@@ -206,7 +206,7 @@ class ModuloAssignor(_Stateless):
     name = "modulo"
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
-        """Assign partitions by the index of each topic's subscribers."""
+        """Assign each partition to the subscriber at index (partition number modulo number of subscribers)."""
         given: dict[str, list[TopicPartition]] = {member: [] for member in members}
         for topic, count, subscribers in _subscribers(partitions_per_topic, members):
             for number in range(count):

@@ -1,7 +1,7 @@
 """A member of a group with any protocol type, for work other than reading topics.
 
-The client runs the member machine over a connection, in ``poll`` or in a separate thread, and calls a
-listener.  Members give up their assignment before each rebalance, so that nothing has two owners.
+The client runs the ``Member`` state machine over a connection, in ``poll`` or in a separate thread, and calls a
+listener.  Rebalancing is eager: members revoke their assignment before each rebalance, so no work has two owners.
 Imports protocol and core only.
 """
 
@@ -27,7 +27,7 @@ from streams.protocol.transport import Cluster
 #: Protocol type for groups without topics.
 WORK_PROTOCOL_TYPE: Final = "work"
 
-# Waiting takes no time under a virtual clock; after this many polls without progress no response is expected.
+# Under a virtual clock, a poll does not wait; after this many polls without progress, no response is expected.
 _FRUITLESS_LIMIT: Final = 100
 
 
@@ -46,7 +46,7 @@ class GroupListener:
         """Handle a new assignment."""
 
     def on_revoked(self) -> None:
-        """Handle a revocation.  The assignment is owned until this method returns, so finish or stop the work here."""
+        """Handle a revocation: finish or stop the work.  The assignment is owned until this method returns."""
 
     def on_lost(self) -> None:
         """Handle a lost assignment, which another member may already own."""
@@ -76,7 +76,7 @@ class _Lost:
 
 
 class _Policy:
-    """The policy for eager membership."""
+    """The membership policy for eager rebalancing."""
 
     def __init__(self, protocol_type: str, protocol_name: str, listener: GroupListener) -> None:
         self.protocol_type = protocol_type
@@ -122,7 +122,7 @@ class GroupClient:
 
     All members of a group have the same ``protocol_type`` and ``protocol_name``.  Times are milliseconds.
     A member without heartbeats for ``session_timeout_ms`` is removed from the group; in a rebalance members have
-    ``rebalance_timeout_ms`` to give up their assignment.  ``options`` are single ``GroupClientSettings`` by name.
+    ``rebalance_timeout_ms`` to revoke their assignment and rejoin.  ``options`` are fields of ``GroupClientSettings``.
 
     Raises:
         ConfigError: ``broker`` is missing, or a setting is invalid.
@@ -165,12 +165,12 @@ class GroupClient:
 
     @property
     def generation_id(self) -> int:
-        """The generation, or -1 without one."""
+        """The generation ID, or -1 if the member is in no generation."""
         return self._member.generation_id
 
     @property
     def has_assignment(self) -> bool:
-        """Whether this member certainly owns its assignment now.
+        """Whether this member certainly owns its assignment at this time.
 
         This becomes False after a session timeout without a response from the coordinator, because another member
         may then own the assignment.
@@ -181,7 +181,7 @@ class GroupClient:
     # --- operation --------------------------------------------------------------------
 
     def poll(self, timeout_ms: int = 0) -> None:
-        """Perform membership actions for up to the timeout, and call the listener.
+        """Perform membership actions for up to the timeout in milliseconds, and call the listener.
 
         Raises:
             MemberFencedError: another process has this ``group_instance_id``.
@@ -222,7 +222,7 @@ class GroupClient:
         self._connection.wakeup()
 
     def close(self, timeout_ms: int = 10_000) -> None:
-        """Give up the assignment and leave the group unless the member is static; idempotent."""
+        """Revoke the assignment, and leave the group unless the member is static; idempotent."""
         if self._is_closed:
             return
         if self._worker is not None and self._stop is not None:
@@ -253,7 +253,7 @@ class GroupClient:
         """Close the client."""
         self.close()
 
-    # --- inside -----------------------------------------------------------------------
+    # --- internal ---------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
@@ -285,7 +285,7 @@ class GroupClient:
                 self._has_assignment = True
                 self._listener.on_assigned(assignment)
             case _Revoked():
-                # A call in the meantime finds the client closing.
+                # ``has_assignment`` is already False while the listener revokes.
                 self._has_assignment = False
                 self._listener.on_revoked()
             case _Lost():
@@ -316,7 +316,7 @@ class GroupClient:
         try:
             number = self._connection.send(node_id, request)
         except Exception as error:  # noqa: BLE001
-            # After any transport failure the machine looks up the coordinator again.
+            # After any transport failure, the member looks up the coordinator again.
             self._member.on_response(request, error, now)
             return
         self._pending[number] = (request, now + waits_ms)

@@ -1,8 +1,8 @@
 """The membership policy of consumers: eager and cooperative rebalancing.
 
-Eager members give up all partitions before they join.  Cooperative members keep them, revoke the partitions
+Eager members revoke all partitions before they join.  Cooperative members keep them, revoke the partitions
 that the new assignment moves, and rejoin so that these can be assigned (KIP-429).
-Pure; imports core only.
+Performs no I/O.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from streams.protocol.group_messages import JoinGroupMember
 
 @frozen
 class Revoke:
-    """Revoke ``partitions``, in order; they are owned until the revocation is done."""
+    """Revoke ``partitions``, in order; the member owns them until the revocation is complete."""
 
     partitions: tuple[TopicPartition, ...]
 
@@ -96,7 +96,7 @@ class ConsumerMembership:
         )
 
     def assigned(self, protocol_name: str, generation_id: int, assignment: bytes) -> tuple[list[object], bool]:
-        """Apply an assignment; a cooperative member that has to revoke partitions rejoins."""
+        """Apply an assignment; return the events, and True if a cooperative member must rejoin after a revocation."""
         given = decode_assignment(assignment)
         self._assignors[protocol_name].on_assignment(given)
         before, now = set(self.owned), set(given.partitions)
@@ -109,7 +109,7 @@ class ConsumerMembership:
         return events, bool(revoked) and self.rebalance_protocol is RebalanceProtocol.COOPERATIVE
 
     def lost(self) -> list[object]:
-        """Drop all partitions as lost."""
+        """Clear the assignment, because the partitions are lost."""
         owned, self.owned = self.owned, ()
         self._owned_generation = -1
         return [Lose(owned)] if owned else []

@@ -125,7 +125,7 @@ class Coordinator:
         self._has_loaded_members = any(group.members for group in self._groups)
 
     def remove_members(self, is_gone: Callable[[GroupMember], bool], now_ms: int) -> None:
-        """Remove members that have certainly ended from all groups, and rebalance.
+        """Remove the members for which ``is_gone`` is True from all groups, and rebalance these groups.
 
         The effects are returned by the next call.
         """
@@ -186,7 +186,7 @@ class Coordinator:
     def _join_new(self, group: Group, request: JoinGroup, now_ms: int, token: object) -> None:
         if request.takes_member_id and not request.member_id and request.group_instance_id is None:
             # Assign the id first, so that only one of several duplicate joins becomes a member (KIP-394).
-            # Unlike in Kafka, the join phase does not wait for assigned ids, because their clients may be gone.
+            # Unlike in Kafka, the join phase does not wait for these member ids, because their clients may have disconnected.
             member_id = self._new_member_id(request)
             group.pending[member_id] = None
             timer = GroupTimer(TimerKind.PENDING, group.group_id, member_id)
@@ -247,7 +247,7 @@ class Coordinator:
             group.leader = member.member_id
         if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
             self._groups.persist(group, now_ms)
-            # Return the old leader's id, so that this member does not assign, because no other member takes part.
+            # Return the old leader's id, so that this member computes no assignment: the other members do not rejoin.
             self._reply(token, self._joined(group, member, leader=old_leader))
             self._touch(group, member, now_ms)
             return
@@ -440,7 +440,7 @@ class Coordinator:
         self._rebalance_without(group, now_ms)
 
     def _rebalance_without(self, group: Group, now_ms: int) -> None:
-        """Rebalance after a removal, or stop waiting for the removed members."""
+        """Rebalance after a removal; in the join phase, end it when all remaining members have joined."""
         if group.state is GroupState.PREPARING_REBALANCE:
             if group.joined == len(group.members) and not self._is_delayed(group):
                 self._complete_join(group, now_ms)
@@ -514,7 +514,7 @@ class Coordinator:
         return create(self._groups, request)
 
     def _reset_offsets(self, request: ResetOffsets, now_ms: int) -> ResetOffsetsResponse:
-        """Set offsets and remove the partitions' owners atomically, so that no late commit follows."""
+        """Set offsets and remove the partitions' owners atomically, so that no late commit overwrites them."""
         group = self._groups.get(request.group_id)
         if group is None:
             return ResetOffsetsResponse(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -538,7 +538,7 @@ class Coordinator:
     # --- helpers ----------------------------------------------------------------------
 
     def _touch(self, group: Group, member: GroupMember, now_ms: int) -> None:
-        """Restart a member's session; it does not expire while the member waits for a reply."""
+        """Restart a member's session, which does not expire while a JoinGroup or SyncGroup response is pending."""
         if member.join_token is None and member.sync_token is None:
             self._timers.set(
                 GroupTimer(TimerKind.SESSION, group.group_id, member.member_id),

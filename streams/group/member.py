@@ -1,7 +1,7 @@
 """The member side of Kafka's classic group protocol: find coordinator, join, sync, heartbeat, leave.
 
 This is a state machine without I/O.  The driver calls ``poll``, performs the returned actions in order,
-passes the responses back, and repeats until there are no more actions.  The policy handles partitions.
+passes the responses back, and repeats until there are no more actions.  The ``MembershipPolicy`` handles assignments.
 Imports protocol and core only.
 """
 
@@ -27,10 +27,10 @@ from streams.protocol.group_messages import (
 from streams.protocol.messages import FindCoordinator, FindCoordinatorResponse
 from streams.protocol.request import Request, Response
 
-#: Broker ID that stands for any broker.
+#: Broker ID that means any broker.
 ANY_NODE = -1
 
-#: The generation of a member without one.
+#: The generation ID of a member that is in no generation.
 NO_GENERATION = -1
 
 
@@ -92,7 +92,7 @@ class PerformAssignment:
 
 @frozen
 class Failed:
-    """The membership has failed and cannot recover without the user."""
+    """The membership has failed with an error that is not retriable."""
 
     error: BrokerError
 
@@ -103,7 +103,7 @@ Action: TypeAlias = Send | PerformAssignment | Failed | object
 class MembershipPolicy(Protocol):
     """The policy of a membership: the metadata it sends, and the actions for its assignments.
 
-    The policy's actions are returned to the driver in order, together with those of the member machine.
+    The policy's actions are returned to the driver in order, together with those of the ``Member``.
     """
 
     @property
@@ -135,9 +135,9 @@ class MembershipPolicy(Protocol):
 #: Heartbeat responses that extend the session.
 _ALIVE = frozenset({ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS})
 
-#: Errors after which to look up the coordinator again.
+#: Errors after which the coordinator is looked up again.
 _MOVED = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
-#: Errors after which the same coordinator may soon be ready, usually by the end of a look-up.
+#: Retriable errors after which the same coordinator is usually available again by the end of the lookup.
 _PASSING = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
 
 
@@ -206,8 +206,8 @@ class Member:
         if self.state is MemberState.STABLE and now_ms >= self._next_heartbeat_ms:
             config = self.config
             heartbeat = Heartbeat(config.group_id, self.generation_id, self.member_id, config.group_instance_id)
-            # The next heartbeat does not wait for the response, which may be slow.  A response that comes after the
-            # session timeout proves nothing.
+            # The next heartbeat does not wait for the response, which may be slow.  A response that arrives after the
+            # session timeout is ignored, because the session may have expired.
             current = [pair for pair in self._heartbeats if now_ms - pair[1] < self._session_timeout_ms]
             self._heartbeats = [*current, (heartbeat, now_ms)]
             self._next_heartbeat_ms = now_ms + self.heartbeat_interval_ms
@@ -215,7 +215,7 @@ class Member:
         return []
 
     def next_deadline_ms(self) -> int | None:
-        """Return when ``poll`` is due next if no response comes."""
+        """Return when ``poll`` is due next if no response arrives, or None if it is not due."""
         if self.state in (MemberState.LEFT, MemberState.FAILED):
             return None
         if self.coordinator is None:
@@ -282,7 +282,7 @@ class Member:
         elif self.state is MemberState.STABLE and error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
             self._reset(keep_member_id=error is ErrorCode.ILLEGAL_GENERATION)
 
-    # --- inside -----------------------------------------------------------------------
+    # --- internal ---------------------------------------------------------------------
 
     def _check_poll_interval(self, now_ms: int, by_application: bool) -> None:
         """Leave if the application has stalled, so that other members get its partitions (KIP-62)."""
@@ -302,7 +302,7 @@ class Member:
         return Send(self.coordinator, LeaveGroup(config.group_id, self.member_id))
 
     def find_coordinator(self, now_ms: int) -> list[Action]:
-        """Return a look-up request if the coordinator is unknown; commits without membership also need it."""
+        """Return a FindCoordinator request if the coordinator is unknown; also for commits without membership."""
         if self.coordinator is not None or self._finding is not None or now_ms < self._retry_at_ms:
             return []
         self._finding = FindCoordinator(self.config.group_id)
@@ -367,7 +367,7 @@ class Member:
         self._todo.append(Send(self.coordinator, request))
 
     def _await(self, request: Request, now_ms: int) -> None:
-        """Await the response, which may wait for the slowest member of the group."""
+        """Store the pending request; its response may be delayed until the slowest member has joined or synced."""
         self._awaited = request
         self._awaited_since_ms = now_ms
 
@@ -439,7 +439,7 @@ class Member:
         self._become(MemberState.UNJOINED)
 
     def _reset(self, *, keep_member_id: bool) -> None:
-        """Restart after the removal from the group; other members may already own the partitions."""
+        """Clear the membership after the removal from the group; other members may already own the partitions."""
         self._todo += self._policy.lost()
         self._forget_generation()
         if not keep_member_id:

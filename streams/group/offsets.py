@@ -1,7 +1,7 @@
 """Records of the ``__consumer_offsets`` log: committed offsets and group metadata.
 
 The encoding is Kafka's (OffsetCommitKey v1, OffsetCommitValue v3, GroupMetadataKey v2,
-GroupMetadataValue v3), so that tools for this topic can read the records.  Pure.
+GroupMetadataValue v3), so that tools for this topic can read the records.  Performs no I/O.
 """
 
 import struct
@@ -20,30 +20,30 @@ _VALUE_VERSION = 3
 SETTINGS_KEY_VERSION = 1_000
 _SETTINGS_VALUE_VERSION = 0
 
-#: A group and the subject of the record: a partition (its offset), "group" (the members), or "settings".
+#: A group ID and the kind of record: the partition of a committed offset, "group" (the members), or "settings".
 LogKey: TypeAlias = tuple[str, TopicPartition | Literal["group", "settings"]]
 
 
 def offset_key(group_id: str, partition: TopicPartition) -> bytes:
-    """Return the key of a group's committed offset for a partition."""
+    """Return the record key of a group's committed offset for a partition."""
     return (
         Writer().int16(OFFSET_KEY_VERSION).string(group_id).string(partition.topic).int32(partition.partition).finish()
     )
 
 
 def offset_value(committed: OffsetAndMetadata, now_ms: int) -> bytes:
-    """Encode a committed offset."""
+    """Return the record value of a committed offset."""
     writer = Writer().int16(_VALUE_VERSION).int64(committed.offset).int32(committed.leader_epoch)
     return writer.string(committed.metadata).int64(now_ms).finish()
 
 
 def settings_key(group_id: str) -> bytes:
-    """Return the settings key of an explicitly created group."""
+    """Return the record key of the settings of an explicitly created group."""
     return Writer().int16(SETTINGS_KEY_VERSION).string(group_id).finish()
 
 
 def settings_value(settings: GroupSettings) -> bytes:
-    """Encode group settings; a session timeout of -1 stands for None."""
+    """Return the record value of group settings; a session timeout of -1 means None."""
     timeout_ms = -1 if settings.session_timeout_ms is None else settings.session_timeout_ms
     return Writer().int16(_SETTINGS_VALUE_VERSION).int8(settings.is_ephemeral).int32(timeout_ms).finish()
 
@@ -59,12 +59,12 @@ def read_settings(data: bytes) -> GroupSettings:
 
 
 def group_key(group_id: str) -> bytes:
-    """Return the key of a group's metadata."""
+    """Return the record key of a group's metadata."""
     return Writer().int16(GROUP_KEY_VERSION).string(group_id).finish()
 
 
 def group_value(group: Group, now_ms: int) -> bytes:
-    """Encode a group's generation, protocol, leader, and members with their assignments."""
+    """Return the record value with a group's generation, protocol, leader, and members with their assignments."""
     writer = Writer().int16(_VALUE_VERSION).string(group.protocol_type).int32(group.generation_id)
     writer.nullable_string(group.protocol_name or None).nullable_string(group.leader or None).int64(now_ms)
     writer.int32(len(group.members))
@@ -77,7 +77,7 @@ def group_value(group: Group, now_ms: int) -> bytes:
 
 
 def read_key(data: bytes) -> LogKey | None:
-    """Return the subject of a key, or None if its version is unknown."""
+    """Decode a record key, or return None if its version is unknown."""
     reader = Reader(data)
     version = reader.int16()
     if version in (0, OFFSET_KEY_VERSION):

@@ -1,6 +1,6 @@
-"""Offsets in open transactions, which take effect with the commit marker (KIP-447).
+"""Pending offset commits of open transactions, which take effect with the commit marker (KIP-447).
 
-Pending offsets are part of the coordinator's state, which is rebuilt from the ``__consumer_offsets`` log.  Pure.
+They are part of the coordinator's state, which is rebuilt from the ``__consumer_offsets`` log.  Performs no I/O.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -18,7 +18,7 @@ class PendingOffsets:
     _open: dict[int, dict[str, dict[TopicPartition, OffsetAndMetadata]]] = field(factory=dict)
 
     def add(self, producer_id: int, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Add offsets until the producer's transaction ends."""
+        """Add the offsets of a TxnOffsetCommit, which are pending until the producer's transaction ends."""
         self._open.setdefault(producer_id, {}).setdefault(group_id, {}).update(offsets)
 
     def end(self, producer_id: int) -> Iterator[tuple[str, Mapping[TopicPartition, OffsetAndMetadata]]]:
@@ -34,7 +34,7 @@ class PendingOffsets:
         return False
 
     def supersede(self, group_id: str, partitions: Collection[TopicPartition]) -> None:
-        """Drop offsets superseded by a later commit in the log, even if the transaction ends after this commit."""
+        """Drop pending offsets that a later commit in the log supersedes, even if the transaction ends after it."""
         for groups in self._open.values():
             offsets = groups.get(group_id)
             if offsets:

@@ -145,7 +145,7 @@ def share_sticky(tasks: Sequence[str], owned: Mapping[str, Sequence[str]]) -> di
     taken: set[str] = set()
     kept: dict[str, list[str]] = {}
     each, extra = divmod(len(tasks), len(owned))
-    # Members with the most tasks get the longer lists.
+    # Members with the most tasks get the longer lists, so that fewer tasks move.
     for member in sorted(owned, key=lambda member: -len(owned[member])):
         mine = [task for task in owned[member] if task in wanted and task not in taken]
         mine = mine[: each + (extra > 0 and len(mine) > each)]
@@ -168,8 +168,8 @@ class TaskDistribution(GroupClient):
 
     "round_robin" assigns adjacent tasks in the list to different members; "sticky" moves as few tasks as possible
     when members join or leave.  The tasks are the union of all members' lists, which are usually equal.
-    ``on_assigned`` and ``on_revoked`` are called inside ``poll`` with all tasks of this member.  A member gives up
-    all its tasks before each rebalance, so that no task has two owners.
+    ``on_assigned`` and ``on_revoked`` are called inside ``poll`` with all tasks of this member.  Rebalancing is eager:
+    a member revokes all its tasks before each rebalance, so that no task has two owners.
 
     Raises:
         ConfigError: the strategy is unknown.
@@ -194,7 +194,7 @@ class TaskDistribution(GroupClient):
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The tasks that this member certainly owns now."""
+        """The tasks that this member certainly owns at this time."""
         return self._distribution.tasks if self.has_assignment else ()
 
     def change(self, tasks: Iterable[str]) -> None:

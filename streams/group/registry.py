@@ -40,7 +40,7 @@ class Reply:
 
 @frozen
 class Persist:
-    """Append a record to the compacted ``__consumer_offsets`` log before any later reply; value None deletes the key.
+    """Append a record to the compacted ``__consumer_offsets`` log before any later reply; value None is a tombstone.
 
     With ``producer``, the record belongs to this producer's transaction.  ``undo`` restores the previous state
     after a failed append.
@@ -102,18 +102,18 @@ class Groups:
             self.by_id.pop(group.group_id, None)
 
     def persist(self, group: Group, now_ms: int) -> None:
-        """Append a group's members and generation to the log."""
+        """Append a group's metadata (members and generation) to the log."""
         self.effects.append(Persist(group_key(group.group_id), group_value(group, now_ms)))
 
     def set_up(self, group: Group, settings: GroupSettings) -> None:
-        """Set the settings of a group."""
+        """Set the settings of a group, and append them to the log."""
         group.settings = settings
         self.effects.append(Persist(settings_key(group.group_id), settings_value(settings)))
 
     # --- offsets ----------------------------------------------------------------------
 
     def commit(self, group: Group, offsets: Mapping[TopicPartition, OffsetAndMetadata], now_ms: int) -> None:
-        """Set committed offsets; they supersede pending offsets in open transactions."""
+        """Set committed offsets and append them to the log; they supersede pending offsets in open transactions."""
         before = {partition: group.offsets.get(partition) for partition in offsets}
 
         def undo() -> None:
@@ -130,7 +130,7 @@ class Groups:
             self.effects.append(Persist(offset_key(group.group_id, partition), value, undo=undo))
 
     def hold(self, request: TxnOffsetCommit, now_ms: int) -> None:
-        """Add the pending offsets in a transaction."""
+        """Add pending offsets of a transaction, and append them to the log."""
         self._pending.add(request.producer_id, request.group_id, request.offsets)
         stamp = ProducerStamp(request.producer_id, request.producer_epoch, is_transactional=True)
         self.effects += (

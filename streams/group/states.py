@@ -2,7 +2,7 @@
 
 This is Kafka's classic group: an empty group becomes ``PreparingRebalance`` when a member joins,
 ``CompletingRebalance`` when all members have joined, and ``Stable`` when the leader has sent the
-assignment.  The module is data with little behaviour, which the coordinator drives.  Imports protocol only.
+assignment.  ``coordinator`` triggers the transitions.  Imports protocol and core only.
 """
 
 from collections import Counter
@@ -41,8 +41,8 @@ LEGAL_PREVIOUS: Mapping[GroupState, frozenset[GroupState]] = {
 class CoordinatorConfig:
     """Bounds and delays for groups, with defaults for an in-process coordinator.
 
-    ``initial_rebalance_delay_ms`` is how long an empty group waits for more members before
-    its first generation (Kafka's ``group.initial.rebalance.delay.ms``, where the default is 3000).
+    ``initial_rebalance_delay_ms`` is how long the join phase of the first generation lasts, so that more
+    members can join (Kafka's ``group.initial.rebalance.delay.ms``, where the default is 3000).
     """
 
     min_session_timeout_ms: int = field(default=1, validator=ge(1))
@@ -108,7 +108,7 @@ class Group:
     pending: dict[str, None] = field(factory=dict)
     #: The responses to the latest offset resets, by nonce.
     resets: dict[int, ResetOffsetsResponse] = field(factory=dict)
-    # The number of members that wait for the end of the join phase; used at every join.
+    # The number of members whose JoinGroup response is pending; used at every join.
     joined: int = 0
     _supporters: Counter[str] = field(factory=Counter)
 
@@ -155,7 +155,7 @@ class Group:
         self._supporters.update({name for name, _ in protocols})
 
     def supports(self, protocol_type: str, protocols: Sequence[tuple[str, bytes]], besides: GroupMember | None) -> bool:
-        """Return whether all members except ``besides`` have this type and share one of ``protocols``."""
+        """Return whether all members except ``besides`` have this protocol type and support one of ``protocols``."""
         others = len(self.members) - (besides is not None)
         if not protocol_type or not protocols:
             return False

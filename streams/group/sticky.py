@@ -3,7 +3,7 @@
 Topics with the same subscribers form a pool.  Members keep their partitions, and each free partition is
 assigned to the member with the fewest.  While there is a chain of moves from a member to another one with at
 least two partitions fewer, the chain is applied.  Without such a chain the assignment is as even as possible.
-Pure; imports core only.
+Performs no I/O.
 """
 
 import heapq
@@ -16,9 +16,9 @@ from streams.group.subscriptions import Subscription
 
 
 def owners_of(members: Mapping[str, Subscription]) -> dict[TopicPartition, str | None]:
-    """Return the owner of each partition, or None if two members claim it for the same generation.
+    """Return the owner of each partition, or None if two members claim it in the same generation.
 
-    Claims for an earlier generation are ignored, since they are from members that have missed a rebalance.
+    Claims from an earlier generation are ignored, because these members have missed a rebalance.
     """
     owners: dict[TopicPartition, str | None] = {}
     generations: dict[TopicPartition, int] = {}
@@ -102,7 +102,7 @@ class _Balance:
         return [partition for pool in self._pools_of[member] for partition in pool.owned.get(member, ())]
 
     def give(self, pool: _Pool, member: str, partition: TopicPartition) -> None:
-        """Assign a partition; called before loads are tracked."""
+        """Assign a partition before ``fill``, which initializes the heaps of loads."""
         pool.owned.setdefault(member, []).append(partition)
         self._load[member] += 1
 

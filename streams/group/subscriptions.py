@@ -23,7 +23,7 @@ _VERSION = 3
 class Subscription:
     """The subscription of a member.
 
-    ``owned`` was assigned in ``generation``, which is -1 without any assignment; ``user_data`` belongs to
+    ``owned`` was assigned in ``generation``, which is -1 without an assignment; ``user_data`` belongs to
     the assignor.
     """
 
@@ -77,7 +77,7 @@ def encode_assignment(assignment: Assignment) -> bytes:
 
 
 def decode_assignment(data: bytes) -> Assignment:
-    """Decode an assignment of any version; empty ``data`` stands for an empty assignment.
+    """Decode an assignment of any version; empty ``data`` is an empty assignment.
 
     Raises:
         SerializationError: ``data`` is not an assignment.
@@ -100,7 +100,7 @@ def encode_owned(partitions: Sequence[TopicPartition], number: int) -> bytes:
 
 
 def decode_owned(data: bytes) -> tuple[tuple[TopicPartition, ...], int]:
-    """Decode a sticky assignor's last assignment and generation; unreadable data counts as none."""
+    """Decode a sticky assignor's last assignment and generation; undecodable data means no assignment (-1)."""
     try:
         reader = Reader(data)
         return reader.partitions(), reader.int32()

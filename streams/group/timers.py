@@ -1,7 +1,7 @@
 """Deadlines by key, ordered by time.
 
 Moving a deadline later, as each heartbeat does, costs one dict write, because the heap is corrected
-only when its top is read.  Pure: the time is an argument.
+only when its top is read.  The current time is an argument.
 """
 
 import heapq

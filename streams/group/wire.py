@@ -1,4 +1,4 @@
-"""The primitive types of Kafka's protocol in records of groups and transactions, and partitions by topic.
+"""Kafka's primitive types, in the records of ``__consumer_offsets`` and ``__transaction_state``.
 
 Imports no other module of the package.
 """

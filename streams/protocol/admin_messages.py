@@ -87,7 +87,7 @@ class DescribeCluster(RequestFor["DescribeClusterResponse"]):
 
 @frozen
 class DescribedBroker:
-    """A broker; a broker in this process has no address."""
+    """A broker; for an in-process connection, it has no address."""
 
     broker_id: int
     host: str = ""
@@ -322,7 +322,7 @@ class OffsetDeleteResponse(Response):
 
 @frozen
 class AskedEpoch:
-    """A requested leader epoch; ``current_leader_epoch`` is -1 if unknown."""
+    """A requested leader epoch; ``current_leader_epoch`` is the epoch known to the client, or -1 if unknown."""
 
     leader_epoch: int
     current_leader_epoch: int = -1
@@ -337,7 +337,7 @@ class OffsetForLeaderEpoch(RequestFor["OffsetForLeaderEpochResponse"]):
 
 @frozen
 class EpochEnd:
-    """The end offset of an epoch, or -1 if unknown."""
+    """The end offset of a leader epoch, or -1 if unknown."""
 
     error: ErrorCode
     leader_epoch: int = -1

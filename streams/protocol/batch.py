@@ -54,14 +54,14 @@ class IncompleteBatchError(CorruptBatchError):
 
 
 class InvalidBatchError(BrokerError):
-    """A batch is valid, but a producer may not send it."""
+    """A batch with a valid checksum that the broker does not accept from a producer (``INVALID_RECORD``)."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code=ErrorCode.INVALID_RECORD)
 
 
 class BatchHeader(NamedTuple):
-    """The fixed part of a batch; ``size`` is the whole batch in bytes."""
+    """The header of a record batch; ``size`` is the size of the whole batch in bytes."""
 
     base_offset: int
     size: int
@@ -104,7 +104,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def stamp(self) -> ProducerStamp:
-        """The producer stamp; producer ID -1 means that the producer is not idempotent."""
+        """The producer ID, epoch and base sequence; ID -1 means that the producer is not idempotent."""
         return ProducerStamp(
             self.producer_id, self.producer_epoch, self.base_sequence, self.is_transactional, self.is_control
         )
@@ -357,7 +357,7 @@ def _absolute_offsets(header: BatchHeader, deltas: list[int] | None) -> Sequence
         if count > header.last_offset_delta + 1:
             raise CorruptBatchError(f"record batch at offset {base}: a record is after its last offset")
         return range(base, base + count)
-    # Steps below one mean that the offsets do not ascend.
+    # Differences below one mean that the offsets do not ascend.
     if deltas[0] < 0 or any(map((1).__gt__, map(sub, deltas[1:], deltas))):
         raise CorruptBatchError(f"record batch at offset {base}: the offsets of its records do not ascend")
     if deltas[-1] > header.last_offset_delta:

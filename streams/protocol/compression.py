@@ -2,7 +2,7 @@
 
 gzip and zstd are plain streams.  snappy uses the framing of the xerial library, which Kafka's Java
 clients read and write.  lz4 uses the frame format with independent blocks, the only one that Java
-clients read.  The codecs come from ``cramjam``, which is only imported here.  The decompressed size
+clients read.  Only this module imports ``cramjam``, which has the codecs.  The decompressed size
 is limited, because a few bytes can expand to any size.  The batch layout is in ``batch``.  Only
 imports ``core``.
 """
@@ -34,7 +34,7 @@ _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01" * 2
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _XERIAL_SIZE: Final = Struct(">i")
 
-# Size of the first output buffer per input byte; large enough for most batches.
+# Size of the first output buffer relative to the input; large enough for most batches.
 _USUAL_RATIO: Final = 8
 _LEAST_ROOM: Final = 4_096
 #: Error messages of the codecs when the output buffer is too small.
@@ -103,7 +103,7 @@ def _plain(data: bytes) -> bytes:
 
 
 def _lz4(data: bytes) -> bytes:
-    # The function of the module writes linked blocks, which Java clients reject.
+    # ``cramjam.lz4.compress`` writes linked blocks, which Java clients reject.
     compressor = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
     compressor.compress(data)
     return bytes(compressor.finish())
@@ -118,7 +118,7 @@ def _xerial(data: bytes) -> bytes:
 
 
 def _bounded(codec: Any, name: str) -> Callable[[bytes, int], bytes]:
-    """Decompress a stream into a buffer that grows up to the limit."""
+    """Return a function that decompresses a stream into a buffer, which grows up to the limit."""
 
     def decompressed(data: bytes, limit: int) -> bytes:
         room = min(limit, max(_LEAST_ROOM, _USUAL_RATIO * len(data)))

@@ -18,7 +18,7 @@ class JoinGroup(RequestFor["JoinGroupResponse"]):
     """Join or rejoin a group; ``protocols`` are (name, metadata) in order of preference.
 
     With ``takes_member_id``, a new member first gets a member ID and then joins with it (from version 4 on, KIP-394),
-    so that a join that is repeated after a lost connection leaves no dead member.  ``client_host`` is the address of
+    so that a join that is retried after a lost connection leaves no dead member.  ``client_host`` is the address of
     the client as seen by the broker, or "" for a client in the broker process; members without a host are removed
     when the process of their embedded broker has ended.
     """
@@ -264,7 +264,7 @@ class CreateGroupResponse(Response):
 
 @frozen
 class Shift:
-    """The shift of a committed offset within bounds; without a committed offset, the shift starts at ``lowest``."""
+    """A shift of a committed offset by ``by``, limited to the bounds; ``lowest`` if there is no committed offset."""
 
     by: int
     lowest: int

@@ -156,7 +156,7 @@ class MetadataResponse(Response):
 class Produce(RequestFor["ProduceResponse"]):
     """Append blocks; the broker assigns offsets.
 
-    Blocks from an idempotent producer carry the producer stamp; ``transactional_id`` is set if the blocks
+    Blocks from an idempotent producer carry its ID, epoch and sequence; ``transactional_id`` is set if the blocks
     belong to a transaction.
     """
 

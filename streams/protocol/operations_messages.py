@@ -140,7 +140,7 @@ class WriteTxnMarkers(RequestFor["WriteTxnMarkersResponse"]):
 
 @frozen
 class WrittenMarker:
-    """The error codes for one marker by partition."""
+    """The result of one marker: the error code for each partition."""
 
     producer_id: int
     errors: Mapping[TopicPartition, ErrorCode]

@@ -1,7 +1,7 @@
 """Encoding and decoding of the records in a batch.
 
 The hot loops of the protocol in plain Python.  ``compiled_codec`` must produce the same results,
-byte for byte; no other module knows the record layout (Kafka's protocol guide, "Record").
+byte for byte; no other module depends on the record layout (Kafka's protocol guide, "Record").
 Used by ``record_codec``.
 """
 
@@ -51,7 +51,7 @@ _VARINTS = _Varints()
 
 
 def _continued(data: bytes, position: int, low: int) -> tuple[int, int]:
-    """Read the rest of a varint whose first byte holds the bits ``low``; return the value and the next position."""
+    """Read the rest of a varint whose first byte has the bits ``low``; return the value and the next position."""
     result, shift = low, 7
     while True:
         byte = data[position]
@@ -214,7 +214,7 @@ def decode_records(data: bytes, count: int, base_timestamp: int) -> Columns:
             start, p = p, p + (n >> 1)
             add_value(data[start:p])
         if data[p]:
-            # The rest of the record, which usually has the same bytes as in other records.
+            # The headers: records often have the same headers, so the decoded ones are cached by their bytes.
             section, p = data[p:end], end
             row = sections.get(section)
             if row is None:

@@ -14,7 +14,7 @@ class Response:
 
 
 class RequestFor(Generic[R_co]):
-    """A request for a response of type ``R_co``, which is named because it is defined later in the same module."""
+    """A request for a response of type ``R_co``, given by name, because it is defined later in the module."""
 
     __slots__ = ()
 
@@ -32,7 +32,7 @@ def response_type(request_type: type[RequestFor[R]]) -> type[R]:
 
 
 def checked(request: RequestFor[R], response: Response) -> R:
-    """Return the response with its type; a transport that mixes up responses fails here."""
+    """Return the response with its static type; the assertion fails if it is not a response to this request."""
     expected = response_type(type(request))
     assert isinstance(response, expected), f"{type(request).__name__} was answered by {type(response).__name__}"
     return response

@@ -6,10 +6,10 @@ in simulations, requests are sent over real or simulated sockets.  Only imports 
 Every transport keeps the same contract, so that clients need no special cases:
 
 - ``poll`` returns exactly one outcome for each request: the response, or an error in its place.
-- The transport never repeats a request.  After an error (such as a reset or a timeout), it is unknown whether the
-  broker has performed the request; the client decides whether to repeat it.
+- The transport never retries a request.  After an error (such as a reset or a timeout), it is unknown whether the
+  broker has performed the request; the client decides whether to retry.
 - A broker performs requests in the order of the ``send`` calls, except for fetches, group joins and group syncs, which
-  may wait at the broker and so overtake other requests or be overtaken.
+  the broker may delay, so that other requests overtake them.
 """
 
 from typing import Protocol
@@ -24,7 +24,7 @@ from streams.protocol.request import Request, Response
 class Traits:
     """What a client can expect from the brokers that a connection reaches.
 
-    ``settling_ms`` is the time in milliseconds for which a broker may not know a topic that another broker has
+    ``settling_ms`` is the time in milliseconds until every broker has the metadata of a topic that another broker has
     created; 0 if there is only one broker.  ``retriable`` has the error codes after which the same request may
     succeed later.
     """
@@ -46,11 +46,11 @@ class Connection(Protocol):
         ...
 
     def poll(self, timeout_ms: int) -> list[tuple[int, Response | Exception]]:
-        """Return the available responses as (correlation ID, response), waiting up to the timeout for the first."""
+        """Return (correlation ID, response) for each available response, waiting up to the timeout for the first."""
         ...
 
     def give_up(self, correlation_id: int) -> None:
-        """Drop a request whose response is overdue, so that later requests to the broker do not wait for it."""
+        """Abandon a request that has timed out, so that it does not block later requests to the same broker."""
         ...
 
     def wakeup(self) -> None:
@@ -58,12 +58,12 @@ class Connection(Protocol):
         ...
 
     def close(self) -> None:
-        """Close the connection; requests in flight get no outcome."""
+        """Close the connection; requests in flight get neither a response nor an error."""
         ...
 
 
 class Cluster(Protocol):
-    """A cluster to pass as ``broker=``: anything that opens connections, such as an embedded broker or a network."""
+    """A cluster to pass as ``broker=``: any object that opens connections, such as an embedded broker or a network."""
 
     def connect(self, client_id: str) -> Connection:
         """Open a connection for one client."""

@@ -1,7 +1,7 @@
 """The broker over TCP: the Kafka protocol for clients in other processes and other languages.
 
 ``server`` listens in a thread with its own event loop; a ``connection`` reads frames and responds in order;
-``requests`` translates between frames and broker messages; ``authentication`` and ``users`` check
+``requests`` translates between frames and broker messages; ``authentication`` and ``users`` verify
 credentials.  The broker is the same one that clients in this process use.
 """
 

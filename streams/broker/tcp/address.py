@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from streams.core.errors import ConfigError
 
-#: Hosts that stand for every address of the machine; clients cannot connect to them.
+#: Hosts that mean all addresses of the machine; clients cannot connect to them.
 WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 
 

@@ -36,7 +36,7 @@ class AuthenticationFailed(BrokerError):
 
 
 class _Exchange(Protocol):
-    """The token exchange of one mechanism; ``name`` is the user name once ``is_done`` is True."""
+    """The token exchange of one mechanism; ``name`` is the authenticated user name if ``is_done`` is True."""
 
     name: str
     is_done: bool
@@ -45,7 +45,7 @@ class _Exchange(Protocol):
         """Handle a token and return the server's token.
 
         Raises:
-            AuthenticationError: the credentials are wrong, or the token is invalid.
+            AuthenticationFailed: the credentials are wrong, or the token is invalid.
         """
         ...
 
@@ -103,7 +103,7 @@ class _Scram:
     def _final(self, text: str) -> bytes:
         unproved, _, proof = text.rpartition(",p=")
         attributes = _attributes(unproved)
-        # As in Kafka: older versions of librdkafka put their own nonce before ours once more.
+        # As in Kafka, only the end is compared: older versions of librdkafka send their own nonce twice.
         is_ours = attributes["r"].endswith(_attributes(self._answer)["r"])
         if not is_ours or b64decode(attributes["c"]) != self._binding.encode():
             raise AuthenticationFailed("the nonce or the binding is not that of this exchange")
@@ -142,7 +142,7 @@ class Authentication:
     users: Users
     nonce: Callable[[], str] = lambda: secrets.token_urlsafe(24)
     _exchange: _Exchange | None = field(default=None, init=False)
-    #: Tokens come without a request header.
+    #: Whether tokens have no request header (after SaslHandshake version 0).
     is_bare: bool = field(default=False, init=False)
 
     @property
@@ -174,7 +174,7 @@ class Authentication:
         """Handle a token and return the server's token.
 
         Raises:
-            AuthenticationError: the credentials are wrong, or there was no handshake.
+            AuthenticationFailed: the credentials are wrong, the token is too long, or there was no handshake.
         """
         if self._exchange is None or self._exchange.is_done:
             raise AuthenticationFailed("a token without a handshake before it")

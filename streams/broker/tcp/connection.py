@@ -50,7 +50,7 @@ _LOGGER = logging.getLogger(__name__)
 _QUEUED_BYTES: Final = 1 << 20
 # Bytes per write: the transport copies the bytes that it cannot send at once.
 _WRITE_BYTES: Final = 1 << 18
-# Time in seconds that a closing connection has to send its responses.
+# Time in seconds in which a closing connection must have sent its responses.
 _CLOSING_S: Final = 5.0
 _SIZE: Final = Struct(">i")
 
@@ -105,8 +105,8 @@ class Door(Protocol):
 class ClientConnection(asyncio.Protocol):
     """The server side of a client connection.
 
-    A connection exists from the moment its socket is accepted.  It is *in* once the client is authenticated or,
-    without users, has sent a request.
+    A connection exists from the moment its socket is accepted.  ``_is_in`` becomes True once the client is
+    authenticated or, without users, has sent a request.
     """
 
     def __init__(self, door: Door, peer: object) -> None:
@@ -152,7 +152,7 @@ class ClientConnection(asyncio.Protocol):
         self._serving = Serving(self._host.cluster_id, {self._host.node_id: found}, self._host.node_id)
 
     def data_received(self, data: bytes) -> None:
-        """Read frames, and handle requests up to the limit per event loop turn."""
+        """Split the bytes into frames, and handle requests up to the limit per event loop turn."""
         self.active_s = self._loop.time()
         frames = self._reader.feed(data)
         self._frames += frames
@@ -184,7 +184,7 @@ class ClientConnection(asyncio.Protocol):
             try:
                 self._host.act(lambda machine, _: machine.forget_fetch(waiting))
             except BrokerError:
-                # The broker is closed, and its waiting fetches are gone.
+                # The broker is closed, and has dropped its waiting fetches.
                 _LOGGER.debug("client %s: gone after the broker", self.peer)
 
     # --- called by the listener -----------------------------------------------------------
@@ -241,7 +241,7 @@ class ClientConnection(asyncio.Protocol):
     # --- requests -------------------------------------------------------------------------
 
     def _work(self) -> None:
-        """Handle queued requests until one has to wait."""
+        """Handle queued requests until one has no immediate response."""
         if self._is_working:
             return
         self._is_working = True
@@ -259,7 +259,7 @@ class ClientConnection(asyncio.Protocol):
         finally:
             self._is_working = False
         if self._reader.fault is not None and self._pending is None and not self._frames and self._may_work:
-            # All earlier requests have been answered.
+            # All earlier requests have been answered: now close the connection.
             self._refuse("sent an invalid request: %s", self._reader.fault)
         self._flush()
         self._hold_back()
@@ -269,7 +269,7 @@ class ClientConnection(asyncio.Protocol):
         return not (self._is_choked or self._is_closing or self._is_turned_away)
 
     def _hold_back(self) -> None:
-        """Pause reading while enough requests are queued."""
+        """Pause reading while the queued requests exceed the limit."""
         is_enough = self._queued_bytes > _QUEUED_BYTES or self._reader.fault is not None
         should_pause = (is_enough or self._is_turned_away) and not self._is_closing
         assert self._transport is not None
@@ -328,7 +328,7 @@ class ClientConnection(asyncio.Protocol):
         return min(FETCH_BYTES, max(room, SCARCE_FETCH_BYTES))
 
     def _done_later(self, exchange: Exchange) -> None:
-        """Continue with a late response; called from any thread, under the broker lock."""
+        """Send the response of a request that was completed later; called from any thread, under the broker lock."""
         self._door.later(lambda: self._finish(exchange))
 
     def _finish(self, exchange: Exchange) -> None:
@@ -407,7 +407,7 @@ class ClientConnection(asyncio.Protocol):
     # --- responses ------------------------------------------------------------------------
 
     def _put(self, pieces: Iterable[bytes]) -> None:
-        """Queue bytes to send; log data is not copied until the transport is ready."""
+        """Queue bytes to send; record batches are not copied until the transport is ready."""
         for piece in pieces:
             self._output.append(piece)
             self._unsent_bytes += len(piece)

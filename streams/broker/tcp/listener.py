@@ -1,7 +1,7 @@
 """The event loop part of a server, which accepts and limits connections, and drives the broker timers.
 
 The code here and in ``connection`` runs on one event loop; other threads only call ``later``.
-A connection counts from the moment it is accepted, including its TLS handshake.
+A connection counts towards ``max_connections`` from the moment it is accepted, including its TLS handshake.
 Used by ``server``, which owns the thread.
 """
 
@@ -34,9 +34,9 @@ _REST_S: Final = 1.0
 # Interval between checks for idle connections, and time for clients to read their last responses, in seconds.
 _SWEEP_S: Final = 10.0
 _FAREWELL_S: Final = 2.0
-# Number of event loop turns within which a transport is created or closed.
+# Number of event loop turns after which a transport has been created or closed.
 _TURNS: Final = 5
-# Number of hosts with failed logins to keep before expired ones are removed.
+# Number of hosts with failed logins above which expired entries are removed.
 _PENALTIES: Final = 1_024
 
 
@@ -184,7 +184,7 @@ class Listener:
             self._loop.call_soon(sock.close)
 
     def _make_room(self) -> bool:
-        """Close the oldest unauthenticated connection, and return whether there was one."""
+        """Close the oldest unauthenticated connection; return False if there is none."""
         oldest = next(iter(self._strangers), None)
         if oldest is None:
             return False
@@ -278,13 +278,13 @@ async def _listening(address: Address) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     try:
         for family, _, _, _, place in places:
-            # A free port is chosen only once, and used for all addresses.
+            # With port 0, a free port is chosen only once, and used for all addresses.
             chosen = (place[0], port or (sockets[0].getsockname()[1] if sockets else 0), *place[2:])
             try:
                 listening = socket.create_server(chosen, family=family, backlog=_BACKLOG)
             except OSError as error:
                 if error.errno == errno.EAFNOSUPPORT and len(places) > 1:
-                    continue  # For example a machine without IPv6.
+                    continue  # For example, a machine without IPv6.
                 raise
             listening.setblocking(False)
             sockets.append(listening)

@@ -1,6 +1,6 @@
 """One request and its response: decodes the request, passes messages to the broker, and encodes their responses.
 
-Sits between a ``connection``, which keeps the order, and the broker.  ``protocol.wire.mapping`` translates
+Used by ``connection``, which keeps the responses in order.  ``protocol.wire.mapping`` translates
 requests and responses in the same way for all APIs, except the session APIs, which the connection handles
 itself.
 """

@@ -55,7 +55,7 @@ class BrokerServer:
 
     @property
     def address(self) -> str:
-        """Return the bound address as HOST:PORT."""
+        """The bound address as HOST:PORT."""
         return str(Address(self.host, self.port))
 
     @property
@@ -65,7 +65,7 @@ class BrokerServer:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Return HOST:PORT; the host is the loopback address if the server listens on every address."""
+        """The advertised HOST:PORT; the host is the loopback address if the server listens on every address."""
         return str(self._listener.advertised(Address("127.0.0.1", self.port)))
 
     def close(self) -> None:

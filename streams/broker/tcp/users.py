@@ -25,7 +25,7 @@ _SALT_BYTES: Final = 16
 SECRET_BYTES: Final = 32
 #: The mechanism that is used to check a plain password.
 _USUAL_MECHANISM: Final = "SCRAM-SHA-256"
-#: More iterations would block the server for other clients.
+#: Maximum number of iterations: more would block the server for other clients.
 _MOST_ITERATIONS: Final = 1_000_000
 
 
@@ -67,7 +67,7 @@ class Users:
     keys: Mapping[tuple[str, str], ScramKeys] = field(factory=dict, repr=False)
     _derived: dict[tuple[str, str], ScramKeys] = field(factory=dict, init=False, repr=False)
     #: Secret for salts that are not stored.  The secret is random, because a salt derived from a password would reveal
-    #: the password.  It is kept in the data directory, so that salts survive restarts like stored ones.
+    #: the password.  It is stored in the data directory, so that the salts are the same after a restart.
     secret: bytes = field(factory=lambda: os.urandom(SECRET_BYTES), repr=False, kw_only=True)
 
     @classmethod
@@ -116,7 +116,7 @@ class Users:
     def scram(self, name: str, mechanism: str) -> ScramKeys:
         """Return the SCRAM credentials of a user.
 
-        For an unknown user, the result is random keys with a plausible salt and iteration count, which are always
+        For an unknown user, the keys are random, with a plausible salt and iteration count, which are always
         the same for a name, so that clients cannot find out which users exist.
         """
         found = self.keys.get((mechanism, name)) or self._derived.get((mechanism, name))

@@ -1,7 +1,7 @@
 """Kafka's wire protocol: encoding and decoding of requests and responses.
 
-``framing`` splits and builds frames, ``codec`` writes and reads messages using the tables, ``mapping``
-translates between wire messages and our own, and ``encoded`` keeps record batches as bytes until they
+``framing`` splits and builds frames, ``codec`` encodes and decodes messages using the tables, ``mapping``
+translates between wire messages and message classes, and ``encoded`` keeps record batches as bytes until they
 are read.  Nothing in this package does I/O.  See Kafka's protocol guide and KIP-482 (flexible versions).
 """
 

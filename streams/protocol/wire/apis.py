@@ -21,7 +21,7 @@ API_VERSIONS: Final = session.API_VERSIONS.key
 
 
 def served_versions() -> dict[int, tuple[int, int]]:
-    """Return the lowest and highest version of every API that our broker serves, by API key."""
+    """Return the lowest and highest version of every API that the embedded broker serves, by API key."""
     return {key: api.served for key, api in APIS.items() if api.served is not None}
 
 

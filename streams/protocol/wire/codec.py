@@ -1,7 +1,7 @@
 """Message codecs: a pair of functions per API, version and direction, generated on first use.
 
 ``coder`` may return any other implementation of ``Coder``, such as a compiled one.
-Sits between ``framing`` and the tables.
+Used by ``framing``; uses the tables.
 """
 
 from functools import cache
@@ -21,7 +21,7 @@ _HEADERS: Final = {"request": REQUEST_HEADER, "response": RESPONSE_HEADER}
 
 @frozen
 class Coder:
-    """Writes and reads one version of one message."""
+    """Encodes and decodes one version of one message."""
 
     name: str
     version: int

@@ -2,7 +2,7 @@
 
 Adjacent fields of fixed size, and the length after them, are read by one ``struct`` call.
 Every length and count is checked against the remaining bytes before anything is allocated.
-Used by ``codec``.  Only imports the table vocabulary.
+Used by ``codec``.  Only imports ``errors``, ``fields`` and ``source``.
 """
 
 import struct
@@ -16,7 +16,7 @@ from streams.protocol.wire.errors import MalformedError
 from streams.protocol.wire.fields import UNKNOWN_TAGS, Array, Bytes, Field, Fields, Fixed, Message, Struct, Text, Type
 from streams.protocol.wire.source import FieldPlace, FunctionSource
 
-#: Default limit on array elements in a message: only limited by the message size.
+#: Default limit on array elements in a message, which is then limited only by the message size.
 UNBOUNDED: Final = 1 << 31
 
 

@@ -1,8 +1,8 @@
 """Encoded blocks, and the records in Fetch responses and Produce requests.
 
 A received batch is decoded only when its columns are read, and an in-memory block is encoded
-only when it leaves the process.  A log may store received batches unchanged.  Sits between
-``batch`` and ``mapping``.
+only when it is sent to another process.  A log may store received batches unchanged.  Uses ``batch``;
+used by ``mapping``.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ _COLUMNS: Final = frozenset({"keys", "values", "timestamps", "headers", "offsets
 
 
 class EncodedBlock(Block):
-    """A block over the bytes of one batch; columns are decoded on first access.
+    """A block backed by the bytes of one batch; columns are decoded on first access.
 
     The length, producer and compression are known without decoding, and so are the offsets if they have no gaps.
     If the batch has not been checked, access to a column may raise ``CorruptBatchError``.
@@ -44,7 +44,7 @@ class EncodedBlock(Block):
 
     @classmethod
     def of(cls, block: Block, base_offset: int, leader_epoch: int = 0) -> Self:
-        """Encode a block with its first record at ``base_offset``; the result keeps both columns and bytes.
+        """Encode a block with its first record at ``base_offset``; the result has both the columns and the bytes.
 
         Raises:
             ValueError: the block is empty or larger than 2 GiB.
@@ -127,7 +127,7 @@ def encoded(block: Block, base_offset: int | None = None) -> bytes:
 
 
 def encoded_all(blocks: Iterable[Block]) -> list[bytes]:
-    """Encode blocks with their offsets, as chunks of bytes."""
+    """Encode each block as one batch, with its offsets; return the batches."""
     return [encoded(block) for block in blocks]
 
 
@@ -174,7 +174,7 @@ def _message_set(data: bytes, position: int, blocks: list[Block], *, verify: boo
         (length,) = _LENGTH.unpack_from(data, position + _LENGTH_AT)
         after = position + batch.LENGTH_PREFIX + length
         if length < 0 or after > end:
-            # The bytes are damaged or truncated: the loop over the batches finds out which.
+            # The bytes are damaged or truncated, which the loop in ``fetched`` determines.
             break
         position = after
     blocks += decode_message_set(data[start:position], verify=verify)

@@ -1,7 +1,7 @@
 """Descriptions of Kafka protocol messages: types, fields, messages and APIs.
 
 ``tables`` contains the descriptions, from which ``encoder`` and ``decoder`` generate functions.  A message is a plain
-dict from field name to value, and an array is a list.  Every decoded message has all fields, whatever its version: a
+dict from field name to value, and an array is a list.  Every decoded message has all fields in all versions: a
 field that is missing in a version has its default.  Protocol types and flexible versions are defined in Kafka's
 protocol guide, KIP-482 and KIP-893.  Only imports ``protocol.request``.
 """
@@ -36,14 +36,14 @@ class Fixed:
 
 @frozen
 class Text:
-    """UTF-8 text with its length; with ``is_compact=False``, the length has a fixed size even in flexible versions."""
+    """A UTF-8 string with its length, which has a fixed size even in flexible versions if ``is_compact`` is False."""
 
     is_compact: bool = True
 
 
 @frozen
 class Bytes:
-    """Bytes, prefixed by their length; ``records`` may be several chunks."""
+    """Bytes, prefixed by their length; with ``is_records``, the value may consist of several chunks."""
 
     is_records: bool = False
 
@@ -88,7 +88,7 @@ class Field:
     - ``tag``: the number of a tagged field, which is written only if the value differs from the default.
     - ``is_ignorable``: the field is silently left out in versions that lack it; for other fields, a value that
       differs from the default raises ``EncodingError`` in such versions.
-    - ``attribute``: the attribute of our message, if its name differs from the field name (see ``mapping.derived``).
+    - ``attribute``: the attribute of the message class, if it differs from the field name (see ``mapping.derived``).
     """
 
     name: str
@@ -178,11 +178,11 @@ class Message:
 class Api:
     """One API: its key, versions, messages, and their fields on the wire.
 
-    - ``request_type``: our message type, which names the type of the response; None if only the codec supports the API.
+    - ``request_type``: the message class, which names its response class; None if only the codec supports the API.
     - ``versions``: lowest and highest version that can be encoded and decoded.
     - ``flexible``: first flexible version (KIP-482).
-    - ``served``: lowest and highest version that our broker serves; the default is ``versions``, or None if the API
-      has no messages.
+    - ``served``: lowest and highest version that the embedded broker serves; the default is ``versions``, or None if
+      the API has no message classes.
     - ``name``: Kafka's name; the default is the name of ``request_type``.
     """
 
@@ -203,12 +203,12 @@ class Api:
 
     @property
     def request(self) -> Message:
-        """The request fields."""
+        """The schema of the request."""
         return Message(f"{self.name}Request", self.flexible, self.request_fields)
 
     @property
     def response(self) -> Message:
-        """The response fields."""
+        """The schema of the response."""
         return Message(f"{self.name}Response", self.flexible, self.response_fields)
 
     def has(self, version: int) -> bool:

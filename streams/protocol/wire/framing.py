@@ -1,8 +1,8 @@
 """Frames: requests and responses on a connection, each preceded by its length.
 
-Performs no I/O; sits between a transport and ``codec``.  The protocol has two special cases:
-the header of an ApiVersions response is always version 0, and an ApiVersions request in a version that
-the broker does not know is answered in version 0 with error 35 (Kafka's protocol guide, KIP-511).
+Performs no I/O; used by transports, and uses ``codec``.  The protocol has two special cases: the header of an
+ApiVersions response is always version 0, and an ApiVersions request in a version that the broker does not
+support is answered in version 0 with error 35 (Kafka's protocol guide, KIP-511).
 """
 
 from collections.abc import Mapping
@@ -90,7 +90,7 @@ class FrameReader:
         return frames
 
     def _gathered(self, frames: list[bytes]) -> bytes:
-        """Return all bytes in one piece; a frame that ends within the last chunk is joined directly.
+        """Return all bytes in one piece; a frame that ends within the last chunk is added to ``frames`` instead.
 
         This way, a large response that arrives in many chunks is copied only once.
         """
@@ -174,7 +174,7 @@ def encode_response(api_key: int, version: int, correlation_id: int, message: Fi
 
 
 def refused_versions(correlation_id: int, versions: Mapping[int, tuple[int, int]]) -> list[bytes]:
-    """Return the response to an ApiVersions request in an unknown version: version 0, error 35, and our version ranges.
+    """Return the response to an ApiVersions request in an unsupported version: error 35 and ranges, in version 0.
 
     The client retries with a version from the response, on the same connection.
     """
@@ -202,7 +202,7 @@ def correlation_id_of(frame: bytes) -> int:
 def read_response(api_key: int, version: int, frame: bytes) -> tuple[int, Fields]:
     """Decode the response to a request in this version; return the correlation ID and the message.
 
-    A broker that does not know the version of an ApiVersions request responds in version 0, with error 35.
+    A broker that does not support the version of an ApiVersions request responds in version 0, with error 35.
 
     Raises:
         MalformedError: the bytes are damaged.

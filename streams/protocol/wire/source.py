@@ -1,7 +1,7 @@
 """Generated Python source of a function, with the message field that each line handles.
 
 If the function fails, the number of the failed line determines the field, so that nothing needs to be
-tracked while the function runs.  Used by ``encoder`` and ``decoder``.  Only imports the table vocabulary.
+tracked while the function runs.  Used by ``encoder`` and ``decoder``.  Imports no other module of the package.
 """
 
 import linecache
@@ -23,7 +23,7 @@ class FieldPlace:
     sizes: Sequence[int] = ()
 
     def at(self, room: int) -> tuple[str, int]:
-        """Return the first field that does not fit into ``room`` bytes, and its distance from the start."""
+        """Return the first field that does not fit into ``room`` bytes, and its offset from the first field."""
         behind = 0
         for name, size in zip(self.names, self.sizes, strict=False):
             if behind + size > room:
@@ -58,9 +58,9 @@ class FunctionSource:
 
     @contextmanager
     def unless(self, condition: str, line: str, *, is_needed: bool = True) -> Iterator[None]:
-        """Append a line for the case of a condition; the lines that the caller adds are for the other case.
+        """Append an ``if`` with one line, and an ``else`` for the lines that the caller adds.
 
-        If the distinction is not needed, they are added as they are.
+        If ``is_needed`` is False, only the caller's lines are added.
         """
         if not is_needed:
             yield
@@ -93,6 +93,6 @@ class FunctionSource:
         return compiled  # type: ignore[no-any-return]
 
     def place_of(self, traceback: TracebackType | None) -> FieldPlace:
-        """Return the fields of the line at which the function failed."""
+        """Return the fields of the line that raised the error."""
         # The first entry is the frame that caught the error, which is this source's function.
         return self.places.get(traceback.tb_lineno if traceback is not None else -1, FieldPlace(()))

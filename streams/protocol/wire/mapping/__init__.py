@@ -1,9 +1,9 @@
-"""Translation between our messages and the fields of the Kafka protocol, in both directions.
+"""Translation between message classes (``protocol.messages``) and the fields of the Kafka protocol, both ways.
 
 A client encodes with ``ask`` and decodes with ``answer``; a broker decodes with ``asked`` and encodes with
 ``answered``.  The translation of an API is ``derived`` from its table and messages.  The exceptions are in ``groups``,
 ``records``, ``topics`` and ``transactions``, where the translation depends on the version or the client.
-Our requests that have no Kafka API are in ``WITHOUT_API``.  Uses ``codec``; imports ``protocol`` and ``core``.
+Requests without a Kafka API are in ``WITHOUT_API``.  Uses ``codec``; imports ``protocol`` and ``core``.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ BY_HAND: Final[dict[int, AnyTranslation]] = {
     for module in (records, topics, groups, transactions)
     for translation in module.TRANSLATIONS
 }
-#: Requests that Kafka does not have.
+#: Requests without a Kafka API.
 WITHOUT_API: Final = (CreateGroup, ResetOffsets)
 
 _API_OF: Final[dict[type[Any] | None, Api]] = {api.request_type: api for api in APIS.values()}
@@ -78,7 +78,7 @@ def translation_of(api_key: int) -> AnyTranslation:
     """Return the translation of an API; a derived one is generated on first use.
 
     Raises:
-        UnsupportedVersionError: the API is unknown, or has no messages.
+        UnsupportedVersionError: the API is unknown, or has no message classes.
     """
     found = BY_HAND.get(api_key)
     if found is not None:
@@ -91,10 +91,10 @@ def translation_of(api_key: int) -> AnyTranslation:
 
 
 def versions_of(api_key: int) -> tuple[int, int]:
-    """Return the lowest and highest version of an API that our messages support.
+    """Return the lowest and highest version of an API that the message classes support.
 
     Raises:
-        UnsupportedVersionError: the API is unknown, or has no messages.
+        UnsupportedVersionError: the API is unknown, or has no message classes.
     """
     return translation_of(api_key).versions
 
@@ -122,7 +122,7 @@ def answer(request: Request, version: int, message: Fields) -> Response:
     """Decode the response to a request that was sent in this version.
 
     Raises:
-        BrokerError: the whole response has an error, for which our message has no attribute.
+        BrokerError: the response has a top-level error, for which the message class has no attribute.
         MalformedError: the response does not match this request.
     """
     api = api_of_request(request)
@@ -144,7 +144,7 @@ def asked(
     """Decode a client's request; each of ``Incoming.requests`` needs a response.
 
     Raises:
-        UnsupportedVersionError: the API or this version has no messages.
+        UnsupportedVersionError: the API has no message classes, or they do not support this version.
     """
     translation = translation_of(api_key)
     low, high = translation.versions

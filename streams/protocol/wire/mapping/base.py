@@ -1,7 +1,7 @@
-"""The interface for translations between our messages and Kafka messages, with common helpers.
+"""The interface for translations between message classes and Kafka messages, with common helpers.
 
-Clients, the group core and the broker use our messages (``protocol.messages``); Kafka messages are
-dicts that the tables describe.  Imports ``core``, the messages and the codec vocabulary.
+Clients, the group core and the broker use the message classes (``protocol.messages``); Kafka messages are
+dicts that the tables describe.  Imports ``core``, the messages and ``fields``.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -62,7 +62,7 @@ class Client(NamedTuple):
 
 
 class RequestParts(NamedTuple, Generic[Q]):
-    """A decoded request, as one or several of our requests, or none if all parts are rejected.
+    """A decoded request as message objects: one, several, or none if all parts are rejected.
 
     ``refused`` has errors by topic partition or name; ``order`` has all items in the order of the
     request if some may be rejected.  ``is_answered`` is False for a produce request with acks=0.
@@ -91,7 +91,7 @@ class Translation(Generic[Q, R]):
 
     - ``ask``, ``answer``: the client side; ``answer`` is passed the request that was sent.
     - ``asked``, ``answered``: the broker side; ``answered`` is passed one response for each of the requests.
-    - ``versions``: lowest and highest version that our messages support.
+    - ``versions``: lowest and highest version that the message classes support.
     """
 
     api: Api
@@ -102,7 +102,7 @@ class Translation(Generic[Q, R]):
     versions: tuple[int, int] = field(default=Factory(lambda self: self.api.versions, takes_self=True))
 
 
-#: A translation of any of our messages.
+#: A translation of any message class.
 AnyTranslation: TypeAlias = Translation[Any, Any]
 AnyIncoming: TypeAlias = Incoming[Request]
 
@@ -138,7 +138,7 @@ def code(fields: Fields, name: str = "error_code") -> ErrorCode:
 
 
 def fail_on(fields: Fields, what: str) -> None:
-    """Raise the error of a whole response, for which our message has no attribute.
+    """Raise the top-level error of a response, for which the message class has no attribute.
 
     Raises:
         BrokerError: the response has an error.

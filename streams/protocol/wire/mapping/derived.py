@@ -1,6 +1,6 @@
 """Derived translations: functions generated from the attributes of a message and the fields of its table.
 
-An attribute of our message corresponds to the field with the same name, or to the field whose ``attribute`` names it;
+A message attribute corresponds to the field with the same name, or to the field whose ``attribute`` names it;
 ``error`` and ``message`` correspond to ``error_code`` and ``error_message``.  Fields without an attribute have their
 default; attributes without a field must have a default.  The types determine the format:
 
@@ -27,7 +27,7 @@ from streams.protocol.wire.fields import Api, Array, Field, Fields, Fixed, Struc
 from streams.protocol.wire.mapping.base import RequestParts, Translation, partitions_by_topic, values_by_topic
 from streams.protocol.wire.source import FunctionSource
 
-#: Names of fields that hold a partition number.
+#: Names of fields with a partition number.
 _INDEXES: Final = frozenset({"partition_index", "partition", "index", "partition_id"})
 _ALIASES: Final[Mapping[str, str]] = {"error_code": "error", "error_message": "message"}
 
@@ -128,7 +128,7 @@ class _Derivation:
             source.add(f"return {expression(self)}")
         return source.compiled(verb, f"<{verb} {name}>")
 
-    # --- what both directions need --------------------------------------------------------
+    # --- used in both directions ----------------------------------------------------------
 
     def _slots(self, kind: Any, fields: Sequence[Field], value: str) -> list[_Slot]:
         """Match the parts of a message, tuple or single value to fields."""

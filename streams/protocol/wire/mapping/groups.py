@@ -93,7 +93,7 @@ def _find_answered(
 FIND_COORDINATOR = Translation(tables.FIND_COORDINATOR, _find, _find_answer, _find_asked, _find_answered)
 
 
-# --- JoinGroup and SyncGroup: parts of them are not on the wire ---------------------------
+# --- JoinGroup and SyncGroup: some attributes are not on the wire --------------------------
 
 _JOIN = derived(tables.JOIN_GROUP)
 _SYNC = derived(tables.SYNC_GROUP)
@@ -107,13 +107,13 @@ def _join_asked(message: Fields, version: int, client: Client) -> RequestParts[J
 
 
 def _join_answer(message: Fields, version: int, request: JoinGroup) -> JoinGroupResponse:
-    # Only on the wire from version 7 on; the member joined with this value.
+    # The protocol type is on the wire only from version 7 on; the request has the same value.
     response: JoinGroupResponse = evolve(_JOIN.answer(message, version, request), protocol_type=request.protocol_type)
     return response
 
 
 def _sync_answer(message: Fields, version: int, request: SyncGroup) -> SyncGroupResponse:
-    # The protocol type and name are only on the wire from version 5 on; the request has them too.
+    # The protocol type and name are on the wire only from version 5 on; the request has the same values.
     return SyncGroupResponse(
         code(message), message["assignment"], request.protocol_type or "", request.protocol_name or ""
     )
@@ -208,7 +208,7 @@ def _fetch_answer(message: Fields, version: int, request: OffsetFetch) -> Offset
     error, offsets = code(message), {}
     for partition, row in each_partition(message["topics"], "name", "partitions", "partition_index"):
         found = code(row)
-        # An error of one partition makes the whole response retriable.
+        # The error of one partition becomes the error of the whole response, which can then be retried.
         if error is ErrorCode.NONE and found is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             error = found
         if row["committed_offset"] != _NO_OFFSET:
@@ -284,7 +284,7 @@ def _list_answered(incoming: Incoming[ListGroups], responses: Sequence[ListGroup
 LIST_GROUPS = evolve(_LIST, answer=_list_answer, answered=_list_answered)
 
 
-# --- DescribeGroups and DeleteGroups: one request of ours for each group ------------------
+# --- DescribeGroups and DeleteGroups: one message object for each group -------------------
 
 
 _GROUP_ROW = tuple(item for item in tables.DESCRIBED_GROUP if item.name != "group_id")

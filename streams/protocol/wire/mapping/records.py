@@ -42,7 +42,7 @@ _LOGGER = logging.getLogger(__name__)
 #: Epoch of a full fetch request without a session (KIP-227).
 _NO_SESSION: Final = -1
 _ZSTD: Final = 4
-# First versions whose clients know zstd (KIP-110).
+# First versions whose clients support zstd (KIP-110).
 _ZSTD_PRODUCED_SINCE: Final = 7
 _ZSTD_FETCHED_SINCE: Final = 10
 _ACKS: Final = (-1, 0, 1)
@@ -184,7 +184,7 @@ def _fetched(partition: TopicPartition, row: Fields) -> FetchedPartition:
     try:
         blocks, error = fetched(row["records"] or b""), code(row)
     except CorruptBatchError as damage:
-        # Make it an error of this partition, so that the others can be read.
+        # Report the damage as an error of this partition, so that the others can be read.
         _LOGGER.warning("fetch of %s: %s", partition, damage)
         blocks, error = [], ErrorCode.CORRUPT_MESSAGE
     return FetchedPartition(
@@ -225,7 +225,7 @@ def _fetch_asked(message: Fields, version: int, client: Client) -> RequestParts[
 
 def _fetch_answered(incoming: Incoming[Fetch], responses: Sequence[FetchResponse], serving: Serving) -> Fields:
     if not responses:
-        # The consumer continues without a session.
+        # The consumer then continues without a fetch session.
         ((error, _),) = incoming.refused.values()
         return {"error_code": error, "session_id": 0, "responses": []}
     is_committed_only = incoming.requests[0].isolation_level == READ_COMMITTED
@@ -262,7 +262,7 @@ FETCH = Translation(
     _fetch_answer,
     _fetch_asked,
     _fetch_answered,
-    # From version 13 on, topics are identified by ID, which our messages do not have.
+    # From version 13 on, topics are identified by ID, which the message classes do not have.
     (tables.FETCH.versions[0], 12),
 )
 

@@ -110,7 +110,7 @@ def _metadata_asked(message: Fields, version: int, client: Client) -> RequestPar
     names: tuple[str, ...] | None = None
     ids: tuple[bytes, ...] = ()
     if topics or (topics is not None and version > 0):
-        # Return each topic once, as in Kafka, even if it is named repeatedly.
+        # Return each topic once, as in Kafka, even if the request repeats it.
         names = tuple(dict.fromkeys(topic["name"] for topic in topics if topic["name"]))
         found = (topic["topic_id"] for topic in topics if not topic["name"] and topic["topic_id"] != NO_TOPIC_ID)
         ids = tuple(dict.fromkeys(found))
@@ -142,7 +142,7 @@ def _metadata_answered(incoming: Incoming[Metadata], responses: Sequence[Metadat
 def _topic_row(topic: TopicMetadata, version: int, operations: int) -> Fields:
     return {
         "error_code": topic.error,
-        # The topic was requested by an unknown ID: in earlier versions, its name cannot be None.
+        # A topic requested by an unknown ID has no name; before version 12, the name cannot be None.
         "name": topic.name or (None if version >= _NO_NAME_SINCE else ""),
         "topic_id": topic.topic_id,
         "is_internal": topic.is_internal,
@@ -213,7 +213,7 @@ def _create_topics_asked(message: Fields, version: int, client: Client) -> Reque
             specs.pop(name, None)
             refused[name] = (ErrorCode.INVALID_REQUEST, "the topic is named more than once")
             continue
-        # Assignments determine the number of partitions; their nodes are ignored.
+        # Manual assignments determine the number of partitions; their replicas are ignored.
         count = len(topic["assignments"]) or topic["num_partitions"]
         config = {item["name"]: item["value"] for item in topic["configs"] if item["value"] is not None}
         replicas = -1 if topic["assignments"] else topic["replication_factor"]
@@ -319,7 +319,7 @@ _CLUSTER = derived(session.DESCRIBE_CLUSTER)
 def _cluster_answered(
     incoming: Incoming[DescribeCluster], responses: Sequence[DescribeClusterResponse], serving: Serving
 ) -> Fields:
-    # The cluster ID and the advertised address come from the server, not from the broker response.
+    # The server adds the cluster ID and the advertised addresses, which are not in the broker response.
     (request,), (response,) = incoming.requests, responses
     brokers = tuple(DescribedBroker(node_id, *address) for node_id, address in serving.addresses.items())
     operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_OPERATIONS

@@ -178,7 +178,7 @@ OFFSET_FETCH = Api(9, group_messages.OffsetFetch, (1, 9), flexible=6, served=(1,
     ),
 )
 
-#: One group of the response.
+#: One group of the DescribeGroups response.
 DESCRIBED_GROUP = (
     ERROR,
     Field("group_id", STRING),

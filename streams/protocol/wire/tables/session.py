@@ -21,7 +21,7 @@ from streams.protocol.wire.fields import (
     array,
 )
 
-#: "Not known" in sets of authorized operations.
+#: The value of authorized operations that were not requested (KIP-430).
 _NO_OPERATIONS = -(2**31)
 
 THROTTLE = Field("throttle_time_ms", INT32, default=0)
