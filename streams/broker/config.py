@@ -1,4 +1,4 @@
-"""Topic configuration with Kafka's setting names, validated once when the topic is created.
+"""Topic configuration with Kafka's setting names, validated whenever a topic is created, altered or loaded.
 
 One table has the name, default and parser of each setting.  Kafka settings without an effect
 in a single broker are accepted and shown, so that scripts written for Kafka run unchanged.

@@ -3,8 +3,8 @@
 A record of a topic with ``streams.record.ttl.ms`` expires when the broker time reaches the record
 timestamp plus the time to live, which is the ``streams.ttl.ms`` header if present, or else the topic
 setting.  Records with a time to live of -1 or without a timestamp never expire.  Expired records are
-not returned.  They are removed by the next compaction, or when no live record precedes them.  Offsets
-do not change.  The blocks and the current time are arguments.  Used by ``log``.
+not returned.  They are removed by the next compaction, or by retention when no live record precedes
+them.  Offsets do not change.  The blocks and the current time are arguments.  Used by ``log``.
 """
 
 from collections.abc import Iterable

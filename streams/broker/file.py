@@ -45,7 +45,7 @@ _MOST_OFFSETS = 2**31 - 1
 class FileStorage:
     """The records of one partition, in segment files of one directory.
 
-    A new segment starts at ``segment_bytes``, or when records are ``segment_ms`` newer than the first record of the
+    A new segment starts at ``segment_bytes``, or when records are ``segment_ms`` newer than the first batch of the
     segment.  ``compression`` is the codec for all batches; "producer" keeps the codec of each block.  ``cache_bytes``
     limits the share of ``budget`` that this partition uses for its newest batches.  ``is_known`` means that the
     partition existed before, so its folder must exist.
@@ -323,7 +323,7 @@ class FileStorage:
             self._segments, self.start_offset, self.end_offset = found
             self._bases = [segment.base_offset for segment in self._segments]
             if self._segments[-1].next_offset < self.end_offset:
-                # The log start offset is above the last record: later records were lost in a power failure.
+                # The log start offset is above the last record, as after a power failure: continue at the start offset.
                 self._roll()
             self._delete_below(self.start_offset)
         self._cache = RecentBatches(self.budget, self.end_offset, self.cache_bytes)
@@ -384,7 +384,7 @@ class FileStorage:
         )
 
     def _exceeds_segment_ms(self, active: Segment, headers: Sequence[BatchHeader]) -> bool:
-        """Whether records are more than ``segment_ms`` newer than the first record of a segment, as in Kafka."""
+        """Whether records are more than ``segment_ms`` newer than the first batch of a segment, as in Kafka."""
         if active.first_timestamp < 0:
             return False
         return max(header.max_timestamp for header in headers) - active.first_timestamp > self.segment_ms

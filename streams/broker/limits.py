@@ -36,7 +36,7 @@ FETCH_MIN_BYTES: Final = 1 << 20
 # --- one request --------------------------------------------------------------------------
 
 #: Maximum number of array elements in one request: topics, partitions, groups and settings together.  This bounds
-#: the work for one request, during which other requests wait.
+#: the time for which one request delays other requests.
 REQUEST_ITEMS: Final = 100_000
 #: Number of partitions that one request may create; the limit, message and error (POLICY_VIOLATION) are Kafka's.
 CREATED_PARTITIONS: Final = 10_000

@@ -121,7 +121,7 @@ class PartitionLog:
         return self._producers.is_open(producer_id)
 
     def committed(self, blocks: Iterable[Block]) -> Iterator[Block]:
-        """Yield the committed records of blocks, without aborted records and records from the last stable offset on."""
+        """Yield blocks without the records of aborted transactions, and only up to the last stable offset."""
         stable = self.last_stable_offset
         for block in blocks:
             if block.offsets[0] >= stable:
@@ -353,7 +353,7 @@ class PartitionLog:
     # --- retention and compaction -----------------------------------------------------------
 
     def apply_retention(self, now_ms: int) -> int:
-        """Drop the oldest extents beyond ``retention.ms`` and ``retention.bytes``; return the dropped record count.
+        """Drop the oldest extents beyond ``retention.ms`` and ``retention.bytes``; return the count of dropped offsets.
 
         As in Kafka, an extent expires when its latest record is too old, so an old
         record after a newer one is kept.  Records without a timestamp never expire.

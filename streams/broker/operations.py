@@ -60,7 +60,7 @@ _STATES: Final = frozenset(state.value for state in TransactionState)
 
 
 def _describe_log_dirs(machine: BrokerParts, request: DescribeLogDirs, now_ms: int) -> DescribeLogDirsResponse:
-    """Return partition sizes; for an in-memory partition, the size of its keys, values and headers."""
+    """Return partition sizes in bytes; the size of in-memory blocks that are not encoded is an estimate."""
     logs = machine.topics.logs
     asked: Iterable[TopicPartition] = logs if request.partitions is None else request.partitions
     sizes = {

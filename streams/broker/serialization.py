@@ -40,7 +40,7 @@ class Serialization(Protocol):
         ...
 
     def decode(self, data: bytes) -> Block:
-        """Return the same number of records in the same order."""
+        """Return the encoded records: the same number, in the same order."""
         ...
 
 

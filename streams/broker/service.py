@@ -235,7 +235,7 @@ class Broker:
     def maintain(self, wall_ms: int) -> None:
         """Apply retention and compaction to every log, as of a wall-clock time.
 
-        A log whose storage fails is reported and skipped.
+        If the storage of a log fails, the error is logged and the log is skipped.
         """
         self._maintenance.run(wall_ms)
         self._after_maintenance(wall_ms - self.clock_ahead_ms)

@@ -21,7 +21,7 @@ _SCAN_RECORDS = 50_000
 
 
 class LogExtent(NamedTuple):
-    """A part of a log that retention drops as a whole: a segment file, or a chunk in memory."""
+    """A part of a log that retention drops as a whole: a segment file, or a block in memory."""
 
     base_offset: int
     end_offset: int

@@ -1,6 +1,6 @@
 """The topics of a broker: creation, growth, deletion, and loading after a restart.
 
-Has the logs of all partitions for ``service``.  With a data directory, topic names,
+Owns the logs of all partitions; used by ``service``.  With a data directory, topic names,
 partition counts, settings and storages are stored in one file that is replaced atomically.
 """
 

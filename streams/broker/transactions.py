@@ -131,7 +131,7 @@ class TransactionCoordinator:
     # --- called by the service ------------------------------------------------------------
 
     def handle(self, request: CoordinatedRequest, now_ms: int, token: object) -> list[TransactionEffect]:
-        """Handle a request."""
+        """Handle a request and return the effects, in order."""
         match request:
             case InitProducerId(transactional_id=None):
                 self._answer(token, InitProducerIdResponse(ErrorCode.NONE, self._new_producer_id(), 0))

@@ -186,7 +186,7 @@ class Coordinator:
     def _join_new(self, group: Group, request: JoinGroup, now_ms: int, token: object) -> None:
         if request.takes_member_id and not request.member_id and request.group_instance_id is None:
             # Assign the id first, so that only one of several duplicate joins becomes a member (KIP-394).
-            # Unlike in Kafka, the join phase does not wait for these member ids, because their clients may have disconnected.
+            # Unlike in Kafka, the join phase does not wait for these ids, because their clients may be disconnected.
             member_id = self._new_member_id(request)
             group.pending[member_id] = None
             timer = GroupTimer(TimerKind.PENDING, group.group_id, member_id)

@@ -309,7 +309,7 @@ class FindCoordinatorResponse(Response):
 
 @frozen
 class InitProducerId(RequestFor["InitProducerIdResponse"]):
-    """Request a producer ID and epoch; with a transactional ID, fence the previous owner and end its transaction."""
+    """Get a producer ID and epoch; with a transactional ID, fence the previous producer and abort its transaction."""
 
     transactional_id: str | None = None
     transaction_timeout_ms: int = 60_000
@@ -398,7 +398,7 @@ class EndTxn(RequestFor["EndTxnResponse"]):
 
 @frozen
 class EndTxnResponse(Response):
-    """The producer identity for the next transaction (KIP-890), so that late requests of this one are rejected.
+    """The producer identity for the next transaction (KIP-890); late requests with the old epoch are rejected.
 
     The producer ID and epoch are -1 if the producer keeps its identity.
     """

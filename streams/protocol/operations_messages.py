@@ -122,7 +122,7 @@ class ListPartitionReassignmentsResponse(Response):
 
 @frozen
 class TxnMarker:
-    """The end of a producer's transaction in some partitions."""
+    """A commit or abort marker for a producer's transaction in these partitions."""
 
     producer_id: int
     producer_epoch: int

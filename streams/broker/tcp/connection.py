@@ -60,7 +60,7 @@ class Door(Protocol):
 
     @property
     def driver(self) -> Driver:
-        """The broker."""
+        """The driver of the broker."""
         ...
 
     @property
@@ -232,7 +232,7 @@ class ClientConnection(asyncio.Protocol):
         self.abort()
 
     def _come_in(self) -> None:
-        """Mark the connection as authenticated."""
+        """Mark the connection as authenticated or, without users, as in use."""
         self._is_in = True
         self._patience.cancel()
         self._reader.max_bytes = self._door.limits.max_request_bytes

@@ -59,7 +59,7 @@ class Exchange:
 
     @property
     def requests(self) -> Sequence[Request]:
-        """The broker messages of the request."""
+        """The message objects of the request."""
         return self.incoming.requests
 
     def ask(self, fetch_bytes: int, machine: Broker, now_ms: int) -> bool:

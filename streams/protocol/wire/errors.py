@@ -4,7 +4,7 @@ from streams.core.errors import StreamsError
 
 
 class MalformedError(StreamsError):
-    """The bytes do not match the schema of the message that the header names; the connection cannot be used further.
+    """The bytes do not match the schema of the message that the header names; the connection must be closed.
 
     Fields: ``api`` (name), ``version`` (-1 if unknown), ``field`` (dotted path, as far as it was reached),
     ``position`` (byte offset in the frame, after the length field).

@@ -1,4 +1,4 @@
-"""Translation between message classes (``protocol.messages``) and the fields of the Kafka protocol, both ways.
+"""Translation between message classes (``protocol.messages``) and Kafka protocol fields, in both directions.
 
 A client encodes with ``ask`` and decodes with ``answer``; a broker decodes with ``asked`` and encodes with
 ``answered``.  The translation of an API is ``derived`` from its table and messages.  The exceptions are in ``groups``,
