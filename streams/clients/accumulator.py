@@ -1,9 +1,10 @@
 """The producer's unacknowledged records: one queue per partition, in send order.
 
-Records are collected in open batches; whole blocks are queued unchanged.  A parcel (``ProducerBatch`` in Java)
-holds the batches for one partition in one request, with a common producer id, epoch and sequence.  A retry
-sends the parcel unchanged.  An idempotent producer may have several parcels per partition in flight.  Any
-other producer has one, so that retries keep the order.  The producer's lock guards this module.
+Records are collected in open batches (``ProducerBatch``).  Blocks are queued as batches of their own.  A
+``Parcel`` joins the batches of one partition in one request, with a common producer id, epoch and base sequence;
+it corresponds to ``ProducerBatch`` of the Java producer.  A retry sends the parcel unchanged.  An idempotent producer
+may have several parcels per partition in flight.  Any other producer has at most one, so that retries keep the
+order.  The producer's lock guards this module.
 Imports protocol and core.
 """
 
@@ -21,7 +22,7 @@ from streams.core.loops import bytes_in
 from streams.core.records import Block, Headers, ProducerStamp, TopicPartition
 from streams.protocol.error_codes import ErrorCode
 
-# Limits of a parcel; a single block may exceed them.
+# Maximum number of records in a parcel; a single block may exceed it.
 _MAX_PARCEL_RECORDS: Final = 100_000
 
 # Errors that concern single records; all other errors concern the whole batch.
@@ -62,7 +63,7 @@ class ProducerBatch:
         self.size_bytes += size_bytes
 
     def seal(self) -> None:
-        """Return the collected records as a block."""
+        """Close an open batch: make a block of the collected records."""
         if self.is_open:
             self.is_open = False
             self.block = Block(self._keys, self._values, self._timestamps, self._headers, range(len(self._keys)))
@@ -70,7 +71,7 @@ class ProducerBatch:
 
 @define(eq=False)
 class Parcel:
-    """The batches of one partition in one request; ``places`` has the record index of each delivery.
+    """The batches of one partition in one request; ``places`` has the record index in ``block`` of each delivery.
 
     ``was_next`` is set if all earlier parcels had been acknowledged when this one was last sent.
     ``is_abandoned`` is set if the response is to be ignored.
@@ -89,7 +90,10 @@ class Parcel:
     is_abandoned: bool = False
 
     def stamp(self, stamp: ProducerStamp | None, compression: str | None = None) -> None:
-        """Set producer id, epoch and sequence in a new block, because the broker may still hold the sent one."""
+        """Replace the block by a copy with this producer id, epoch and sequence.
+
+        The embedded broker may still use the block that was sent.
+        """
         block = self.block
         self.block = Block(
             block.keys,
@@ -111,7 +115,7 @@ class Parcel:
             delivery.fulfil(base_offset + place)
 
     def gives_back(self, error: BrokerError) -> bool:
-        """Pass rejected or expired records to ``on_refused``, if given, and complete the delivery."""
+        """Pass a rejected record or expired records to ``on_refused``, if given; return whether that completed them."""
         on_refused = self.deliveries[0].on_refused
         is_refused = error.code in REFUSED_RECORDS and len(self.block) == 1
         if on_refused is None or not (is_refused or isinstance(error, RequestTimeoutError)):
@@ -128,7 +132,7 @@ class Parcel:
     def halves(self) -> "tuple[Parcel, Parcel] | None":
         """Return two parcels with half the deliveries each, or None if there is a single delivery.
 
-        A block with an ``on_refused`` callback is itself divided.
+        The block of a single delivery is divided if it has an ``on_refused`` callback and more than one record.
         """
         count = len(self.deliveries)
         if count < 2:
@@ -171,11 +175,11 @@ class Parcel:
 class PartitionBatches:
     """Queued and in-flight records of one partition, oldest first: parcels, then batches.
 
-    The next parcel is stamped with ``identity`` and ``next_sequence``.  ``is_muted`` is set while a look-up
-    must complete before anything is sent.  ``is_settled`` is set once the broker has acknowledged a record
-    with this identity.  Until then it accepts any sequence number as the first, so only one parcel is in
-    flight at a time.  ``needs_restart`` is set when the broker will never receive some sequence number, so that
-    the sequence has to restart in a new epoch once nothing is in flight.
+    The next parcel gets the producer id and epoch ``identity`` and the base sequence ``next_sequence``.
+    ``is_muted`` is set while a look-up must complete before anything is sent.  ``is_settled`` is set once the broker
+    has acknowledged a record with this identity.  Until then it accepts any sequence number as the first, so only
+    one parcel is in flight at a time.  ``needs_restart`` is set when the broker will never receive some sequence
+    number, so that the sequence has to restart in a new epoch once nothing is in flight.
     """
 
     parcels: list[Parcel] = field(factory=list)
@@ -189,7 +193,7 @@ class PartitionBatches:
     next_sequence: int = 0
 
     def adopt(self, identity: tuple[int, int]) -> None:
-        """Take a new identity and start its sequence at 0."""
+        """Set a new producer id and epoch, and restart the sequence at 0."""
         self.identity, self.next_sequence, self.is_settled = identity, 0, False
 
     @property
@@ -305,7 +309,7 @@ class Accumulator:
     ) -> dict[TopicPartition, Parcel]:
         """Return the next parcel of each partition that may send now; ``begin`` is called to stamp new parcels.
 
-        A parcel is in flight until ``finish`` or ``retry``.  A partition is held if ``may_go`` returns False.
+        A parcel is in flight until ``finish`` or ``retry``.  A partition is muted if ``may_go`` returns False.
         """
         drained: dict[TopicPartition, Parcel] = {}
         for partition, queue in list(self._waiting.items()):
@@ -332,7 +336,7 @@ class Accumulator:
         return drained
 
     def release(self) -> None:
-        """Release the held partitions after a look-up has ended."""
+        """Unmute all partitions after a look-up has completed."""
         for queue in self._waiting.values():
             queue.is_muted = False
 
@@ -341,7 +345,7 @@ class Accumulator:
         return [partition for partition in self._waiting if partition.topic == topic]
 
     def land(self, parcel: Parcel) -> None:
-        """Note that a parcel's request has completed."""
+        """Mark a parcel as no longer in flight, because its request has completed."""
         parcel.is_in_flight = False
         self._queues[parcel.partition].in_flight -= 1
 
@@ -388,13 +392,13 @@ class Accumulator:
         self._update(partition, queue)
 
     def restartable(self) -> list[tuple[TopicPartition, PartitionBatches]]:
-        """Return the partitions that wait for a restart and have nothing in flight."""
+        """Return the partitions whose sequence has to be restarted and that have nothing in flight."""
         if not self._restarts:
             return []
         return [(p, queue) for p, queue in self._queues.items() if queue.needs_restart and not queue.in_flight]
 
     def restarted(self, partition: TopicPartition) -> None:
-        """Release a partition whose sequence has been restarted."""
+        """Let a partition send again after its sequence was restarted."""
         queue = self._queues[partition]
         queue.needs_restart = False
         self._restarts -= 1
@@ -518,7 +522,7 @@ class Accumulator:
             queue.is_muted = False
 
     def _due_ms(self, queue: PartitionBatches) -> int:
-        """Return when the next batch of a queue will have lingered long enough."""
+        """Return when a queue may send: 0 for a retry or a due batch, or the end of the next batch's linger time."""
         if queue.in_flight < len(queue.parcels):
             return 0
         batch = queue.batches[0]

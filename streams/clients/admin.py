@@ -104,7 +104,7 @@ class Admin:
         self._clock: Clock = SystemClock() if clock is None else clock
         self._request_timeout_ms = request_timeout_ms
         self._network = Network(broker.connect(client_id), self._clock, request_timeout_ms=request_timeout_ms)
-        # Number of a request that must not take effect twice.
+        # Generates request numbers, by which the broker recognizes a repeated request.
         self._rng = rng or Random()
         self._is_closed = False
 
@@ -263,7 +263,7 @@ class Admin:
     def remove_members(self, group_id: str) -> None:
         """Remove all members from a group before their sessions expire; those that still run join again.
 
-        A member that has left in the meantime is no error.
+        It is not an error if a member has left in the meantime.
         """
         for member in self.describe_group(group_id).members:
             request = LeaveGroup(group_id, member.member_id, member.group_instance_id)
@@ -500,7 +500,7 @@ class Admin:
                 return attempt()
             except BrokerError as error:
                 if isinstance(error, UnreachableError):
-                    # The attempt has already waited.
+                    # The attempt itself has waited for a reachable broker.
                     raise
                 is_lost = isinstance(error, DisconnectedError)
                 is_passing = error.code in self._network.traits.retriable or settling.excuses(error)

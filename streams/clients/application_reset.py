@@ -1,7 +1,7 @@
 """Reset of an application: offsets, internal topics, local state and, on request, outputs.
 
-The offsets are set first, because the broker refuses this while the group has members: then nothing else has
-changed.  A reset that was interrupted is repeated with the same arguments.  Follows Kafka's
+The offsets are set first: the broker rejects this while the group has members, and then nothing else has changed.
+An interrupted reset can be repeated with the same arguments.  Follows Kafka's
 ``kafka-streams-application-reset``; imports protocol and state.
 """
 
@@ -20,11 +20,11 @@ from streams.state import StateDirectory
 
 @frozen
 class ResetTarget:
-    """Where an application begins again; exactly one field is given.
+    """The target of a reset, from which offsets are computed; exactly one field is given.
 
-    ``to`` is EARLIEST, LATEST, or a time in epoch milliseconds, which means the first record at or after it, or else
-    the end.  ``offset`` is the same for all partitions.  ``shift`` is added to the committed offset.  ``offsets``
-    gives one per partition.  Offsets outside the log become its beginning or end.
+    ``to`` is EARLIEST, LATEST, or a time in epoch milliseconds, which selects the first record at or after it, or
+    else the log end.  ``offset`` is set for all partitions.  ``shift`` is added to the committed offset, or to the log
+    start without one.  ``offsets`` maps partitions to offsets.  Offsets outside the log become its start or end.
     """
 
     to: int | None = None
@@ -64,7 +64,7 @@ class ResetTarget:
 
 @frozen
 class ResetPlan:
-    """What a reset changes."""
+    """The changes that a reset makes."""
 
     application_id: str
     #: Client ids of the members of the group.
@@ -76,7 +76,7 @@ class ResetPlan:
     outputs: Mapping[TopicPartition, int]
     #: State directories of the application.
     folders: tuple[Path, ...] = field(default=())
-    #: Whether the group has the merge progress of bounded runs.
+    #: Whether the application has a group with the merge progress of bounded runs.
     has_lanes: bool = False
 
     @classmethod
@@ -145,16 +145,16 @@ class ResetPlan:
         set_offsets: bool = True,
         on_step: Callable[[str], None] = lambda step: None,
     ) -> None:
-        """Carry the plan out.
+        """Execute the plan.
 
         Args:
             admin: the admin client with which the plan was made.
-            force: remove members from the group first.  Stop them too, or they join again.
-            set_offsets: if False, offsets and internal topics stay, because a snapshot is loaded next.
-            on_step: called with the name of each step before it is taken.
+            force: remove members from the group first.  Members that still run rejoin, so stop them too.
+            set_offsets: False keeps offsets and internal topics, for loading a snapshot afterwards.
+            on_step: called with the name of each step before it is executed.
 
         Raises:
-            GroupNotEmptyError: the application runs.
+            GroupNotEmptyError: the application is running, and ``force`` is not set.
             StateLockedError: a process uses a state directory.
         """
         if self.members and not force:

@@ -90,7 +90,7 @@ class Consumer:
         self._timeout_ms = settings.default_api_timeout_ms
         self._next_auto_commit_ms = self._clock.monotonic_ms() + settings.auto_commit_interval_ms
         self._absent: list[TopicPartition] = []
-        self._settled_ms = 0  # Until this time a broker may not yet know the assigned partitions.
+        self._settled_ms = 0  # Until then a broker may lack metadata of the assigned partitions.
         self._is_woken = self._is_closed = False
         self._late_callbacks: deque[Callable[[], None]] = deque()
         self._lock, self._heartbeat = self._background(threads)
@@ -101,8 +101,8 @@ class Consumer:
     def subscribe(self, topics: Topics, listener: RebalanceListener | None = None) -> None:
         """Subscribe to topics as a member of the group, replacing the previous subscription.
 
-        ``topics`` has names or Topic objects, with whose types ``poll`` decodes records.  It may also be one
-        compiled pattern, which is matched against the full names of all topics, including topics created later.
+        ``topics`` are names, or Topic objects with whose types ``poll`` decodes records; or one compiled pattern, which
+        is matched against the full names of all topics, including topics created later.
 
         Raises:
             ConfigError: there is no group id, ``topics`` is empty, or a method of the listener is async.
@@ -134,7 +134,7 @@ class Consumer:
 
     @exclusive
     def unsubscribe(self) -> None:
-        """Give up all partitions and leave the group."""
+        """Release all partitions and leave the group."""
         self._check_open()
         if self._session is not None and not self._session.is_manual:
             self._session.leave(self._deadline(None))
@@ -152,7 +152,7 @@ class Consumer:
 
     @exclusive
     def enforce_rebalance(self, reason: str = "requested by the application") -> None:
-        """Rejoin the group at the next ``poll``, so that the leader assigns again."""
+        """Rejoin the group at the next ``poll``, so that the partitions are assigned again."""
         self._require_session("enforce_rebalance").member.request_rejoin(reason)
 
     @property
@@ -166,7 +166,7 @@ class Consumer:
 
     @property
     def alive_until_ms(self) -> int:
-        """The monotonic time until which the group has certainly not removed this member; 0 if it is no member."""
+        """The monotonic time until which the group has certainly not removed this member; 0 if it is not a member."""
         return self._require_session("alive_until_ms").member.alive_until_ms
 
     # --- reading ----------------------------------------------------------------------
@@ -404,7 +404,7 @@ class Consumer:
         self._network.wakeup()
 
     def close(self, timeout_ms: int = 30_000) -> None:
-        """Commit if auto-commit is enabled, give up all partitions, and leave the group unless static; idempotent."""
+        """Commit if auto-commit is enabled, release all partitions, and leave the group unless static; idempotent."""
         if self._is_closed:
             return
         if self._heartbeat is not None:

@@ -1,9 +1,9 @@
-"""The way back from a dead letter topic: each letter is sent to its source topic once.
+"""Re-drive: sends each letter, a record of a dead letter topic, back to its source topic exactly once.
 
-A group of its own notes which letters were re-driven: the committed offset is the first letter that was not, and the
-offset metadata has the ranges of those after it.  Records and offsets are written in one transaction, so that a
-re-drive that is killed between any two steps has either done both or neither.  Its transactional id is the group,
-so that of two re-drives at the same time the earlier one is fenced.
+A separate group records which letters were re-driven: the committed offset is the first letter that was not, and
+the offset metadata has the ranges of re-driven letters after it.  Records and offsets are written in one transaction,
+so a re-drive that is killed between any two steps has written both or neither.  Its transactional id is the group id,
+so of two concurrent re-drives the earlier one is fenced.
 """
 
 import math
@@ -27,9 +27,9 @@ from streams.core.user_code import refuse_unawaited
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.transport import Cluster
 
-#: Suffix of the group that notes which letters of a topic were re-driven.
+#: Suffix of the group that records which letters of a topic were re-driven.
 REDRIVE_GROUP: Final = "-redrive"
-#: Maximum number of letters in a transaction.
+#: Default maximum number of letters in a transaction.
 BATCH: Final = 500
 #: Kafka's default limit of the metadata of a committed offset (``offset.metadata.max.bytes``).
 _METADATA_BYTES: Final = 4096
@@ -52,7 +52,7 @@ class Redriven:
         return offset < self.base or (before >= 0 and offset < self.ranges[before][1])
 
     def add(self, first: int, end: int) -> None:
-        """Add a range, and join those that touch.
+        """Add the offsets from ``first`` up to ``end``, exclusive; adjacent and overlapping ranges are merged.
 
         >>> done = Redriven(0)
         >>> done.add(3, 5); done.add(5, 6); done.add(0, 1)
@@ -92,7 +92,7 @@ class Redriven:
 
     @classmethod
     def of(cls, found: OffsetAndMetadata | None, start: int) -> "Redriven":
-        """Return what was committed; ``start`` is the first offset of the log."""
+        """Return the re-driven letters by a partition's committed offset; ``start`` is the log start offset."""
         if found is None:
             return cls(start)
         result, last = cls(found.offset), found.offset
@@ -108,7 +108,7 @@ class Redriven:
 
 @frozen
 class RedriveResult:
-    """How many letters were re-driven, by source partition, and those that were not, by reason."""
+    """The number of letters that were re-driven, by source partition, and that were refused, by reason."""
 
     sent: Mapping[TopicPartition, int]
     refused: Mapping[str, int]
@@ -125,7 +125,7 @@ class DeadLetters:
     Args:
         cluster: the embedded broker, or another ``Cluster``.
         topic: the dead letter topic.
-        group: the group that notes which letters were re-driven; by default the topic with ``-redrive``.
+        group: the group that records which letters were re-driven; by default the topic name with ``-redrive``.
         clock: the source of time.
 
     Raises:
@@ -148,7 +148,7 @@ class DeadLetters:
             )
 
     def letters(self, redriven: Mapping[TopicPartition, Redriven] | None = None) -> Iterator[Letter]:
-        """Yield all letters that are there now, in the order of each partition.
+        """Yield all letters up to the current end offsets, in order within each partition.
 
         With ``redriven``, partitions are read from the first letter that was not re-driven.
         """
@@ -172,16 +172,16 @@ class DeadLetters:
                 consumer.pause(done)
 
     def redriven(self) -> dict[TopicPartition, Redriven]:
-        """Return which letters were re-driven; waits for a transaction that is being committed."""
+        """Return the re-driven letters of each partition; waits for open transactions that commit offsets (KIP-447)."""
         with self._consumer() as consumer:
             committed, starts = consumer.committed(self._partitions), consumer.beginning_offsets(self._partitions)
         return {place: Redriven.of(committed.get(place), starts[place]) for place in self._partitions}
 
     def refusal(self, max_redrives: int) -> Callable[[Letter], str]:
-        """Return a function that says why a letter cannot be re-driven; its text is empty if it can.
+        """Return a function that returns why a letter cannot be re-driven, or an empty text if it can.
 
-        Each letter is refused whose record was re-driven ``max_redrives`` times, has no bytes, or whose source
-        partition does not exist.
+        A letter is refused if its record was re-driven ``max_redrives`` times, has neither key nor value, or is a row
+        of a file, or if its source is unknown or does not exist.
         """
         with Admin(self.cluster) as admin:
             counts = {found.name: len(found.leaders) for found in admin.all_topics()}
@@ -203,21 +203,21 @@ class DeadLetters:
         batch: int = BATCH,
         on_step: Callable[[str], None] = _ignored,
     ) -> RedriveResult:
-        """Send each selected letter that was not re-driven before to the partition that its record came from.
+        """Send each selected letter that was not re-driven before to its source partition.
 
-        A record has the key, value, time and headers that it had, and ``__streams.redrives``, a counter.  Letters
-        that come during the call are left for the next one.
+        A re-driven record has its original key, value, timestamp and headers, and a counter in the header
+        ``__streams.redrives``.  Letters that arrive during the call are left for the next one.
 
         Args:
             selected: whether a letter is re-driven; others can be re-driven later.
-            max_redrives: records that were re-driven so often are left.
+            max_redrives: letters whose records were re-driven this many times are refused.
             rate: the maximum number of letters per second; unlimited by default.
             batch: the maximum number of letters in a transaction.
-            on_step: called with the name of each step before it is taken.
+            on_step: called with the name of each step before it is executed.
 
         Raises:
             ConfigError: there would be too many ranges of re-driven letters.
-            ProducerFencedError: another re-drive of this group has begun.
+            ProducerFencedError: another re-drive of this group has started.
             BrokerError: a record could not be written; its transaction is aborted.
         """
         refuse_unawaited(selected, "selected of redrive", error=ConfigError)
@@ -266,14 +266,14 @@ class _Run:
     on_step: Callable[[str], None]
     clock: Clock
     rate: int | None
-    #: Letters of the next transaction, each with the offset after the letter before it.
+    #: Letters of the next transaction, each with the offset after the previous letter of its partition.
     waiting: list[tuple[Letter, int]] = field(factory=list)
     sent: dict[TopicPartition, int] = field(factory=dict)
     refused: dict[str, int] = field(factory=dict)
     _next_ms: int = field(init=False, default=0)
 
     def send(self) -> None:
-        """Send the waiting letters and commit their offsets, in one transaction."""
+        """Send the collected letters and commit their offsets, in one transaction."""
         if not self.waiting:
             return
         self._await_turn()

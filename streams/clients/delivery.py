@@ -12,7 +12,7 @@ class DeliveryDriver(Protocol):
     """The part of a producer that completes deliveries."""
 
     def await_delivery(self, delivery: "Delivery", timeout_ms: int | None) -> None:
-        """Send and receive until a delivery is done."""
+        """Drive the producer until a delivery is done or the timeout expires."""
         ...
 
 
@@ -41,7 +41,7 @@ class Delivery:
         sequence: int,
         on_refused: "Callable[[Block, BrokerError], None] | None" = None,
     ) -> None:
-        #: Called with each record of a block that the broker rejects or does not accept in time.
+        #: Called with the records of a block that the broker rejects or does not accept in time, and the error.
         self.on_refused = on_refused
         self.partition = partition
         self.sequence = sequence
@@ -57,7 +57,7 @@ class Delivery:
         return self._is_done
 
     def result(self, timeout_ms: int | None = None) -> RecordMetadata:
-        """Wait and return the offset and timestamp of the record, or of the first record in a block.
+        """Wait and return topic, partition and offset of the record, or of the first record in a block.
 
         Raises:
             RecordTooLargeError, UnknownTopicError, BrokerError: the broker rejected the record.
@@ -110,7 +110,7 @@ class Delivery:
             self._call_back()
 
     def fail(self, error: BrokerError) -> None:
-        """Fail the delivery, or a part of it; called by the producer."""
+        """Fail the delivery, even if only a part of it has failed; called by the producer."""
         if self._is_done:
             return
         self._error = error

@@ -155,7 +155,7 @@ RETRIABLE: Final = frozenset(
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether the request is retriable because it timed out or the connection failed."""
+    """Whether a request may be retried, because of its error code, a timeout, or a failed connection."""
     if isinstance(error, BrokerError) and error.code in RETRIABLE:
         return True
     return isinstance(error, (RequestTimeoutError, OSError)) or isinstance(error.__cause__, OSError)

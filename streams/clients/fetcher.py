@@ -34,9 +34,9 @@ _IDLE_AFTER_MS = 500
 
 @define(eq=False)
 class _Prefetched:
-    """Blocks that continue ``state`` at ``position``; ``ends`` has the position after each block.
+    """The prefetched blocks of a partition from ``position`` on; ``ends`` has the position after each block.
 
-    An end may be beyond the offset after the last record, since markers and aborted records are omitted.
+    An end may be beyond the offset after the last record, since control and aborted records are omitted.
     """
 
     state: PartitionState
@@ -67,7 +67,7 @@ class Fetcher:
         self._busy_until_ms = 0
         self._errors: list[tuple[TopicPartition, PartitionState, int, BrokerError]] = []
         self._news: set[TopicPartition] = set()
-        #: Change count at which there was nothing to fetch, or None.
+        #: The subscription's change count at which there was nothing to fetch, or None.
         self._resting_at: int | None = None
         self.needs_metadata = False
 
@@ -309,7 +309,7 @@ def _end_of(block: Block) -> int:
 
 
 def _from_position(partition: TopicPartition, blocks: Iterable[Block], position: int) -> Iterable[tuple[Block, int]]:
-    """Yield the records at or after ``position`` with their end, since a stored batch may begin before ``position``."""
+    """Yield blocks without the records before ``position``, which a stored batch may contain, and the end of each."""
     for block in blocks:
         end = _end_of(block)
         if end <= position:

@@ -24,9 +24,9 @@ Callback: TypeAlias = Callable[[Response | Exception], None]
 #: Broker ID that stands for any broker.
 ANY_NODE: Final = -1
 
-#: A single broker, such as the embedded one.  It knows every topic, and no other broker can take over its partitions.
+#: A single broker, such as the embedded one: it has the metadata of every topic and leads every partition.
 ONE_BROKER: Final = Traits(0, RETRIABLE)
-#: A cluster.  It takes a moment until all brokers know a new topic; after a disk failure another broker may lead.
+#: A cluster: brokers may lack the metadata of a new topic for a moment; after a disk failure the leader may change.
 SEVERAL_BROKERS: Final = Traits(3_000, RETRIABLE | {ErrorCode.STORAGE_ERROR})
 
 # Waiting takes no time under a virtual clock; after this many polls without progress no response is expected.
@@ -40,8 +40,8 @@ _REBALANCE_SLACK_MS: Final = 5_000
 def response_timeout_ms(request: Request, request_timeout_ms: int) -> int:
     """Return how long to wait for a response, in milliseconds.
 
-    A broker holds a fetch for up to its ``max_wait_ms``, and a join or sync for up to the rebalance timeout.  It
-    responds at once to a join that asks for a member id.
+    A broker delays the response to a fetch for up to ``max_wait_ms``, and to a join or sync for up to the rebalance
+    timeout.  It responds immediately to a join that requests a member id (KIP-394).
     """
     if isinstance(request, Fetch):
         return request_timeout_ms + request.max_wait_ms
@@ -184,7 +184,7 @@ class Network:
         expired = [(number, pending) for number, pending in self._pending.items() if pending.deadline_ms <= now]
         for number, pending in expired:
             self._pending.pop(number, None)
-            # Otherwise the next request, such as another attempt, would wait for this response as well.
+            # Otherwise the next request, such as a retry, would be delayed until this response arrives.
             self._connection.give_up(number)
             if pending.on_done is not None:
                 pending.on_done(self._timeout(pending.request, pending.node_id))

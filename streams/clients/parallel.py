@@ -54,7 +54,7 @@ _IDLE_MS: Final = 1_000
 
 @define(eq=False)
 class _Lane:
-    """One partition with its waiting records, oldest first, and the next offset to commit.
+    """One partition with its buffered records, oldest first, and the next offset to commit.
 
     Records up to the offset ``alone_through`` are handled one by one, because their batch has failed.
     """
@@ -90,7 +90,7 @@ class _Lane:
 
 
 class _Options(ParallelOptions, total=False):
-    """Arguments that are passed to the consumer, besides settings."""
+    """Arguments that are passed to the consumer, in addition to settings."""
 
     bootstrap_servers: str | Iterable[str]
     security: Security | None
@@ -260,7 +260,7 @@ class ParallelConsumer:
                 lane.committed = due[lane.partition]
 
     def give_up(self, partitions: Sequence[TopicPartition], *, is_lost: bool) -> None:
-        """Give up partitions: wait for running handlers, and commit handled records unless the partitions are lost."""
+        """Release partitions; unless they are lost, wait for running handlers and commit handled records."""
         with self._lock:
             lanes = [self._lanes.pop(partition) for partition in partitions if partition in self._lanes]
             for lane in lanes:
@@ -286,7 +286,7 @@ class ParallelConsumer:
         self._is_stopping = True
         self._wake_workers()
         try:
-            # Leaving the group gives up all partitions and commits their offsets.
+            # Leaving the group revokes all partitions, which commits their offsets.
             self._consumer.close()
         finally:
             for worker in self._workers:
@@ -438,5 +438,5 @@ class _Listener(RebalanceListener):
         self._consumer.give_up(partitions, is_lost=False)
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """Wait for running handlers without a commit, because another member may own the partitions."""
+        """Release the partitions without waiting or a commit, because another member may own them."""
         self._consumer.give_up(partitions, is_lost=True)

@@ -31,7 +31,7 @@ from streams.protocol.request import Response
 
 
 class Positions:
-    """The look-ups of the positions that a consumer lacks."""
+    """Looks up the positions of assigned partitions that have none."""
 
     def __init__(self, parts: ConsumerParts, session: GroupSession | None) -> None:
         self._network = parts.network
@@ -118,7 +118,7 @@ class Positions:
         return True
 
     def _ask_siblings(self, coordinator: int, states: Mapping[TopicPartition, PartitionState]) -> None:
-        """Look up whether the group has committed offsets in the topics of ``states``: then the partitions are new."""
+        """Look up whether the group has committed offsets in the topics of ``states``: if so, partitions are new."""
         self._mark(states, is_looked_up=True)
         topics = dict.fromkeys(partition.topic for partition in states)
         counts = self._metadata.counts(topics)

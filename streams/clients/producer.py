@@ -49,7 +49,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-# Maximum total size of blocks that are held back to share a request.
+# Blocks sent with ``has_more`` are queued until their total size reaches this limit, so that they share a request.
 _SHARED_BYTES: Final = 256 * 1024
 
 
@@ -101,7 +101,7 @@ class Producer:
         if self._transaction is not None:
             self._transactor = Transactor(self._transaction, self._sender, self._driver.turn)
         self._is_closed = False
-        #: Total bytes of the blocks that are held back to share a request.
+        #: Total bytes of the blocks that are queued to share a request.
         self._batched_bytes = 0
 
     # --- sending ----------------------------------------------------------------------
@@ -259,7 +259,7 @@ class Producer:
 
     @property
     def has_outstanding(self) -> bool:
-        """Whether anything is queued or in flight."""
+        """Whether records are queued or requests are in flight."""
         return self._sender.in_flight > 0 or not self._accumulator.is_empty
 
     def flush(self, timeout_ms: int | None = None) -> None:
@@ -276,7 +276,7 @@ class Producer:
             raise failure
 
     def close(self, timeout_ms: int | None = None) -> None:
-        """Flush and close, aborting an open transaction; idempotent.
+        """Flush and close; a transactional producer aborts its open transaction instead of flushing.  Idempotent.
 
         Raises:
             BrokerError: see ``flush``; the producer is closed nevertheless.
@@ -292,7 +292,10 @@ class Producer:
             self.abandon()
 
     def abandon(self) -> None:
-        """Close immediately; unsent records fail, and the next producer with this id ends an open transaction."""
+        """Close immediately; unacknowledged records fail.
+
+        An open transaction is ended by the next producer with this transactional id, or after its timeout.
+        """
         if self._is_closed:
             return
         self._is_closed = True

@@ -9,7 +9,7 @@ from streams.core.topic import Topic
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """The first offset at or after some time, and the timestamp of its record."""
+    """The offset of the first record at or after a given time, and the timestamp of that record."""
 
     offset: int
     timestamp_ms: int
@@ -34,7 +34,7 @@ class BadRecord(NamedTuple):
 def decode_block(
     partition: TopicPartition, block: Block, topic: Topic[Any, Any] | None
 ) -> tuple[list[ConsumerRecord[Any, Any]], BadRecord | None]:
-    """Return a block's records up to the first one that cannot be decoded, and that one with its error."""
+    """Return a block's records before the first that cannot be decoded, and the latter's offset and error, or None."""
     keys: Sequence[Any] = block.keys
     values: Sequence[Any] = block.values
     bad: BadRecord | None = None
@@ -46,8 +46,8 @@ def decode_block(
         except SerializationError:
             is_readable = False
         if not is_readable:
-            # Decode again one by one to find the failing record, outside the block's exception handler: the caught
-            # error may be another record's.
+            # Decode one by one to find the failing record.  This is outside the exception handler, because the error
+            # caught there may concern another record.
             keys, values, bad = _decode_one_by_one(partition, block, topic)
     headers: Sequence[Headers] = block.headers or [()] * len(block)
     name, number = partition

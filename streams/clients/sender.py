@@ -52,7 +52,7 @@ _SEQUENCE_MASK: Final = 0x7FFFFFFF
 # Larger requests are split by partition, because brokers close the connection on a request above 100 MiB.
 _REQUEST_BYTES: Final = 32 << 20
 
-# First wait for the end of a transaction; the next one can begin when the markers are written.
+# Initial backoff while the broker writes the markers of the previous transaction.
 _MARKERS_MS: Final = 5
 
 # After these errors the broker has lost the producer's state; the sequence restarts in a new epoch (KIP-360).
@@ -61,7 +61,7 @@ _LOST_STATE: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCod
 
 @define(eq=False)
 class _Question:
-    """A look-up that records wait for: one request at a time, retried after a backoff."""
+    """A look-up that is needed before records can be sent: one request at a time, retried after a backoff."""
 
     is_asking: bool = False
     failures: int = 0
@@ -145,7 +145,7 @@ class Sender:
             return max(now_ms, min(times)) if times else None
 
     def _questions(self) -> list[_Question]:
-        """Return the pending look-ups."""
+        """Return the needed look-ups that are not in flight."""
         due: list[_Question] = []
         if self._look_ups and not self._metadata_lookup.is_asking:
             due.append(self._metadata_lookup)
@@ -176,7 +176,7 @@ class Sender:
         for node_id, request, on_done in outgoing:
             self.network.send(node_id, request, on_done)
         if next_ms is not None:
-            # Due parcels that could not be sent wait for a response.
+            # Due parcels that could not be sent become sendable with a response.
             timeout_ms = min(timeout_ms, max(0, next_ms - now))
         return self.network.poll(timeout_ms) > 0 or has_sent or bool(outgoing)
 
@@ -329,7 +329,7 @@ class Sender:
                 self._give_up(parcel, error)
 
     def abandon(self) -> None:
-        """Abandon the transaction's in-flight requests and ignore their responses."""
+        """Fail all records of the transaction; responses to requests in flight are ignored."""
         assert self.transaction is not None
         error = TransactionError(
             f"producer {self.transaction.transactional_id!r}: the transaction is aborted: no response in time",
@@ -338,7 +338,7 @@ class Sender:
         self.drop_all(error)
 
     def begin_transaction(self) -> None:
-        """Drop look-ups of the previous transaction."""
+        """Begin a transaction, with no partitions added."""
         with self.lock:
             assert self.transaction is not None
             self.transaction.begin()
@@ -354,7 +354,7 @@ class Sender:
 
     @property
     def is_adding(self) -> bool:
-        """Whether a request to add partitions is in flight."""
+        """Whether a request to add partitions is in flight or is to be retried."""
         return self._partitions.is_asking or self._partitions.failures > 0
 
     # --- look-ups -------------------------------------------------------------------------
@@ -392,7 +392,7 @@ class Sender:
             if not isinstance(response, MetadataResponse):
                 self._settle(self._metadata_lookup, is_answered=False)
                 if not isinstance(response, Exception) or (is_transient(response) and not is_final(response)):
-                    # The caller keeps waiting for the next response.
+                    # The callers wait for the response to the retry.
                     return
                 error = as_error(response, "metadata")
                 for topic in topics:

@@ -1,8 +1,8 @@
 """Drives a producer's sender: any thread that sends, flushes or waits for a result, one at a time.
 
 Lock rules: the sender's ``lock`` guards the accumulator and the sender, and is never held while a thread waits.
-A flag under the lock is set while a thread drives the sender, so that no thread waits for a lock that a waiting thread
-holds.  The other threads wait for a signal that is raised after each turn.  Callbacks run after a turn, when neither
+A thread that drives the sender sets a flag under the lock, instead of holding a lock during network I/O.  The other
+threads wait for a signal that is set after each turn.  Callbacks run after a turn, when neither
 the lock nor the flag is held.
 Imports core.
 """
@@ -45,7 +45,7 @@ class SenderDriver:
             self._worker = threads.start(f"{sender.settings.client_id}-sender", self._run)
 
     def take_failure(self) -> BrokerError | None:
-        """Return the first failure since the last call."""
+        """Return the error of the first record that has failed since the last call, or None."""
         failure, self._failure = self._failure, None
         return failure
 
@@ -105,7 +105,7 @@ class SenderDriver:
         self._await(sequence, timeout_ms, partial(self._is_settled, sequence))
 
     def await_delivery(self, delivery: Delivery, timeout_ms: int | None) -> None:
-        """Send and receive until a delivery is done."""
+        """Drive the sender until a delivery is done, by default for the delivery timeout plus the request timeout."""
         self._await(delivery.sequence, timeout_ms, delivery.done)
 
     def await_room(self, size_bytes: int) -> None:
@@ -164,7 +164,7 @@ class SenderDriver:
         return _IDLE_MS if next_ms is None else max(0, min(_IDLE_MS, next_ms - now))
 
     def _settle(self) -> bool:
-        """Complete the finished deliveries; a callback may wait for others."""
+        """Complete the finished deliveries, whose callbacks may drive the sender; return whether there were any."""
         finished = self._sender.finished
         has_any = False
         while finished:

@@ -1,4 +1,4 @@
-"""The group session of a consumer: performs the member machine's actions, and commits.
+"""The group session of a consumer: performs the actions of the member's state machine, and commits.
 
 The session sends group requests, calls the rebalance listener, runs the assignor if this member is the leader,
 and watches the group's topics.  Everything happens inside the consumer's ``poll``.  Imports
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 #: Offsets to commit, with metadata.
 Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
 
-#: Called when a commit ends, with the offsets, and the error or None.
+#: Called when a commit completes, with the offsets, and the error or None.
 CommitCallback: TypeAlias = Callable[[Offsets, BrokerError | None], None]
 
 
@@ -99,7 +99,7 @@ class GroupSession:
         self.policy = ConsumerMembership(assignors, self._config.group_instance_id)
         self.member = Member(self._config, self.policy)
         self.listener = RebalanceListener()
-        #: Called before partitions are given up, for auto-commit.
+        #: Called before partitions are revoked, for auto-commit.
         self.before_revoke: Callable[[], None] = lambda: None
         self.wanted: set[str] = set()
         #: Whether partitions are assigned manually, so that the group only stores offsets.
@@ -149,8 +149,8 @@ class GroupSession:
     def keep_alive(self) -> int:
         """Perform membership actions while the application is busy; return the milliseconds until the next call.
 
-        Sends heartbeats, and leaves the group if the application has stalled.  A rebalance has to wait for
-        the application; in the meantime heartbeats keep the session alive.
+        Sends heartbeats, and leaves the group if the application exceeds ``max_poll_interval_ms``.  A rebalance needs
+        the application's next ``poll``; until then heartbeats keep the session alive.
         """
         self._network.poll(0)
         now, member, config = self._clock.monotonic_ms(), self.member, self._config
@@ -189,7 +189,7 @@ class GroupSession:
             self.member.request_rejoin("the subscription has changed")
 
     def leave(self, deadline: Deadline) -> None:
-        """Give up all partitions and leave the group unless the member is static; ``subscribe`` may be called again."""
+        """Revoke all partitions, and leave the group unless the member is static; ``subscribe`` may be called again."""
         left: list[Response | Exception] = []
         # A join response may have arrived; leaving needs the member id in it.
         self._network.poll(0)

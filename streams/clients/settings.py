@@ -1,4 +1,4 @@
-"""Protocol values for settings that are words.  Imports core and protocol."""
+"""Conversion of settings such as "earliest" or "read_committed" to protocol values.  Imports core and protocol."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -29,5 +29,5 @@ def reset_policy_of(settings: ConsumerSettings) -> int | None:
 
 
 def required_acks_of(acks: str) -> int:
-    """Return the number of replicas that must have a record, or -1 for all in-sync replicas."""
+    """Return the number of replicas that must acknowledge a record, or -1 for all in-sync replicas."""
     return _REQUIRED_ACKS[acks]

@@ -1,6 +1,6 @@
 """The assigned partitions of a consumer and its position in each.
 
-This module is pure state, which the fetcher and the group session change.  Imports protocol and core.
+This module only holds state, which the fetcher and the group session change.  Imports protocol and core.
 """
 
 from collections.abc import Iterable, Iterator
@@ -47,7 +47,7 @@ class PartitionState:
 
     @property
     def is_fetchable(self) -> bool:
-        """Whether the partition is not paused and has a position."""
+        """Whether the partition has a position, and is neither paused nor being revoked."""
         return self.position is not None and not self.is_paused and not self.is_leaving
 
     def seek(self, position: int) -> None:

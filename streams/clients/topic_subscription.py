@@ -44,7 +44,7 @@ class TopicSubscription:
         self.pattern, self.names = None, ()
 
     def know(self, topics: Iterable[Topic[Any, Any]]) -> None:
-        """Register topics whose types decode records."""
+        """Register topics, with whose types records are decoded."""
         self.typed.update((topic.name, topic) for topic in topics)
 
     def match(self, metadata: MetadataCache) -> None:

@@ -88,11 +88,11 @@ class Transaction:
     added: dict[TopicPartition, None] = field(factory=dict)
     pending: dict[TopicPartition, None] = field(factory=dict)
     groups: dict[str, None] = field(factory=dict)
-    #: Whether records with sequence numbers were abandoned, which leaves a gap at the broker.
+    #: Whether the next transaction needs a new epoch: the sequence has a gap, or a request may still arrive.
     needs_new_epoch: bool = False
-    #: Whether the coordinator may know of the transaction.
+    #: Whether the transaction may be open at the coordinator.
     is_started: bool = False
-    #: Number of the transaction, which identifies late responses.
+    #: Number of the transaction, to recognize responses to an earlier one.
     serial: int = 0
 
     # --- states -----------------------------------------------------------------------
@@ -128,7 +128,7 @@ class Transaction:
         self.move(_S.IN_TRANSACTION)
 
     def finish(self) -> None:
-        """Return to the state without a transaction."""
+        """End the transaction; the producer is ready for the next one."""
         self.move(_S.READY)
         self.error = None
         self.needs_new_epoch = self.is_started = False
@@ -136,7 +136,7 @@ class Transaction:
             known.clear()
 
     def fail(self, cause: BrokerError, what: str) -> BrokerError:
-        """Record a failure, which is fatal if the producer is fenced; otherwise the transaction has to be aborted."""
+        """Record and return a failure: fatal if the producer is fenced; otherwise the transaction has to be aborted."""
         if cause.code in FENCED or isinstance(cause, ProducerFencedError):
             return self.fence(cause, what)
         if self.state is _S.IN_TRANSACTION:
@@ -152,7 +152,7 @@ class Transaction:
         return self.error or cause
 
     def fence(self, cause: BrokerError, what: str) -> BrokerError:
-        """Mark the producer as fenced by another one, which is final."""
+        """Mark the producer as fenced, which is fatal; return the error."""
         if isinstance(self.error, ProducerFencedError):
             return self.error
         error = ProducerFencedError(
@@ -194,7 +194,7 @@ class Transaction:
 
     @property
     def is_failed(self) -> bool:
-        """Whether the transaction cannot send anything more."""
+        """Whether no more records can be sent in the transaction."""
         return self.state in (_S.ABORTABLE, _S.FATAL, _S.ABORTING)
 
     # --- partitions -------------------------------------------------------------------

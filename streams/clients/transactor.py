@@ -1,6 +1,6 @@
-"""The operations of a transaction: each sends a request to a coordinator and retries until it is answered.
+"""The operations of a transaction: each retries a coordinator request until a final response or ``max_block_ms``.
 
-Every request is retriable, since its response may be lost or the coordinator may have moved.
+Every request can be repeated safely, since its response may be lost or the coordinator may have moved.
 Waiting for a response drives the producer.  Imports protocol and core.
 """
 
@@ -38,7 +38,7 @@ from streams.protocol.request import R, Request, RequestFor, Response, checked
 Offsets: TypeAlias = Mapping[TopicPartition, int | OffsetAndMetadata]
 
 _BUSY: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNSTABLE_OFFSET_COMMIT})
-# Wait of one turn, in milliseconds.
+# Longest wait of one turn, in milliseconds.
 _TURN_MS: Final = 50
 
 
@@ -153,7 +153,7 @@ class Transactor:
         request = EndTxn(transaction.transactional_id, *transaction.identity.pair, is_commit)
         response = self._call(None, request, what)
         if response.error is ErrorCode.INVALID_TXN_STATE and not is_commit:
-            # The broker does not know the transaction; the request that adds it may be in flight, and has to be fenced.
+            # The transaction is not open at the coordinator; a request that opens it may be in flight: fence it.
             transaction.needs_new_epoch = True
         elif response.error is not ErrorCode.NONE:
             error = error_for(response.error, what)

@@ -31,7 +31,7 @@ class Unconsumed:
         return records
 
     def offset(self, partition: TopicPartition) -> int | None:
-        """Return the first offset of a partition, or None if it has no records."""
+        """Return the offset of the first record of a partition, or None if there is none."""
         return next((r.offset for r in self._records if (r.topic, r.partition) == partition), None)
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:

@@ -37,7 +37,7 @@ class TopicWatch:
         """Request the metadata of the given topics, or all, if a refresh is due; return whether it was due.
 
         Raises:
-            AuthenticationError, BrokerError: the request cannot succeed; raised on each call.
+            AuthenticationError, BrokerError: the last request failed and is not retriable; raised once per request.
         """
         if self._failure is not None:
             failure, self._failure = self._failure, None

@@ -101,7 +101,7 @@ class Link(Protocol):
         ...
 
     def close(self) -> None:
-        """Close the link without a report."""
+        """Close the link; the channel is not called."""
         ...
 
 
@@ -158,7 +158,7 @@ class Channel:
     _in_flight: deque[_Sent] = field(factory=deque)
     #: When ``check`` may find a timeout, or None if no response is due.
     deadline_ms: int | None = None
-    #: When the last response came, or the first of the in-flight requests was sent.
+    #: When the last response arrived, or the first of the in-flight requests was sent.
     _used_ms: int = 0
     _retire_ms: int | None = None
     #: Whether the broker closed the connection.
@@ -224,7 +224,7 @@ class Channel:
         return [(sent.item, self._meaning(sent, error)) for sent in self._in_flight]
 
     def _meaning(self, sent: _Sent, error: StreamsError) -> StreamsError:
-        """Return the error for a lost request: disconnected, or too large, because brokers disconnect on these."""
+        """Return the error for a lost request: too large if the broker disconnected because of it, else ``error``."""
         limit = self.config.max_request_bytes
         if not (self._was_closed and sent.size > limit):
             return error
@@ -269,7 +269,7 @@ class Channel:
                 return True
         for sent in self._in_flight:
             if sent.item.number == number:
-                # A response comes only after those to earlier requests.
+                # Responses arrive in order: without this one, there are none to later requests.
                 self._in_flight.remove(sent)
                 self._fail_overdue()
                 return True

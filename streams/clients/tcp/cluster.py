@@ -41,14 +41,14 @@ class TcpCluster:
     """A Kafka cluster reached over TCP.  Times are milliseconds; defaults are Kafka's.
 
     Kafka 2.4 and later are supported; a request that an older broker lacks raises an error with the request's name.
-    The bootstrap servers are tried in turn until one returns the list of brokers.
+    The bootstrap servers are tried one after the other until one returns the list of brokers.
 
     Args:
         bootstrap_servers: brokers as "host:port", in a comma-separated string or a sequence.
         security: TLS and authentication; none by default.
         settings: connection settings; ``options`` are single settings by name (see the settings reference).
-        request_timeout_ms: the time without any response after which a connection counts as lost; a request that
-            may wait at the broker has its waiting time in addition.
+        request_timeout_ms: the time without any response after which a connection counts as lost; for a request
+            whose response the broker may delay, the longest delay is added.
         max_request_bytes: the brokers' limit (``socket.request.max.bytes``); they close the connection on a
             larger request.
 
@@ -104,7 +104,7 @@ class TcpCluster:
         return ClusterConnection(config, sockets, self._clock, Random(self._rng.getrandbits(64)))
 
     def topic_configs(self, topics: Iterable[str]) -> dict[str, Mapping[str, str]]:
-        """Return all configuration entries of topics, including defaults, except for entries that the broker omits.
+        """Return all configuration entries of topics, including defaults, except for those without a value.
 
         Raises:
             UnknownTopicError: a topic does not exist.

@@ -1,7 +1,7 @@
 """One client's connection to a cluster: finds the channel for each request, and reconnects with backoff.
 
-A broker performs the requests of a channel one after the other, so requests that may wait at the broker have separate
-channels.  Fetches have several, because a partition with new records must not wait for one without; group joins and
+A broker performs the requests of a channel one after the other, so requests whose response it may delay have separate
+channels.  Fetches have several, so that a partition without new records does not delay the others; group joins and
 syncs have one.  All other requests to a broker share one channel, in order.  Channels are opened on demand; the broker
 addresses come from metadata.  Except for ``wakeup``, a connection is used by one thread.  It implements
 ``protocol.transport.Connection``.  The links below the channels are sockets, or simulated.
@@ -46,7 +46,7 @@ _OF_THE_CONTROLLER: Final = (CreateTopics, CreatePartitions, DeleteTopics)
 class ConnectionConfig:
     """Settings of a connection; times in milliseconds.
 
-    A request to any broker waits up to ``hold_ms`` until a broker can be reached.
+    A request is kept for up to ``hold_ms`` until a broker can be reached, and fails after that.
     """
 
     client_id: str
@@ -58,7 +58,7 @@ class ConnectionConfig:
 
 @define(eq=False)
 class _Outage:
-    """An address that could not be reached, or whose last channel was lost."""
+    """The failures and the retry time of an address that could not be reached, or whose last channel was lost."""
 
     failures: int = 0
     retry_at_ms: int = 0
@@ -76,7 +76,7 @@ class ClusterConnection:
     _rng: Random
     traits: Traits = SEVERAL_BROKERS
     _channels: dict[tuple[BrokerAddress, str], Channel] = field(factory=dict)
-    #: Replaced channels that still wait for responses.
+    #: Replaced channels with requests in flight.
     _worn: list[Channel] = field(factory=list)
     _addresses: dict[int, BrokerAddress] = field(factory=dict)
     _controller: int | None = None
@@ -366,7 +366,7 @@ class ClusterConnection:
             channel.close()
 
     def _dispatch_waiting(self, now: int) -> None:
-        """Retry the requests that wait for a channel."""
+        """Retry the requests without a channel, and fail those older than ``hold_ms``."""
         waiting, self._waiting = self._waiting, deque()
         for item in waiting:
             if now - item.since_ms >= self.config.hold_ms:

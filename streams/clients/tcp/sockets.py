@@ -1,6 +1,6 @@
 """Sockets to brokers: connecting, TLS, API versions, authentication, and frames in both directions.
 
-Only ``Sockets.wait`` waits; a socket does what it can when the selector reports that it is ready.  Each request is
+Only ``Sockets.wait`` blocks; a socket is read and written when the selector reports that it is ready.  Each request is
 encoded in the highest version that both sides support.  The layer above is ``channel``, which decides when requests
 are sent and when a connection is lost.  KIP-35, KIP-152, KIP-368, KIP-511.
 """
@@ -51,14 +51,14 @@ _MAX_PIECES: Final = 512
 #: Fraction of a session's lifetime after which no more requests are sent.
 _LIFETIME_PART: Final = 0.85
 _CORRELATION_MASK: Final = 0x7FFFFFFF
-#: System errors for a connection that the other side has closed.
+#: Error numbers of a connection that the other side has closed.
 _CLOSED: Final = (errno.EPIPE, errno.ECONNRESET, errno.ECONNABORTED)
 #: Interval in milliseconds at which the sockets of a connection without open requests are checked.
 _IDLE_CHECK_MS: Final = 100
 
 
 class _Written(NamedTuple):
-    """A written request that waits for its response."""
+    """A written request whose response has not arrived."""
 
     correlation_id: int
     api_key: int
@@ -258,7 +258,7 @@ class SocketLink:
             self._versions[api_key] = version
         return version
 
-    # --- what the selector reports ----------------------------------------------------
+    # --- selector events --------------------------------------------------------------
 
     def on_event(self, mask: int) -> None:
         """Read and write as far as the socket is ready."""
