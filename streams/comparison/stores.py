@@ -100,7 +100,7 @@ def _compare_store(old: Version, new: Version, one: str, two: str, limit: int) -
     )
 
 
-#: An entry: raw key (including the time, for versioned stores), value, time.
+#: An entry: raw key, time (-1 unless the store is versioned), value, time.  The first two identify the entry.
 _Entry: TypeAlias = tuple[bytes, int, bytes | None, int]
 
 
@@ -138,7 +138,7 @@ def _merged(left: Iterator[_Entry], right: Iterator[_Entry]) -> Iterator[tuple[_
 
 
 def _tried(result: ReplayResult, name: str, spec: StoreSpec) -> tuple[int, int, str]:
-    """Deserialize entries with the other version's types; return the number of successes, of failures, and an error."""
+    """Deserialize values with the other version's serde; return the numbers of successes and failures, and an error."""
     read = failed = 0
     first = ""
     for _, _, value, _ in islice(_rows(result, name), _TRIED):

@@ -44,7 +44,7 @@ class Level(IntEnum):
 
 @frozen
 class Finding:
-    """One finding about a takeover: what it is, why, and what to do about it."""
+    """One finding about a takeover: its subject, a description with the reason, and the recommended action."""
 
     level: Level
     subject: str
@@ -80,7 +80,7 @@ class TakeOver:
 
     stores: tuple[StoreFate, ...]
     findings: tuple[Finding, ...]
-    #: Maps the stores of the old version to their counterparts in the new version, whatever their names.
+    #: Maps the stores of the old version to their counterparts in the new version, regardless of their names.
     pairs: Mapping[str, str]
 
     @property
@@ -372,7 +372,7 @@ class _Check:
         return True
 
     def _moved(self, name: str) -> str | None:
-        """Return the current folder of a store if the number of its sub-topology has changed."""
+        """Return a text with the new and the old task folder if the number of the store's sub-topology has changed."""
         was, now = self.old.sub_of(name).id, self.new.sub_of(name).id
         return None if was == now else f"task {now}_* instead of {was}_*"
 

@@ -319,7 +319,7 @@ class _KeyFinder:
         return UPDATES, index
 
     def _values(self, left: list[Row], right: list[Row]) -> tuple[list[Any], list[Any]]:
-        """Return the values of both records as bytes, or deserialized if the types differ."""
+        """Return the values of both versions' records as bytes, or deserialized if the types differ."""
         if not self.reads_values:
             return [row.value for row in left], [row.value for row in right]
         return [plain(self.old.value(row.value)) for row in left], [plain(self.new.value(row.value)) for row in right]

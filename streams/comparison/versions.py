@@ -1,6 +1,6 @@
 """A version of an application: its state and the formats of its state.
 
-A version is created from a topology alone, or from a replay, which also knows the types that lambdas returned.
+A version is created from a topology alone, or from a replay, which also provides the types that lambdas returned.
 ``takeover`` compares versions.  Imports runtime and topology.
 """
 
@@ -176,7 +176,7 @@ class Version:
         return dict(self.external) | made
 
     def first_topic(self, sub: SubTopology) -> str | None:
-        """Return the topic whose committed offsets carry the stream times of a sub-topology."""
+        """Return the topic whose committed offsets carry a sub-topology's stream times, or None without tasks."""
         inputs = self.plan.inputs(TaskId(sub.id, 0)) if TaskId(sub.id, 0) in self.plan.groups else []
         return inputs[0].topic if inputs else None
 

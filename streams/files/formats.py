@@ -58,7 +58,7 @@ class FileFormat(Protocol):
 
     @property
     def heading(self) -> bytes:
-        """The content above the first row, which determines the meaning of rows; known after the first batch."""
+        """The content above the first row, which determines the meaning of rows; available after the first batch."""
         ...
 
     def batches(self, source: FileSource, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[RowBatch]:
@@ -124,7 +124,7 @@ def _json_columns(value: Form, rows: Sequence[bytes]) -> RowColumns:
 
 
 def _text_columns(value: Form, rows: Sequence[bytes]) -> RowColumns:
-    """Return values from lines, each of which, even an empty one, is a string value."""
+    """Return values from lines; each line, even an empty one, is one value."""
     if value.serde is BYTES:
         return RowColumns(list(rows))
     return RowColumns([value.from_object(line.decode()) for line in rows])
@@ -254,7 +254,7 @@ class CsvRows:
 
 @define
 class _CsvText:
-    """An iterator over lines as text, which remembers the lines of the current row."""
+    """An iterator over lines as text; ``taken`` collects the lines of the current row."""
 
     chunks: Iterator[tuple[int, list[bytes]]]
     line: int = 0
@@ -316,7 +316,7 @@ class ParquetRows:
             raise InputError(f"{source}: row {row + 1}: not a whole Parquet file: {error}; make it again") from error
 
     def columns(self, rows: Sequence[dict[str, Any]]) -> RowColumns:
-        """Return the values."""
+        """Return the rows as columns; Parquet rows have values only."""
         return RowColumns(list(map(self.value.from_object, rows)))
 
     def raw(self, row: dict[str, Any]) -> bytes:

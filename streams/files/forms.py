@@ -133,7 +133,7 @@ def form_of(serde: Serde[Any] | None) -> Form:
 
 
 def json_type(serde: Serde[Any]) -> tuple[Any] | None:
-    """Return the type form of a serde whose bytes are JSON, in a tuple, or None for any other serde."""
+    """Return the type of a serde whose bytes are JSON, as a 1-tuple, or None for any other serde."""
     if serde is DATETIME:
         from datetime import datetime
 

@@ -60,8 +60,8 @@ class FileKind:
 class FileSource:
     """A file to read, with a name whose suffix determines the kind, and a function that opens the file.
 
-    ``opened`` raises an ``OSError`` if the file cannot be opened.  ``lines`` is given instead if the part is already
-    split into lines, which can be read once.
+    ``opened`` raises an ``OSError`` if the file cannot be opened.  ``lines`` is given instead of
+    the content if the file is already split into lines; they can be read only once.
     """
 
     name: str

@@ -5,8 +5,8 @@ file follow the rows of the topic's previous file.  The ledger keeps the number 
 and the digest of these rows.  A later run can therefore distinguish a file that has grown from a changed file or
 another file.
 
-The ledger is an append-only file with JSON lines.  A batch is recorded before it is passed on, so the
-ledger never lags behind the topic's log.  Imports core and files only.
+The ledger is an append-only file with JSON lines.  A batch is recorded before it is appended to the
+topic, so the ledger has every row that is in the topic's log.  Imports core and files only.
 """
 
 import json
@@ -64,7 +64,7 @@ class Continued:
         if not self.read.begins:
             self._check_origin(ends)
             if self.abandoned is not None and list(ends) != self.abandoned.begins:
-                # The ledger has lost the line about rows of the abandoned file, which is written before the rows are.
+                # The topic has rows of the abandoned file, but the ledger has lost the line written before them.
                 raise _cannot_follow(self.input.path, self.abandoned)
             self.read.begins = list(ends)
             self.ledger.write(self.topic, self.read, is_new=True)
@@ -124,7 +124,7 @@ class Ledger:
                 ledger._take(json.loads(line))
             except (ValueError, KeyError, TypeError, IndexError) as error:
                 if number == len(lines):
-                    break  # After a power failure the last line may be torn; its rows are compared with the log.
+                    break  # After a power failure the last line may be incomplete; its rows are compared with the log.
                 raise InputError(
                     f"{ledger.path}:{number}: is damaged ({error}): it records what was read from the inputs; restore "
                     "it, or give another --state-dir and start over"
@@ -140,7 +140,7 @@ class Ledger:
         return self._known(self._topics.get(topic, ()), given) is not None
 
     def rows(self, topic: str) -> int:
-        """Return the number of rows that a topic has from files."""
+        """Return the number of rows that were read from files into a topic."""
         return sum(read.rows for read in self._topics.get(topic, ()))
 
     def follow(
@@ -148,8 +148,8 @@ class Ledger:
     ) -> Continued:
         """Return a reader that continues a file, or reads another file after the previous ones.
 
-        A file that was read before continues after the rows that were read.  Any other file is read from its
-        beginning; with ``is_next``, so is every file.  ``rows_before`` is the number of rows from other sources in
+        A file that was read before continues after the rows that were read.  Any other file, and with ``is_next``
+        every file, is read from its beginning.  ``rows_before`` is the number of rows from other sources in
         a topic without files.
 
         Raises:

@@ -26,8 +26,8 @@ def line_chunks(
 ) -> Iterator[tuple[int, list[bytes]]]:
     """Yield (number of the first line, lines without line ends) in file order.
 
-    The bounds of ``part`` are line bounds.  A last line without a line end counts as a line; an empty rest after the
-    last line end does not.
+    The bounds of ``part`` are line bounds.  A last line without a line end counts as a line; an empty remainder after
+    the last line end does not.
 
     Raises:
         InputError: the file cannot be read to its end, or a line is longer than allowed.

@@ -58,8 +58,9 @@ def open_input(
     else the wall clock time; with ``needs_time``, a row without a timestamp is a bad row instead.  ``rows_before``
     is the number of rows that the topic already has, from which row numbers continue.
 
-    With ``on_bad_row="fail"``, a bad row ends the input.  With "continue", its bytes are passed on as a value that
-    the topic's serde cannot read, with the wall clock time, so that the task's exception handler counts the row.
+    With ``on_bad_row="fail"``, a bad row ends the input.  With "continue", its bytes become a value that the topic's
+    serde cannot read, with the wall clock time, so that the task's deserialization exception handler counts the row;
+    a serde that reads any bytes gets the bytes of the row unchanged.
 
     Raises:
         InputError: the file does not exist or cannot be read, or its kind is not known.

@@ -11,7 +11,7 @@ from attrs import define, field
 from streams.core.config import SETTINGS
 from streams.state.rocksdb import RocksMemory
 
-#: Shares of the memory that record caches leave over: RocksDB, uncommitted writes and read caches. The remainder
+#: Shares of the memory that is not used by record caches: RocksDB, uncommitted writes and read caches. The remainder
 #: covers compactions and allocator overhead.
 _ROCKSDB_SHARE = 0.3
 _WAITING_SHARE = 0.35

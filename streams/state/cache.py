@@ -124,7 +124,7 @@ class RecordCache:
         self._flush(self._section(section))
 
     def resize(self, max_bytes: int) -> None:
-        """Change the size limit, evicting from the sections in turn until the updates fit."""
+        """Change the size limit in bytes; sections are flushed one after the other until the updates fit."""
         self.max_bytes = max_bytes
         for section in list(self._sections.values()):
             if self.size_bytes <= max_bytes:
@@ -155,7 +155,7 @@ class RecordCache:
         self._shrink(section, section.size_bytes)
         emit = section.emit
         for key, (old, new, timestamp_ms, headers, context, is_latest, _) in held.items():
-            # The row was created and deleted between two flushes, so nothing changed for downstream nodes.
+            # A row that was created and deleted between two flushes is no change for downstream nodes.
             if old is not None or new is not None:
                 emit(key, new, old, timestamp_ms, headers, context, is_latest)
 

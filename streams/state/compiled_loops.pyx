@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 """The functions of ``plain_loops``, compiled: equal results and errors.
 
-Optional: without a C compiler at installation ``loops`` takes the plain ones.
+Optional: if there was no C compiler at installation, ``loops`` uses the plain functions.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -10,7 +10,7 @@ from libc.string cimport memcpy
 
 
 def prefixed(bytes prefix, keys):
-    """Return the prefix plus each key."""
+    """Return each key with the prefix prepended."""
     cdef list made = []
     cdef Py_ssize_t before = PyBytes_GET_SIZE(prefix), size
     cdef const char* lead = PyBytes_AS_STRING(prefix)
@@ -28,7 +28,7 @@ def prefixed(bytes prefix, keys):
 
 
 def timed_keys(keys, slots, int second_bytes):
-    """Return each key plus the times of its slot, big-endian: 8 bytes, then ``second_bytes``, 4 or 8.
+    """Return each key followed by the big-endian times of its slot: 8 bytes, then ``second_bytes`` (4 or 8).
 
     Raises:
         ValueError: the lengths differ.
@@ -56,7 +56,7 @@ def timed_keys(keys, slots, int second_bytes):
 
 
 def timed_values(values, times):
-    """Return the time, 8 bytes, big-endian, plus each value; None remains None.
+    """Return each value prefixed with its time as 8 big-endian bytes; None remains None.
 
     Raises:
         ValueError: the lengths differ.

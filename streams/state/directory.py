@@ -173,7 +173,7 @@ class StateDirectory:
         """Delete a task's state.
 
         Raises:
-            StateLockedError: another process or thread holds the lock of the task.
+            StateLockedError: an owner in this instance has locked the task.
         """
         if self.is_task_locked(task_id):
             raise StateLockedError(f"state of task {task_id} in {self.path} is in use; close the task first")

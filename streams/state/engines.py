@@ -55,7 +55,7 @@ class Engine(Protocol):
         ...
 
     def metadata(self) -> dict[str, bytes]:
-        """Return the merged metadata of all durable batches."""
+        """Return the merged metadata of all batches in the engine."""
         ...
 
     def namespaces(self) -> list[int]:

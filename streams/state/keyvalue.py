@@ -159,7 +159,7 @@ class KeyLayout:
         """Do nothing: key-value stores have only entries."""
 
     def resize(self, entries: int) -> int:
-        """Leave the whole read cache to the hot state."""
+        """Return ``entries``: the hot state gets the whole read cache."""
         return entries
 
     def forget(self) -> None:

@@ -44,7 +44,7 @@ _HELD_BYTES, _WAITING_BYTES = 1, 3
 _HELD_OBJECTS, _WAITING_OBJECTS = 3, 5
 #: Estimated overhead of an undrained change in bytes, excluding its key and value.
 CHANGE_BYTES = 200
-#: Minimum number of changes from which on superseded changes are removed.
+#: Superseded changes are removed only above this number of changes.
 _FEW_CHANGES = 10_000
 #: Value sizes are sampled once per 2 ** ``_WEIGHED_EACH`` written entries.
 _WEIGHED_EACH = 8
@@ -214,7 +214,7 @@ class StoreLifecycle:
         # Retained duplicates are not read individually: joins read chains.
         self.hot = HotState(0 if spec.retain_duplicates else memory.read_entries(2 * _HELD_ENTRY_BYTES))
         self._memory = memory
-        #: Estimated size of a value in bytes, and the number of waiting entries when the size was sampled.
+        #: Estimated size of a value in bytes, and the number of dirty entries >> ``_WEIGHED_EACH`` at the last sample.
         self._value_bytes = 0
         self._weighed_at = 0
         self._metadata = staged.engine.metadata()

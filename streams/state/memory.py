@@ -17,7 +17,7 @@ V = TypeVar("V")
 #: Overhead of one entry: two bytes objects and a dict slot.
 ENTRY_OVERHEAD_BYTES = 150
 
-#: Fraction of unsorted keys above which sorting all keys is cheaper than inserting keys one by one.
+#: If more than one key in this many is unsorted, sorting all keys is cheaper than inserting keys one by one.
 _RESORT_SHARE = 8
 
 
@@ -97,7 +97,7 @@ class MemoryEngine:
         return iter(()) if space is None else iter(space.range(low, high, reverse))
 
     def apply(self, batch: EngineBatch) -> None:
-        """Make all writes of ``batch``."""
+        """Apply all writes of ``batch``."""
         for namespace in batch.dropped:
             dropped = self._namespaces.pop(namespace, None)
             if dropped is not None:

@@ -24,7 +24,7 @@ def open_store(
 ) -> Any:
     """Open a store for one task; the task restores and commits it, and all other code uses its ``view``.
 
-    ``memory_budget`` is shared with other stores; by default the store has a budget of its own. ``engine``
+    ``memory_budget`` is shared with other stores; by default the store gets a separate budget. ``engine``
     replaces the default engine. ``directory`` is the directory of this store, which is created if it does not
     exist. Without a directory the store is in memory. LRU stores and stores with ``is_persistent=False`` are
     always in memory, and return entries in the order of Kafka Streams' in-memory stores.

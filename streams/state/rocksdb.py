@@ -1,7 +1,7 @@
 """The RocksDB engine: one database per store directory.  Only this module uses rocksdict.
 
-Batches, including their metadata, are written to one column family without a write-ahead log: the changelog is
-the log. Memtables are flushed as a whole and in order, so after a crash the database contains a consistent prefix
+Batches, including their metadata, are written to one column family without a write-ahead log: the changelog
+replaces it. Memtables are flushed as a whole and in order, so after a crash the database contains a consistent prefix
 of the batches. The changelog positions in the database determine where restoring starts (KIP-1035).
 """
 
@@ -25,7 +25,7 @@ _SIGN = 1 << 63
 _METADATA_PREFIX = b"\xff" * 8
 _PREFIX_LENGTH = 8
 
-#: Properties, whose names are those of metrics too.
+#: RocksDB properties that are reported as metrics of the same names.
 _PROPERTIES = (
     *("num-entries-active-mem-table", "num-deletes-active-mem-table", "num-entries-imm-mem-tables"),
     *("num-deletes-imm-mem-tables", "num-immutable-mem-table", "cur-size-active-mem-table"),
@@ -47,7 +47,7 @@ _LEAST_BYTES = 1024 * 1024
 _LEAST_WRITE_BUFFER_BYTES = 64 * 1024
 _MOST_WRITE_BUFFER_BYTES = 16 * 1024 * 1024
 _BULK_WRITE_BUFFER_BYTES = 4 * 1024 * 1024
-#: Fraction of the shared memory that is for memtables.
+#: One part in this many of the shared memory is for memtables.
 _WRITE_BUFFER_SHARE = 3
 _WRITE_BUFFERS = 3
 #: Allocation unit of a memtable. It is small because there may be a thousand memtables with one entry each.
@@ -285,7 +285,7 @@ class RocksEngine:
                 put(key, value)
 
     def metadata(self) -> dict[str, bytes]:
-        """Return the metadata of the last durable batch."""
+        """Return the merged metadata of all batches in the database."""
         try:
             rows = list(self._db.items(from_key=_METADATA_PREFIX))
         except Exception as error:

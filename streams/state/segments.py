@@ -56,7 +56,7 @@ class TimeBounds:
     accepted_from_ms: int = field(init=False)
     #: Segments with lower numbers are dropped.
     first_live: int = field(init=False)
-    #: The observed time at which the next segment begins.
+    #: The observed time at which the first live segment expires.
     _next_death_ms: int = field(init=False)
 
     def __attrs_post_init__(self) -> None:

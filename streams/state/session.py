@@ -32,8 +32,9 @@ _END_OF_TIME = (MAX_TIME + 1,)
 class SessionStore(StoreLifecycle, Generic[K, V]):
     """A store of aggregates by key and session."""
 
-    #: Dirty sessions that are neither in the staged writes nor in the engine. A session that grows is replaced by
-    #: a new session each time; a session that is added and removed between two commits is never staged or logged.
+    #: ``_unborn`` has the dirty sessions that are neither in the staged writes nor in the engine. A session that
+    #: grows is replaced by a new session each time; a session that is added and removed between two commits is never
+    #: staged or logged.
     __slots__ = ("_chains", "_unborn", "_windows", "bounds")
 
     def __init__(self, spec: StoreSpec, staged: StagedEngine, memory: MemoryBudget) -> None:
@@ -62,7 +63,7 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
         self.remove_at(session[0], start_ms, end_ms)
 
     def put_at(self, key: K, start_ms: int, end_ms: int, value: V | None) -> None:
-        """Set the aggregate of a session given by plain values; used by operators."""
+        """Set the aggregate of the session of ``key`` with these bounds; used by operators."""
         hot, bounds = self.hot, self.bounds
         key_slot = key if type(key) is hot.key_type else self._keys.slot(key)
         held = value if type(value) is hot.value_type else self._values.hold(value)
@@ -98,7 +99,7 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
             chains.make_room()
 
     def remove_at(self, key: K, start_ms: int, end_ms: int) -> None:
-        """Remove a session given by plain values; used by operators."""
+        """Remove the session of ``key`` with these bounds; used by operators."""
         hot, bounds = self.hot, self.bounds
         key_slot = key if type(key) is hot.key_type else self._keys.slot(key)
         # The in-memory store of Kafka Streams does not advance stream time for a removal.

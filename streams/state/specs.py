@@ -91,7 +91,7 @@ class StoreKind:
     base: str = field()
     #: Names of the spec fields with required durations.
     needs: tuple[str, ...] = field(eq=False, default=())
-    #: Segment length (-1 without segments), and the duration on which the segment length depends.
+    #: Returns the segment length in milliseconds for a spec, or -1 without segments.
     segment_ms: Callable[["StoreSpec"], int] = field(eq=False, default=_no_segments)
     #: Settings of the changelog topic in addition to compaction.
     topic_config: Callable[["StoreSpec"], dict[str, str]] = field(eq=False, default=_nothing_more)
@@ -119,7 +119,7 @@ class StoreKind:
         return self.name.replace("_", " ")
 
     def viewed(self, name: str, view: Callable[[Any], Any], queries: Sequence[str] = ()) -> "StoreKind":
-        """Return a kind with another name, whose stores are seen by processors and queries as ``view(store)``.
+        """Return a kind with another name, for whose stores processors and queries use ``view(store)``.
 
         Everything else is the same as in this kind: serdes, changelog, restoring and snapshots. ``queries`` are
         the names of the view methods that interactive queries may call; the methods run on the stream thread and

@@ -25,7 +25,7 @@ from streams.state.specs import StoreSpec
 from streams.state.staging import StagedEngine
 from streams.state.windowed_keys import MAX_SEQUENCE, Suffix, key_range
 
-#: Maximum number of entries with which the chains are complete from the first range read on.
+#: A store with at most this many entries gets complete chains at the first range read.
 _SMALL = 10_000
 
 #: A raw entry: key bytes, two times (start and sequence, or end and start), and engine value.
@@ -134,7 +134,7 @@ class WindowedLayout:
     # Writes.
 
     def put(self, key_slot: Any, start_ms: int, entry: Any, is_delete: bool) -> None:
-        """Put an entry of a window store on the slow path: time advances, duplicates are retained, or caches follow."""
+        """Put an entry of a window store in the general case; advance stream time, and update chains and index."""
         retains, bounds, hot = self.spec.retain_duplicates, self.bounds, self.hot
         has_no_effect = is_delete and retains
         # The time still has an effect: it advances the stream time of Kafka Streams' in-memory store.

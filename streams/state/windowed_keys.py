@@ -43,7 +43,7 @@ def key_range(low: bytes | None, high: bytes | None, suffix: int) -> tuple[bytes
     """Return engine bounds (low inclusive, high exclusive) that contain every entry of the keys from low to high.
 
     Because keys differ in length, the range may also contain entries of other keys; the caller filters by key.
-    All times are positive, so every suffix sorts before repeated ``0x7f`` bytes.
+    No time is negative, so every suffix sorts before a byte ``0x80``.
     """
     if high is None:
         return low, None
