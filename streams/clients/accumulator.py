@@ -229,7 +229,7 @@ class Accumulator:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no record is unacknowledged."""
+        """Whether every record has been acknowledged or has failed."""
         return not self._unfinished
 
     def is_finished_through(self, sequence: int) -> bool:
@@ -237,10 +237,10 @@ class Accumulator:
         return not self._unfinished or next(iter(self._unfinished)) > sequence
 
     def request_flush(self, sequence: int) -> None:
-        """Make all batches up to number ``sequence`` due without lingering."""
+        """Make all batches up to number ``sequence`` due immediately, regardless of ``linger_ms``."""
         self._flush_through = max(self._flush_through, sequence)
 
-    # --- in ---------------------------------------------------------------------------
+    # --- adding -----------------------------------------------------------------------
 
     def add_block(
         self, partition: TopicPartition, block: Block, delivery: Delivery, now_ms: int, size_bytes: int
@@ -285,11 +285,11 @@ class Accumulator:
         return delivery, is_new or batch.size_bytes >= self._batch_size
 
     def open_size(self, partition: TopicPartition) -> int:
-        """Return the number of records in the open batch of a partition."""
+        """Return the number of deliveries in the newest queued batch of a partition, 0 if none is queued."""
         queue = self._queues.get(partition)
         return len(queue.batches[-1].deliveries) if queue is not None and queue.batches else 0
 
-    # --- out --------------------------------------------------------------------------
+    # --- sending ----------------------------------------------------------------------
 
     def ready_at_ms(self, now_ms: int) -> int | None:
         """Return when the next parcel may be sent, at the earliest ``now_ms``, or None if there is no parcel."""

@@ -436,7 +436,7 @@ class Admin:
         found = self._repeated(lambda: self._metadata(tuple(sorted(topics)))).topics
         return [TopicPartition(topic.name, number) for topic in found for number in range(len(topic.leaders))]
 
-    # --- the end ----------------------------------------------------------------------
+    # --- closing ----------------------------------------------------------------------
 
     def close(self) -> None:
         """Close the client; idempotent."""

@@ -90,7 +90,7 @@ class ResetPlan:
         outputs: Iterable[str] = (),
         state_dirs: Iterable[Path] = (),
     ) -> "ResetPlan":
-        """Return what a reset would change.  ``topics`` are the inputs, by default all with committed offsets.
+        """Return the plan of a reset.  ``topics`` are the input topics, by default all with committed offsets.
 
         Raises:
             UnknownTopicError: a topic does not exist, or the application has no committed offset, internal topic or

@@ -95,7 +95,7 @@ class Consumer:
         self._late_callbacks: deque[Callable[[], None]] = deque()
         self._lock, self._heartbeat = self._background(threads)
 
-    # --- what to read -----------------------------------------------------------------
+    # --- subscription and assignment --------------------------------------------------
 
     @exclusive
     def subscribe(self, topics: Topics, listener: RebalanceListener | None = None) -> None:
@@ -257,7 +257,7 @@ class Consumer:
 
     @exclusive
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Continue at the given offset."""
+        """Set the position: the next ``poll`` continues at this offset."""
         if offset < 0:
             raise ConfigError(f"seek of {partition} to {offset}: offsets are not negative")
         self._assigned(partition).seek(offset)
@@ -396,7 +396,7 @@ class Consumer:
             require_stable=isolation_level_of(self._settings) == READ_COMMITTED,
         )
 
-    # --- the end ----------------------------------------------------------------------
+    # --- closing ----------------------------------------------------------------------
 
     def wakeup(self) -> None:
         """Make the current or next ``poll`` raise WakeupError; the only thread-safe method."""
@@ -446,7 +446,7 @@ class Consumer:
         return lock, BackgroundHeartbeat(threads, lock, self._session.keep_alive, name)
 
     def _work(self) -> bool:
-        """Do everything except fetching; return whether anything was done."""
+        """Do all due work except fetching (callbacks, metadata, group, positions, auto-commit); return whether any."""
         now = self._clock.monotonic_ms()
         while self._late_callbacks:
             self._late_callbacks.popleft()()

@@ -2,7 +2,7 @@
 
 ``<application id>-<store>-changelog`` and ``<application id>-<name>-repartition`` may also belong to an
 application with a longer id, for example to ``shop-eu`` instead of ``shop``.  If a group with the longer id exists,
-the topic belongs to it.  Generated names are unambiguous, since no application id contains them.  Pure.
+the topic belongs to it.  Generated names are unambiguous, since no application id contains them.  No I/O.
 """
 
 import re
@@ -12,7 +12,7 @@ from attrs import frozen
 
 _CHANGELOG = "-changelog"
 _REPARTITION = ("-repartition", "-subscription-registration-topic", "-subscription-response-topic")
-#: Suffix of lane topics, which hold the part of a topic per writing task in bounded runs.
+#: Suffix of lane topics, in which bounded runs keep the records of a topic separately for each writing task.
 _LANES = ".lanes"
 #: Suffix of the group in which a bounded run commits the merge progress of lanes.
 LANES_GROUP = "-lanes"

@@ -16,7 +16,7 @@ class MetadataCache:
 
     topics: dict[str, TopicMetadata] = field(factory=dict)
     brokers: dict[int, str] = field(factory=dict)
-    #: Errors for requested topics that are not known.
+    #: Error codes of requested topics without metadata.
     refused: dict[str, ErrorCode] = field(factory=dict)
 
     def update(self, response: MetadataResponse, asked: Sequence[str] | None) -> None:
@@ -34,7 +34,7 @@ class MetadataCache:
         self.topics.update((topic.name, topic) for topic in response.topics if topic.error is ErrorCode.NONE)
 
     def why_unknown(self, topic: str) -> ErrorCode:
-        """Return the error for a topic that is not known."""
+        """Return the error code for a topic without cached metadata."""
         return self.refused.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def partition_count(self, topic: str) -> int | None:
@@ -43,7 +43,7 @@ class MetadataCache:
         return None if found is None else len(found.leaders)
 
     def counts(self, topics: Iterable[str]) -> dict[str, int]:
-        """Return the partition counts of the known topics."""
+        """Return the partition counts of those topics that are cached."""
         return {topic: len(self.topics[topic].leaders) for topic in sorted(topics) if topic in self.topics}
 
     def leader(self, partition: TopicPartition) -> int | None:
@@ -55,5 +55,5 @@ class MetadataCache:
         return None if leader < 0 else leader
 
     def exists(self, partition: TopicPartition) -> bool:
-        """Return whether a partition is known, with or without a leader."""
+        """Return whether the cached metadata has a partition, with or without a leader."""
         return 0 <= partition.partition < (self.partition_count(partition.topic) or 0)

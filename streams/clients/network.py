@@ -53,7 +53,7 @@ def response_timeout_ms(request: Request, request_timeout_ms: int) -> int:
 
 @define(eq=False)
 class Deadline:
-    """The deadline of a wait; the wait also ends if there is no progress while the clock stands still."""
+    """The deadline of a wait; the wait also ends if there is no progress while a virtual clock stands still."""
 
     _clock: Clock
     deadline_ms: int

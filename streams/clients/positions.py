@@ -118,7 +118,10 @@ class Positions:
         return True
 
     def _ask_siblings(self, coordinator: int, states: Mapping[TopicPartition, PartitionState]) -> None:
-        """Look up whether the group has committed offsets in the topics of ``states``: if so, partitions are new."""
+        """Look up whether the group has committed offsets in the topics of ``states``.
+
+        If so, the partitions of ``states`` are new to the group.
+        """
         self._mark(states, is_looked_up=True)
         topics = dict.fromkeys(partition.topic for partition in states)
         counts = self._metadata.counts(topics)

@@ -317,13 +317,13 @@ class Sender:
             return error
 
     def drop_waiting(self, error: BrokerError) -> None:
-        """Fail everything that is not in flight."""
+        """Fail all records that are not in flight."""
         with self.lock:
             for parcel in self.accumulator.take_waiting():
                 self._give_up(parcel, error)
 
     def drop_all(self, error: BrokerError) -> None:
-        """Fail everything, in flight or not, without awaiting responses."""
+        """Fail all records, in flight or not, without awaiting responses."""
         with self.lock:
             for parcel in self.accumulator.take_all():
                 self._give_up(parcel, error)

@@ -51,7 +51,7 @@ class PartitionState:
         return self.position is not None and not self.is_paused and not self.is_leaving
 
     def seek(self, position: int) -> None:
-        """Continue at the given offset."""
+        """Set the position, and cancel a pending look-up of it."""
         self.position = position
         self.reset_to = None
 

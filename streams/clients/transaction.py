@@ -78,7 +78,7 @@ class Identity:
 
 @define(eq=False)
 class Transaction:
-    """The producer with a transactional id, and its open transaction, if any."""
+    """The state of a transactional producer, and of its open transaction, if any."""
 
     transactional_id: str
     identity: Identity
@@ -98,7 +98,7 @@ class Transaction:
     # --- states -----------------------------------------------------------------------
 
     def move(self, to: TransactionPhase) -> None:
-        """Change the state."""
+        """Enter another phase; the transition must be legal."""
         assert to in _TRANSITIONS[self.state], f"{self.state} -> {to}"
         self.state = to
 

@@ -174,7 +174,12 @@ class Transactor:
             raise self.transaction.again(error)
 
     def _call(self, group_id: str | None, request: RequestFor[R], what: str) -> R:
-        """Send a request until a final response, to the coordinator of the group, or of the transaction if None."""
+        """Send a request to the coordinator of a group, or by default of the transaction; retry until a final response.
+
+        Raises:
+            RequestTimeoutError: no final response came within ``max_block_ms``.
+            BrokerError: the request cannot be retried.
+        """
         deadline = self._deadline()
         retriable = self.sender.network.traits.retriable
         failures = 0

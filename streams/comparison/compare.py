@@ -1,6 +1,6 @@
 """Comparison of two versions of a topology: outputs, stores, and whether NEW can take over from OLD.
 
-The entry point of the package; ``compare_topics``, ``compare_stores`` and ``takeover`` do the work.
+The entry point of the package; ``compare_topic``, ``compare_stores`` and ``take_over`` do the work.
 """
 
 from attrs import frozen

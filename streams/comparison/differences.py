@@ -1,6 +1,6 @@
 """Differences between two versions: their kinds, and example records and entries.
 
-These are plain values, created by ``compare_topics`` and ``compare_stores`` and displayed by the command line.
+These are plain values, created by ``compare_topic`` and ``compare_stores`` and displayed by the command line.
 """
 
 from collections.abc import Mapping

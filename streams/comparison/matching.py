@@ -2,7 +2,7 @@
 
 The numbers in generated names shift when an operator is added before them, so one name may denote different
 stores in the two versions.  Stores are paired by their context: the operator and its functions, the
-upstream and downstream topics, and the position in the graph.  Pure; imports topology.
+upstream and downstream topics, and the position in the graph.  No I/O; imports topology.
 """
 
 import re
@@ -225,7 +225,10 @@ def _reached(topology: Topology, names: list[str], *, up: bool) -> list[str]:
 
 
 def fingerprint(thing: Any, depth: int = _DEPTH) -> Any:
-    """Return a hashable value that is equal for equivalent functions, regardless of store and node names and line numbers."""
+    """Return a hashable value that is equal for equivalent functions.
+
+    Names of stores and nodes and positions in the source code are ignored.
+    """
     if thing is None or isinstance(thing, bool | int | float | bytes):
         return thing
     if depth == 0:

@@ -2,7 +2,7 @@
 
 The rules are those of the live runtime: changelogs and state folders are found by the names of
 stores, offsets by the names of topics, stream times by the names of nodes, tasks by the numbers of
-their sub-topologies.  The checks at startup are those of the runtime itself.  Pure.
+their sub-topologies.  The checks at startup are those of the runtime itself.  No I/O.
 """
 
 from collections.abc import Iterator, Mapping
@@ -154,7 +154,7 @@ class _Check:
     # --- checks at startup ----------------------------------------------------------------
 
     def _start(self) -> None:
-        """Check with the runtime whether the new version would start on the topics of the old version."""
+        """Check by the runtime's own rules whether the new version would start on the topics of the old version."""
         known = dict(self.new.external) | self.known
         plans = Plans(self.new.topology, self.new.config, VirtualClock(0))
         try:

@@ -41,8 +41,8 @@ _IN_MEMORY = 200_000
 _MOST_BUCKETS = 256
 #: Number of records in one write to the file of a bucket.
 _CHUNK = 1000
-#: Size in bytes of the length field of a chunk, and the marshal version, which is the fastest to read because it has
-#: no shared objects.
+#: Size in bytes of the length field of a chunk, and version of the marshal format: 2 is the fastest to read, because
+#: it has no references to shared objects.
 _SIZE_BYTES = 8
 _MARSHAL = 2
 #: Number of records compared at once.
@@ -195,7 +195,7 @@ class KeyBuckets:
         self._stack.close()
 
     def add(self, side: int, partition: int, block: Block) -> None:
-        """Add records of one of the versions."""
+        """Add the records of a block; ``side`` is 0 for the old version and 1 for the new one."""
         rows, files, buckets = self._rows, self._files, len(self._rows)
         number = self._numbers.get((side, partition), 0)
         headers: Iterable[Any] = block.headers if block.headers is not None else repeat(())

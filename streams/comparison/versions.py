@@ -204,7 +204,7 @@ def _in_memory(spec: StoreSpec) -> StoreSpec:
 
 
 def _pinned(topology: Topology, result: ReplayResult) -> Iterable[tuple[str, tuple[str | None, str | None]]]:
-    """Yield the types that lambdas gave to stores, and pin the serdes of the topology in order to read stored data."""
+    """Yield the types to which a replay has pinned the serdes of stores, and pin these serdes, to read stored data."""
     for refs in result.session.state.stores.values():
         for name, ref in refs.items():
             spec = topology.stores[name]

@@ -39,7 +39,7 @@ class RowBatch:
 
 @define
 class RowColumns:
-    """Columns from rows; a column or an item is None if the topic determines it."""
+    """Columns from rows; a column or item is None if the rows do not give it, and the topic determines it."""
 
     values: list[bytes | None]
     keys: list[bytes | None] | None = None
@@ -353,7 +353,7 @@ def row_groups(source: FileSource, kind: FileKind) -> list[tuple[int, int]]:
 
 
 def _unpacked(source: FileSource, kind: FileKind) -> IO[bytes]:
-    """Return the uncompressed file, because reading Parquet starts at the end of the file."""
+    """Return an uncompressed temporary copy, because reading Parquet starts at the end of the file."""
     target = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it.
     with open_binary(source, kind) as stream:
         shutil.copyfileobj(stream, target, 1 << 20)

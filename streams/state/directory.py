@@ -100,7 +100,10 @@ class StateDirectory:
             self._lock_descriptor = None
 
     def process_id(self) -> str:
-        """Return the process ID stored with the state, creating it on first use; the directory must be locked."""
+        """Return the UUID of the process that is stored with the state, and create it on first use.
+
+        The directory must be locked.
+        """
         path = self.path / _PROCESS_FILE
         try:
             known = path.read_text().strip()

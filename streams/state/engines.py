@@ -67,7 +67,7 @@ class Engine(Protocol):
         ...
 
     def properties(self) -> dict[str, int]:
-        """Return current properties by the names of metrics; may be called from any thread, and is empty if closed."""
+        """Return current values by metric name, none if the engine is closed; may be called from any thread."""
         ...
 
     def memory_bytes(self) -> int:

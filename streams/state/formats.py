@@ -53,7 +53,7 @@ class Content:
     family: Family
     key: str | None
     value: str | None
-    #: Only for windows that end; the windows of joins hold single records, regardless of the window size.
+    #: -1 also with retained duplicates: the windows of joins hold single records, regardless of the window size.
     window_size_ms: int = -1
     holds_duplicates: bool = False
 

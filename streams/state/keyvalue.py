@@ -29,7 +29,7 @@ _SPACE = 0
 
 
 class KeyAccess(Generic[K, R]):
-    """The methods that are the same in all key-value stores (KeyValueStore); ``R`` is the type of a returned value.
+    """The methods common to all key-value stores (``KeyValueStore`` in Kafka Streams); ``R`` is the type of results.
 
     A view implements ``get``, ``put`` and ``_scan``.
     """
@@ -120,7 +120,7 @@ class KeyLayout:
         return entry
 
     def scan(self, low: bytes | None, high: bytes | None, reverse: bool) -> Iterator[tuple[Any, Any]]:
-        """Yield the keys and values of staged entries as user objects."""
+        """Yield the keys and values with ``low <= key bytes < high``, except dirty ones, as user objects."""
         if low is not None and high is not None and low >= high:
             return
         to_key, read = self.keys.read, self.entries.read
@@ -139,7 +139,7 @@ class KeyLayout:
         self.staged.load(_SPACE, *keyed(block.keys, self.entries.restored(block)))
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, engine value) of all staged entries, sorted by key."""
+        """Yield (key, engine value) of all entries except dirty ones, sorted by key."""
         return self.staged.scan(_SPACE, None, None)
 
     def logged(self, rows: Sequence[tuple[bytes, bytes]], time_ms: int) -> Columns:

@@ -77,7 +77,7 @@ class Store(Protocol):
         ...
 
     def properties(self) -> dict[str, int]:
-        """Return current properties of the engine by the names of metrics; may be called from any thread."""
+        """Return current values of the engine by metric name; may be called from any thread."""
         ...
 
     def restore(self, block: Block) -> None:
@@ -147,7 +147,7 @@ class Layout(Protocol):
         ...
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, engine value) of all staged entries, sorted by key."""
+        """Yield (key, engine value) of all entries except dirty ones, sorted by key."""
         ...
 
     def logged(self, rows: Sequence[tuple[bytes, bytes]], time_ms: int) -> Columns:
@@ -259,7 +259,7 @@ class StoreLifecycle:
         return self._layout.logged(rows, self.time_ms)
 
     def _size_of(self, entry: Any) -> int:
-        """Return the size of the value of a dirty or clean entry."""
+        """Return the size in bytes of the value of a dirty or clean entry."""
         data = self._values.all_to_bytes([self._layout.value_of(entry)])[0]
         return 0 if data is None else len(data)
 
@@ -305,7 +305,7 @@ class StoreLifecycle:
         return f"{self._staged.engine.type_name}{suffix}"
 
     def properties(self) -> dict[str, int]:
-        """Return current properties of the engine by the names of metrics; may be called from any thread."""
+        """Return current values of the engine by metric name; may be called from any thread."""
         return self._staged.engine.properties()
 
     def slot_of(self, key: Any) -> Any:
@@ -349,7 +349,7 @@ class StoreLifecycle:
         return _joined(changes) if self.spec.retain_duplicates else _latest(changes)
 
     def _note(self, keys: Sequence[bytes], values: Sequence[bytes | None], times: Sequence[int]) -> None:
-        """Append changes, all of different keys, for the changelog."""
+        """Append changes for the changelog; each key occurs at most once."""
         if not self.spec.has_changelog:
             return
         self._changes.append((keys, values, times))
@@ -489,13 +489,13 @@ class StoreLifecycle:
 
 
 def _joined(changes: Sequence[Columns]) -> Columns:
-    """Return all changes as one."""
+    """Return the changes of several pushes as one."""
     keys, values, times = ([item for column in columns for item in column] for columns in zip(*changes, strict=True))
     return keys, values, times
 
 
 def _latest(changes: Sequence[Columns]) -> Columns:
-    """Return the latest change of each key, in order."""
+    """Return the latest change of each key, in the order of these changes."""
     latest: dict[bytes, tuple[bytes | None, int]] = {}
     for keys, values, times in changes:
         if latest:

@@ -166,7 +166,7 @@ class LruStore(StoreLifecycle, KeyAccess[K, V]):
 
 
 def _by_use(content: Block, carried: Mapping[str, bytes]) -> Sequence[int] | None:
-    """Return the order of use; a store that is restored in this order evicts the same entries."""
+    """Return the indexes of the entries, least recently used first: restored in this order, the same are evicted."""
     data = carried.get(USE)
     return None if data is None else Struct(f">{len(content)}I").unpack(data)
 

@@ -30,14 +30,14 @@ class SortedBytes(Generic[V]):
     _unsorted: set[bytes] = field(factory=set)
 
     def put(self, key: bytes, value: V) -> None:
-        """Set ``key``."""
+        """Set the value of ``key``."""
         entries = self.entries
         if self._order is not None and key not in entries:
             self._unsorted.add(key)
         entries[key] = value
 
     def put_all(self, keys: Sequence[bytes], values: Sequence[V]) -> None:
-        """Set several keys, in the given order."""
+        """Set the values of several keys, in the given order."""
         if self._order is None:
             self.entries.update(zip(keys, values, strict=True))
             return

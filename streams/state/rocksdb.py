@@ -169,7 +169,7 @@ class RocksEngine:
         memory = memory or RocksMemory.of(_ALONE_BYTES)
         database = _opened(rocksdict, path, memory, is_bulk=False)
         options: Any = rocksdict.WriteOptions()
-        options.disable_wal = True  # The changelog is the log.
+        options.disable_wal = True  # The changelog replaces it.
         engine = cls(path, rocksdict, database, options, memory)
         engine._namespaces = set(engine._find_namespaces())
         return engine

@@ -154,7 +154,7 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
         return self.find_sessions(key, 0, MAX_TIME)
 
     def backward_fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
-        """Yield the sessions of ``fetch`` in reverse order."""
+        """Raise StoreError: session stores have no backward reads, as in Kafka Streams."""
         self._refuse_backward("backward_fetch")
 
     def fetch_keys(self, low: K | None, high: K | None) -> Iterator[tuple[Windowed[K], V]]:
@@ -162,7 +162,7 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
         return self._of_many(low, high, 0, MAX_TIME)
 
     def backward_fetch_keys(self, low: K | None, high: K | None) -> Iterator[tuple[Windowed[K], V]]:
-        """Yield the sessions of ``fetch_keys`` in reverse order."""
+        """Raise StoreError: session stores have no backward reads, as in Kafka Streams."""
         self._refuse_backward("backward_fetch_keys")
 
     def find_sessions(self, key: K, earliest_end_ms: int, latest_start_ms: int) -> Iterator[tuple[Windowed[K], V]]:
@@ -172,7 +172,7 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
     def backward_find_sessions(
         self, key: K, earliest_end_ms: int, latest_start_ms: int
     ) -> Iterator[tuple[Windowed[K], V]]:
-        """Yield the sessions of ``find_sessions`` in reverse order."""
+        """Raise StoreError: session stores have no backward reads, as in Kafka Streams."""
         self._refuse_backward("backward_find_sessions")
 
     def find_sessions_of_keys(
@@ -184,7 +184,7 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
     def backward_find_sessions_of_keys(
         self, low: K | None, high: K | None, earliest_end_ms: int, latest_start_ms: int
     ) -> Iterator[tuple[Windowed[K], V]]:
-        """Yield the sessions of ``find_sessions_of_keys`` in reverse order."""
+        """Raise StoreError: session stores have no backward reads, as in Kafka Streams."""
         self._refuse_backward("backward_find_sessions_of_keys")
 
     def sessions_between(self, from_end_ms: int, to_end_ms: int) -> Iterator[tuple[Windowed[K], V]]:

@@ -213,7 +213,7 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         return self._place_before(key, value, time_ms, valid_to)
 
     def _retire(self, key: bytes, value: bytes | None, from_ms: int, to_ms: int) -> None:
-        """Move a version that ends to the segment in which it ends, unless that segment has expired."""
+        """Store a version that ends at ``to_ms`` in the segment of this time, unless the segment has expired."""
         segment = self._live(to_ms)
         if segment is None:
             return
@@ -239,7 +239,7 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         return to_ms
 
     def _place_latest(self, key: bytes, value: bytes | None, time_ms: int) -> int:
-        """Store the latest version; a tombstone marks its time in a segment."""
+        """Store the latest version; a tombstone is stored in the segment of its time."""
         if value is not None:
             self._set_latest(key, time_ms, value)
             return VALID_TO_UNDEFINED
@@ -423,7 +423,7 @@ def _topic_config(spec: StoreSpec) -> dict[str, str]:
 
 
 def _by_time(content: Block, _: Mapping[str, bytes]) -> Sequence[int]:
-    """Return the order by time: a version that is restored after later versions could be dropped."""
+    """Return the indexes of the versions by time: restored after later versions, a version could be dropped."""
     return sorted(range(len(content)), key=content.timestamps.__getitem__)
 
 

@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 
 class WindowReads(Generic[K, R]):
-    """Range reads (ReadOnlyWindowStore); ``R`` is the type of a returned value."""
+    """Range reads of window stores (``ReadOnlyWindowStore`` in Kafka Streams); ``R`` is the type of results."""
 
     __slots__ = ()
 

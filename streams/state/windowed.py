@@ -304,7 +304,7 @@ class WindowedLayout:
         self.hot.set_followed(False)
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, engine value) of all staged entries, sorted by key."""
+        """Yield (key, engine value) of all entries except dirty ones, sorted by key."""
         segments = [self.staged.scan(number, None, None) for number in self.staged.namespaces]
         if self.bounds.is_exact:
             # There is one segment per millisecond, and all segments are in memory.

@@ -46,7 +46,7 @@ def tls_context(security: Security) -> ssl.SSLContext | None:
 
 
 def sasl_exchange(security: Security, nonce: str) -> Exchange:
-    """Return the client's side of the mechanism; ``nonce`` must be unique."""
+    """Return the client's side of the SASL exchange for the configured mechanism; ``nonce`` must be unique."""
     if security.sasl_mechanism == "PLAIN":
         return _plain(security.sasl_username, security.sasl_password)
     algorithm = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}[security.sasl_mechanism]
