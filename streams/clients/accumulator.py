@@ -106,7 +106,7 @@ class Parcel:
         )
 
     def acknowledge(self, base_offset: int) -> None:
-        """Fulfil the deliveries, with offset -1 if the offset is unknown."""
+        """Complete the deliveries, with offset -1 if ``base_offset`` is unknown (-1)."""
         if base_offset < 0:
             for delivery in self.deliveries:
                 delivery.fulfil(-1)
@@ -350,7 +350,7 @@ class Accumulator:
         self._queues[parcel.partition].in_flight -= 1
 
     def finish(self, parcel: Parcel, *, is_acknowledged: bool = False) -> None:
-        """Remove a parcel that is acknowledged or has finally failed, so that the next may be sent."""
+        """Remove a parcel that is acknowledged, or has failed and is not retried, so that the next may be sent."""
         queue = self._queues[parcel.partition]
         queue.is_settled = queue.is_settled or is_acknowledged
         queue.parcels.remove(parcel)

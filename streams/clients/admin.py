@@ -211,7 +211,7 @@ class Admin:
         return starts
 
     def list_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the first offset at or after each timestamp, EARLIEST or LATEST; -1 if there is no such record.
+        """Return the first offset at or after each timestamp, or -1; EARLIEST and LATEST stand for log start and end.
 
         Raises:
             UnknownTopicError: a partition does not exist.
@@ -261,7 +261,7 @@ class Admin:
         self._ask_group(group_id, request, f"removal of {group_instance_id!r} from group {group_id!r}")
 
     def remove_members(self, group_id: str) -> None:
-        """Remove all members from a group before their sessions expire; those that still run join again.
+        """Remove all members from a group before their sessions expire; members that still run rejoin.
 
         It is not an error if a member has left in the meantime.
         """

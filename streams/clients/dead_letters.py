@@ -92,7 +92,7 @@ class Redriven:
 
     @classmethod
     def of(cls, found: OffsetAndMetadata | None, start: int) -> "Redriven":
-        """Return the re-driven letters by a partition's committed offset; ``start`` is the log start offset."""
+        """Parse the committed offset and metadata of a partition; ``start`` is its log start offset."""
         if found is None:
             return cls(start)
         result, last = cls(found.offset), found.offset
@@ -108,7 +108,7 @@ class Redriven:
 
 @frozen
 class RedriveResult:
-    """The number of letters that were re-driven, by source partition, and that were refused, by reason."""
+    """The numbers of re-driven letters by source partition, and of refused letters by reason."""
 
     sent: Mapping[TopicPartition, int]
     refused: Mapping[str, int]

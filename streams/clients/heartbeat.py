@@ -69,7 +69,7 @@ class ConsumerLock:
 
 
 class Locked(Protocol):
-    """An object with a guard, which is None without a background thread."""
+    """An object whose methods hold the guard ``_lock``, which is None without a background thread."""
 
     _lock: ConsumerLock | None
 

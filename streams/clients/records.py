@@ -34,7 +34,7 @@ class BadRecord(NamedTuple):
 def decode_block(
     partition: TopicPartition, block: Block, topic: Topic[Any, Any] | None
 ) -> tuple[list[ConsumerRecord[Any, Any]], BadRecord | None]:
-    """Return a block's records before the first that cannot be decoded, and the latter's offset and error, or None."""
+    """Return a block's records up to the first that cannot be decoded, exclusive, and its offset and error or None."""
     keys: Sequence[Any] = block.keys
     values: Sequence[Any] = block.values
     bad: BadRecord | None = None

@@ -115,7 +115,7 @@ class StoreKind:
 
     @property
     def shown(self) -> str:
-        """The name of the kind for messages."""
+        """The name of the kind as shown in messages."""
         return self.name.replace("_", " ")
 
     def viewed(self, name: str, view: Callable[[Any], Any], queries: Sequence[str] = ()) -> "StoreKind":

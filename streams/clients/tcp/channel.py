@@ -75,7 +75,7 @@ class ChannelConfig:
 class Link(Protocol):
     """The transport of a channel: a socket or a simulated one.
 
-    A link reports by the channel's ``on_open``, ``on_response``, ``on_retire`` and ``on_broken``, always from within
+    A link calls the channel's ``on_open``, ``on_response``, ``on_retire`` and ``on_broken``, always from within
     ``begin`` or ``Links.wait`` and therefore on the connection's thread.
     """
 
@@ -224,7 +224,7 @@ class Channel:
         return [(sent.item, self._meaning(sent, error)) for sent in self._in_flight]
 
     def _meaning(self, sent: _Sent, error: StreamsError) -> StreamsError:
-        """Return the error for a lost request: too large if the broker disconnected because of it, else ``error``."""
+        """Return the error for a lost request: RecordTooLargeError if it was above the limit, else ``error``."""
         limit = self.config.max_request_bytes
         if not (self._was_closed and sent.size > limit):
             return error
