@@ -62,17 +62,21 @@ _LOOK_MS = 50
 
 
 def _named(config: StreamsConfig) -> StreamsConfig:
-    """Return the settings, which must have the name of the application."""
+    """Return the settings, of which ``application_id`` is required.
+
+    Raises:
+        ConfigError: ``application_id`` is empty.
+    """
     if not config.application_id:
         raise ConfigError("an application needs a name: pass application_id=...")
     return config
 
 
 def _otlp_of(config: StreamsConfig, clock: Clock) -> "Otlp | None":
-    """Return the exports to a collector, if there is one."""
+    """Return the OTLP exporters, or None if ``otlp_endpoint`` is empty."""
     if not config.otlp_endpoint:
         return None
-    # Imported here, since its extra is not needed otherwise.
+    # Imported here, because the extra ``otel`` is needed only with a collector.
     from streams.telemetry.otel import Otlp
 
     return Otlp.of(config, clock)
@@ -95,7 +99,7 @@ def _cluster_of(config: StreamsConfig, broker: Cluster | None) -> tuple[Cluster,
 
 
 class Streams:
-    """A running application: ``start``, ``close``, its state and its stores.
+    """One instance of an application, as ``KafkaStreams`` in Java: its lifecycle, state, metrics and stores.
 
     As a context manager, the application is started on entry and closed on exit.  A failure of the application is
     raised at the end of the block, or added as a note to the exception that ends the block.
@@ -155,7 +159,7 @@ class Streams:
 
     @property
     def metrics(self) -> Metrics:
-        """The counters of all tasks of this instance."""
+        """The metrics of this instance."""
         return self.instance.metrics
 
     @property
@@ -268,8 +272,8 @@ class Streams:
     def store(self, name: str, *, partitioner: KeyPartitioner | None = None) -> StoreView:
         """Return a read-only view of a store.
 
-        While this instance and the others serve HTTP, the view has the partitions of all instances; otherwise it has
-        those of this instance.
+        If this instance and the others serve HTTP, the view covers the partitions of all instances, otherwise those of
+        this instance.
 
         ``partitioner`` is required if a source topic upstream of the store is written with a custom partitioner.
         It is called with the topic, the key, None and the partition count.
@@ -291,12 +295,13 @@ class Streams:
         stale_ms: int | None = None,
         partitioner: KeyPartitioner | None = None,
     ) -> StateQueryResult[R]:
-        """Return what the partitions of a store answer to a query, each with its position or why it did not (KIP-796).
+        """Query a store; return the result of each partition with its position, or the reason of its failure (KIP-796).
 
-        A query of one key asks its partition, other queries ask all, or ``partitions``.  Partitions on other
-        instances are asked if this instance and they serve HTTP.  ``position`` is a bound: an answer contains these
-        records, or the partition fails with NOT_UP_TO_BOUND.  With ``stale_ms`` a standby copy may answer instead of
-        an active task, if it was complete so many milliseconds ago.
+        A query by key reads the partition of the key; other queries read ``partitions``, by default all.  Partitions
+        on other instances are queried if this instance and the others serve HTTP.  ``position`` is a bound: the result
+        of a partition includes these records, or the partition fails with NOT_UP_TO_BOUND.  With ``stale_ms``, a
+        standby task may be queried instead of the active task if it had reached the end of its changelog at most
+        this many milliseconds ago.
 
         Raises:
             InvalidStateStoreError: there is no such store or partition, the application does not run or has no
@@ -318,19 +323,19 @@ class Streams:
         seconds: float = 10.0,
         limit: int = 1_000,
     ) -> Story:
-        """Follow a key in this instance for a while, and return why there is, or is not, an output record for it.
+        """Trace a key in this instance, and explain why there is, or is not, an output record for it.
 
-        The tasks of this instance run a traced program until ``seconds`` have passed or ``limit`` records of the key
-        were seen; during this time a record costs tens of microseconds instead of one or two. Earlier records are
-        not traced. ``topic`` is the output topic (default: all); ``node`` selects a node instead. ``at`` is the event
-        time of the output, or a time in its window (default: the last): epoch milliseconds, a datetime, or ISO text,
-        which means all times with that prefix. Calls of stores by processors are not reported.
+        The tasks of this instance are traced until ``seconds`` have passed or ``limit`` records of the key have been
+        processed; meanwhile, processing a record takes tens of microseconds instead of one or two. Earlier records
+        are not traced. ``topic`` is the output topic (default: all); ``node`` selects a node instead. ``at`` is the
+        event time of the output, or a time in its window (default: the last output): epoch milliseconds, a datetime,
+        or ISO 8601 text, which selects all times with this prefix. Store accesses by processors are not reported.
 
         Raises:
             ClientClosedError: the application is not running.
             UnknownTopicError: the topology writes no such topic, or has no such node.
             InputError: ``at`` is not a time.
-            StreamsError: another call is following a key.
+            StreamsError: another call of ``why`` is tracing this instance.
         """
         question = Question.of(key, topic, node, at)
         return follow(self.instance, self.topology, question, FollowLimits(seconds, limit))
@@ -346,9 +351,10 @@ class Streams:
         return owner_of(self.instance, store, key, partitioner)
 
     def changes(self, store: str) -> Iterator[StoreChange]:
-        """Yield the changes of a store from now on as they are committed, of all instances, until ``close``.
+        """Yield the committed changes of a store on all instances, from now on, until ``close``.
 
-        They are read from the changelog of the store; of several changes of a key between two commits, the last one.
+        The changes are read from the changelog of the store, which has only the last of several changes of a key
+        between two commits.
 
         Raises:
             InvalidStateStoreError: there is no such store, it has no changelog of its own, or the application does
@@ -358,19 +364,19 @@ class Streams:
 
     @property
     def _server(self) -> "WebServer | None":
-        """The first server that is open."""
+        """The first open server, or None."""
         return next((server for server in self._servers if server.is_open), None)
 
     def serve(self, address: str = "127.0.0.1:0", *, token: str | None = None) -> "WebServer":
         """Serve health and stores over HTTP at ``host:port`` (port 0: a free one), before or after ``start``.
 
-        The server is a context manager with ``url`` and ``close()``, and ends with the application at the latest.
-        Requests that change something need ``Authorization: Bearer`` with the ``token``; on another address than
+        The server is a context manager with ``url`` and ``close()``; it is closed with the application at the latest.
+        Requests that change state need ``Authorization: Bearer`` with the ``token``; on an address other than
         loopback all requests need it.  Needs the extra ``web``.
 
-        Other instances reach this one at the setting ``application_server``, by default at this address (at the name
-        of this machine if it stands for all); after ``start`` they are told with a rebalance.  All instances need the
-        same token.
+        Other instances reach this one at the setting ``application_server``, by default at this address (for a
+        wildcard address: at the host name of this machine); if the application is already running, a rebalance
+        publishes the address.  All instances need the same token.
 
         Raises:
             ConfigError: the address is invalid or taken, or is not loopback and there is no token; or the extra is
@@ -422,9 +428,9 @@ def run(
 
 
 def run_until_signal(streams: Streams) -> None:
-    """Run an application that was not started until SIGINT or SIGTERM, then close it cleanly.
+    """Start an application, run it until SIGINT or SIGTERM, then close it cleanly.
 
-    A service manager that has set ``NOTIFY_SOCKET`` is told when the application runs and stops; see the guide.
+    If a service manager has set ``NOTIFY_SOCKET``, it is notified when the application is running and when it stops.
 
     Raises:
         StreamsError: the application failed.

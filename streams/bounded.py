@@ -1,6 +1,6 @@
 """Bounded runs: a topology over finite inputs, on an embedded broker that belongs to the run.
 
-A bounded run uses the same instance as a live run.  A feeder reads the inputs into their topics; the run ends when
+A bounded run uses the same instance as a live run.  A feeder appends the inputs to their topics; the run ends when
 every task has processed all its inputs.  This module imports all lower layers, and no lower layer imports it.
 """
 
@@ -50,7 +50,7 @@ class Progress:
 class BoundedRun:
     """A finished bounded run; its outputs can be read until it is closed.
 
-    A topic written by several tasks is in the order of its lanes; see ``runtime.lanes``.
+    The records of a topic that several tasks write are ordered by lane; see ``runtime.lanes``.
     """
 
     broker: EmbeddedBroker
@@ -243,7 +243,7 @@ def _new_rows(
 
 
 class _Feeder:
-    """Reads the inputs of a bounded run into their topics, and waits for the tasks."""
+    """Appends the inputs of a bounded run to their topics, and waits for the tasks."""
 
     def __init__(
         self,
@@ -263,7 +263,7 @@ class _Feeder:
         topics = {topic for sub in plan.subs if not sub.is_global for topic in sub.source_topics}
         topics -= set(plan.topology.internal_topics)
         counts = broker.topics()
-        #: Partitions that receive records from outside, without the lanes of tasks.
+        #: Partitions of external source topics that receive input records; the lanes of tasks are not included.
         self._sources = {
             plan.feed(TopicPartition(topic, number)) for topic in topics for number in range(counts[topic])
         }

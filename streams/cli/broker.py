@@ -1,4 +1,4 @@
-"""``streams broker``: the embedded broker as a separate server for any Kafka client."""
+"""``streams broker``: run the embedded broker as a server for any Kafka client."""
 
 import argparse
 import sys
@@ -95,7 +95,7 @@ def execute(options: argparse.Namespace) -> int:
             tls_key=options.tls_key,
             users=options.users,
         )
-        # Batches in memory are many live objects that have no reference cycles.
+        # Batches in memory are many objects without reference cycles, which the garbage collector would scan.
         collector.tune()
         try:
             _announce(server, options)

@@ -1,4 +1,4 @@
-"""``streams capture``: a span of a live application as a file, to run it again elsewhere."""
+"""``streams capture``: write a time span of a live application to a file, to reproduce it elsewhere."""
 
 import argparse
 import platform
@@ -43,7 +43,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Write the capsule."""
+    """Write the capsule, and print its contents and what was left out."""
     from streams.capsule import capture
     from streams.cli.scripts import Script, load
     from streams.clients import Admin
@@ -82,7 +82,7 @@ def task_of(text: str) -> "TaskId":
     """Parse a task id such as 0_3.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the text is not a task id.
     """
     from streams.core.records import TaskId
 
@@ -102,7 +102,7 @@ def versions() -> dict[str, str]:
 
 
 def _sources(script: Path) -> dict[str, str]:
-    """Return the source of a script and of the modules of its folder that it has imported, by relative path."""
+    """Return the source of a script and of the modules that it has imported from its folder, by relative path."""
     files = {
         Path(file).resolve() for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))
     }

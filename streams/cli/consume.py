@@ -1,4 +1,4 @@
-"""``streams consume``: records of a topic as lines on standard output."""
+"""``streams consume``: print the records of topics as lines."""
 
 import argparse
 import json
@@ -46,7 +46,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Print the records of the topic."""
+    """Print the records of the topics."""
     from streams.clients import Consumer
 
     if options.group and (options.to_end or options.partition is not None):

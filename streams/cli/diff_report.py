@@ -57,7 +57,7 @@ _LEVELS = {Level.CANNOT: "cannot", Level.BUT: "but", Level.NOTE: "note"}
 
 @frozen
 class Title:
-    """The title of the report, with the compared versions and their input."""
+    """The title of the report: the application, the compared versions, and whether only state is compared."""
 
     application_id: str
     old: str

@@ -1,4 +1,4 @@
-"""``streams dlq``: list and show the letters of a dead letter topic, and send them to their source topics."""
+"""``streams dlq``: list and show dead letters, and send them to their source topics again."""
 
 import argparse
 import json
@@ -189,7 +189,7 @@ def _show(letters: "DeadLetters", options: argparse.Namespace) -> int:
 
 
 def _decoded(letter: "Letter", options: argparse.Namespace) -> tuple[str, str]:
-    """Return key and value as text, decoded by the declaration of the source topic if there is a script."""
+    """Return key and value as text; with ``--script``, deserialized by the serdes of the source topic."""
     from streams.core.errors import SerializationError
 
     if options.script is None or letter.source is None:
@@ -218,7 +218,7 @@ def _redrive(letters: "DeadLetters", options: argparse.Namespace) -> int:
     if options.test:
         test = _Test(options)
         before = wanted
-        wanted = lambda letter: before(letter) and test.passes(letter)  # noqa: E731 - one filter more.
+        wanted = lambda letter: before(letter) and test.passes(letter)  # noqa: E731 - combines both filters.
     if options.is_executed:
         done = letters.redrive(wanted, max_redrives=options.max_redrives, rate=options.rate)
         sent, refused = dict(done.sent), done.refused
@@ -238,7 +238,7 @@ def _redrive(letters: "DeadLetters", options: argparse.Namespace) -> int:
 
 
 def _plan(letters: "DeadLetters", wanted: Filter, max_redrives: int) -> tuple[dict[Any, int], dict[str, int]]:
-    """Return what ``redrive`` would send, by source partition, and would not, by reason."""
+    """Return how many letters ``redrive`` would send, by source partition, and would refuse, by reason."""
     sent: dict[Any, int] = {}
     refused: dict[str, int] = {}
     redriven, refusal = letters.redriven(), letters.refusal(max_redrives)
@@ -254,7 +254,7 @@ def _plan(letters: "DeadLetters", wanted: Filter, max_redrives: int) -> tuple[di
 
 
 class _Test:
-    """Processes letters by another version of the topology, in the test driver."""
+    """Processes letters with another version of the topology, in the test driver."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         from streams.cli.scripts import Script, load
@@ -271,16 +271,16 @@ class _Test:
         self._failed: dict[str, int] = {}
 
     def passes(self, letter: "Letter") -> bool:
-        """Process the record of a letter; return whether nothing fails."""
+        """Process the record of a letter; return whether it is processed without a failure."""
         source = letter.source
         if source is None or (letter.key is None and letter.value is None):
-            return True  # It is refused, with the reason.
+            return True  # ``redrive`` refuses it and reports the reason.
         self._failures.clear()
         try:
             self._opened().pipe_bytes(
                 source.topic, letter.key, letter.value, letter.timestamp_ms, letter.redriven_headers
             )
-        except Exception as error:  # noqa: BLE001 - whatever fails is a letter that does not pass.
+        except Exception as error:  # noqa: BLE001 - any exception means that the letter does not pass.
             self._failures.append(f"{type(error).__name__}: {error}".partition("\n")[0])
             self._driver = None
         for why in self._failures[:1]:
@@ -289,7 +289,7 @@ class _Test:
         return not self._failures
 
     def report(self) -> None:
-        """Print how many letters pass, and why the others fail."""
+        """Print how many letters pass, and the errors of the others."""
         total = self._passed + sum(self._failed.values())
         print(f"{self._name}: letters that pass: {self._passed:,} of {total:,}")
         for why, number in sorted(self._failed.items(), key=lambda item: -item[1]):
@@ -321,7 +321,7 @@ class _Test:
 
 
 def _filter(options: argparse.Namespace) -> Filter:
-    """Return whether a letter fits all filters that are given."""
+    """Return the function that selects the letters that match all given filters."""
     from streams.core.dead_letters import EXCEPTION_HEADER, MESSAGE_HEADER, NODE_HEADER
 
     since = None if options.since is None else _time(options.since, "--from")

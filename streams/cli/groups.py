@@ -1,4 +1,4 @@
-"""``streams groups``: list, describe, reset and delete groups of a cluster or an embedded broker."""
+"""``streams groups``: list, describe, rewind and delete groups of a cluster or an embedded broker."""
 
 import argparse
 from collections.abc import Iterable
@@ -105,7 +105,7 @@ def _time(text: str) -> int:
     """Return a time in epoch milliseconds, or the constant for the start or end of the log.
 
     Raises:
-        UsageError: the text is not "earliest", "latest" or a time with a time zone.
+        UsageError: the text is not "earliest", "latest", epoch milliseconds or an ISO 8601 time with a time zone.
     """
     from streams.clients import EARLIEST, LATEST
 

@@ -27,10 +27,10 @@ def add_http(parser: argparse.ArgumentParser) -> None:
 
 
 def _address(text: str) -> str:
-    """Check the form of HOST:PORT.
+    """Return the text if it is HOST:PORT.
 
     Raises:
-        ArgumentTypeError: the text has another form.
+        ArgumentTypeError: the text is not HOST:PORT.
     """
     host, _, port = text.rpartition(":")
     if not (host and port.isascii() and port.isdigit() and int(port) < 65_536):
@@ -39,7 +39,7 @@ def _address(text: str) -> str:
 
 
 def serve_if_asked(streams: "Streams", options: argparse.Namespace) -> None:
-    """Serve an application as the arguments say, and print where.
+    """Serve the application over HTTP if ``--http`` is given, and print the URL.
 
     Raises:
         UsageError: the token cannot be read.

@@ -26,7 +26,7 @@ def add_limit(parser: argparse.ArgumentParser) -> None:
 
 
 def limit_of(options: argparse.Namespace) -> "DropLimit":
-    """Return the limit of late records: the given one or the default.
+    """Return the limit for late records: ``--max-dropped`` or the default.
 
     Raises:
         ConfigError: the limit is neither a share nor a number.

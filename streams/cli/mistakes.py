@@ -1,6 +1,6 @@
 """Conversion of exceptions to messages and exit statuses.
 
-The message for a user mistake tells what is wrong, where, and what to do, without a traceback.  If user code
+The message for a user mistake states what is wrong, where, and what to do, without a traceback.  If user code
 failed on a record, the message includes the failing line.
 """
 

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from streams.cli.mistakes import UsageError
 
-#: The commands of the program, to which each command adds itself.
+#: The subparsers of the program, to which each command adds its parser.
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 

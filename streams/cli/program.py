@@ -186,7 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("streams: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of the output has closed the pipe; Python must not flush to the pipe at exit.
+        # The reader of the output has closed the pipe; at exit, Python must not flush buffered output to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the last resort, which distinguishes unexpected errors.

@@ -130,7 +130,7 @@ def _folder(options: argparse.Namespace, application_id: str) -> str | None:
 
 
 def _way_on(options: argparse.Namespace) -> str:
-    """Return advice on how to resume after an interrupt."""
+    """Return the message after an interrupt: whether and how the replay can be resumed."""
     if not (options.directory or options.snapshot or options.resume):
         return "nothing is kept of a replay without --directory or --snapshot; give one to be able to resume it"
     given = sys.argv[1:] if options.resume else [*sys.argv[1:], "--resume"]

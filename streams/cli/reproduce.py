@@ -1,4 +1,4 @@
-"""``streams reproduce``: a capsule, run again record for record."""
+"""``streams reproduce``: run a capsule again, record by record."""
 
 import argparse
 import sys
@@ -43,7 +43,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Run the capsule and print what differs."""
+    """Run the capsule and print the differences, or step through one task."""
     from streams.capsule import Capsule
 
     capsule = Capsule.read(Path(options.capsule)).only([task_of(text) for text in options.task])
@@ -88,7 +88,7 @@ def _run(options: argparse.Namespace, capsule: "Capsule") -> int:
 
 
 def _lines() -> "Iterator[str]":
-    """Yield what is typed, with a prompt on a terminal."""
+    """Yield the lines of standard input, with a prompt if it is a terminal."""
     while True:
         if sys.stdin.isatty():
             print("> ", end="", flush=True)

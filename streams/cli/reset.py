@@ -1,4 +1,4 @@
-"""``streams reset``: let an application begin again, from the start, a time, an offset or a snapshot."""
+"""``streams reset``: reset an application to the start of its inputs, a time, offsets or a snapshot."""
 
 import argparse
 from pathlib import Path
@@ -62,7 +62,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Print the plan, and carry it out if asked."""
+    """Print the plan; with ``--execute``, execute it."""
     from streams.clients import Admin, ResetPlan
 
     snapshot = _snapshot(options)
@@ -115,7 +115,11 @@ def _duration_ms(text: str) -> int:
 
 
 def _offsets_in(file: str) -> dict["TopicPartition", int]:
-    """Return the offsets in a file with lines of topic,partition,offset, as Kafka's tool reads it."""
+    """Return the offsets in a file with lines of topic,partition,offset, the format of kafka-streams-application-reset.
+
+    Raises:
+        UsageError: the file cannot be read, or a line has another format.
+    """
     from streams.core.records import TopicPartition
 
     try:
@@ -136,7 +140,11 @@ def _offsets_in(file: str) -> dict["TopicPartition", int]:
 
 
 def _snapshot(options: argparse.Namespace) -> "Snapshot | None":
-    """Return the snapshot that is loaded, after checking that it is one of the application."""
+    """Return the snapshot of ``--from-snapshot``, or None without it.
+
+    Raises:
+        UsageError: the snapshot belongs to another application, or other arguments contradict it.
+    """
     if options.from_snapshot is None:
         if options.cut:
             raise UsageError("--cut is for --from-snapshot")
@@ -157,10 +165,10 @@ def _snapshot(options: argparse.Namespace) -> "Snapshot | None":
 
 
 def _target_of(snapshot: "Snapshot", admin: "Admin", options: argparse.Namespace) -> "ResetTarget":
-    """Return where a snapshot ends.
+    """Return the end offsets of a snapshot as the target.
 
     Raises:
-        UsageError: the snapshot does not end at the time that is given.
+        UsageError: the snapshot does not end at the time of ``--to``.
     """
     from streams.clients import LATEST, ResetTarget
     from streams.core.records import TopicPartition
@@ -171,12 +179,12 @@ def _target_of(snapshot: "Snapshot", admin: "Admin", options: argparse.Namespace
     offsets = {
         TopicPartition(topic, number): end for topic in snapshot.inputs for number, end in snapshot.ends(topic).items()
     }
-    # Global tables are read to their end, and a cut says itself where the history of files ends.
+    # Not checked: topics of global tables, which are read to their end, and topics with --cut, which sets their end.
     free = {*cut, *(topic for topics in snapshot.live.global_topics.values() for topic in topics)}
     asked = [place for place in offsets if place.topic not in free]
     found, ends = admin.list_offsets(dict.fromkeys(asked, to)), admin.list_offsets(dict.fromkeys(asked, LATEST))
     for place in asked:
-        # Without a record from then on, only the end of a transaction may follow.
+        # If no record has this time or a later one, only transaction markers may follow the end of the snapshot.
         is_there = offsets[place] <= ends[place] if found[place] < 0 else offsets[place] == found[place]
         if not is_there:
             raise UsageError(

@@ -113,7 +113,7 @@ def execute(options: argparse.Namespace) -> int:
 def _beginning(
     topology: "Topology", files: "NamedFiles", config: "StreamsConfig", options: argparse.Namespace
 ) -> Iterator[Path | None]:
-    """Open the folder of the run, which is created from the snapshot if given; None for a live run in memory.
+    """Open the folder of the run, and load the snapshot into it if given; None for a live run in memory.
 
     Raises:
         UsageError: the folder cannot be created or written to.
@@ -136,7 +136,7 @@ def _beginning(
 
 
 def _check_live(files: "NamedFiles", config: "StreamsConfig", options: argparse.Namespace) -> None:
-    """Reject arguments that this kind of live run does not support.
+    """Reject arguments that a live run, or a run over files, does not support.
 
     Raises:
         UsageError: an argument is not supported.
@@ -247,11 +247,11 @@ def _run_bounded(
 def _continued(files: "NamedFiles", inputs: "dict[str, FileInput]", folder: Path) -> "dict[str, Continued]":
     """Return readers that continue after the rows that earlier runs, or the replay of the snapshot, have read.
 
-    A file that begins with all replayed rows is the replayed history, which has grown: rows that were read
-    before are skipped.  Any other file follows the replayed history.
+    A file that begins with all replayed rows is the replayed history with new rows: the rows that were read
+    before are skipped.  Any other file is read after the replayed history.
 
     Raises:
-        InputError: rows that were read have changed, or the file cannot follow.
+        InputError: rows that were read have changed, or the file cannot be read after the earlier files.
         UsageError: a replay has read only a part of a file, or another file of the same name.
     """
     from streams.files import Ledger

@@ -137,7 +137,7 @@ def _commands(servers: str, config: "StreamsConfig", options: argparse.Namespace
 
 
 def announcing(config: "StreamsConfig", how: str) -> "StateListener":
-    """Return a listener that reports once that the application is running."""
+    """Return a state listener that prints once that the application is running."""
     from streams import State
 
     is_said = False

@@ -1,4 +1,4 @@
-"""``streams why``: why there is, or is not, an output record for a key."""
+"""``streams why``: explain why there is, or is not, an output record for a key."""
 
 import argparse
 import json
@@ -55,7 +55,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Replay with traced tasks and print the story."""
+    """Replay with traced tasks and print the explanation."""
     from streams.cli.scripts import Script, built, source
     from streams.cli.topics import declared_source, source_topics
     from streams.core.config import StreamsConfig

@@ -20,7 +20,7 @@ from streams.core.clock import Clock, SystemClock
 
 #: Timeout for the workers to commit and close.
 _STOP_MS = 60_000
-#: Maximum number of killed workers within the period below; the run ends if there are more.
+#: Maximum number of killed workers within ``_DEATHS_MS``; the run ends if there are more.
 _MAX_DEATHS = 5
 _DEATHS_MS = 60_000
 _LOOK_S = 0.1
@@ -30,8 +30,8 @@ _LOOK_S = 0.1
 class Workers:
     """The worker processes of one run; ``commands`` has the command line of each.
 
-    The standard input of each worker is a pipe from this process.  The pipe closes however this process ends, and
-    the worker exits.
+    The standard input of each worker is a pipe from this process.  When this process ends, even by SIGKILL,
+    the pipe is closed and the worker stops.
     """
 
     commands: Sequence[Sequence[str]]
@@ -125,7 +125,7 @@ def end_with_parent() -> None:
     """Close this worker cleanly when its parent process has ended."""
 
     def watch() -> None:
-        # Nothing is ever written: the read returns when the other end is closed.  It does not use sys.stdin, since
+        # Nothing is written to the pipe, so the read returns when the parent closes it.  sys.stdin is not used, since
         # the exit of the process would wait for its lock.
         while os.read(0, 1):
             pass

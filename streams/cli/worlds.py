@@ -1,7 +1,7 @@
 """Isolated modules of two scripts in one process.
 
 Two versions of a script usually have the same name in two folders, each with helper modules.
-Within its world, a script finds the modules it has imported; outside that world they are not visible.
+The modules that a script has imported are in ``sys.modules`` only within ``inside`` of its ``ScriptModules``.
 """
 
 import importlib
@@ -16,7 +16,7 @@ from attrs import define, field
 
 import streams
 
-#: Folders of modules that all worlds share: this package, libraries, Python itself.
+#: Folders of modules that all scripts share: this package, libraries, the standard library.
 _SHARED = tuple(
     str(Path(folder).resolve())
     for folder in (

@@ -7,7 +7,7 @@ T = TypeVar("T")
 
 
 def chunks_by_size(items: Iterable[T], size_of: Callable[[T], int], limit: int) -> Iterator[list[T]]:
-    """Split items into chunks of neighbours with a total size of at most ``limit``; larger items form their own chunks.
+    """Split items into chunks of consecutive items with a total size of at most ``limit``; a larger item is one chunk.
 
     >>> list(chunks_by_size([3, 4, 9, 1, 1], lambda size: size, 7))
     [[3, 4], [9], [1, 1]]

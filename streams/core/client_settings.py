@@ -1,4 +1,4 @@
-"""The settings of connections, consumers and producers; each client receives its whole group of settings.
+"""The settings of connections, consumers and producers; each client has one group of settings.
 
 Each setting is declared once, as a field with its name, type, unit, default, bounds and meaning. ``core.setting``
 reads the fields as a table. Names and defaults are those of Kafka; ``application=`` declares where Kafka Streams
@@ -14,7 +14,7 @@ from streams.core.setting import changed, choice, flag, group, table_of, text, w
 
 _MIB = 1 << 20
 
-# With more in-flight requests per partition, a broker cannot tell a repeated batch from a new one (KIP-98).
+# A broker detects duplicates only of the last five batches of a producer and partition (KIP-98).
 _MAX_IDEMPOTENT_IN_FLIGHT = 5
 
 

@@ -13,15 +13,15 @@ class Clock(Protocol):
     """Wall-clock time and monotonic time."""
 
     def now_ms(self) -> int:
-        """Wall-clock time since the epoch."""
+        """Wall-clock time in epoch milliseconds."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Monotonic time from an arbitrary origin, for deadlines."""
+        """Monotonic time in milliseconds from an arbitrary origin, for deadlines."""
         ...
 
     def monotonic_ns(self) -> int:
-        """The same time in nanoseconds, to measure how long something takes."""
+        """Monotonic time in nanoseconds, to measure durations."""
         ...
 
 
@@ -30,21 +30,21 @@ class SystemClock:
     """The system clock."""
 
     def now_ms(self) -> int:
-        """Wall-clock time since the epoch."""
+        """Wall-clock time in epoch milliseconds."""
         return time.time_ns() // 1_000_000
 
     def monotonic_ms(self) -> int:
-        """Monotonic time from an arbitrary origin."""
+        """Monotonic time in milliseconds from an arbitrary origin."""
         return time.monotonic_ns() // 1_000_000
 
     def monotonic_ns(self) -> int:
-        """The same time in nanoseconds."""
+        """Monotonic time in nanoseconds."""
         return time.monotonic_ns()
 
 
 @define(eq=False)
 class VirtualClock:
-    """A clock that advances only when told to, for tests, simulation and replay.
+    """A clock that advances only by calls of its methods, for tests, simulation and replay.
 
     >>> clock = VirtualClock(1_000)
     >>> clock.advance(500)
@@ -56,19 +56,19 @@ class VirtualClock:
     _monotonic_ms: int = 0
 
     def now_ms(self) -> int:
-        """Wall-clock time since the epoch."""
+        """Wall-clock time in epoch milliseconds."""
         return self._now_ms
 
     def monotonic_ms(self) -> int:
-        """The sum of all advances."""
+        """The sum of all advances in milliseconds."""
         return self._monotonic_ms
 
     def monotonic_ns(self) -> int:
-        """The same time in nanoseconds."""
+        """The sum of all advances in nanoseconds."""
         return self._monotonic_ms * 1_000_000
 
     def advance(self, by_ms: int) -> None:
-        """Advance both times.
+        """Advance wall-clock and monotonic time.
 
         Raises:
             ValueError: the step is negative.
@@ -79,9 +79,9 @@ class VirtualClock:
         self._monotonic_ms += by_ms
 
     def advance_to(self, now_ms: int) -> None:
-        """Advance until the wall clock reaches a time; do nothing if that time has passed."""
+        """Advance both times until the wall clock is at ``now_ms``; do nothing if it is later already."""
         self.advance(max(0, now_ms - self._now_ms))
 
     def jump_to(self, now_ms: int) -> None:
-        """Set only the wall clock, possibly backwards, as an administrator might do."""
+        """Set only the wall clock, possibly back, as a correction of the system time does."""
         self._now_ms = now_ms

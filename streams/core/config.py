@@ -258,7 +258,7 @@ class StreamsConfig:
         values = parsed(settings, SETTINGS)
         is_switched = values.get("processing_guarantee") == "exactly_once_v2" and not self.is_exactly_once
         if is_switched and self.commit_interval_ms == SETTINGS["commit_interval_ms"].default:
-            # Results of a transaction are visible only after its commit; Kafka Streams shortens the interval too.
+            # Output is visible to read_committed consumers only after a commit; Kafka Streams has the same default.
             values.setdefault("commit_interval_ms", 100)
         changed = replaced(self, values)
         changed.consumer.check_membership()

@@ -1,4 +1,4 @@
-"""Dead letters: records that a handler skips and sends to the dead letter queue topic (KIP-1034).
+"""Dead letters: failed records that a handler sends to the dead letter queue topic (KIP-1034).
 
 A dead letter has the bytes, timestamp and headers of the source record; additional headers describe the error and
 the source. ``Letter`` reads them. Imports core only.
@@ -13,7 +13,7 @@ from attrs import field, frozen
 from streams.core.records import Headers, TopicPartition
 from streams.core.user_code import place_in_user_code
 
-#: Beginning of the names of all headers of a dead letter, except those of its source record.
+#: Prefix of the names of the headers that describe the error and the source.
 _PREFIX: Final = "__streams.errors."
 
 EXCEPTION_HEADER = "__streams.errors.exception"
@@ -29,7 +29,7 @@ NODE_HEADER = "__streams.errors.node"
 LINE_HEADER = "__streams.errors.line"
 #: For a row of a file that is not a valid record: the file, the line and the error.
 ROW_HEADER = "__streams.errors.row"
-#: How often the record was re-driven from a dead letter topic; the record itself has this header too.
+#: Number of times that the record was re-driven from a dead letter topic; the re-driven record has this header too.
 REDRIVES_HEADER = "__streams.redrives"
 
 
@@ -57,8 +57,8 @@ def error_headers(
 class Letter:
     """A record of a dead letter topic. The headers of Kafka Streams' own dead letters are read too.
 
-    ``partition`` and ``offset`` are its place in the dead letter topic; ``timestamp_ms`` is event time of the source
-    record in epoch milliseconds.
+    ``partition`` and ``offset`` are its position in the dead letter topic; ``timestamp_ms`` is the event time of the
+    source record in epoch milliseconds.
     """
 
     partition: TopicPartition
@@ -70,12 +70,12 @@ class Letter:
 
     @property
     def place(self) -> str:
-        """Partition and offset, in the form in which the command line takes them."""
+        """Its position as ``partition:offset``, the form that ``streams dlq`` accepts."""
         return f"{self.partition.partition}:{self.offset}"
 
     @property
     def errors(self) -> Mapping[str, str]:
-        """The headers that describe the error, as text, by name; of several with one name the last."""
+        """The headers that describe error and source, as text, by name; of headers with the same name, the last one."""
         return {
             name: value.decode(errors="replace")
             for name, value in self.headers
@@ -95,20 +95,20 @@ class Letter:
 
     @property
     def redrives(self) -> int:
-        """How often its record was re-driven before it failed again."""
+        """Number of times that its record was re-driven before this failure."""
         found = [value or b"" for name, value in self.headers if name == REDRIVES_HEADER]
         return int(found[-1]) if found and found[-1].isdigit() else 0
 
     @property
     def redriven_headers(self) -> Headers:
-        """The headers of the source record, with the number of re-drives after the next one."""
+        """The headers for re-driving: those of the source record, with the number of re-drives increased by one."""
         own = tuple(
             (name, value) for name, value in self.headers if name != REDRIVES_HEADER and not name.startswith(_PREFIX)
         )
         return (*own, (REDRIVES_HEADER, b"%d" % (self.redrives + 1)))
 
     def refusal(self, max_redrives: int) -> str:
-        """Return why its record cannot be sent to its source topic, or an empty text."""
+        """Return the reason why its record cannot be re-driven, or an empty string if it can be."""
         if self.source is None:
             return "has no source record (it failed within a punctuation, or its headers are missing)"
         if ROW_HEADER in self.errors:

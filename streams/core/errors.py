@@ -11,7 +11,7 @@ class StreamsError(Exception):
 
 
 class TopologyError(StreamsError):
-    """The topology is invalid. Raised before anything runs."""
+    """The topology is invalid. Usually raised before the application runs."""
 
 
 class ConfigError(StreamsError):
@@ -83,7 +83,7 @@ class HandlerError(ProcessingError):
 
 
 class UnawaitedError(StreamsError):
-    """A user function returned a coroutine or a generator, which would never be run."""
+    """A user function returned a coroutine or a generator, whose code would not run."""
 
 
 class InvalidTimestampError(StreamsError):

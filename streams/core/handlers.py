@@ -90,7 +90,7 @@ class ErrorHandlerContext:
 
 @frozen
 class HandlerResponse:
-    """What to do with a failed record, and the dead letters to send. Create one with ``fail``, ``resume`` or ``retry``.
+    """The response of a handler, with the dead letters to send. Create one with ``fail``, ``resume`` or ``retry``.
 
     A handler may also return ``"fail"`` or ``"continue"``, with the same effect as that value of the setting:
     skipped records are sent to ``errors_dead_letter_queue_topic_name``, if set. A ``HandlerResponse`` sends only
@@ -102,9 +102,9 @@ class HandlerResponse:
 
     @classmethod
     def fail(cls, dead_letters: Iterable[DeadLetter] = ()) -> "HandlerResponse":
-        """Stop the application; results after the last commit are discarded.
+        """Fail the stream thread without a commit; after a restart, input since the last commit is processed again.
 
-        Dead letters are also discarded with ``exactly_once_v2``, in runs over files, and in replays.
+        The dead letters are sent, but not with ``exactly_once_v2``, in runs over files, and in replays.
         """
         return cls("fail", tuple(dead_letters))
 

@@ -1,4 +1,4 @@
-"""The loops that run for each record, compiled if the extension is installed, else in plain Python.
+"""The loops over records, from the C extension if it is installed, otherwise in plain Python.
 
 The compiled and the plain loops have equal results (``tests/core/test_loops.py``).
 """

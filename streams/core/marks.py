@@ -1,9 +1,9 @@
-"""Binary formats of this library, all of which begin with a mark.
+"""Binary formats of this library, all of which begin with a mark of three magic bytes.
 
 User keys and values, and key-value, window, session and versioned stores, have the same bytes as in Kafka. Data
 that only this library reads begins with a mark, so that data written under the same name by Kafka Streams or by
 another version is never read in the wrong format. No UTF-8 text, timestamp, small number or version byte of Kafka
-Streams begins with the first byte of a mark. Only ``Format.check`` compares marks.
+Streams begins with the first byte of a mark. Only this module compares marks.
 
 Imports only errors and serdes.
 """
@@ -19,7 +19,7 @@ from streams.core.serde_base import Serde, blank, guarded_reader, guarded_writer
 T = TypeVar("T")
 
 _FIRST = 0xF5
-#: Advice in errors about foreign bytes in an internal topic.
+#: Advice in the message for bytes of an internal topic that are not in the expected format.
 REMEDY = (
     "give this application an application id of its own, or delete the internal topics and the committed offsets of "
     "this one, so that they are filled again from its sources"

@@ -57,7 +57,7 @@ def _murmur2(data: bytes) -> int:
 
 
 class _Memo(dict[bytes, int]):
-    """Positive hashes by key; missing hashes are computed on access."""
+    """Cache of non-negative hashes by key; missing hashes are computed on access."""
 
     __slots__ = ()
 

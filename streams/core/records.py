@@ -40,7 +40,7 @@ class TaskId(NamedTuple):
 
 
 class Window(NamedTuple):
-    """A span of event time in epoch milliseconds.
+    """An interval of event time in epoch milliseconds.
 
     ``end_ms`` is exclusive for time windows and inclusive for session and sliding
     windows, as in Kafka Streams.
@@ -66,7 +66,7 @@ class RecordMetadata(NamedTuple):
 
 
 class RecordContext(NamedTuple):
-    """Origin, event time and headers of a record, passed to functions that choose a topic."""
+    """Position, event time and headers of a record, passed to functions that choose its output topic."""
 
     topic: str
     partition: int
@@ -79,7 +79,7 @@ class RecordContext(NamedTuple):
 class Record(Generic[K, V]):
     """A record in the Processor API.
 
-    ``timestamp_ms`` is event time in epoch milliseconds; ``headers`` are in order.
+    ``timestamp_ms`` is the event time in epoch milliseconds.
     """
 
     key: K
@@ -103,9 +103,8 @@ class ConsumerRecord(NamedTuple, Generic[K, V]):
 class ProducerStamp(NamedTuple):
     """Producer id, epoch and sequence number of a block (KIP-98).
 
-    ``sequence`` is the sequence number of the first record of the block among the records that the producer wrote
-    to the partition in this epoch, or -1 if the producer is not idempotent. A control block contains no records,
-    but one marker for the end of a transaction.
+    ``sequence`` is the base sequence, the sequence number of the first record for its partition and epoch, or -1
+    without one. A control block contains no records, but one transaction marker.
     """
 
     producer_id: int

@@ -236,7 +236,7 @@ _IN_C = (BuiltinFunctionType, MethodDescriptorType)
 
 
 def blank(kind: type[Serde[Any]] = Serde) -> Serde[Any]:
-    """Return a serde without functions."""
+    """Return a serde of a class without setting its functions."""
     serde = kind.__new__(kind)
     serde.quick = None
     return serde

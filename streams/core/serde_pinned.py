@@ -1,8 +1,8 @@
 """Serdes for undeclared types, such as results of lambdas: the first object at a node pins the type.
 
-Until then the serde is open. A pinned serde writes the same bytes as the declared serde of its type, and raises
-an error for objects of other types. The ``type_name`` is saved with the store and in a header of internal
-records, so that readers can pin the type before the first object. Imports core only.
+Until then the serde is open, and cannot deserialize. A pinned serde writes the same bytes as the declared serde of
+its type, and raises an error for objects of other types. The ``type_name`` is saved with the store and in a header
+of internal records, so that readers can pin the type before the first object. Imports core only.
 """
 
 import importlib

@@ -90,7 +90,7 @@ class Setting:
 
 
 def whole(default: int, unit: str, doc: str, *, minimum: int = 0, **more: Any) -> Any:
-    """Declare a whole number.
+    """Declare a setting with a whole number.
 
     ``application`` (here and below) overrides attributes of the setting for applications, for example
     ``{"default": 10_000}``. With ``of_client`` the setting exists only for clients.
@@ -99,17 +99,17 @@ def whole(default: int, unit: str, doc: str, *, minimum: int = 0, **more: Any) -
 
 
 def text(default: str, doc: str, **more: Any) -> Any:
-    """Declare a text."""
+    """Declare a setting with a text."""
     return _declared("text", default, doc, **more)
 
 
 def flag(default: bool | None, doc: str, **more: Any) -> Any:
-    """Declare a boolean."""
+    """Declare a boolean setting."""
     return _declared("bool", default, doc, **more)
 
 
 def choice(default: str, choices: tuple[str, ...], doc: str, **more: Any) -> Any:
-    """Declare a choice between words."""
+    """Declare a setting whose value is one of ``choices``."""
     return _declared("choice", default, doc, choices=choices, **more)
 
 

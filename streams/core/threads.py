@@ -1,6 +1,6 @@
-"""Threads and signals. Only this module starts threads.
+"""Threads, signals between threads, and results of calls on other threads.
 
-The runtime and the clients start their threads through ``Threads``. In production these are operating system
+The runtime and the clients start all their threads through ``Threads``. In production these are operating system
 threads; in a simulation they are coroutines of one scheduler on virtual time, so that the production code itself
 is simulated. Imports no other module of the package.
 """
@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 
 class ThreadKilled(BaseException):
-    """Ends a thread of a killed simulated process; anything the thread does afterwards has no effect."""
+    """Ends a thread of a simulated process that was killed; later operations of the thread have no effect."""
 
 
-#: Errors raised in user code that are not failures of that code. All other errors are failures, including
-#: ``SystemExit`` and ``asyncio.CancelledError``, which do not derive from ``Exception`` and would end a thread
-#: silently.
+#: Exceptions that may be raised during user code, but are not failures of that code. All others are failures,
+#: including ``SystemExit`` and ``asyncio.CancelledError``, which do not derive from ``Exception`` and would end a
+#: thread silently.
 INTERRUPTIONS = (KeyboardInterrupt, ThreadKilled)
 
 
@@ -58,7 +58,7 @@ class Worker(Protocol):
         ...
 
     def stack(self) -> str:
-        """Return where the thread is, as lines of a traceback; "" if it has ended or this is not known."""
+        """Return the stack of the thread as lines of a traceback; "" if it has ended or the stack is unknown."""
         ...
 
 
@@ -119,7 +119,7 @@ class SystemWorker:
         return not self._thread.is_alive()
 
     def stack(self) -> str:
-        """Return where the thread is."""
+        """Return the stack of the thread."""
         frame = sys._current_frames().get(self._thread.ident or 0)
         return "" if frame is None else "".join(traceback.format_stack(frame)).rstrip()
 
@@ -150,7 +150,7 @@ class Answer(Generic[T]):
         self._value: T | None = None
 
     def settle(self, find: Callable[[], T]) -> None:
-        """Call the function, store its value or error, and wake the waiting thread."""
+        """Call the function, set its value or error as the result, and wake the waiting thread."""
         try:
             self._value = find()
         except Exception as error:  # noqa: BLE001
@@ -169,7 +169,7 @@ class Answer(Generic[T]):
             self._then()
 
     def then(self, call: Callable[[], None]) -> None:
-        """Call a function once the result is there, in the thread that found it or in this one; perhaps in both."""
+        """Call a function when the result is set, in the thread that sets it or, if it is set, here; possibly in both."""
         self._then = call
         if self._done.is_set():
             call()

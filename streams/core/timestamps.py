@@ -1,6 +1,6 @@
 """Event time of input records: extractors, and policies for invalid timestamps.
 
-Timestamps are extracted between the block of a partition and the queue of its task. An extractor is first called
+Timestamps are extracted when a fetched block is added to the queue of its partition. An extractor is first called
 for a whole block; if the result is None, it is called for each record, so that the records before an invalid
 record are processed. A negative time means that the record is dropped and counted. The policies correspond to the
 ``TimestampExtractor`` classes of Kafka Streams. Imports clock, records and errors.
@@ -134,7 +134,7 @@ class UsePartitionTime:
 
 @frozen
 class WallClock:
-    """Use the wall-clock time at which the record is taken from its block."""
+    """Use the wall-clock time at which the timestamps of a block are extracted."""
 
     clock: Clock
 

@@ -18,7 +18,7 @@ from attrs import define
 
 from streams.core.errors import StreamsError, TopologyError, UnawaitedError
 
-#: Directories of code that is not the user's: this package, libraries, Python itself.
+#: Directories that do not contain user code: this package, libraries, the standard library.
 _NOT_THE_USERS = (
     str(Path(__file__).parent.parent),
     *(sysconfig.get_path(kind) for kind in ("purelib", "platlib", "stdlib", "platstdlib")),
@@ -45,7 +45,7 @@ def last_frame_outside(trace: TracebackType | None) -> traceback.FrameSummary | 
 
 
 def place_in_user_code(error: BaseException) -> str:
-    """Return where in user code an error was raised (file, line, function and text), or an empty text."""
+    """Return the line of user code that raised an error (file, line, function and text), or an empty string."""
     frame = last_frame_outside(error.__traceback__)
     if frame is None:
         return ""
@@ -99,7 +99,7 @@ def refuse_unawaited_methods(
 
 
 def refuse_result(result: object, what: str) -> None:
-    """Reject a coroutine or a new generator, which would never be run.
+    """Reject a coroutine or a new generator, whose code would not run.
 
     Raises:
         UnawaitedError: the result is a coroutine or a new generator.

@@ -1,4 +1,4 @@
-"""Window definitions, which determine the windows that contain a time.
+"""Window definitions: the sizes, starts and grace periods of windows.
 
 This module only does arithmetic on epoch milliseconds; operators decide which records are late, stored or
 emitted. Durations are given as ``timedelta`` and rounded down to milliseconds. Imports no other module of the
@@ -159,10 +159,10 @@ class UnlimitedWindows:
 
 @frozen
 class JoinWindows:
-    """How far before and after a record the other record of a join may be; both bounds are inclusive.
+    """The time bounds of a join of two streams; both are inclusive.
 
-    A record at time t joins the records of the other side from ``t - before_ms`` to ``t + after_ms``. Either
-    bound may be negative as long as the length of the window is not.
+    A record of the left stream at time t joins the records of the right stream from ``t - before_ms`` to
+    ``t + after_ms``. Either bound may be negative as long as the length of the window is not.
     """
 
     before_ms: int
@@ -186,13 +186,13 @@ class JoinWindows:
         after: timedelta | None = None,
         grace: timedelta = _ZERO,
     ) -> "JoinWindows":
-        """Create windows for pairs at most ``difference`` apart; ``before`` and ``after`` override one side.
+        """Create windows for records at most ``difference`` apart; ``before`` and ``after`` override one bound each.
 
         >>> JoinWindows.of(timedelta(seconds=5), before=timedelta(0))
         JoinWindows(before_ms=0, after_ms=5000, grace_ms=0)
 
         Raises:
-            ValueError: the difference, the grace or the length of the window is negative, or a side is missing.
+            ValueError: the difference, the grace or the length of the window is negative, or a bound is missing.
         """
         if difference is None and (before is None or after is None):
             raise ValueError("join window needs a difference, or both before and after")

@@ -18,7 +18,7 @@ V = TypeVar("V")
 
 
 class Branched(Generic[K, V]):
-    """A split stream: each record goes to the first branch whose predicate holds.
+    """A split stream: each record goes to the first branch whose predicate is true.
 
     Without a default branch, records that match no predicate are dropped.
     """

@@ -349,7 +349,7 @@ def _spec(store: Any, operator: str) -> StoreSpec:
 
 @frozen
 class _Source:
-    """The checked arguments of a source."""
+    """The validated arguments of a source."""
 
     names: tuple[str, ...]
     pattern: re.Pattern[str] | None

@@ -47,7 +47,7 @@ class CogroupRef:
     groups: dict[GroupRef, Callable[..., Any]]
     #: The declared type of the aggregate.
     value: Any
-    #: The node downstream of which records are partitioned by key, with its sources, by group.
+    #: Group -> node whose output is partitioned by key (the stream or its repartition topic), and its source nodes.
     parents: dict[GroupRef, tuple[LogicalNode, frozenset[str]]] = Factory(dict)
 
     def __repr__(self) -> str:

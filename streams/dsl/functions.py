@@ -1,4 +1,4 @@
-"""How user functions can be called, checked when the topology is built, and their return annotations.
+"""Checks of the signatures of user functions when the topology is built, and their return annotations.
 
 The number of positional arguments comes from ``inspect.signature``; if two forms are allowed, the
 shorter form is tried first.  Pure; imports core only.

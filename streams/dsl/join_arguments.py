@@ -1,4 +1,4 @@
-"""The optional arguments of joins, which depend on the kinds of both sides."""
+"""The optional arguments of joins, by kind of join: of streams, of a stream and a table, and of tables."""
 
 from datetime import timedelta
 from typing import Any, Generic, TypedDict, TypeVar
@@ -21,7 +21,7 @@ class StreamJoinOptions(TypedDict, Generic[K, V, V2], total=False):
     """Options for the join of two streams, all optional.
 
     ``store`` is the prefix of the store names; ``logging`` (changelog topics) is on by default.  ``key``, ``value``
-    and ``other_value`` are types that differ from those of the streams.
+    and ``other_value`` are types or serdes that override those of the streams.
     """
 
     store: str | None
@@ -34,8 +34,8 @@ class StreamJoinOptions(TypedDict, Generic[K, V, V2], total=False):
 class TableLookupOptions(TypedDict, Generic[K, V, V2], total=False):
     """Options for the join of a stream with a table, all optional.
 
-    ``grace`` is the stream time for which a record waits for late rows of a versioned table (KIP-923).  ``key``,
-    ``value`` and ``other_value`` are types that differ from those of the stream and the table.
+    ``grace`` is the stream time for which a record is buffered, so that it joins late rows of a versioned table
+    (KIP-923).  ``key``, ``value`` and ``other_value`` are types or serdes that override those of stream and table.
     """
 
     grace: timedelta | None
@@ -55,7 +55,8 @@ class TableJoinOptions(StoreOptions, Generic[K, R], total=False):
 class ForeignKeyJoinOptions(TableJoinOptions[K, R], total=False):
     """Options for the join of two tables by foreign key, all optional.
 
-    ``partitioner`` and ``other_partitioner`` choose the partitions of the rows of each table.
+    ``partitioner`` and ``other_partitioner`` are the partitioners by which the topics of this table and of the other
+    table were written.
     """
 
     partitioner: Partitioner | None
@@ -64,7 +65,7 @@ class ForeignKeyJoinOptions(TableJoinOptions[K, R], total=False):
 
 @define
 class JoinArguments:
-    """The arguments of a join after the other side and the joiner."""
+    """The arguments of a join that follow the other side and the joiner."""
 
     verb: str
     given: dict[str, Any]

@@ -29,7 +29,7 @@ class LogicalContent(Protocol):
 class LogicalNode:
     """One node of the logical graph.
 
-    ``priority`` is the order of writing after parents: the order in which nodes were last added.
+    Nodes are written after their parents, and otherwise by ascending ``priority``, set when a parent is connected.
     ``is_output_versioned`` is None if it depends on the parents.  ``grace_ms`` is set by windowed
     aggregations.
     """
@@ -66,7 +66,10 @@ class LogicalNode:
         del child.parents[self]
 
     def find_upwards(self, matches: Callable[["LogicalNode"], bool]) -> "LogicalNode | None":
-        """Return the nearest matching node upstream, or this node if it matches; only the last parent is followed."""
+        """Return this node if it matches, else the nearest matching ancestor.
+
+        Of several parents without a match, only the last one is searched further, as in Kafka Streams.
+        """
         if matches(self):
             return self
         found = None

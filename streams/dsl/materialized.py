@@ -52,7 +52,8 @@ class WindowStoreOptions(TypedDict, total=False):
     """Options for the store of a windowed table, all optional.
 
     The options are those of ``StoreOptions``, but with ``retention`` instead of ``history``.  ``retention`` is
-    the stream time for which windows are kept, by default the window size plus the grace period.
+    the stream time for which windows are kept.  The default is the minimum: the grace period plus the window size,
+    the inactivity gap of sessions, or twice the time difference of sliding windows.
     """
 
     caching: bool
@@ -77,9 +78,9 @@ def to_ms(duration: Any, what: str) -> int:
 
 @define(eq=False)
 class Materialized:
-    """A store that an operator has, always or only if another operator reads the store.
+    """The store of an operator, which exists always or only if another operator needs it.
 
-    ``is_queryable`` is whether the user gave the name.  ``spec`` is called only when the graph is complete.
+    ``is_queryable`` is whether the user gave the store name.  ``spec`` is called only when the graph is complete.
     """
 
     store: str
@@ -123,7 +124,7 @@ class Materialized:
 
 
 def once(make: Callable[[], T]) -> Callable[[], T]:
-    """Return a function that calls ``make`` once and returns this object on every call, for nodes that share it."""
+    """Return a function that calls ``make`` on its first call, and returns the same object on every call."""
     made: list[T] = []
 
     def get() -> T:
@@ -196,7 +197,11 @@ def windowed(
     needed_ms: int,
     size_ms: int,
 ) -> Materialized:
-    """Return the store of a windowed table; ``needed_ms`` is the shortest possible retention."""
+    """Return the store of a windowed table; ``needed_ms`` is the minimum retention.
+
+    Raises:
+        TopologyError: the given retention is shorter.
+    """
     given = dict(options)
     retention = given.pop("retention", None)
     materialized = _materialized(graph, wanted, prefix, kind, key, value, given)

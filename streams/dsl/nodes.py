@@ -28,9 +28,9 @@ from streams.topology import (
     Topology,
 )
 
-#: Makes an operator when the graph is complete.
+#: Creates an operator; called when the graph is complete.
 MakeOperator = Callable[[], Operator]
-#: Makes a store spec when the graph is complete.
+#: Creates a store spec; called when the graph is complete.
 MakeSpec = Callable[[], StoreSpec]
 
 
@@ -52,7 +52,7 @@ class LogicalSource:
 
     @property
     def subscription(self) -> object:
-        """The topics or the pattern, as a value that is equal for equal subscriptions."""
+        """The topics or the pattern, in a form that can be compared and hashed."""
         return (self.pattern.pattern, self.pattern.flags) if self.pattern else frozenset(self.topics)
 
     def source(self, name: str) -> SourceNode:
@@ -127,7 +127,7 @@ class LogicalProcessor:
 
 @define(eq=False)
 class LogicalRepartition:
-    """An internal topic between two sub-topologies: filter, sink and source.
+    """A repartition topic between two sub-topologies, with its filter, sink and source.
 
     ``filter`` is None for grouped tables.  The name of the node is that of the source.
     """
@@ -224,9 +224,9 @@ class LogicalStreamTableJoin:
 
 @define(eq=False)
 class LogicalStreamStreamJoin:
-    """The processors of both sides of a stream-stream join, and their merge.
+    """The join nodes of both sides of a stream-stream join, and their merge.
 
-    Upstream of each side a window node stores the records.
+    Upstream of each join node, a windowed node stores the records of its side.
     """
 
     this_windowed: str
@@ -270,7 +270,7 @@ class LogicalTableTableJoin:
 
 @define(eq=False)
 class LogicalInternalSink:
-    """A sink to an internal topic, whose serdes are made when the graph is complete."""
+    """A sink to an internal topic, whose serdes are created when the graph is complete."""
 
     topic: str
     key: Callable[[], Serde[Any]]
@@ -287,7 +287,7 @@ class LogicalInternalSink:
 
 @define(eq=False)
 class LogicalInternalSource:
-    """A source from an internal topic, whose serdes are made when the graph is complete."""
+    """A source from an internal topic, whose serdes are created when the graph is complete."""
 
     topic: str
     key: Callable[[], Serde[Any]]

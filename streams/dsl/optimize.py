@@ -131,7 +131,7 @@ def _merge_repartitions(graph: LogicalGraph) -> None:
 
 
 def _move_below_merges(graph: LogicalGraph, by_change: _ByKeyChange) -> None:
-    """Treat a merge as the key change if it is upstream of all repartition nodes of the key changes above it."""
+    """Treat a merge as the key change if it is upstream of all repartition nodes of the key changes upstream of it."""
     before: dict[LogicalNode, dict[LogicalNode, None]] = {}
     for merge in graph.nodes:
         if not merge.is_merge:
@@ -163,7 +163,7 @@ def _replace(graph: LogicalGraph, change: LogicalNode, repartitions: dict[Logica
         assert isinstance(content, LogicalRepartition)
         key, value = _better(key, content.key), _better(value, content.value)
     single = repartition_node(graph.names, first.topic, key, value)
-    # Written with the key change, and therefore before all nodes downstream of the key change.
+    # With the priority of the key change, the node is written before all other nodes downstream of the key change.
     single.priority = change.priority
     for node in repartitions:
         child = _child_towards(change, node)
@@ -183,7 +183,7 @@ def _replace(graph: LogicalGraph, change: LogicalNode, repartitions: dict[Logica
 
 
 def _no_way(change: LogicalNode, node: LogicalNode, contents: list[LogicalContent]) -> str:
-    """Return the message for topics that cannot be merged, since one of them has no path to the key change any more.
+    """Return the message for topics that cannot be merged, since one of them no longer has a path to the key change.
 
     Merging the previous topic has disconnected the operators on that path, or another merge upstream
     has already used the topic.  Kafka Streams 4.2 rejects the same topologies ("Found a null
@@ -243,7 +243,7 @@ def _from_root(graph: LogicalGraph) -> list[LogicalNode]:
 
 
 def _drop_null_keys(graph: LogicalGraph) -> None:
-    """Drop records without a key before repartition topics, unless a downstream outer join uses these records."""
+    """Drop records without a key before repartition topics, unless a downstream left or outer join uses them."""
     keeps: dict[LogicalNode, bool] = {}
     for node in _children_first(graph):
         keeps[node] = any(child.has_relaxed_null_keys or keeps[child] for child in node.children)

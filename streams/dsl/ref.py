@@ -127,7 +127,7 @@ class GroupRef:
     stream: StreamRef
     key: SerdeVariable
     value: SerdeVariable
-    #: The user's name of the grouping, and of its repartition topic.
+    #: The name that the user gave to the grouping and its repartition topic, or None.
     topic: str | None
     _shared: LogicalNode | None = None
 
@@ -149,10 +149,10 @@ class GroupRef:
         return self.stream.name
 
     def partitioned_by_key(self, store: str) -> tuple[LogicalNode, frozenset[str]]:
-        """Return the node, with its sources, downstream of which all records of a key are in the same partition.
+        """Return the node whose output is partitioned by key, and its source nodes; adds a repartition topic if needed.
 
-        The repartition topic is named after the grouping if that has a name, so that all its aggregations
-        share the topic.  Otherwise it is named after the store.
+        If the grouping has a name, the repartition topic is named after it and shared by all aggregations of the
+        grouping.  Otherwise the topic is named after the store.
         """
         stream = self.stream
         if not stream.needs_repartition:
@@ -172,7 +172,7 @@ class GroupedTableRef:
     node: LogicalNode
     key: SerdeVariable
     value: SerdeVariable
-    #: The user's name of the grouping, and of its repartition topic.
+    #: The name that the user gave to the grouping and its repartition topic, or None.
     topic: str | None
     _shared: LogicalNode | None = None
 

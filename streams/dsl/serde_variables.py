@@ -38,8 +38,8 @@ class SerdeVariable:
     """The serde of the keys or of the values at one position of the graph.
 
     ``node`` names the position in messages.  In the variable of windowed keys, ``inner`` is the variable of
-    the inner keys, and ``windowed`` makes the windowed serde from the inner serde.  ``window_sizes`` are the
-    window sizes in ms that keys are known to have even without a windowed serde, with None for sessions.
+    the inner keys, and ``windowed`` creates the windowed serde from the inner serde.  ``window_sizes`` are the known
+    window sizes of the keys in ms (None for sessions), used if there is no windowed serde.
     """
 
     node: str
@@ -74,7 +74,7 @@ class SerdeVariable:
 
     @property
     def windows(self) -> WindowSizes:
-        """The windows that the keys are known to have, of which there may be several downstream of a merge."""
+        """The known window sizes of the keys; there may be several downstream of a merge."""
         root = self.root()
         serde = root.declared or root.annotated
         return frozenset({serde.size_ms}) if isinstance(serde, WindowedSerde) else root.window_sizes

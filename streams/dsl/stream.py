@@ -45,7 +45,7 @@ class KStream(Generic[K, V]):
     def __repr__(self) -> str:
         return repr(self._ref)
 
-    # Records one by one.
+    # Operators on single records.
 
     def filter(self, predicate: Callable[[K, V], object], name: str | None = None) -> "KStream[K, V]":
         """Keep the records for which ``predicate(key, value)`` is true.
@@ -245,7 +245,8 @@ class KStream(Generic[K, V]):
     ) -> None:
         """Write the records to a ``Topic``, to a topic given by name, or to the topic that a function returns.
 
-        The function takes (key, value) or (key, value, context), where the context has topic, time and headers.
+        The function takes (key, value) or (key, value, context), where the context is the
+        ``RecordContext`` of the record.
 
         >>> doubled = Topic("doubled", key=str, value=int)
         >>> orders.map_values(lambda amount: 2 * amount).to(doubled)

@@ -49,7 +49,7 @@ _VALUE_FORMS = ("(value)", "(key, value)")
 _PARTITIONER_FORM = "(topic, key, value, partitions)"
 
 
-# Records one by one.
+# Operators on single records.
 
 
 def filter_records(stream: StreamRef, predicate: Callable[..., object], name: str | None, *, negate: bool) -> StreamRef:

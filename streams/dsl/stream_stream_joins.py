@@ -33,9 +33,9 @@ class _Side:
 
 
 def _sides(names: Names, name: str | None, store: str | None, kind: JoinKind) -> tuple[_Side, _Side, str]:
-    """Return the names of both sides, and the name of the store for records without a match so far.
+    """Return the names of both sides, and the name of the store for unmatched records.
 
-    The numbers are taken in the order of Kafka Streams.
+    The numbers are taken from the counter in the same order as in Kafka Streams.
     """
     relaxed = kind is JoinKind.OUTER, kind is not JoinKind.INNER
     windowed = [names.suffixed(name, f"-{side}-windowed", "KSTREAM-WINDOWED-") for side in ("this", "other")]
@@ -54,7 +54,7 @@ def _sides(names: Names, name: str | None, store: str | None, kind: JoinKind) ->
 
 @frozen
 class _StreamJoin:
-    """A join and its stores, which makes the contents of the join nodes."""
+    """A stream-stream join with its stores, from which the logical node is created."""
 
     name: str
     this: _Side
@@ -65,7 +65,7 @@ class _StreamJoin:
     with_key: bool
     this_store: Materialized
     other_store: Materialized
-    #: The name and the spec of the store for records without a match so far.
+    #: The name and the spec of the store for unmatched records.
     unmatched: str | None
     unmatched_spec: Callable[[], StoreSpec]
 

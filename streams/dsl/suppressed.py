@@ -23,7 +23,7 @@ class EmitStrategy(Enum):
 
 @frozen
 class Suppressed:
-    """How long the changes of a table are buffered before they are forwarded (KIP-328).
+    """Determines how long the changes of a table are buffered before they are forwarded (KIP-328).
 
     Use ``until_window_closes`` or ``until_time_limit`` to create an instance.
     """
@@ -56,7 +56,7 @@ class Suppressed:
         shut_down_when_full: bool = False,
         logging: bool = True,
     ) -> "Suppressed":
-        """Forward the last change of a key when stream time has advanced by ``time_limit``.
+        """Forward the last change of a key when stream time is ``time_limit`` after its first buffered change.
 
         A full buffer forwards its oldest changes early; with ``shut_down_when_full``, it stops the application.
 

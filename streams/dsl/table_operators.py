@@ -89,7 +89,7 @@ def _versioned(arguments: StoreArguments, materialized: Materialized | None) -> 
     return (materialized is not None and materialized.is_versioned) if arguments.is_given else None
 
 
-# Rows one by one.
+# Operators on single rows.
 
 
 def filter_rows(
@@ -101,7 +101,7 @@ def filter_rows(
     key = overridden(table.key, arguments.key, table.name)
     materialized = _materialized(table, "KTABLE-FILTER-", arguments, key, value)
     full_name = table.graph.names.given(name, "KTABLE-FILTER-")
-    # With old values from a parent store, no deletions are forwarded for rows that were never forwarded.
+    # If a store of the parent provides old values, no tombstones are forwarded for rows that were never forwarded.
     state = DerivedState(
         table.state,
         materialized,
@@ -132,7 +132,7 @@ def map_values(table: TableRef, mapper: Callable[..., Any], name: str | None, ar
 
 @frozen
 class _TransformerOperator:
-    """Makes the transformer for a task and returns its ``transform`` method."""
+    """Creates the transformer for a task and returns its ``transform`` method."""
 
     supplier: Callable[[], ValueTransformer[Any, Any, Any]]
 
@@ -161,7 +161,7 @@ class _TransformerOperator:
 
 
 def _refuse_unawaited(transformer: Any) -> None:
-    """Reject a transformer or transformer class with async or generator methods, which would never run to their end."""
+    """Reject a transformer or transformer class with async or generator methods, whose code would not run."""
     owner = transformer if isinstance(transformer, type) else type(transformer)
     refuse_unawaited_methods(transformer, ("init", "transform", "close"), f"transformer {owner.__qualname__}")
 

@@ -1,4 +1,4 @@
-"""Properties of a table that change while the graph is declared: its store, lookups and old values.
+"""Properties of a table that change while the graph is built: its store, lookups and old values.
 
 Whether a table has a store, and whether it forwards old values, depends on operators that are
 declared later: a join materializes its source table, and a grouping needs the old values of rows.
@@ -31,7 +31,7 @@ class TableState(Protocol):
         ...
 
     def enable_old(self, force: bool) -> bool:
-        """Forward old values if possible; ``force`` materializes the table for this.  Return whether it does."""
+        """Forward old values if possible, and return whether it is; ``force`` materializes the table for this."""
         ...
 
     def values(self) -> TableValues:

@@ -28,7 +28,7 @@ A = TypeVar("A")
 
 
 def _emitting(aggregation: StreamAggregation, strategy: EmitStrategy) -> StreamAggregation:
-    """Return the aggregation with the chosen time of emission."""
+    """Return the aggregation with another emit strategy."""
     if not isinstance(strategy, EmitStrategy):
         raise TopologyError(f"emit_strategy needs EmitStrategy.ON_WINDOW_UPDATE or ON_WINDOW_CLOSE, got {strategy!r}")
     is_on_close = strategy is EmitStrategy.ON_WINDOW_CLOSE

@@ -1,4 +1,4 @@
-"""How an aggregation divides the records of a key: its store, its keys and its operator, by kind of window.
+"""The windows of an aggregation, which determine its store, its keys and its operator.
 
 Grouped streams and cogroups use this module.  Imports operators, stores and serde variables.
 """
@@ -88,10 +88,10 @@ UNWINDOWED = Windowing()
 
 
 def check_windows(owner: object, windows: Any) -> None:
-    """Reject an argument of ``windowed_by`` that is no kind of window.
+    """Check the argument of ``windowed_by``.
 
     Raises:
-        TopologyError: the argument is of another type.
+        TopologyError: the argument is not a window definition.
     """
     if not isinstance(windows, TimeWindows | SlidingWindows | UnlimitedWindows | SessionWindows):
         raise TopologyError(

@@ -1,6 +1,6 @@
-"""Bindings: the values that the outer names of an operator's process function have in one task.
+"""Bindings: the values of the free variables and globals of an operator's process function in one task.
 
-``Capture`` inspects the closures that binding an operator returns. Plain constants are written into the program;
+``Capture`` inspects the closures that ``bind`` of an operator returns. Plain constants are written into the program;
 other objects get a name in the program. Tasks of the same sub-topology differ only in these objects, so their
 bindings are equal and they share one program. Functions that will be inlined are inspected recursively.
 """
@@ -44,11 +44,11 @@ class Forward:
 
 @frozen
 class Inlined:
-    """A function that is inlined; where inlining is not possible, ``name`` is called."""
+    """A function that is inlined where possible; elsewhere it is called by ``name``."""
 
     name: str
     code: CodeType
-    #: Values of outer names; a method of an outer name has the key ``name.method``.
+    #: Values of free variables and globals; the method of such an object has the key ``name.method``.
     names: "tuple[tuple[str, Binding], ...]"
     #: Bound first arguments, such as ``self`` of a method.
     bound: "tuple[Binding, ...]" = ()

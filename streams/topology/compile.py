@@ -1,10 +1,10 @@
 """Compilation of a sub-topology into a program with three generated functions per source.
 
-Operators' process functions and plain sinks are inlined, so that a record is a few local variables.  User
-processors, and operators whose source cannot be inlined, cost one call each.  The code is generated once per
-sub-topology and bound once per task.  Each generated line belongs to a node, so that exceptions can be attributed
-to nodes without a cost on the normal path. The source is in ``linecache``, so that tracebacks show it and
-debuggers can step through it.
+The process functions of operators, and sinks with one topic and no partitioner, are inlined, so that a record is a
+few local variables.  User processors, and operators that cannot be inlined, take one call each.  The code is
+generated once per sub-topology and bound once per task.  Each generated line belongs to a node, so that exceptions
+can be attributed to nodes without a cost on the normal path. The source is in ``linecache``, so that tracebacks
+show it and debuggers can step through it.
 """
 
 import builtins
@@ -32,7 +32,7 @@ from streams.topology.subtopologies import SubTopology
 class ProgramHost(Protocol):
     """The services that a task provides to its program."""
 
-    #: Non-empty when the run must end after the current record.
+    #: Non-empty if processing must stop after the current record.
     stop: list[bool]
 
     def context(self, node: str, forward: Process, forward_to: Callable[[str], Process]) -> NodeContext:
@@ -40,11 +40,11 @@ class ProgramHost(Protocol):
         ...
 
     def sink_columns(self, sink: SinkNode) -> SinkColumns:
-        """Return the columns of a plain sink."""
+        """Return the columns of the outbox for a sink with one topic and no partitioner."""
         ...
 
     def sink_process(self, sink: SinkNode) -> Process:
-        """Return the process function of a sink that is not a plain sink."""
+        """Return the process function of any other sink."""
         ...
 
     def on_error(self, node: str, error: Exception, key: Any, value: Any, timestamp_ms: int, headers: Any) -> None:
@@ -54,7 +54,7 @@ class ProgramHost(Protocol):
 
 @frozen
 class _Written:
-    """The program shared by all tasks whose operators have equal bindings."""
+    """The source and code of a program, shared by all tasks whose operators have equal bindings."""
 
     source_code: str
     code: CodeType
@@ -68,13 +68,13 @@ class Tracer(Protocol):
     """Observes every record between the nodes of one task while its program is traced."""
 
     def process(self, node: str, process: Process) -> Process:
-        """Return a process function that does what the given one of an operator or sink does, and reports its calls."""
+        """Return a process function that calls the given one, of an operator or sink, and reports each call."""
         ...
 
     def forward(
         self, node: str, key: Any, value: Any, timestamp_ms: int, headers: Any
     ) -> AbstractContextManager[object]:
-        """Enclose the calls of a node's children with a record that the node forwards to all of them."""
+        """Return a context manager that encloses the calls of a node's children with a forwarded record."""
         ...
 
 
@@ -83,15 +83,16 @@ class Program:
     """A sub-topology bound to one task.
 
     While it is traced, its functions are those of a second program, in which every operator and sink is called
-    through a ``Tracer``. The operators stay bound, so the program may be exchanged between any two runs.
+    through a ``Tracer``. The operators remain bound, so the program may be exchanged whenever none of its
+    functions is running.
     """
 
-    #: Names of the nodes; names in the source end in the index of a node in this list.
+    #: Names of the nodes; names in the generated source end in the index of their node in this list.
     nodes: Sequence[str]
     _written: _Written
     #: The namespace of the functions.
     _names: dict[str, Any]
-    #: Functions that operators reference, by name; their code is set with the program.
+    #: Functions that operators reference, by name; ``_install`` sets their code.
     _late: Mapping[str, FunctionType]
     #: Process functions of the operators, and functions that make those of the sinks.
     _operators: Mapping[str, Process]
@@ -105,7 +106,7 @@ class Program:
     runs_with_headers: dict[str, Callable[[Any, Any, Any, Any], None]] = field(init=False)
     #: Processes records of several sources, given as columns of entries, keys, values, timestamps and headers.
     run_mixed: Callable[[Any, Any, Any, Any, Any], None] = field(init=False)
-    #: Names that tracing has replaced, with their values before.
+    #: Names that tracing has replaced, with their original values; None if not traced.
     _replaced: dict[str, Any] | None = field(init=False, default=None)
     _current: _Written = field(init=False)
 
@@ -126,7 +127,7 @@ class Program:
         return found or None
 
     def trace(self, tracer: Tracer) -> None:
-        """Report all records to ``tracer`` until ``untrace``; call it only between two runs."""
+        """Report all records to ``tracer`` until ``untrace``; call it only while no function of the program runs."""
         self.untrace()
         number = {node: index for index, node in enumerate(self.nodes)}
         traced: dict[str, Any] = {"forwarding": tracer.forward}
@@ -139,7 +140,7 @@ class Program:
         self._install(self._write_traced())
 
     def untrace(self) -> None:
-        """Return to the usual program; idempotent."""
+        """Restore the program without tracing; idempotent."""
         if self._replaced is not None:
             self._names.update(self._replaced)
             self._replaced = None
@@ -166,7 +167,7 @@ class CompiledSubTopology:
     """The generated code that the tasks of a sub-topology share.
 
     With ``isolate_errors`` every processor catches its errors, for a processing handler that continues; otherwise
-    an exception ends the run. As in Kafka Streams, an error in a sink is attributed to the node that forwards to
+    an exception ends processing. As in Kafka Streams, an error in a sink is attributed to the node that forwards to
     the sink; if that node is a source, the error is not caught. ``guard_sinks`` catches serialization errors in
     sinks, for a production handler that continues. ``has_cache`` means that the tasks have a record cache. With
     ``inlines=False`` each operator is called.

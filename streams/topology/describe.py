@@ -180,7 +180,7 @@ def _node_lines(node: NodeDescription) -> Iterable[str]:
 
 
 class _Mermaid:
-    """Writes a flowchart. Every name gets a short id, because Mermaid restricts the characters in ids."""
+    """Writes a flowchart. Every name has a short id, because Mermaid restricts the characters in ids."""
 
     def __init__(self) -> None:
         self._ids: dict[tuple[str, str], str] = {}

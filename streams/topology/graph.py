@@ -1,4 +1,4 @@
-"""The processor graph: sources, processors, sinks and stores, as values.
+"""The processor graph: sources, processors, sinks and stores.
 
 ``Topology`` is the low-level builder that the DSL uses and that users of the Processor API call directly. Each
 node is checked when it is added; ``validate`` checks the graph as a whole.
@@ -265,7 +265,11 @@ class Topology:
         self.copartitioned.append(frozenset(sources))
 
     def add_node(self, node: Node) -> None:
-        """Add a node value downstream of its parents."""
+        """Add a node downstream of its parents.
+
+        Raises:
+            TopologyError: the name is taken, a parent does not exist or is a sink, or another source reads a topic.
+        """
         self._check_new(node.name)
         if isinstance(node, SourceNode):
             self._check_topics(node)

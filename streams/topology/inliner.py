@@ -50,7 +50,7 @@ def is_simple(value: ast.expr) -> bool:
 
 @define
 class Inliner:
-    """Inlines the functions of one node as statements, in the names of the program."""
+    """Inlines the functions of one node as statements that use the names of the program."""
 
     #: Number of the node, which is the suffix of its local names.
     number: int
@@ -87,7 +87,7 @@ class Inliner:
         return [*before, *self._block(body, on_return)]
 
     def _written(self, function: Inlined, arguments: Sequence[ast.expr]) -> tuple[list[ast.stmt], list[ast.stmt]]:
-        """Return the assignments of a function's parameters, and its body, in the names of the program."""
+        """Return the assignments to a function's parameters, and its body, with the names of the program."""
         tree = tree_of(function.code)
         assert tree is not None
         scope = {name: self._expression(binding) for name, binding in function.names}
@@ -200,7 +200,7 @@ class Inliner:
             return on_return(value)
 
     def _lead(self, statement: ast.If, written: list[ast.stmt]) -> None:
-        """Inline the call with which a condition begins."""
+        """Inline the call that a condition evaluates first."""
         parent: Any = statement
         place = "test"
         test: ast.expr = statement.test

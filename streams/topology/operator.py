@@ -1,4 +1,4 @@
-"""Operators: values in the graph that a task binds to process functions.
+"""Operators: the immutable behaviour of nodes, which each task binds to process functions.
 
 Each task binds an operator once and receives the function that processes one record: ``process(key, value,
 timestamp_ms, headers)``. Downstream of a table operator the value is a tuple ``(new, old, is_latest)``, which
@@ -126,11 +126,11 @@ class NodeContext(Protocol):
         ...
 
     def task_stream_time_ms(self) -> int:
-        """Return the highest timestamp of the records that the task has taken, including the current one."""
+        """Return the highest timestamp of the records that the task has processed, including the current record."""
         ...
 
     def wall_clock_ms(self) -> int:
-        """Return the wall-clock time of the driver."""
+        """Return the wall-clock time in epoch milliseconds, from the clock of the instance or test driver."""
         ...
 
     def record_metadata(self) -> RecordMetadata | None:
@@ -146,7 +146,7 @@ class NodeContext(Protocol):
         ...
 
     def within(self, context: RecordContext, forward: Callable[[], None]) -> None:
-        """Forward a buffered record, with ``context`` as the metadata of the current record."""
+        """Call ``forward`` for a buffered record, with ``context`` as the current record context."""
         ...
 
     def on_final_flush(self, callback: Callable[[], None]) -> None:
@@ -180,7 +180,7 @@ _PLAIN_NAMING = StoreNaming()
 
 
 class Operator(Protocol):
-    """The behaviour of a node, which is a frozen value shared by all tasks."""
+    """The behaviour of a node: an immutable object that all tasks share."""
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function for one task."""

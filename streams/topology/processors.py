@@ -82,7 +82,7 @@ class ProcessorContext(Generic[KO, VO]):
         self._now_ms = 0
         #: The record being processed; None within a punctuation.
         self._record: Record[Any, Any] | None = None
-        #: Whether a record cache shares the headers of processed records; and the headers of the current record.
+        #: Whether records have live headers (``topology.shared_headers``), and those of the current record.
         self._is_live = is_live
         self._live: list[tuple[str, bytes | None]] | None = None
 
@@ -210,7 +210,7 @@ class ProcessorContext(Generic[KO, VO]):
 
     @property
     def wall_clock_ms(self) -> int:
-        """The wall-clock time of the driver, in epoch milliseconds."""
+        """The wall-clock time in epoch milliseconds, from the clock of the instance or test driver."""
         return self._node.wall_clock_ms()
 
 
@@ -281,7 +281,7 @@ class StoreBuilder(Generic[S]):
     @overload
     def __get__(self, instance: Processor[Any, Any, Any, Any], owner: type) -> S: ...
     def __get__(self, instance: Any, owner: type) -> Any:
-        # The task sets the open store on the instance, which shadows this descriptor.
+        # The attribute of the instance, which the task sets to the open store, shadows this descriptor.
         return self
 
 
@@ -411,7 +411,7 @@ class ProcessorOperator:
         return [value for _, value in _members(owner) if isinstance(value, StoreBuilder)]
 
     def bind(self, context: NodeContext) -> Process:
-        """Create the instance for a task and return its process function; ``init`` runs once all nodes are bound."""
+        """Create the processor of a task, and return its process function; ``init`` runs when all nodes are bound."""
         user_context, handle, shown = self._bound(context, is_live=False)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> Headers:
@@ -445,7 +445,7 @@ class ProcessorOperator:
     def _bound(
         self, context: NodeContext, *, is_live: bool
     ) -> tuple[ProcessorContext[Any, Any], Callable[[Record[Any, Any]], object], str]:
-        """Create the instance for a task; return its context, its ``process`` method and its name for messages."""
+        """Create the processor of a task; return its context, its ``process`` method and its name for messages."""
         processor = self._make()
         user_context: ProcessorContext[Any, Any] = ProcessorContext(
             context, fixed_key=self.has_fixed_key, is_live=is_live
@@ -482,7 +482,7 @@ class ProcessorOperator:
 
 
 def _refuse_unawaited(processor: Any) -> None:
-    """Reject a processor, or its class, with async or generator methods, which would never be run."""
+    """Reject a processor, or its class, with async or generator methods, whose code would not run."""
     owner = processor if isinstance(processor, type) else type(processor)
     timers = [name for name, value in _members(owner) if isinstance(getattr(value, "punctuation", None), Punctuation)]
     refuse_unawaited_methods(processor, ("init", "process", "close", *timers), f"processor {owner.__qualname__}")

@@ -32,7 +32,7 @@ _NONE = ast.Constant(None)
 
 
 class SinkColumns(Protocol):
-    """Parallel columns of the outbox, to which a plain sink appends; they are cleared, never replaced."""
+    """Columns of the outbox to which a sink with one topic and no partitioner appends; cleared, never replaced."""
 
     keys: list[bytes | None]
     values: list[bytes | None]
@@ -45,11 +45,11 @@ class SinkHost(Protocol):
     """The services that a task provides to sinks."""
 
     def sink_columns(self, sink: SinkNode) -> SinkColumns:
-        """Return the columns of a plain sink."""
+        """Return the columns of the outbox for a sink with one topic and no partitioner."""
         ...
 
     def sink_process(self, sink: SinkNode) -> Process:
-        """Return the process function of a sink that is not a plain sink."""
+        """Return the process function of any other sink."""
         ...
 
 
@@ -73,7 +73,7 @@ def sink_names(node: SinkNode, number: int, host: SinkHost, *, is_guarded: bool)
 
 @define
 class _Record:
-    """The names of a record's parts at some point in the program."""
+    """The expressions for the key, value, timestamp and headers of a record at some point in the program."""
 
     key: ast.expr
     value: ast.expr

@@ -1,12 +1,12 @@
-"""Records shared by several nodes, and record caches that must see changes of their headers.
+"""Headers that several nodes and a record cache share, as in Kafka Streams.
 
 Kafka Streams passes one record object to all children of a node. If a processor changes the headers, the change
 is visible to the siblings after it, and to a record cache that holds an update of the record: the cache entry
 references the headers, which are read at the flush.
 
 In the program, headers are a tuple or None. A node that may change the headers returns them for the nodes after
-it. Only if a cache holds a record whose headers a processor may change are the headers a list that all nodes
-share: *live* headers.
+it. Only if a cache may contain a record whose headers a processor can change, the headers are a list that all
+nodes share: *live* headers.
 """
 
 from collections.abc import Callable

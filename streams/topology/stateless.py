@@ -135,7 +135,7 @@ class FlatMapValues:
 
 @frozen
 class Peek:
-    """Calls ``action(key, value)`` and forwards the record unless it is terminal."""
+    """Calls ``action(key, value)`` and forwards the record unchanged; with ``is_terminal``, it is not forwarded."""
 
     action: Callable[[Any, Any], object]
     is_terminal: bool = False
@@ -158,7 +158,7 @@ class Peek:
 
 @frozen
 class Branch:
-    """Sends a record to the first child whose predicate holds.
+    """Forwards a record to the first child whose predicate is true.
 
     ``predicates`` correspond to the children of the node, in order; None stands for the default branch, which
     must be last. Without a default branch, unmatched records are dropped.
@@ -198,7 +198,7 @@ def _ignore(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) ->
 
 @frozen
 class TableToStream:
-    """Converts a table change ``(new, old, is_latest)`` to ``new``, None for deletions if ``keeps_tombstones``."""
+    """Forwards the new value of each table change ``(new, old, is_latest)``; deletions only if ``keeps_tombstones``."""
 
     keeps_tombstones: bool = True
 

@@ -104,7 +104,7 @@ def validate(topology: Topology) -> None:
     """Check the graph as a whole.
 
     Raises:
-        TopologyError: there is no source, a processor has no parent, or a store is not used.
+        TopologyError: the topology is empty, or a processor or sink has no parent.
     """
     if not topology.nodes and not topology.global_stores:
         raise TopologyError("the topology is empty; start with builder.stream(topic) or builder.table(topic)")
@@ -130,7 +130,8 @@ def resolve_partitions(
     ``known`` contains the counts of external topics. A repartition topic without a declared count gets the
     largest count of its upstream source topics; co-partitioned topics have equal counts. If all upstream sources
     are patterns that do not match any topic yet, the repartition topic gets the count of its co-partitioned
-    topics, or else ``later``, the count for future topics. Without either, the topic has no count and no tasks.
+    topics, or else ``later``, the count for topics that a pattern matches later. Without either, the topic has no
+    count and no tasks.
 
     Raises:
         TopologyError: a source topic is missing, or inputs that must be co-partitioned are not.
@@ -174,7 +175,11 @@ def resolve_partitions(
 def _resolve_waiting(
     topology: Topology, counts: dict[str, int], known: Mapping[str, int], open_topics: list[str], later: int | None
 ) -> bool:
-    """Resolve one repartition topic whose writers read patterns that match no topic; return whether there was one."""
+    """Set the count of one repartition topic whose writers read unmatched patterns; return whether one was set.
+
+    Raises:
+        TopologyError: all patterns match, so the repartition topic has no writer with a source topic.
+    """
     if not unmatched_patterns(topology, known):
         raise TopologyError(f"repartition topic {open_topics[0]!r} has no writer with a source topic")
     for name in open_topics:

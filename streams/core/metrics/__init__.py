@@ -1,7 +1,7 @@
 """Metrics of an instance, with the names, groups and tags of Kafka Streams.
 
-``table`` declares them, ``sensors`` record, ``registry`` has all sensors of an instance and the current values that
-are read when metrics are collected.
+``table`` declares the metrics, ``sensors`` has the classes that record them, and ``registry`` has all sensors of an
+instance and the current values that are read when metrics are collected.
 """
 
 from streams.core.metrics.declared import MetricSpec, RecordingLevel, Scope, SensorSpec, Stat

@@ -1,4 +1,4 @@
-"""The vocabulary of metrics: levels, scopes, statistics, and the declaration of a sensor.
+"""Declarations of metrics: recording levels, scopes, statistics, and sensors.
 
 A sensor records one quantity at one place, such as the commits of a thread; its metrics are statistics of that
 quantity. ``table`` declares every sensor once. Pure values; imports no other module of the package.
@@ -13,7 +13,7 @@ from attrs import field, frozen
 class RecordingLevel(IntEnum):
     """Recording levels, as in Kafka; a sensor is recorded if its level is not above the one that is set.
 
-    ``OFF`` is there to measure what recording costs; only sensors whose own level is OFF are recorded then.
+    With ``OFF``, only sensors whose own level is OFF are recorded; this is for measuring the overhead of recording.
     """
 
     OFF = -1
@@ -37,7 +37,7 @@ ATTRIBUTES: Mapping[str, str] = {
 
 
 class Scope(Enum):
-    """What a metric is about: its group and its tags, named as in Kafka Streams (KIP-444)."""
+    """The scope of a sensor: the group and the tags of its metrics, named as in Kafka Streams (KIP-444)."""
 
     CLIENT = ("stream-metrics", ("client-id",))
     THREAD = ("stream-thread-metrics", ("thread-id",))
@@ -50,7 +50,7 @@ class Scope(Enum):
     #: Records dropped at one node for one reason; Kafka Streams has no such scope.
     DROPS = ("stream-processor-node-metrics", ("thread-id", "task-id", "processor-node-id", "reason"))
     TOPIC = ("stream-topic-metrics", ("thread-id", "task-id", "processor-node-id", "topic"))
-    #: The name of the last tag has the type of the store before it, such as ``rocksdb-state-id``.
+    #: The name of the last tag is prefixed with the type of the store, such as ``rocksdb-state-id``.
     STORE = ("stream-state-metrics", ("thread-id", "task-id", "state-id"))
     CACHE = ("stream-record-cache-metrics", ("thread-id", "task-id", "record-cache-id"))
 
@@ -105,7 +105,7 @@ class MetricSpec:
 class SensorSpec:
     """A declared sensor with its metrics.
 
-    ``origin`` is where Kafka declares it, or "" if Kafka Streams does not have it.
+    ``origin`` is the KIP that declares it, or "" if Kafka Streams does not have it.
     """
 
     scope: Scope
@@ -119,7 +119,7 @@ class SensorSpec:
 
     @property
     def has_percentiles(self) -> bool:
-        """Whether the amounts must be kept by size."""
+        """Whether any of its metrics is a percentile."""
         return any(metric.stat in (Stat.P50, Stat.P99) for metric in self.metrics)
 
 
@@ -141,12 +141,12 @@ _WORDS = {
 
 
 def spread(name: str, what: str, stats: Iterable[Stat], unit: str = "", scale: float = 1) -> tuple[MetricSpec, ...]:
-    """Return average, extremes or percentiles of an amount."""
+    """Return the metrics of an amount: average, extremes or percentiles."""
     return tuple(
         MetricSpec(f"{name}-{_WORDS[stat][0]}", stat, f"{_WORDS[stat][1]} {what}", unit, scale) for stat in stats
     )
 
 
 def value(name: str, description: str, unit: str = "") -> tuple[MetricSpec]:
-    """Return a current value."""
+    """Return the metric of a current value."""
     return (MetricSpec(name, Stat.VALUE, description, unit),)

@@ -1,4 +1,4 @@
-"""Dropped records by node and reason, and the counts of them that runs over history keep."""
+"""Dropped records by node and reason, and the counts that runs over history keep."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple

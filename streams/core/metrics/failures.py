@@ -1,4 +1,4 @@
-"""The last failures of an instance: a bounded list, in which equal ones are counted.  Imports core only."""
+"""The last failures of an instance: a bounded list, in which equal failures are counted.  Imports core only."""
 
 import threading
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from attrs import define, evolve, field, frozen
 from streams.core.records import TaskId
 from streams.core.user_code import place_in_user_code
 
-#: Failures that are kept.
+#: Maximum number of failures that are kept.
 KEPT_FAILURES = 50
 #: Length to which messages are cut; they may contain a whole record.
 _MESSAGE_LENGTH = 500
@@ -16,10 +16,10 @@ _MESSAGE_LENGTH = 500
 
 @frozen
 class Failure:
-    """A failure at one place: the last one, and how many were equal to it.
+    """The last failure at one line of user code, and the ``count`` of equal failures including this one.
 
-    ``place`` is file, line, function and text of the user's code, or "". ``is_fatal`` if a thread has ended with it,
-    and not only a record was dropped.
+    ``place`` is file, line, function and text of the user's code, or "". ``is_fatal`` is whether it has ended a
+    thread; otherwise only a record was dropped.
     """
 
     at_ms: int
@@ -34,7 +34,7 @@ class Failure:
 
 @define(eq=False)
 class LastFailures:
-    """The last failures by place, the oldest first; recorded by any thread."""
+    """The last failures by place, the oldest first; any thread may record one."""
 
     _kept: dict[tuple[object, ...], Failure] = field(factory=dict)
     _lock: threading.Lock = field(factory=threading.Lock)
@@ -45,7 +45,7 @@ class LastFailures:
         self, error: BaseException, at_ms: int, *, node: str = "", task: TaskId | None = None, is_fatal: bool = False
     ) -> None:
         """Record a failure; ``at_ms`` is wall-clock time."""
-        # The cause is what the user's code has raised.
+        # The cause is the exception that user code has raised.
         raised = error.__cause__ if is_fatal and error.__cause__ is not None else error
         place = place_in_user_code(raised)
         key = node, type(raised).__name__, place, is_fatal

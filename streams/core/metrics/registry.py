@@ -1,4 +1,4 @@
-"""All metrics of an instance: sensors by what they measure and where, and values that are read when asked for.
+"""All metrics of an instance: sensors by declaration and place, and current values that are read on collection.
 
 The thread that runs a task owns the sensors of the task and records without a lock; readers on other threads see
 recent values. Imports clock and records only.
@@ -22,7 +22,7 @@ Value: TypeAlias = int | float | str
 
 
 class MetricPlace(NamedTuple):
-    """What a sensor is about; "" and None stand for what its scope does not have."""
+    """The place of a sensor, such as its thread, task and node; "" or None for attributes that its scope lacks."""
 
     thread: str = ""
     task: TaskId | None = None
@@ -45,7 +45,7 @@ class MetricPlace(NamedTuple):
 
 #: A current value, which is read when metrics are collected.
 Reading: TypeAlias = tuple[SensorSpec, MetricPlace, Value | None]
-#: Returns current values at a wall-clock time; it is called from any thread and must change nothing.
+#: Returns current values at a wall-clock time; it is called from any thread and must have no side effects.
 Watch: TypeAlias = Callable[[int], Iterable[Reading]]
 
 
@@ -71,7 +71,7 @@ class Metric:
 
 @define(eq=False)
 class _Shared:
-    """What the views of one registry share."""
+    """The state that the views of one registry share."""
 
     sensors: dict[tuple[SensorSpec, MetricPlace], Counter | Amounts] = field(factory=dict)
     watches: dict[str, Watch] = field(factory=dict)
@@ -103,11 +103,11 @@ class Metrics:
     #: The thread whose sensors ``counter`` and ``amounts`` return, or "".
     thread: str = ""
     _shared: _Shared = field(factory=_Shared, repr=False)
-    #: Called with task, node, reason and example of every drop, on the thread of the task; None if nothing observes.
+    #: Called with task, node, reason and example of every drop, on the thread of the task; may be None.
     on_drop: Callable[[TaskId, str, str, str], None] | None = None
 
     def of_thread(self, name: str) -> "Metrics":
-        """Return the same metrics for recording by a thread."""
+        """Return a view of the same metrics, by which a thread records its own."""
         self._shared.closed.discard((name, None))
         return Metrics(self.clock, self.level, self.window_ms, name, self._shared)
 
@@ -120,7 +120,7 @@ class Metrics:
     def counter(self, spec: SensorSpec, **place: Any) -> Counter:
         """Return a counter, which is created on first use. Look it up once and keep the reference.
 
-        ``place`` has the attributes of ``MetricPlace`` but the thread. A counter above the recording level is not kept.
+        ``place`` has attributes of ``MetricPlace`` except the thread. Above the recording level, it is not registered.
         """
         key = spec, MetricPlace(self.thread, **place)
         found = self._shared.sensors.get(key)
@@ -159,7 +159,7 @@ class Metrics:
             self.on_drop(task, node, reason, example)
 
     def watch(self, watch: Watch) -> None:
-        """Have current values of this thread, or of the instance, read whenever metrics are collected."""
+        """Register a function that returns current values of this thread, or of the instance, on each collection."""
         self._shared.watches[self.thread] = watch
 
     def open(self, task: TaskId) -> None:
@@ -225,12 +225,12 @@ class Metrics:
 
         The name of a sensor that counts, such as ``dropped-records``, is short for its total.
         ``place`` has attributes of ``MetricPlace``: ``thread``, ``task``, ``node``, ``reason``, ``topic``,
-        ``partition``, ``store``. If several places fit, numbers are added up, but of averages, ratios, percentiles
-        and maxima the largest is returned, and of minima the smallest. The result is 0 if nothing was recorded.
-        Totals include closed tasks.
+        ``partition``, ``store``. If several places match, the result is the sum of their values, but the largest
+        of averages, ratios, percentiles and maxima, and the smallest of minima. The result is 0 if nothing was
+        recorded. Totals include closed tasks.
 
         Raises:
-            KeyError: no metric has this name, or none has it for such places.
+            KeyError: no metric has this name, or its scopes do not have these attributes.
         """
         if name in _COUNTING:
             name = f"{name}-total"
@@ -270,11 +270,11 @@ class Metrics:
         return dropped(self.tallies(), self.examples())
 
     def examples(self) -> dict[tuple[str, str], str]:
-        """Return what the first dropped record was, by node and reason."""
+        """Return the description of the first dropped record, by node and reason."""
         return dict(self._shared.examples)
 
     def tallies(self) -> dict[Tally, int]:
-        """Return what runs over history keep of all tasks: records read and dropped, and the disorder of inputs."""
+        """Return the counts that runs over history keep of all tasks: records read, records dropped, input disorder."""
         result: dict[Tally, int] = {}
         for (spec, place), sensor in list(self._shared.sensors.items()):
             if spec is DROPPED_FOR:
@@ -323,7 +323,7 @@ _COUNTING = {
 
 
 def _specs_of(name: str, place: Mapping[str, Any]) -> list[SensorSpec]:
-    """Return the sensors with such a metric, those with the fewest tags first."""
+    """Return the sensors with a metric of this name and these attributes, those with the fewest tags first."""
     unknown = [each for each in place if each not in MetricPlace._fields]
     if unknown:
         raise KeyError(f"metrics have no place {unknown[0]!r}; use {', '.join(MetricPlace._fields)}")

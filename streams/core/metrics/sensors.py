@@ -1,7 +1,8 @@
 """Sensors: counters, and amounts with their averages, extremes and percentiles.
 
-The owner of a sensor records without a lock; readers see recent values. Statistics over time come from marks that the
-registry sets when a sample window ends, so that recording reads no clock. Pure; imports ``declared`` only.
+The owner of a sensor records without a lock; readers see recent values. Statistics over time are computed from the
+state that the registry saves at the end of each sample window, so recording does not read the clock. Pure; imports
+``declared`` only.
 """
 
 from collections.abc import Callable
@@ -11,9 +12,9 @@ from attrs import define, field
 
 from streams.core.metrics.declared import Stat
 
-#: Sizes of amounts are kept with this many binary digits, that is within 1/16 of the amount.
+#: Percentiles keep this many leading binary digits of an amount, so that they are exact to 1/16.
 _DIGITS = 4
-#: Not an amount: there was no event in the window.
+#: Initial minimum of a window; its negative is the initial maximum.
 _HUGE = 1 << 80
 
 
@@ -21,7 +22,7 @@ class Sensor(Protocol):
     """A recorded quantity."""
 
     def read(self, stat: Stat, now_ms: int) -> float | None:
-        """Return a statistic at a monotonic time, or None if there is nothing to say."""
+        """Return a statistic at a monotonic time, or None without an event in the windows."""
         ...
 
     def roll(self, now_ms: int) -> None:
@@ -78,7 +79,7 @@ class Counter:
 class Amounts:
     """Events with an amount, such as the nanoseconds that they took."""
 
-    #: Sizes of amounts with their counts, of this and the previous window, or None if percentiles are not wanted.
+    #: Rounded amounts of the current window with their counts, or None without percentiles.
     _sizes: dict[int, int] | None
     _marks: _Marks
     count: int = 0
@@ -94,7 +95,7 @@ class Amounts:
         return cls({} if has_percentiles else None, _Marks((now_ms, 0, 0), (now_ms, 0, 0)))
 
     def record(self, amount: int, count: int = 1) -> None:
-        """Add ``count`` events with ``amount`` in sum; each counts with the average of these."""
+        """Add ``count`` events with ``amount`` in sum; each counts with their average."""
         each = amount if count == 1 else amount // count
         self.record_spread(amount, count, each, each)
 
@@ -150,7 +151,7 @@ class Amounts:
         for size in sorted(merged):
             wanted -= merged[size]
             if wanted <= 0:
-                # The middle of the amounts that are kept under this size.
+                # The midpoint of the amounts that are rounded to this size.
                 digits = size.bit_length() - _DIGITS
                 return size + ((1 << digits) - 1) / 2 if digits > 0 else size
         return None

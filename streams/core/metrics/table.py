@@ -1,8 +1,8 @@
 """All metrics, each declared once: recording, exporters and the reference page read this table.
 
 Names, groups, tags and levels are those of Kafka Streams where it has the metric (KIP-444, KIP-471, KIP-607, KIP-613,
-KIP-869, KIP-1091); ``origin`` says so. Amounts of time are recorded in nanoseconds, end-to-end latency in milliseconds.
-Pure values.
+KIP-869, KIP-1091); ``origin`` is the KIP. Amounts of time are recorded in nanoseconds, end-to-end latency in
+milliseconds. Pure values.
 """
 
 from collections.abc import Mapping

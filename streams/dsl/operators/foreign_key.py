@@ -91,7 +91,7 @@ class SubscriptionSend:
         return lambda new, old: serialize(new) != serialize(old)
 
     def _plan_left(self) -> Callable[[Any, Any, Any], list[tuple[Any, Instruction]]]:
-        """Return the instructions for a left join: every change gets a response, as the left row needs no partner."""
+        """Return the function that plans a left join: every change requests a response, even without a right row."""
         extract, has_changed = self.foreign_key, self._has_changed()
 
         def plan(key: Any, new: Any, old: Any) -> list[tuple[Any, Instruction]]:
@@ -107,7 +107,7 @@ class SubscriptionSend:
         return plan
 
     def _plan_inner(self, drop: Callable[[str], None]) -> Callable[[Any, Any, Any], list[tuple[Any, Instruction]]]:
-        """Return the instructions for an inner join: responses are requested only if the result may change."""
+        """Return the function that plans an inner join: responses are requested only if the result may change."""
         extract, has_changed = self.foreign_key, self._has_changed()
 
         def plan(key: Any, new: Any, old: Any) -> list[tuple[Any, Instruction]]:

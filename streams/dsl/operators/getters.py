@@ -104,7 +104,7 @@ class StoreValues:
 
 
 class RowFunction(Protocol):
-    """How a table computes its rows from the rows of its parent."""
+    """Computes the rows of a table from the rows of its parent."""
 
     def bind(self, context: NodeContext) -> Callable[[Any, Pair | None], Pair | None]:
         """Return the function of one task, from a key and the row of the parent to the row of the table."""

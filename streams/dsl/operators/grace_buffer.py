@@ -1,7 +1,7 @@
-"""Stream records that wait for a versioned table to catch up (KIP-923).
+"""Buffer of stream records that join a versioned table after a grace period (KIP-923).
 
-A record waits until the stream time of the buffer is ahead of the record by the grace period; a record that is
-already that late is joined immediately.  Records leave in the order of time, key bytes and arrival.
+A record is evicted and joined when its timestamp is at or before stream time minus the grace period; a record that
+is already later than this is joined immediately.  Records are evicted in the order of time, key bytes and arrival.
 A store key has the time (8 bytes), key bytes and a sequence number (4 bytes).  The next key comes from a heap of
 all keys, which is built when the task opens the store.
 """
@@ -41,7 +41,7 @@ class GraceBuffer:
     _sequence: int = 0
 
     def open(self, context: NodeContext) -> Process:
-        """Return the function that buffers a record and joins those that have waited for the grace period."""
+        """Return the function that buffers a record and evicts the records whose grace period has ended."""
         time = context.stream_time("buffered")
         waiting, joined, grace_ms = self._waiting, self.joined, self.grace_ms
         context.on_init(self._load)

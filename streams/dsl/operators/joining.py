@@ -11,7 +11,7 @@ KeyedJoiner: TypeAlias = Callable[[Any, Any, Any], Any]
 
 
 class JoinKind(Enum):
-    """Which sides of a join may be missing."""
+    """The kind of a join: which sides may have no match."""
 
     INNER = "inner"
     LEFT = "left"

@@ -55,7 +55,7 @@ class SessionAggregate:
             if timestamp_ms > time.ms:
                 time.ms = timestamp_ms
             if on_close and timestamp_ms - retention_ms >= emitted.ms:
-                # So far ahead that the store would expire sessions that are still to be emitted.
+                # Storing this record would expire closed sessions that are not emitted yet, so they are emitted first.
                 emit_closed(headers)
             found = find(key, timestamp_ms - gap_ms, timestamp_ms + gap_ms)
             start_ms = end_ms = timestamp_ms
@@ -97,7 +97,7 @@ def _closer(
 ) -> Callable[[Headers | None], None]:
     """Return the function that emits the sessions that have closed since its last call.
 
-    Sessions that ended before ``emitted`` have been emitted; ``emitted`` survives a restart.
+    Sessions that ended before ``emitted`` have been emitted; ``emitted`` is restored after a restart.
     """
     forward, closed_sessions = context.forward, context.store(operator.store).sessions_between
     closed_after_ms = operator.windows.gap_ms + operator.windows.grace_ms
@@ -113,6 +113,6 @@ def _closer(
             forward(session, (aggregate, None, True), session[1][1], headers)
 
     if operator.emit_on_close:
-        # Open sessions are emitted again on close, if the program continues.
+        # ``emitted`` is unchanged: if the application continues, these sessions are emitted again when they close.
         context.on_final_flush(lambda: emit_until(MAX_TIME, None))
     return emit_closed

@@ -1,7 +1,7 @@
 """Aggregates over sliding windows: one window for every distinct set of records close in time.
 
-A record at t belongs to all windows that contain t, and opens up to three windows: its left window, which
-ends at t, its right window, which starts after t and holds later records, and the right window of the
+A record at t belongs to all windows that contain t, and creates up to three windows: its left window, which
+ends at t, its right window, which starts after t and contains later records, and the right window of the
 previous record.  The timestamp of a window is that of its latest record.  Windows that would start before
 time 0 are combined in one window that starts at 0 (KIP-450).
 """
@@ -47,7 +47,7 @@ class SlidingAggregate:
         early = _early(find, difference_ms, self.fold.initializer, update, create)
         usual = _usual(find, difference_ms, self.fold.initializer, update, create)
         emit_closed, emitted = _closer(context, store, difference_ms) if self.emit_on_close else (None, time)
-        # Retention, counted back from the start of the window after a record.
+        # The retention, measured from the start of the right window of a record.
         kept_ms = store.spec.retention_ms - difference_ms - 1
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -217,7 +217,7 @@ def _closer(
 ) -> tuple[Callable[[int, Headers | None], None], StreamTime]:
     """Return a function that emits the windows that end before a time, once each, and the time reached so far."""
     forward = context.forward
-    # The close time up to which windows were emitted; survives a restart.
+    # The close time up to which windows were emitted; restored after a restart.
     emitted = context.stream_time("emitted")
     memo = WindowMemo(difference_ms)
 
@@ -231,6 +231,6 @@ def _closer(
         for start_ms, key, pair in store.windows_between(max(0, emitted.ms - difference_ms), last_ms):
             forward(windowed(key, memo[start_ms]), (pair[0], None, True), pair[1], headers)
 
-    # Open windows are emitted again on close, if the program continues.
+    # ``emitted`` is unchanged: if the application continues, these windows are emitted again when they close.
     context.on_final_flush(lambda: emit_until(MAX_TIME, None))
     return emit_closed, emitted

@@ -1,7 +1,7 @@
 """Joins of two streams within a time window.
 
 Each side forwards a record to its join node first and stores the record afterwards; the join node reads
-the store of the other side.  In left and outer joins, a record without a partner waits until its window
+the store of the other side.  In left and outer joins, an unmatched record is buffered until its window
 has closed.  Such results are emitted in the order of time, side and key with the next record that advances
 stream time (KIP-633).
 """
@@ -55,11 +55,11 @@ class JoinBuffer:
 
 @frozen
 class StreamStreamJoin:
-    """One side of a join, which looks for partners in the store of the other side.
+    """One side of a join, which finds matches in the store of the other side.
 
     ``joiner`` takes (left, right), or (key, left, right) if ``with_key``, on either side.
-    With ``is_outer``, records of this side are also emitted without a partner.  ``name`` is the name of the join.
-    Both sides of a left or outer join have the same ``outer_store``, made by ``unmatched_store``,
+    With ``is_outer``, records of this side are also emitted without a match.  ``name`` is the name of the join.
+    Both sides of a left or outer join have the same ``outer_store``, with the spec of ``unmatched_store``,
     and the same key serde.
     """
 
@@ -76,7 +76,7 @@ class StreamStreamJoin:
     key_serde: Serde[Any] | None = None
 
     def _reach(self) -> tuple[int, int]:
-        """Return the milliseconds by which partners may be before and after a record of this side."""
+        """Return by how many milliseconds a match may be before and after a record of this side."""
         windows = self.windows
         if self.is_left_side:
             return windows.before_ms, windows.after_ms
@@ -119,7 +119,7 @@ class StreamStreamJoin:
                 forward(key, joined, other_ms if other_ms > timestamp_ms else timestamp_ms, headers)
             if is_outer and unmatched is not None and is_alone:
                 if max(last_ms, 0) < unmatched.stream_time_ms:
-                    # The window of the record has closed, so no partner can find it.
+                    # The window of the record has closed, so no later record can match it.
                     forward(key, join(key, value, None), timestamp_ms, headers)
                 else:
                     unmatched.add(is_left, key, value, timestamp_ms)
@@ -127,7 +127,7 @@ class StreamStreamJoin:
         return process
 
     def _open_unmatched(self, context: NodeContext, time: StreamTime) -> Unmatched | None:
-        """Return the records without a partner so far, or None for an inner join."""
+        """Return the unmatched records, or None for an inner join."""
         if self.outer_store is None:
             return None
         assert self.key_serde is not None, "the outer store needs the serde of the keys"
@@ -144,7 +144,7 @@ class StreamStreamJoin:
         return unmatched
 
     def _closer(self, context: NodeContext, unmatched: Unmatched) -> Callable[[int, Headers | None], None]:
-        """Return a function that emits waiting records whose window has closed by a stream time."""
+        """Return a function that emits the unmatched records whose window has closed at a given stream time."""
         forward, windows = context.forward, self.windows
         join = two_value_joiner(self.joiner, self.with_key)
         _, after_ms = self._reach()

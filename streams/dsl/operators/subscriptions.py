@@ -150,10 +150,10 @@ def subscription_store(name: str, key_serde: Serde[Any], *, has_changelog: bool 
 
 
 def subscription_partition(topic: str, key: Any, value: Any, partitions: int) -> int | None:
-    """Return the partition of a subscription, by foreign key; without one, the partition of the left row."""
+    """Return None for the default partition of the foreign key; without one, the partition of the left row."""
     return value.partition % partitions if key is None and value is not None else None
 
 
 def response_partition(topic: str, key: Any, value: Any, partitions: int) -> int | None:
-    """Return the partition of a response, which is the partition of the left row."""
+    """Return the partition of a response: that of the left row (modulo the count); None for a value of None."""
     return None if value is None else value.partition % partitions

@@ -1,10 +1,10 @@
-"""Suppression of table changes until a window closes, or for some time.
+"""Suppression of table changes until a window closes, or for a time limit.
 
-The buffer keeps one change per key; a later change replaces it and keeps its place in the queue.
-Changes leave in the order of buffer time and key bytes, with the timestamp and headers of the last
-update.  A full buffer emits early or fails (KIP-328).  The store has one row per key: a mark, and the held
+The buffer has one change per key; a later change replaces it, but keeps its buffer time.
+Changes are evicted in the order of buffer time and key bytes, with the timestamp and headers of the last
+update.  A full buffer emits early or fails (KIP-328).  The store has one row per key: a mark, and the buffered
 record in MessagePack with three values (last emitted, old and new).  The next change comes from a heap of
-all places, which is built when the task opens the store.
+buffer times and key bytes, which is built when the task opens the store.
 """
 
 from collections.abc import Callable
@@ -155,7 +155,7 @@ class _Buffer:
             self._weigh(key_bytes, row)
 
     def evict(self, emit: _EmitBuffered) -> None:
-        """Emit and then remove the first change; if emitting fails, the change stays."""
+        """Emit and then remove the first change; if this fails, the change stays in the buffer."""
         key_bytes = self.places[0][1]
         emit(key_bytes, self.store.get(key_bytes))
         heappop(self.places)
@@ -164,7 +164,7 @@ class _Buffer:
             self.size_bytes -= self._sizes.pop(key_bytes)
 
     def _weigh(self, key_bytes: bytes, row: Buffered) -> None:
-        """Return the size of a row in bytes, as counted by Kafka Streams."""
+        """Update the size of the buffer in bytes for a new or replaced row, counted as in Kafka Streams."""
         if not self.is_weighed:
             return
         prior, old, new = map(self.value_serde.serialize, row[VALUES:])

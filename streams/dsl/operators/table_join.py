@@ -29,8 +29,8 @@ class StreamTableJoin:
     """A join of each stream record with the table row for its key.
 
     In a versioned table, the record is joined with the row that was valid at its timestamp.  With ``grace_ms``,
-    records wait in ``buffer_store`` (made by ``buffer_spec`` with ``key_serde``) until stream time is ahead by
-    the grace period, so that rows may arrive late (KIP-923).
+    records are buffered in ``buffer_store`` (with the spec of ``buffer_spec``, and ``key_serde``) until stream time
+    has passed them by the grace period, so that late rows are joined (KIP-923).
     """
 
     store_naming: ClassVar = StoreNaming("store", ("-store",))
@@ -80,7 +80,7 @@ class StreamTableJoin:
         return joined
 
     def _waiting(self, context: NodeContext, joined: Process) -> Process:
-        """Return the function that joins records when they have waited for the grace period."""
+        """Return the function that buffers records and joins them at the end of the grace period."""
         if self.table.time_getter(context) is None:
             raise TopologyError(
                 f"node {context.node!r}: a stream-table join with grace needs a versioned table; "

@@ -1,6 +1,6 @@
-"""Records of a left or outer stream-stream join without a partner so far.
+"""Unmatched records of a left or outer stream-stream join.
 
-One store per join holds the unmatched records of both sides until their window has closed.  As in Kafka
+One store per join has the unmatched records of both sides until their window has closed.  As in Kafka
 Streams, a store key has the record time (8 bytes), the side (0 right, 1 left) and the key bytes.  A store value
 has a mark, the side, and each record value with its length, in the order of arrival.  An index of the keys per
 side, built when the task opens the store, avoids scans for records that are not due.
@@ -28,7 +28,7 @@ _LENGTH = Struct(">i")
 #: Kafka Streams stores one value per entry: the side, and the serialized value.
 UNMATCHED = Format("record without a partner", "U", 1, "LeftOrRightValue", lambda data: data[:1] in (b"\x00", b"\x01"))
 
-#: The time and the key bytes of a waiting record.
+#: The time and the key bytes of unmatched records.
 Place = tuple[int, bytes]
 
 
@@ -85,9 +85,9 @@ class Unmatched:
 
     store: Any
     key_serde: Serde[Any]
-    #: Highest time seen by either side.
+    #: Highest timestamp of both sides in epoch milliseconds.
     stream_time_ms: int = NO_TIMESTAMP
-    #: Lowest time that may be due next, or -1 without unmatched records; saved by the task.
+    #: Timestamp that must be due before the next scan, or -1 without unmatched records; saved by the task.
     earliest: StreamTime = field(factory=StreamTime)
     #: Places by side: right, left.
     _sides: tuple["SortedList[Place]", "SortedList[Place]"] = field(factory=lambda: (SortedList(), SortedList()))
@@ -107,7 +107,7 @@ class Unmatched:
             self._counts[side][place] = len(row) - 1
 
     def add(self, is_left: bool, key: Any, value: Any, time_ms: int) -> None:
-        """Add a record without a partner so far."""
+        """Add an unmatched record."""
         place = (time_ms, self._bytes_of(key))
         counts = self._counts[is_left]
         count = counts.get(place, 0)
@@ -127,7 +127,7 @@ class Unmatched:
         return bool(self._counts[is_left])
 
     def discard(self, is_left: bool, key: Any, time_ms: int) -> None:
-        """Remove the records with a side, key and time, since they have found a partner."""
+        """Remove the records with a side, key and time, since they have a match."""
         self._discard(is_left, (time_ms, self._bytes_of(key)))
 
     def _discard(self, is_left: int, place: Place) -> None:
@@ -146,7 +146,7 @@ class Unmatched:
         """Call ``emit(key, left, right, time_ms)`` for the records of each side before its time, and remove them.
 
         Records are emitted in the order of time, side (right first) and key bytes.  As in Kafka Streams, a record
-        is removed after the next record is emitted, so that a failure leaves the record for another attempt.
+        is removed after the next record is emitted, so that it is emitted again after a failure.
         """
         opens = (right_open_from_ms, left_open_from_ms)
         due = sorted(

@@ -54,7 +54,7 @@ class WindowAggregate:
             if timestamp_ms > time.ms:
                 time.ms = timestamp_ms
             if on_close and timestamp_ms - retention_ms >= emitted.ms:
-                # So far ahead that the store would expire windows that are still to be emitted.
+                # Storing this record would expire closed windows that are not emitted yet, so they are emitted first.
                 emit_closed(headers)
             if is_tumbling:
                 update(key, value, timestamp_ms, timestamp_ms - timestamp_ms % size_ms, headers)
@@ -81,7 +81,7 @@ class WindowAggregate:
         hold_slot: Emit = emit_nothing
         emit: Emit = emit_nothing
         if is_cached:
-            # The cache holds windows by key and start; a windowed key is built when a change leaves the cache.
+            # The cache is keyed by (key, window start); a windowed key is built when an entry is flushed or evicted.
             section = context.table_section(self.store, send_old=send_old, window_of=memo.__getitem__)
             hold, hold_slot = section.hold, section.hold_slot
         elif not on_close:
@@ -151,7 +151,7 @@ def _closer(
 ) -> Callable[[Headers | None], None]:
     """Return the function that emits the windows that have closed since its last call.
 
-    ``emitted`` is the start of the last window that may have been emitted, and survives a restart.
+    Windows that start at or before ``emitted`` have been emitted; ``emitted`` is restored after a restart.
     """
     forward, store, windows = context.forward, context.store(operator.store), operator.windows
     closed_after_ms = windows.grace_ms + windows.size_ms
@@ -170,6 +170,6 @@ def _closer(
             forward(windowed(key, memo[start_ms]), (pair[0], None, True), pair[1], headers)
 
     if operator.emit_on_close:
-        # Open windows are emitted again on close, if the program continues.
+        # ``emitted`` is unchanged: if the application continues, these windows are emitted again when they close.
         context.on_final_flush(lambda: emit_until(MAX_TIME, None))
     return emit_closed

@@ -1,6 +1,6 @@
 """Parts common to windowed aggregates: windowed keys, and reasons for dropped records.
 
-A windowed key is a tuple that is built once per output record, with windows from a memo.
+A windowed key is built once per output record, with a cached ``Window``.
 """
 
 from streams.core.records import Window
@@ -13,7 +13,7 @@ EXPIRED = "expired window"
 #: The end of an unlimited window (Long.MAX_VALUE in Java).
 MAX_TIME = (1 << 63) - 1
 
-#: Maximum number of windows in the memo of one operator; above it the memo is cleared.
+#: Maximum number of cached windows of one operator; the cache is cleared when it is full.
 _MEMO_LIMIT = 4096
 
 
