@@ -29,7 +29,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Load the snapshot into the cluster."""
+    """Load the snapshot into the cluster or embedded broker."""
     from streams.replay import Snapshot, go_live
     from streams.replay.storage.places import Place
 

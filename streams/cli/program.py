@@ -73,7 +73,7 @@ _MINUTE_MS = 60_000
 class Parser(argparse.ArgumentParser):
     """A parser whose error messages refer to the help instead of printing the whole usage.
 
-    Options cannot be abbreviated, and a text after the options keeps its lines.
+    Options cannot be abbreviated, and the line breaks of an epilog are preserved.
     """
 
     def __init__(self, **given: Any) -> None:

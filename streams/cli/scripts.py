@@ -119,8 +119,8 @@ def built(script: Script, made: TopologySource, config: StreamsConfig) -> Topolo
 def _preloaded(resolved: Path) -> ModuleType | None:
     """Return the module of a script that was run for a function in the settings, or None if there is none.
 
-    Its topology comes from the same module.  Two versions that are compared run their scripts separately, even if
-    both are the same file.
+    The topology is built from the same module, so that the script runs once.  Two versions that are compared run
+    their scripts separately, even if both are the same file.
     """
     for name in (resolved.stem, f"{resolved.stem}_script"):
         module = sys.modules.get(name)

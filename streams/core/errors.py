@@ -106,7 +106,7 @@ class StoreError(StreamsError):
 
 
 class LostRecordsError(StoreError):
-    """An internal topic ends before the committed offset or the offset of a store, so records were lost.
+    """The log end offset of an internal topic is below the committed offset or that of a store: records were lost.
 
     Fields: ``topic``, ``partition``, ``expected`` (the lowest valid end offset), ``end`` (the actual end offset),
     ``task_id``, and ``store`` if the topic is a changelog.
@@ -241,7 +241,7 @@ class RebalanceInProgressError(BrokerError):
 
 
 class ClientClosedError(StreamsError):
-    """A consumer, producer or instance was used after it was closed."""
+    """A consumer, producer or instance was used that is closed, or is not running."""
 
 
 class RecordTooLargeError(BrokerError):

@@ -109,7 +109,7 @@ def marked(
 ) -> MarkedSerde[T]:
     """Return a serde for a format; the serialized bytes are the mark followed by the result of ``write``.
 
-    ``read`` takes all bytes and the position after the mark. ``parts`` are the names of the inner serdes.
+    ``read`` is called with all bytes and the position after the mark. ``parts`` are the names of the inner serdes.
 
     Raises:
         ForeignFormatError: ``deserialize`` was called with bytes without the mark.

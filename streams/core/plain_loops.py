@@ -32,7 +32,7 @@ def bytes_in(column: Iterable[bytes | None]) -> int:
 def head_places(timestamps: Iterable[int], width: int, index: int) -> list[int]:
     """Return the sort key of each record of an input, for the order by head timestamp and then by input.
 
-    A record can only be taken after the records before it, so the running maximum of the timestamps determines
+    The records of an input are processed in offset order, so the running maximum of the timestamps determines
     the order. The sort key is that maximum times ``width``, the number of inputs, plus ``index``, the number of
     this input.
     """

@@ -1,7 +1,7 @@
 """Canonical JSON: keys sorted, no spaces, UTF-8; untyped, or typed by a class or type form.
 
-Equal values have equal bytes, because JSON keys are partitioned, looked up and compared as bytes. Encoding and
-decoding use msgspec, whose unions, constraints and tagged structs are supported. Imports serde_base only.
+Equal values have equal bytes, so that they can be keys, which are partitioned, looked up and compared as bytes.
+Encoding and decoding use msgspec, whose unions, constraints and tagged structs are supported. Imports serde_base only.
 """
 
 import math

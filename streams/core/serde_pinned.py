@@ -21,7 +21,7 @@ from streams.core.serde_windows import session_windowed, time_windowed_ms
 #: Headers of internal records with the pinned types of keys and values.
 KEY_TYPE_HEADER = "__streams_key_type"
 VALUE_TYPE_HEADER = "__streams_value_type"
-#: Types whose contents JSON may change; objects of these types are written only if they are read back equal.
+#: Types whose contents may not survive JSON; such objects are written only if they are read back equal.
 _CHECKED = (list, dict, tuple, set, frozenset)
 _JSON_KINDS = frozenset((dict, list))
 _PLAIN: dict[str, type] = {

@@ -25,7 +25,7 @@ INTERRUPTIONS = (KeyboardInterrupt, ThreadKilled)
 
 
 class Signal(Protocol):
-    """A flag to wait for."""
+    """A flag that threads can wait for."""
 
     def set(self) -> None:
         """Set the flag and wake all waiting threads."""
@@ -169,7 +169,7 @@ class Answer(Generic[T]):
             self._then()
 
     def then(self, call: Callable[[], None]) -> None:
-        """Call a function when the result is set, in the thread that sets it or, if it is set, here; possibly in both."""
+        """Call a function when the result is set, in the thread that sets it, or here if it is set; perhaps in both."""
         self._then = call
         if self._done.is_set():
             call()

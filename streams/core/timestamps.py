@@ -170,7 +170,7 @@ class FromValue:
             return None  # ``one`` is called for each record instead, and raises the error.
 
     def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
-        """Return the time of the value."""
+        """Return the event time of the value; for a tombstone, the record timestamp."""
         if value is None:
             if timestamp_ms < 0:
                 raise InvalidTimestampError(

@@ -16,7 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Unknown:
-    """Marks a type without an annotation."""
+    """The type of ``UNKNOWN``, which stands for a missing or useless annotation."""
 
     def __repr__(self) -> str:
         return "UNKNOWN"

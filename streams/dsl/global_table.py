@@ -21,5 +21,5 @@ class GlobalKTable(Generic[K, V]):
 
     @property
     def store(self) -> str:
-        """Name of the store that holds the rows."""
+        """Name of the store with the rows."""
         return self._ref.store

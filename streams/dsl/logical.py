@@ -2,7 +2,7 @@
 
 Each DSL call adds nodes to the graph and takes numbers from the counter, in the same order as Kafka
 Streams.  ``optimize`` may rearrange the graph, and writes it as a ``Topology``.  All nodes have the same
-class and differ in their ``content``, which writes itself.  Imports topology and core.
+class and differ in their ``content``, which adds them to the topology.  Imports topology and core.
 """
 
 from collections.abc import Callable, Iterable

@@ -38,7 +38,7 @@ class StoreOptions(TypedDict, total=False):
 
     ``caching`` and ``logging`` (a changelog topic) are on by default.  ``persistent`` chooses between disk
     and memory; the default comes from the settings.  ``history`` makes the store versioned, and is the time
-    for which old versions are kept (KIP-889).  ``changelog`` has settings of the changelog topic.
+    for which old versions are kept (KIP-889).  ``changelog`` contains topic settings of the changelog.
     """
 
     caching: bool

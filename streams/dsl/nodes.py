@@ -103,7 +103,7 @@ class LogicalOperator:
         self.write_as(node.name, node.parent_names, topology)
 
     def write_as(self, name: str, parents: tuple[str, ...], topology: Topology) -> None:
-        """Add the operator with another name and other upstream nodes than the logical node has."""
+        """Add the operator and its stores as a node with the given name and parents."""
         topology.add_node(ProcessorNode(name, self.make(), parents))
         for spec in self.owned() if self.owned is not None else ():
             topology.add_state_store(spec, name)

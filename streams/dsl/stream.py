@@ -160,7 +160,7 @@ class KStream(Generic[K, V]):
         key: TypeForm[KO] | Serde[KO] = NOT_GIVEN,
         value: TypeForm[VO] | Serde[VO] = NOT_GIVEN,
     ) -> "KStream[KO, VO]":
-        """Process each record with a ``Processor``, given as a class or as a function that makes one per task.
+        """Process each record with a ``Processor``, given as a class or as a function that creates one per task.
 
         ``stores`` names stores that were added to the builder; stores that the class declares are
         added automatically.  The key may change (KIP-820).

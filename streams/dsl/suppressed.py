@@ -1,4 +1,4 @@
-"""When results are forwarded: ``Suppressed`` for tables, ``EmitStrategy`` for windowed aggregations.
+"""The time at which results are forwarded: ``Suppressed`` for tables, ``EmitStrategy`` for windowed aggregations.
 
 Pure values; imports errors only.
 """
@@ -13,7 +13,7 @@ from streams.dsl.materialized import to_ms
 
 
 class EmitStrategy(Enum):
-    """When a windowed aggregation forwards its results (KIP-825)."""
+    """Determines when a windowed aggregation forwards its results (KIP-825)."""
 
     #: Forward a result each time a window changes.
     ON_WINDOW_UPDATE = "update"

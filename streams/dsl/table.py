@@ -166,7 +166,7 @@ class KTable(Generic[K, V]):
         """Return the changes of the table as a stream; ``mapper(key, value)`` returns a new key for each change.
 
         A deleted row becomes a tombstone, which is a record with value None.  Filtered tables forward tombstones,
-        and so do session tables whenever a session grows.  With ``tombstones=False``, tombstones are left out.
+        and so do session tables whenever a session grows.  With ``tombstones=False``, tombstones are not forwarded.
 
         >>> changes = totals.to_stream(lambda customer, total: customer[0])
         >>> more = totals.to_stream(tombstones=False).map_values(lambda total: total + 1)

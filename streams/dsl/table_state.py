@@ -76,7 +76,7 @@ class SourceState:
 class DerivedState:
     """A table computed row by row from its parent, or with buffered changes; it has a store only if the user names one.
 
-    ``derive`` makes the lookup from the lookup of the parent.
+    ``derive`` returns the lookup of this table, given that of the parent.
     """
 
     parent: TableState

@@ -44,7 +44,7 @@ class ProgramHost(Protocol):
         ...
 
     def sink_process(self, sink: SinkNode) -> Process:
-        """Return the process function of any other sink."""
+        """Return the process function of a sink that is called, not inlined."""
         ...
 
     def on_error(self, node: str, error: Exception, key: Any, value: Any, timestamp_ms: int, headers: Any) -> None:
@@ -94,7 +94,7 @@ class Program:
     _names: dict[str, Any]
     #: Functions that operators reference, by name; ``_install`` sets their code.
     _late: Mapping[str, FunctionType]
-    #: Process functions of the operators, and functions that make those of the sinks.
+    #: Process functions of the operators, and functions that create those of the sinks.
     _operators: Mapping[str, Process]
     _sinks: Mapping[str, Callable[[], Process]]
     _write_traced: Callable[[], _Written]

@@ -49,7 +49,7 @@ class SinkHost(Protocol):
         ...
 
     def sink_process(self, sink: SinkNode) -> Process:
-        """Return the process function of any other sink."""
+        """Return the process function of a sink that is called, not inlined."""
         ...
 
 

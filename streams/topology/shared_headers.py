@@ -1,7 +1,7 @@
 """Headers that several nodes and a record cache share, as in Kafka Streams.
 
 Kafka Streams passes one record object to all children of a node. If a processor changes the headers, the change
-is visible to the siblings after it, and to a record cache that holds an update of the record: the cache entry
+is visible to the siblings after it, and to a record cache with an update of the record: the cache entry
 references the headers, which are read at the flush.
 
 In the program, headers are a tuple or None. A node that may change the headers returns them for the nodes after

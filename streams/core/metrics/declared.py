@@ -114,7 +114,7 @@ class SensorSpec:
     origin: str = field(kw_only=True)
 
     def metric(self, stat: Stat) -> MetricSpec:
-        """Return the metric with a statistic."""
+        """Return the metric of the sensor for a statistic."""
         return next(metric for metric in self.metrics if metric.stat is stat)
 
     @property

@@ -17,7 +17,7 @@ class Tally(NamedTuple):
     reason: str = ""
 
     def merged(self, one: int, other: int) -> int:
-        """Return the combined value of two such counts."""
+        """Return the sum of two counts of this kind; for the disorder of an input, the larger one."""
         return max(one, other) if self.is_disorder else one + other
 
     @property

@@ -38,7 +38,7 @@ class LastFailures:
 
     _kept: dict[tuple[object, ...], Failure] = field(factory=dict)
     _lock: threading.Lock = field(factory=threading.Lock)
-    #: All failures since the start, including those that are no longer kept.
+    #: Number of failures since the start, including those that are no longer kept.
     total: int = 0
 
     def note(

@@ -87,7 +87,7 @@ class _Shared:
 class Metrics:
     """All metrics of an instance, or of one of its threads.
 
-    As a mapping from the names of metrics to their values it has the sum over all places.
+    As a mapping, it has the value of ``get`` for each metric name.
 
     >>> metrics = Metrics()
     >>> metrics.counter(PROCESSED, task=TaskId(0, 0)).add(2)

@@ -1,4 +1,4 @@
-"""Operators on tables that keep the key: sources, filters, maps, and the map before regrouping.
+"""Operators on single tables: sources, filters, maps, and the map before regrouping.
 
 Rows are forwarded as changes ``(new, old, is_latest)``.  With a store, the operator materializes its result
 and reads the old row from the store.  Without a store, it computes the old row from the old row of the parent.
@@ -94,7 +94,7 @@ class TableFilter:
 
 @frozen
 class TableMapValues:
-    """Rows with values mapped by ``mapper(value)`` or ``mapper(key, value)``; deletions stay deletions."""
+    """Rows with values mapped by ``mapper(value)`` or ``mapper(key, value)``; deletions are forwarded as deletions."""
 
     mapper: Callable[..., Any]
     with_key: bool = False
@@ -135,7 +135,7 @@ def _mapping(
     *,
     skips_empty: bool = False,
 ) -> Process:
-    """Return the process function that maps rows; with ``skips_empty``, absent rows that stay absent are dropped."""
+    """Return the process function that maps rows; with ``skips_empty``, changes without new and old row are dropped."""
     if store is None:
         forward = context.forward
 
@@ -168,9 +168,9 @@ def _mapping(
 class TableGroupMap:
     """Maps rows to the key and value returned by ``mapper(key, value)`` before they are regrouped.
 
-    The parent must send old values.  A change that keeps the mapped key remains a single record;
-    otherwise the old row is subtracted first (KIP-904).  With ``is_versioned``, the parent is a
-    versioned table, and its late records are dropped (KIP-914).
+    The parent must send old values.  If the mapped key is unchanged, one record has the new and the
+    old value; otherwise the old row is forwarded as a subtraction first (KIP-904).  With ``is_versioned``, the
+    parent is a versioned table, and its late records are dropped (KIP-914).
     """
 
     mapper: Callable[[Any, Any], tuple[Any, Any]]

@@ -143,7 +143,7 @@ class Unmatched:
     def emit_due(
         self, left_open_from_ms: int, right_open_from_ms: int, emit: Callable[[Any, Any, Any, int], None]
     ) -> None:
-        """Call ``emit(key, left, right, time_ms)`` for the records of each side before its time, and remove them.
+        """Call ``emit(key, left, right, time_ms)`` for the records before the time given for their side; remove them.
 
         Records are emitted in the order of time, side (right first) and key bytes.  As in Kafka Streams, a record
         is removed after the next record is emitted, so that it is emitted again after a failure.
