@@ -68,10 +68,13 @@ PROPERTIES = "properties on generated topologies, stores and logs"
 WIRE = "messages of the protocol"
 SCALE = "groups of thousands"
 COST = "costs in bytecodes"
+LETTERS = "dead letters and resets from the command line"
+CAPSULES = "spans of a live run, reproduced"
+STORIES = "stories of traced records"
 
 REST = (
     Rest("exit statuses of streams run", "tests/cli/test_statuses.py::*", keep=("*(3-*",)),
-    Rest("ways to run a service", "tests/runtime/test_systemd.py::*(streams run)"),
+    Rest("ways to run a service", "tests/runtime/test_systemd.py::*[streams run]"),
     Rest(SPARK, "tests/replay/test_equality_spark.py::*"),
     Rest(
         SPARK,
@@ -98,7 +101,7 @@ REST = (
         "tests/testing/simulation/test_*.py::*bears_a_storm*",
         keep=("*[word-count-exactly_once_v2-range(0,-50)]",),
     ),
-    Rest(WORLDS, "tests/testing/simulation/test_simulation.py::*may_depend_on*", keep=("*[exactly_once_v2]", "*_is_*")),
+    Rest(WORLDS, "tests/testing/simulation/test_simulation.py::*may_depend_on*", keep=("*_is_*",)),
     Rest(
         CASES, "tests/conformance/test_blocks.py::test_no_split_shows_in_any_topic*", keep=("*[windows]", "*[tables]")
     ),
@@ -146,6 +149,13 @@ REST = (
     Rest(PROPERTIES, "tests/broker/test_maintenance.py::*between_two_steps*", keep=("*[file]",)),
     Rest(PROPERTIES, "tests/state/test_views_against_models.py::*", one_in=3),
     Rest(PROPERTIES, "tests/core/test_serdes.py::*canonical_json_does_not_depend*"),
+    Rest(LETTERS, "tests/cli/test_dlq.py::*", keep=("*listed_by_reason*", "*pass_a_new_version*")),
+    Rest(LETTERS, "tests/cli/test_reset.py::*", keep=("*everything_again", "*changes_nothing")),
+    Rest(LETTERS, "tests/clients/test_dead_letters.py::*killed_before_any_step*"),
+    Rest(CAPSULES, "tests/capsule/test_reproduced.py::*of_three_threads*", keep=("*[smooth-exactly_once_v2]",)),
+    Rest(CAPSULES, "tests/capsule/test_reproduced.py::*within_a_run*"),
+    Rest(STORIES, "tests/why/test_replayed.py::*", keep=("*leads_through*[3]",)),
+    Rest(STORIES, "tests/properties/test_tracing.py::*", keep=("*keep_the_same",)),
     Rest(COST, "tests/bench/test_bytecodes.py::*", keep=("*stateless*",)),
     Rest(SCALE, "tests/group/test_scale.py::*ten_thousand*", keep=("*-1000]",)),
     Rest(SCALE, "tests/group/test_scale.py::*thousand_consumers*", keep=("*[RangeAssignor]",)),

@@ -21,6 +21,7 @@ from streams import (
 from streams.capsule import Capsule, Reproduction, capture
 from streams.clients import Admin
 from streams.core.errors import InputError
+from streams.runtime import recorder_topic
 from streams.topology import PunctuationType
 from tests.waiting import until
 
@@ -184,6 +185,14 @@ def test_nothing_is_recorded_by_default(broker):
         pass
     with pytest.raises(InputError, match="flight_recorder=true"):
         captured(broker, StreamsConfig.of(application_id="shop"))
+
+
+def test_frames_are_kept_for_the_retention_time(broker):
+    settings = {"flight_recorder": True, "flight_recorder_retention_ms": 7_200_000}
+    with Streams(topology_with(Once()), broker=broker, application_id="shop", **settings), Admin(broker) as admin:
+        topic = recorder_topic("shop")
+        until(lambda: topic in admin.list_topics(include_internal=True))
+        assert admin.describe_topics([topic])[topic].config["retention.ms"] == "7200000"
 
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
