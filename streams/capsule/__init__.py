@@ -1,4 +1,4 @@
-"""Capsules: a span of a live application, captured with the order that its flight recorder noted, run again."""
+"""Capsules: a span of a live application, captured with its records, and re-run in the recorded order."""
 
 from streams.capsule.capsule import Capsule, TaskSpan
 from streams.capsule.capture import capture

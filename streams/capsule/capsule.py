@@ -1,7 +1,7 @@
-"""A capsule: one file with all that is needed to run a span of a live application again.
+"""A capsule: one file with everything that is needed to re-run a span of a live application.
 
 The file is a ZIP archive: ``manifest.json``, the frames of each task, the records of each partition as lines of JSON,
-and the sources of the script.  It has the keys and values of the records as they are.
+and the sources of the script.  Keys and values of the records are stored unchanged, not masked.
 """
 
 import base64
@@ -26,9 +26,10 @@ Row = tuple[bytes | None, bytes | None, int, Headers]
 
 @frozen
 class TaskSpan:
-    """The frames of one task to run again.
+    """The frames of one task to re-run.
 
-    ``before`` is the frame whose end is the start, or None if the first frame has an opening.
+    ``before`` is the preceding frame, whose end offsets are the start positions; None if the first frame has an
+    opening.
     """
 
     task_id: TaskId
@@ -37,23 +38,23 @@ class TaskSpan:
 
     @property
     def count(self) -> int:
-        """The number of records that the task took."""
+        """The number of input records that the task processed."""
         return sum(frame.count for frame in self.frames)
 
 
 @define(eq=False)
 class Capsule:
-    """What ``capture`` returns and ``reproduce`` runs.
+    """A captured span of an application: ``capture`` returns it, ``Reproduction`` runs it.
 
     Args:
         known: Partition counts by topic.
-        records: Inputs, outputs and changelogs by partition, as far as they are needed.
-        settings: Settings that differ from their defaults, without those of connections and secrets.
-        left_out: Names of the settings that were given and are not in ``settings``.
+        records: The needed records of inputs, outputs and changelogs, by partition.
+        settings: Settings that differ from their defaults, without connections, secrets and callables.
+        left_out: Names of the other settings that differ from their defaults.
         versions: Versions of this package, of Python, and of the format.
         script: The path of the script in ``sources``, and the name of its function, or None without a script.
         sources: Python sources by path.
-        notes: What may keep a run from being the same.
+        notes: Reasons why a re-run may differ from the recorded run.
     """
 
     application_id: str
@@ -68,13 +69,13 @@ class Capsule:
     notes: list[str] = field(factory=list)
 
     def rows(self, partition: TopicPartition, start: int, stop: int) -> Block:
-        """Return the records of a partition from an offset up to another."""
+        """Return the records of a partition from offset ``start`` up to ``stop`` (exclusive)."""
         block = self.records.get(partition, Block([], [], []))
         first = sum(1 for offset in block.offsets if offset < start)
         return block.slice(first, sum(1 for offset in block.offsets if offset < stop))
 
     def write(self, path: Path) -> None:
-        """Write the capsule to a file, which is replaced."""
+        """Write the capsule to a file; an existing file is replaced."""
         manifest = {
             "capsule": _VERSION,
             "application_id": self.application_id,
@@ -143,7 +144,7 @@ class Capsule:
         )
 
     def only(self, tasks: Iterable[TaskId]) -> "Capsule":
-        """Return the capsule with some of its tasks.
+        """Return the capsule with only the given tasks, or with all if none are given.
 
         Raises:
             InputError: the capsule does not have one of them.

@@ -1,4 +1,4 @@
-"""Capturing: reads what the flight recorder of an application has written, and the records of a span."""
+"""Captures a span: reads the frames of an application's flight recorder, and the records that they refer to."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -17,7 +17,7 @@ from streams.protocol.transport import Cluster
 from streams.runtime import Frame, recorder_topic
 from streams.topology import Topology
 
-#: How long one poll waits for records.
+#: Timeout of one poll, in milliseconds.
 _POLL_MS = 100
 
 
@@ -31,14 +31,14 @@ def capture(
     until_ms: int | None = None,
     tasks: Collection[TaskId] = (),
 ) -> Capsule:
-    """Return a capsule with the commits of an application from one wall-clock time to another.
+    """Return a capsule with the commits of an application from ``since_ms`` up to ``until_ms`` (exclusive).
 
-    The application may run.  ``known`` has the partition counts of all topics of the cluster.  ``since_ms`` and
-    ``until_ms`` are epoch milliseconds, by default all that was recorded; ``tasks`` are by default all.
+    The application may be running.  ``known`` has the partition counts of all topics of the cluster.  The times are
+    wall-clock times in epoch milliseconds (default: all that was recorded); ``tasks`` selects tasks (default: all).
 
     Raises:
         InputError: nothing was recorded in that span, a task is unknown, records that are needed have been deleted,
-            or the topology has global stores, whose content at a time is not recorded.
+            or the topology has global stores, whose contents over time are not recorded.
     """
     if topology.global_stores:
         names = ", ".join(map(repr, topology.global_stores))
@@ -127,13 +127,13 @@ def _value(config: StreamsConfig, name: str) -> Any:
 
 @define(eq=False)
 class _Needed:
-    """The records that the spans need: for each partition the first offset, and the end."""
+    """The records that the spans need: the first and the end offset of each partition."""
 
     topology: Topology
     application_id: str
     starts: dict[TopicPartition, int] = field(factory=dict)
     ends: dict[TopicPartition, int] = field(factory=dict)
-    #: Positions of the inputs at the start; every record from there on must still exist.
+    #: Start positions of the inputs; all records from these offsets must still exist.
     inputs: dict[TopicPartition, int] = field(factory=dict)
 
     def add(self, span: TaskSpan) -> None:
@@ -153,7 +153,7 @@ class _Needed:
             self._range(self._changelog(store, span.task_id), 0, position)
 
     def topics(self) -> set[str]:
-        """Return the topics whose partition counts make the plan."""
+        """Return the topics whose partition counts determine the tasks."""
         nodes = self.topology.nodes.values()
         named = {topic for node in nodes for topic in getattr(node, "topics", ())}
         named |= {topic for node in nodes if (topic := getattr(node, "topic", None))}
@@ -208,7 +208,10 @@ class _Reader:
         return Block(keys, values, times, headers if any(headers) else None, offsets)
 
     def blocks(self, partition: TopicPartition, start: int, end: int | None) -> Iterator[Block]:
-        """Yield the blocks of a partition from an offset to an end, by default the current one."""
+        """Yield the blocks of a partition from ``start`` to ``end``; the last block may have records after ``end``.
+
+        If ``end`` is None, ``start`` is ignored, and the whole partition is read up to its current end offset.
+        """
         consumer = self.consumer
         if end is None:
             end = consumer.end_offsets([partition])[partition]

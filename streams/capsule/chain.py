@@ -1,4 +1,4 @@
-"""The frames of a task that count: those of commits that took place, in order."""
+"""The valid frames of a task: those of completed commits, in order."""
 
 from collections.abc import Iterable
 
@@ -10,11 +10,11 @@ from streams.runtime import Frame
 
 @define(eq=False)
 class FrameChain:
-    """The frames of one task; each begins where the one before it ends."""
+    """The frames of one task; each starts at the end offsets of the previous one."""
 
     task_id: TaskId
     frames: list[Frame] = field(factory=list)
-    #: Frames of commits that did not take place, and frames of a former owner of the task.
+    #: Number of discarded frames: those of failed commits, and those of a former owner of the task.
     discarded: int = 0
     #: Number of places where frames are missing; the chain begins after the last one.
     gaps: int = 0
@@ -22,8 +22,8 @@ class FrameChain:
     def add(self, frame: Frame) -> None:
         """Add the next frame of the topic.
 
-        With at-least-once a frame is sent before its offsets are committed.  If that commit did not take place, the
-        task is opened again at the end of an earlier frame, and the frames after that one are discarded.
+        With at-least-once a frame is sent before its offsets are committed.  If that commit fails, the task is
+        reopened at the end offsets of an earlier frame, and the frames after that one are discarded.
         """
         frames = self.frames
         if frame.opening is not None:
@@ -36,7 +36,7 @@ class FrameChain:
                 self.gaps += 1
             frames.append(frame)
         elif not frames:
-            # Earlier frames have been deleted by age: this one serves as the start.
+            # Retention has deleted the earlier frames: the chain starts with this one.
             frames.append(frame)
         elif frames[-1].run != frame.run:
             self.discarded += 1

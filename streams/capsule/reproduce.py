@@ -1,4 +1,4 @@
-"""Reproduction: runs the tasks of a capsule in the recorded order, and compares what they write."""
+"""Reproduction: re-runs the tasks of a capsule in the recorded order, and compares the records that they write."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal
@@ -32,9 +32,10 @@ _TRACE = "traceparent"
 
 @frozen
 class Difference:
-    """The first place where a run differs from what was recorded.
+    """The first difference of a task's re-run from the recording.
 
-    ``where`` is a partition with an offset, a store, or an input; ``recorded`` and ``found`` are texts.
+    ``where`` is text: a partition or changelog with an offset, the order of the inputs, the times, or a failure.
+    ``recorded`` and ``found`` are the two sides as text.
     """
 
     task_id: TaskId
@@ -50,10 +51,10 @@ class Difference:
 
 @frozen
 class Moment:
-    """What one step of a task did: a record, punctuations, a flush, or the opening or commit of the task.
+    """One step of a task: its opening, a processed record, punctuations, a cache flush, or a commit.
 
-    ``input`` and ``offset`` are those of the record, ``row`` is the record. ``outputs`` are by partition, ``changes``
-    are the changelog records by store.
+    ``input``, ``offset`` and ``row`` are the partition, offset and content of the processed record. ``outputs`` has
+    (partition, record) pairs, ``changes`` (store, changelog record) pairs.
     """
 
     kind: Literal["opened", "took", "punctuated", "flushed", "committed"]
@@ -69,9 +70,9 @@ class Moment:
 
 @define
 class Agreement:
-    """How many records were compared, and the first difference of each task."""
+    """The result of a comparison: numbers of equal records, and the first difference of each task."""
 
-    #: Input records that the tasks took, and commits.
+    #: Input records of the commits without a difference, and the number of these commits.
     inputs: int = 0
     commits: int = 0
     #: Output and changelog records that are the same.
@@ -102,12 +103,12 @@ class _Differs(Exception):
 
 @define(eq=False)
 class Reproduction:
-    """Runs the tasks of a capsule with a topology, which may be another version of the captured one.
+    """Re-runs the tasks of a capsule with a topology, which may be a changed version of the captured one.
 
-    ``watch`` observes the tasks from their opening.
+    ``watch`` observes the tasks, starting when they are opened.
 
     Raises:
-        InputError: the topology has no such tasks, or they have other inputs.
+        InputError: the topology does not have all tasks of the capsule.
     """
 
     capsule: Capsule
@@ -130,7 +131,11 @@ class Reproduction:
                 raise InputError(f"the topology has no task {span.task_id}; with these topics it has {tasks}")
 
     def compare(self) -> Agreement:
-        """Run all tasks, each up to its first difference."""
+        """Run all tasks, each up to its first difference.
+
+        Raises:
+            InputError: a task reads other partitions in this topology.
+        """
         result = Agreement()
         for span in self.capsule.spans.values():
             try:
@@ -141,11 +146,12 @@ class Reproduction:
         return result
 
     def moments(self, task_id: TaskId) -> Iterator[Moment]:
-        """Run one task record by record; nothing is compared.
+        """Run one task record by record, without comparison.
 
         Raises:
             ProcessingError: user code failed.
-            InputError: the order does not fit the inputs.
+            InputError: the recorded order does not fit the input records, or the task reads other partitions in this
+                topology.
         """
         try:
             yield from self._run(self.capsule.spans[task_id], None)
@@ -155,7 +161,7 @@ class Reproduction:
     # --- running ----------------------------------------------------------------------------
 
     def _run(self, span: TaskSpan, comparison: Agreement | None) -> Iterator[Moment]:
-        """Run the frames of a task; with a comparison a commit is one moment."""
+        """Run the frames of a task; with a comparison, only openings and commits are yielded."""
         task: Task | None = None
         position = dict(span.before.end) if span.before is not None else {}
         try:
@@ -200,7 +206,7 @@ class Reproduction:
                 stores,
                 {},
                 Checkpoint.from_json(opening.checkpoint),
-                # A span that begins within a run continues its punctuations.
+                # A span that begins within a run of the task keeps its punctuation schedules.
                 carries_wall_clock=frame.opening is None,
                 carries_cancelled=frame.opening is None,
             ),
@@ -210,7 +216,7 @@ class Reproduction:
         )
 
     def _feed(self, task: Task, frame: Frame, position: dict[TopicPartition, int]) -> None:
-        """Add the records that a frame took to the task."""
+        """Add the input records of a frame to the task."""
         for partition, end in frame.end.items():
             block = self.capsule.rows(partition, position.get(partition, 0), end)
             task.note_end(partition, end)
@@ -256,7 +262,7 @@ class Reproduction:
             count -= done
 
     def _record(self, task: Task, frame: Frame, step: Choice) -> Moment:
-        """Process one record, and return what it did."""
+        """Process one record, and return it with its outputs and changes."""
         partition = frame.inputs[step.index]
         queue = task.queues[partition]
         offset = queue.batches[0].offsets[queue.start] if queue.size else -1
@@ -282,10 +288,10 @@ class Reproduction:
     # --- comparing --------------------------------------------------------------------------
 
     def _compare(self, task: Task, frame: Frame, into: Agreement) -> None:
-        """Compare what a commit has written with what was recorded.
+        """Compare the records and times of a commit with the recorded ones.
 
         Raises:
-            _Differs: it is not the same.
+            _Differs: they are not the same.
         """
         outputs: dict[TopicPartition, list[Row]] = {}
         for partition, block in task.take_outputs():
@@ -329,14 +335,14 @@ class Reproduction:
 
 
 def _untraced(row: Row | None) -> Row | None:
-    """Return a record without the header of a trace, which is sampled and not recorded."""
+    """Return a record without its trace header, which depends on sampling and is not compared."""
     if row is None:
         return None
     return (*row[:3], tuple(header for header in row[3] if header[0] != _TRACE))
 
 
 def row_text(row: Row | None) -> str:
-    """Return a record for people, with its key and value as bytes."""
+    """Return a record as text for messages, with key and value as bytes."""
     if row is None:
         return "no record"
     key, value, timestamp_ms, headers = row

@@ -1,4 +1,4 @@
-"""Stepping through a task of a capsule, forward and back, by commands as text."""
+"""Steps through a task of a capsule, forward and backward, with text commands."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -28,15 +28,15 @@ def _any(_: Any) -> bool:
 
 @define(eq=False)
 class Stepper:
-    """Steps through one task; ``say`` gets the lines to show.
+    """Steps through one task; ``say`` is called with each line of output.
 
-    A step back runs the task again from the start of the span.
+    A step back re-runs the task from the start of the span.
     """
 
     _reproduction: Reproduction
     _task_id: TaskId
     _say: Callable[[str], None]
-    #: Number of steps done.
+    #: Number of steps executed.
     _place: int = 0
     _current: Moment | None = None
     _moments: Iterator[Moment] = field(init=False)
@@ -46,7 +46,7 @@ class Stepper:
         self._restart()
 
     def run(self, lines: Iterable[str]) -> None:
-        """Do commands until ``q`` or the end of the lines."""
+        """Execute commands until ``q`` or the end of the lines."""
         for line in lines:
             word, *arguments = line.split() or ["n"]
             if word == "q":
@@ -82,7 +82,7 @@ class Stepper:
         self._moments, self._place, self._current = again.moments(self._task_id), 0, None
 
     def _advance(self) -> bool:
-        """Do one step; return False at the end."""
+        """Execute one step; return False at the end of the span."""
         self._trace.recent.clear()
         found = next(self._moments, None)
         if found is None:

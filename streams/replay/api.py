@@ -61,7 +61,7 @@ def replay(
     (default ``local[*]``); "local" runs in ``processes`` processes of this machine (default: one per core).
     ``slices`` divides history: a span of event time ("1d"), a number of slices (up to 1000), or a larger
     number, which is the maximum number of records per slice.  ``until`` is where the replay ends: a datetime,
-    epoch milliseconds, ISO text, or offsets by topic and partition.  ``directory`` keeps all files of the
+    epoch milliseconds, ISO 8601 text, or offsets by topic and partition.  ``directory`` keeps all files of the
     replay, and ``resume`` continues from them.  ``state_from`` is a snapshot to continue from.
 
     ``wall_clock`` selects how wall-clock time, which history does not have, is treated: "error" rejects any use

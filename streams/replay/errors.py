@@ -8,7 +8,7 @@ from streams.runtime import Late
 
 
 class ReplayError(StreamsError):
-    """A replay cannot be planned or run.  Files that were complete before are unchanged."""
+    """A replay cannot be planned or run.  Files that were complete before it are unchanged."""
 
 
 class ReplayTaskError(ReplayError):

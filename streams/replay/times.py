@@ -8,7 +8,7 @@ from streams.core.timestamps import to_milliseconds
 
 
 def time_ms(given: Any, what: str) -> int:
-    """Convert a datetime, ISO text (UTC by default), or milliseconds to epoch milliseconds.
+    """Convert a datetime, ISO 8601 text (UTC without a zone), or epoch milliseconds to epoch milliseconds.
 
     >>> time_ms("1970-01-01T00:00:01Z", "until"), time_ms("1000", "until")
     (1000, 1000)
@@ -30,7 +30,7 @@ def time_ms(given: Any, what: str) -> int:
 
 
 def time_text(time_ms: int) -> str:
-    """Return an event time as ISO 8601 text in UTC.
+    """Return an event time as ISO 8601 text in UTC, or as milliseconds if it is outside the range of datetime.
 
     >>> time_text(0), time_text(1_500)
     ('1970-01-01T00:00:00Z', '1970-01-01T00:00:01.500Z')

@@ -37,10 +37,11 @@ def why(
     """Return why there is, or is not, an output record for a key in a replay of history.
 
     The tasks are those of ``replay``, in this process and traced; if a record fails a task, the story ends there.
-    ``key`` is an object, or text that stands for any key that reads so. ``topic`` is the output topic (default: all),
-    ``node`` a node instead. ``at`` is the event time of the output, or a time in its window (default: the last
-    output): epoch milliseconds, a datetime, or ISO text, which means all times that begin so. At most ``limit``
-    records are listed in one place. ``inputs`` and the other arguments are those of ``replay``.
+    ``key`` is an object, or text, which matches every key with this text or JSON form. ``topic`` is the output topic
+    (default: all); ``node`` selects a node instead. ``at`` is the event time of the output, or a time in its window
+    (default: the last output): epoch milliseconds, a datetime, or ISO 8601 text, which denotes the whole second,
+    minute, hour or day if it ends there. At most ``limit`` records are listed per node. ``inputs`` and the other
+    arguments are those of ``replay``.
 
     Raises:
         ReplayError: the replay cannot be planned, or a file is missing or damaged.

@@ -1,1 +1,1 @@
-"""Exporters of metrics and traces: Prometheus text and OpenTelemetry. Each needs the extra that its module names."""
+"""Exporters of metrics and traces: Prometheus text and OpenTelemetry. Each module names the pip extra it needs."""

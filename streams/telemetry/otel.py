@@ -1,6 +1,6 @@
 """Metrics and sampled traces over OpenTelemetry (OTLP over HTTP). Needs the extra ``otel``.
 
-Metrics are named as Kafka's clients name theirs for brokers (KIP-714, KIP-1076): ``org.apache.kafka.`` + group + name.
+Metric names follow Kafka's client telemetry (KIP-714, KIP-1076): ``org.apache.kafka.`` + group + name.
 """
 
 from collections.abc import Callable, Iterable
@@ -44,14 +44,14 @@ def _resource(application_id: str) -> Resource:
 
 @define(eq=False)
 class MetricExport:
-    """Exports the metrics of an application through a reader of the SDK."""
+    """Exports the metrics of an application through a ``MetricReader`` of the SDK."""
 
     _metrics: Metrics
     _application_id: str
     _reader: MetricReader
     _provider: MeterProvider = field(init=False)
     _collected: dict[MetricSpec, list[Metric]] = field(init=False, factory=dict)
-    #: Metrics that were read since the last time that all were collected.
+    #: Metrics that the SDK has read since the last collection.
     _read: set[MetricSpec] = field(init=False, factory=set)
 
     def __attrs_post_init__(self) -> None:
@@ -65,12 +65,12 @@ class MetricExport:
                     create(name_of(spec, metric), [self._observer(metric)], metric.unit, metric.description)
 
     def close(self) -> None:
-        """Export once more, and end."""
+        """Export the metrics a last time, and shut down."""
         self._provider.shutdown()
 
     def _observer(self, spec: MetricSpec) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def observe(_: CallbackOptions) -> Iterable[Observation]:
-            # The SDK asks for each metric in turn: all are collected when the first is asked for again.
+            # The SDK reads the metrics one by one: all are collected when one of them is read a second time.
             if not self._collected or spec in self._read:
                 self._collect()
             self._read.add(spec)
@@ -99,12 +99,12 @@ class _RecordSpan:
 
     @property
     def traceparent(self) -> bytes:
-        """The header that names this span as parent."""
+        """The W3C ``traceparent`` header with this span as parent."""
         context = self._span.get_span_context()
         return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}".encode()
 
     def end(self, error: BaseException | None = None) -> None:
-        """End the span, with the error that processing has raised."""
+        """End the span; ``error`` is the exception that processing raised, if any."""
         if error is not None:
             self._span.record_exception(error)
             self._span.set_status(Status(StatusCode.ERROR, str(error)))
@@ -113,7 +113,7 @@ class _RecordSpan:
 
 @define(eq=False)
 class TraceExport:
-    """Makes the spans of sampled records; implements ``runtime.sampling.SpanSource``."""
+    """Creates the spans of sampled records; implements ``runtime.sampling.SpanSource``."""
 
     _application_id: str
     _clock: Clock
@@ -130,7 +130,7 @@ class TraceExport:
         self._tracer = self._provider.get_tracer(_LIBRARY)
 
     def start(self, task_id: TaskId, topic: str, partition: int, offset: int, parent: bytes | None) -> _RecordSpan:
-        """Start the span of a record; the attributes have the names of the semantic conventions for messaging."""
+        """Start the span of a record; attributes follow OpenTelemetry's semantic conventions for messaging."""
         carrier = {} if parent is None else {"traceparent": parent.decode(errors="replace")}
         start_ns = self._clock.now_ms() * _MILLION
         span = self._tracer.start_span(
@@ -151,13 +151,13 @@ class TraceExport:
         return _RecordSpan(span, start_ns, self._clock, self._clock.monotonic_ns())
 
     def close(self) -> None:
-        """Export the last spans, and end."""
+        """Export the remaining spans, and shut down."""
         self._provider.shutdown()
 
 
 @define(eq=False)
 class Otlp:
-    """The exports of an application to one collector: traces from the beginning, metrics while it runs."""
+    """The exports of an application to one collector: traces from creation on, metrics from ``start`` on."""
 
     _config: StreamsConfig
     traces: TraceExport | None
@@ -165,7 +165,7 @@ class Otlp:
 
     @classmethod
     def of(cls, config: StreamsConfig, clock: Clock) -> "Otlp":
-        """Return the exports to the endpoint of the settings; nothing is sent before ``start``."""
+        """Return the exports to the endpoint ``otlp_endpoint``; metrics are sent only after ``start``."""
         traces = None
         if config.otlp_traces_per_million >= 0:
             exporter = OTLPSpanExporter(f"{config.otlp_endpoint.rstrip('/')}/v1/traces")
@@ -174,19 +174,19 @@ class Otlp:
         return cls(config, traces)
 
     def start(self, metrics: Metrics) -> None:
-        """Export the metrics of the application from now on."""
+        """Start to export the metrics, every ``otlp_interval_ms``."""
         exporter = OTLPMetricExporter(f"{self._config.otlp_endpoint.rstrip('/')}/v1/metrics")
         reader = PeriodicExportingMetricReader(exporter, self._config.otlp_interval_ms)
         self._metrics = MetricExport(metrics, self._config.application_id, reader)
 
     def stop_metrics(self) -> None:
-        """Export the metrics once more, while the threads still run; idempotent."""
+        """Export the metrics a last time, while the stream threads still run, and stop; idempotent."""
         if self._metrics is not None:
             self._metrics.close()
             self._metrics = None
 
     def close(self) -> None:
-        """Export the last spans, and end; idempotent."""
+        """Export the remaining spans, and shut down; idempotent."""
         if self.traces is not None:
             self.traces.close()
             self.traces = None

@@ -1,7 +1,8 @@
-"""Metrics as Prometheus text, under the names that the JMX exporter gives those of Kafka Streams.
+"""Metrics as Prometheus text, with the names that the JMX exporter gives to the metrics of Kafka Streams.
 
-``kafka_streams_`` + group + name, tags as labels, all with ``_`` for ``-``: dashboards for Kafka Streams fit. Texts are
-labels of ``kafka_streams_stream_metrics``, as in the usual rules for the exporter. Needs the extra ``metrics``.
+Names are ``kafka_streams_`` + group + name, and tags are labels, with ``_`` in place of ``-``: existing dashboards
+work. Text metrics are labels of ``kafka_streams_stream_metrics``, as in the common exporter rules. Needs the extra
+``metrics``.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +22,7 @@ except ImportError as error:
 #: The media type of ``render``.
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 _TEXTS = "kafka_streams_stream_metrics"
-#: Texts that are too long for a label.
+#: Text metrics that are too long for a label.
 _LEFT_OUT = ("topology-description",)
 
 
@@ -37,7 +38,7 @@ def name_of(spec: SensorSpec, metric: MetricSpec) -> str:
 
 
 def families(metrics: Iterable[Metric]) -> Iterator[Family]:
-    """Yield the families of the client library."""
+    """Yield metrics as metric families of ``prometheus_client``."""
     found: dict[str, Family] = {}
     for metric in metrics:
         labels = {_legal(tag): text for tag, text in metric.tags.items()}
@@ -56,14 +57,14 @@ def _family(name: str, spec: MetricSpec) -> Family:
     unit = f" ({spec.unit})" if spec.unit else ""
     text = f"{spec.description[0].upper()}{spec.description[1:]}{unit}."
     if spec.stat in (Stat.TOTAL, Stat.SUM):
-        # The client adds the ending to the name of a counter.
+        # ``prometheus_client`` adds ``_total`` to the name of a counter.
         return Family(name.removesuffix("_total"), text, "counter")
     return Family(name, text, "gauge")
 
 
 @frozen(eq=False)
 class Collector:
-    """The metrics of some applications, for a registry of the client: ``REGISTRY.register(Collector([a.metrics]))``."""
+    """The metrics of applications, for a client registry: ``REGISTRY.register(Collector([app.metrics]))``."""
 
     sources: Sequence[Metrics]
 

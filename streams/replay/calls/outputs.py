@@ -50,5 +50,5 @@ def counts(outputs: Outputs) -> Mapping[str, int]:
 
 
 def _order(producer: str) -> tuple[int, int]:
-    # Records from outside come before records written by tasks.
+    # On a tie, records of external producers come before records of tasks.
     return (-1, -1) if not producer else task_of(producer)

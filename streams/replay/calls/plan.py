@@ -19,7 +19,7 @@ from streams.topology import SubTopology
 
 @frozen
 class Pass:
-    """One pass over the stages: a slice, or the final pass, which processes the records held back by the slices.
+    """One pass over the stages: a slice, or the final pass, which processes the records that the slices deferred.
 
     ``cut`` has the first offset of each source partition that the pass does not read.
     """
@@ -59,7 +59,7 @@ class ReplayPlan:
 
     @property
     def started_ms(self) -> int:
-        """Timestamp of the first records of history, epoch milliseconds."""
+        """Lowest timestamp in the first row groups of the source partitions, in epoch milliseconds; 0 without any."""
         return min((extents[0].lowest_ms for extents in self.sources.values() if extents), default=0)
 
     @property
@@ -87,7 +87,7 @@ class ReplayPlan:
             tasks = tuple(self._task_work(task, step, state) for task in call)
             is_new = any(task not in state.positions for task in call)
             flushes = step.is_last and self.options.final_flush
-            # At the end of its inputs, a task may process records it held back even if there is nothing to read.
+            # At the end of its inputs, a task may process deferred records even if there is nothing to read.
             if not is_new and not flushes and not any(_has_work(task) for task in tasks):
                 continue
             works.append(

@@ -36,7 +36,7 @@ class ReplayProgress:
     link: str = ""
 
 
-#: Called with the progress, at most twice a second.
+#: Called with the progress: when a list of calls starts, after each call, every 500 ms while calls run, and at the end.
 Listener = Callable[[ReplayProgress], None]
 
 
@@ -85,7 +85,7 @@ class Reporter:
         self._report()
 
     def look(self) -> None:
-        """Report the running calls if 500 ms have passed since the last report."""
+        """Report the running calls, at most every 500 ms."""
         now = self._clock.monotonic_ms()
         if now >= self._next_ms:
             self._next_ms = now + PROGRESS_INTERVAL_MS

@@ -50,7 +50,7 @@ _MADE = {
     "__weakref__",
 }
 
-#: One class per sent class, however often it is sent, by the name assigned when it was first sent.
+#: Names of the sent classes, assigned when first sent, and the recreated classes by name: one per sent class.
 _names: "WeakKeyDictionary[type, str]" = WeakKeyDictionary()
 _known: "WeakValueDictionary[str, type]" = WeakValueDictionary()
 

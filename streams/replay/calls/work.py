@@ -1,4 +1,4 @@
-"""Requests to an executor and their reports, as values that travel between processes.
+"""Requests to an executor and their reports, as values that are sent between processes.
 
 A ``StageWork`` is one call: a stream task over one slice of history, or all tasks of a cycle of
 sub-topologies.  A call is a pure function of these values: a retry writes the same records to files with other names.
@@ -21,7 +21,7 @@ from streams.replay.calls.application import Application
 from streams.replay.storage.places import Place
 from streams.replay.storage.segments import Extent, Kind
 
-#: Folder of progress files, and the interval in milliseconds between two writes of one file.
+#: Folder of progress files, and the minimum interval in milliseconds between two writes of one file.
 PROGRESS_FOLDER = "progress"
 PROGRESS_INTERVAL_MS = 500
 

@@ -46,7 +46,7 @@ def _ignored(step: str) -> None:
 
 @frozen
 class GoneLive:
-    """The result of going live."""
+    """The result of going live: numbers of changelog records loaded and of partitions with committed offsets."""
 
     changelog_records: int
     partitions: int
@@ -115,7 +115,7 @@ def _load(
 
 
 def lay_down(snapshot: Snapshot, folder: Path, *, on_step: OnStep = _ignored) -> None:
-    """Create a state directory with its own embedded broker from a snapshot, unless this was done before.
+    """Create a state directory with an embedded broker from a snapshot; do nothing if this was done before.
 
     Source topics start at the offsets where the replay ended.
 

@@ -44,7 +44,7 @@ _PARTS = {"internal_topics": "repartition topic", "sources": "source topic", "si
 
 @frozen
 class LiveForm:
-    """What going live needs to know about the application, without its code."""
+    """The topics, changelogs and offsets of an application that going live uses in place of its code."""
 
     internal_topics: tuple[InternalTopicPlan, ...]
     #: Store -> its changelog.
@@ -256,7 +256,7 @@ class Snapshot:
         )
 
     def save(self, folder: Place, *, with_outputs: bool = True) -> "Snapshot":
-        """Save the snapshot in a folder of its own; return the saved snapshot.
+        """Save the snapshot in a dedicated folder; return the saved snapshot.
 
         Files are hard-linked where the file system supports this, otherwise copied.  An older snapshot in the folder
         stays valid until this one is complete.

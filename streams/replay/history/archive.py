@@ -147,7 +147,7 @@ def archive_offline(
 
 @frozen
 class ArchivedPartition:
-    """The source of one partition to archive: first offset, end of the committed records, and records.
+    """The source of one partition to archive: log start offset, last stable offset, and records.
 
     ``read`` yields the records starting at an offset, possibly including records after ``end``.
     """

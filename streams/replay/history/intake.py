@@ -1,7 +1,7 @@
 """The driver's side of ``ingest``: split files into calls, and concatenate their results.
 
 Files are split by size only, so the same files give the same calls on any executor.  A call must
-know the number of its first row, to name rows and to distribute rows without a key round-robin.
+know the number of its first row, to name rows in messages and to assign rows without a key round-robin.
 The rows of a topic with several calls are therefore counted first.  Records are not moved once they
 are written: a partition is the list of extents that the calls wrote, in order.
 """

@@ -76,7 +76,7 @@ def cut_at(sources: Sources, start: Mapping[TopicPartition, int], time_ms: int, 
 
 
 class _Times:
-    """Timestamps of the source partitions, each as a running maximum, which only ascends."""
+    """Timestamps of the source partitions, as running maxima, which never decrease."""
 
     def __init__(self, sources: Sources, start: Mapping[TopicPartition, int], root: Place) -> None:
         self._sources = sources

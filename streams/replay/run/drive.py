@@ -284,11 +284,11 @@ class TaskRun:
             feed.later.append(block)
 
     def flush_caches(self) -> None:
-        """Forward the records that the record cache holds back."""
+        """Flush the record cache: forward its buffered records."""
         self.task.flush_caches()
 
     def final_flush(self) -> None:
-        """Forward the results that the task holds back, at the end of history."""
+        """Forward the results that the task still buffers, at the end of history."""
         self.is_touched = True
         self.task.final_flush()
 
@@ -430,7 +430,7 @@ class _StageRun:
         self.stage = Stage(self.runs, policy, Rounds(self.max_cycle_rounds))
 
     def run(self, *, is_final: bool) -> None:
-        """Process all records whose order is certain; with ``is_final``, also forward results that are held back."""
+        """Process all records whose order is certain; with ``is_final``, also forward buffered results."""
         self._settle(is_final=False)
         if is_final:
             self._settle(is_final=True)

@@ -15,7 +15,7 @@ from streams.replay.errors import ReplayError
 from streams.replay.run.drive import run_work
 from streams.runtime import TaskWatch
 
-#: Calls that together read no more than this run in this process, since starting others would take longer.
+#: Calls that together read at most this much run in this process, since starting processes would take longer.
 _SMALL_ROWS = 100_000
 _SMALL_BYTES = 8 << 20
 #: Interval between two reports of progress, in seconds.

@@ -179,7 +179,7 @@ class ReplayResult:
 
     @property
     def late(self) -> list[Late]:
-        """The dropped late records by node, with their share and the extent to which history is out of order."""
+        """The dropped late records by node, with their share and how far history is out of order."""
         return late_of(self.session.topology, self._tallies)
 
     @property

@@ -2,7 +2,7 @@
 
 ``steps`` is a generator of calls, so the driver decides how to run them, and several replays can
 share one job.  Finished work is not repeated: inputs are read once, and a slice with a manifest
-is skipped.  Only the final pass, which processes the records held back by the slices, is repeated when
+is skipped.  Only the final pass, which processes the records that the slices deferred, is repeated when
 history has grown, so that several runs have the same results as a single run over all history.
 """
 

@@ -206,7 +206,7 @@ class SparkExecutor:
 
 
 def _packs(items: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
-    """Yield lists of (index, pickled item) up to the maximum size of a job; a larger item has a list of its own."""
+    """Yield lists of (index, pickled item) up to the maximum size of a job; a larger item is alone in its list."""
     pack: list[tuple[int, bytes]] = []
     size = 0
     for numbered in items:

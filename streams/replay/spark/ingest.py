@@ -44,7 +44,7 @@ def run_through_spark(session: Any, call: SparkCall, collect: Collect) -> SparkR
 
     Raises:
         InputError: a file cannot be read.
-        ReplayError: Spark cannot read the input, or files have changed meanwhile.
+        ReplayError: Spark cannot read the input, or a file changed while it was read.
     """
     clock = SystemClock()
     started_ms = clock.monotonic_ms()
@@ -115,7 +115,7 @@ def _refuse_table(session: Any, pattern: str, collect: Collect) -> None:
 
 
 def _read_files(session: Any, call: ReadFiles, collect: Collect) -> Iterator[IngestReport]:
-    """Yield the path of the file and the report for each block of each file, in order."""
+    """Yield the report of each block of each file, in order; its name is the path of the file."""
     by_lines = [file for file in call.files if _has_lines(file.path)]
     whole = [file for file in call.files if not _has_lines(file.path)]
     counts: dict[Stretch, tuple[int, int]] = {}
