@@ -1,4 +1,4 @@
-"""Answers of the HTTP server: JSON, and refusals that say what, where and what to do.  Imports no other module."""
+"""Responses of the HTTP server: JSON, and errors with a code and a message.  Imports no other module."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-#: Seconds after which a client should ask again, where the answer is "not now".
+#: Retry-After of responses with status 503, in seconds.
 RETRY_AFTER_S = 1
 
 _encode = msgspec.json.encode
@@ -19,7 +19,7 @@ def answer(status: int, body: Any, headers: Mapping[str, str] | None = None) -> 
 
 
 class Refused(Exception):
-    """A request that is not answered; ``reason`` is a word for programs, the message a sentence for people."""
+    """An error response: ``reason`` is a code for programs, the message is for people, ``more`` are JSON fields."""
 
     def __init__(self, status: int, reason: str, message: str, **more: Any) -> None:
         super().__init__(message)
@@ -33,10 +33,10 @@ class Refused(Exception):
         if self.status == 401:
             headers["www-authenticate"] = "Bearer"
         if self.status == 413:
-            # What is left of the body is not read.
+            # The rest of the request body is not read.
             headers["connection"] = "close"
         return answer(self.status, {"error": self.reason, "message": str(self), **self.more}, headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Send the error response."""
         await self.response()(scope, receive, send)

@@ -18,14 +18,14 @@ from streams.web.texts import key_of
 
 
 def segments_of(scope: Scope) -> list[bytes]:
-    """Return the segments of the path below the place where the application is mounted, still percent-encoded."""
+    """Return the path segments below the mount point of the application, still percent-encoded."""
     raw = scope.get("raw_path") or scope["path"].encode()
     return list(raw.partition(b"?")[0].split(b"/")[1 + scope.get("root_path", "").count("/") :])
 
 
 @frozen
 class Arguments:
-    """The arguments of a query string, of which each must be known to its path; each character is a byte."""
+    """The arguments of a query string, decoded as Latin-1: each character is one byte."""
 
     given: Mapping[str, str]
 
@@ -44,10 +44,10 @@ class Arguments:
         return cls(given)
 
     def check(self, *known: str) -> None:
-        """Refuse arguments that are not known.
+        """Check that all arguments are known to the path.
 
         Raises:
-            Refused: there are some.
+            Refused: an argument is unknown.
         """
         if strange := sorted(self.given.keys() - {*known, "position", "stale_ms", "key_format"}):
             raise Refused(400, "BAD_REQUEST", f"{strange[0][:40]!r} is no argument here; there are {', '.join(known)}")
@@ -66,7 +66,7 @@ class Arguments:
         return int(text)
 
     def time(self, name: str, default: int) -> int:
-        """Return a time in epoch milliseconds; it is given in these or as ISO 8601, in UTC if it has no zone.
+        """Return a time in epoch milliseconds; given as epoch milliseconds or ISO 8601, UTC without a zone.
 
         Raises:
             Refused: the text is neither.
@@ -100,15 +100,15 @@ class Arguments:
 
 
 def cursor_of(rank: Rank) -> str:
-    """Return the text from which the next page of a scan is asked."""
+    """Return the cursor of the next page of a scan, from the rank of the last entry."""
     return base64.urlsafe_b64encode(msgspec.msgpack.encode(rank)).decode().rstrip("=")
 
 
 def rank_of(cursor: str | None) -> Rank | None:
-    """Read what ``cursor_of`` has written.
+    """Return the rank in a cursor of ``cursor_of``, None without a cursor.
 
     Raises:
-        Refused: the text is no cursor.
+        Refused: the text is not a cursor.
     """
     if cursor is None:
         return None

@@ -11,19 +11,19 @@ from streams.core.threads import SystemThreads
 from streams.runtime import Instance, StoreChange, StoreChanges
 from streams.web.answers import Refused
 
-#: Changes that wait for a client, above which it is dropped.
+#: Maximum number of changes queued for a client; a client that is slower is disconnected.
 _QUEUE_CHANGES = 1_000
-#: Clients that follow changes at a time: each has a consumer and a thread.
+#: Maximum number of clients that follow changes; each needs a consumer and a thread.
 MAX_FOLLOWERS = 16
-#: The last event of a client that was dropped.
+#: The last event that is sent to a client that was too slow.
 DROPPED = b'event: dropped\ndata: {"error":"TOO_SLOW","message":"changes were lost: read the store again"}\n\n'
-#: Interval of comments that keep a connection open which has no changes.
+#: Interval of the comments that keep a connection without changes open, in seconds.
 _QUIET_S = 10.0
 
 
 @define(eq=False)
 class Follower:
-    """A client that follows a store: a thread reads, the event loop writes, and a bounded queue is between them."""
+    """A client that follows a store: a thread reads changes into a bounded queue, the event loop sends them."""
 
     _instance: Instance
     _loop: asyncio.AbstractEventLoop
@@ -33,11 +33,11 @@ class Follower:
     _is_slow: bool = False
 
     def start(self) -> None:
-        """Start to read."""
+        """Start the thread that reads the changes."""
         SystemThreads().start(f"{self._instance.client_name}-changes", self._read)
 
     async def events(self) -> AsyncIterator[StoreChange | None]:
-        """Yield changes, and None in between for as long as there are none."""
+        """Yield changes, and None after each ten seconds without a change."""
         try:
             while not self._is_slow or not self._queue.empty():
                 try:
@@ -54,7 +54,7 @@ class Follower:
 
     @property
     def is_slow(self) -> bool:
-        """Whether the client has not taken its changes in time."""
+        """Whether the queue has overflowed because the client was too slow."""
         return self._is_slow
 
     def _read(self) -> None:
@@ -84,7 +84,7 @@ class Follower:
 
 
 def no_room() -> Refused:
-    """Return the refusal for one follower too many."""
+    """Return the error for a client above ``MAX_FOLLOWERS``."""
     return Refused(503, "TOO_MANY", f"{MAX_FOLLOWERS} clients follow changes already; retry later")
 
 

@@ -1,6 +1,6 @@
-"""Queries over all instances: each task is asked where the group's metadata says it is (KIP-67, KIP-535).
+"""Interactive queries over all instances: each task is queried on its owner, by group metadata (KIP-67, KIP-535).
 
-A request that another instance has forwarded is answered here or not at all, so none goes in a circle.
+A request that another instance has forwarded is never forwarded again.
 Imports runtime.
 """
 
@@ -34,17 +34,17 @@ from streams.runtime import (
 from streams.web.peers import ANSWER_S, PeerError, Peers
 from streams.web.wire import WireError, read_results, write_request
 
-#: Where a forwarded query is sent; see ``StoresEndpoint``.
+#: Path of forwarded queries; see ``StoresEndpoint``.
 QUERY_PATH = "/query"
 
 
 @define(eq=False)
 class Desk:
-    """Asks the threads of this instance and other instances, on one event loop."""
+    """Queries the stream threads of this instance, and other instances; used on one event loop."""
 
     _instance: Instance
     peers: Peers = field(factory=Peers)
-    #: Futures whose answers are there, and whether the loop is to complete them.
+    #: Futures to complete, and whether the event loop is already scheduled to complete them.
     _done: "deque[asyncio.Future[None]]" = field(init=False, factory=deque)
     _is_waking: bool = field(init=False, default=False)
 
@@ -54,7 +54,7 @@ class Desk:
         partitions: Collection[int] | None = None,
         partitioner: KeyPartitioner | None = None,
     ) -> StateQueryResult[Any]:
-        """Return the answers of the partitions that a request is about.
+        """Query the partitions of a request, and return their results.
 
         Raises:
             InvalidStateStoreError: there is no assignment yet, or no such partition.
@@ -70,9 +70,9 @@ class Desk:
         return StateQueryResult(results, request.query, request.spec)
 
     async def learn_types(self, request: StoreRequest) -> None:
-        """Take over the types of a store without declared types from an instance that has seen some.
+        """Learn the key and value types of a store without declared types from the owners of its tasks.
 
-        A key can be located, and a value read, only with its type.
+        Without its type, a key cannot be partitioned, and a value cannot be deserialized.
         """
         serdes = (request.spec.key_serde, request.spec.value_serde)
         if all(not isinstance(serde, PinnedSerde) or serde.is_pinned for serde in serdes):
@@ -85,12 +85,12 @@ class Desk:
         await asyncio.gather(*(self._ask_peer(request, endpoint, []) for endpoint in endpoints if endpoint))
 
     async def answer_here(self, request: StoreRequest, tasks: Collection[TaskId]) -> Answers:
-        """Return the answers of tasks on this instance."""
+        """Query tasks on this instance only, and return their results."""
         answers = await asyncio.gather(*(self._answer(answer, request, tasks) for answer in self._ask(request, tasks)))
         return gathered(request, tasks, answers)
 
     async def _ask_owners(self, request: StoreRequest, places: StorePlaces, tasks: Iterable[TaskId]) -> Answers:
-        """Ask the owners of the tasks; where one does not answer and the request allows it, the standby copies."""
+        """Query the active tasks; where that fails and the request allows stale results, query the standbys."""
         own = self._instance.home.process_id
         known = {task: places.owner_of(task, own) for task in tasks}
         here = {task for task in known if self._is_here(task)}
@@ -107,7 +107,7 @@ class Desk:
         return answers
 
     async def _ask_copies(self, request: StoreRequest, known: dict[TaskId, KeyQueryMetadata], answers: Answers) -> None:
-        """Ask the standby copies of tasks whose owners have not answered, one after the other."""
+        """Query the standbys of tasks whose query failed, one after the other until one succeeds."""
         for task, owner in known.items():
             for number in range(len(owner.standbys)):
                 if answers[task].is_success:
@@ -116,7 +116,7 @@ class Desk:
                 answers |= await self._ask_place(request, place, [task])
 
     async def _ask_place(self, request: StoreRequest, place: str, tasks: list[TaskId]) -> Answers:
-        """Ask this instance (``place`` is empty) or another one."""
+        """Query tasks on this instance (empty ``place``), or on the instance at an endpoint."""
         if not place:
             return await self.answer_here(request, tasks)
         if place.startswith("?"):
@@ -143,7 +143,7 @@ class Desk:
         return ask_here(self._instance, request, tasks)
 
     async def _answer(self, answer: Answer[Answers], request: StoreRequest, tasks: Collection[TaskId]) -> Answers:
-        """Wait for the answer of a thread."""
+        """Return the results of a thread; failed results if it does not answer in time or has ended."""
         loop = asyncio.get_running_loop()
         done = loop.create_future()
         answer.then(lambda: self._wake(loop, done))
@@ -158,9 +158,9 @@ class Desk:
         return {task: request.failed(task.partition, FailureReason.NOT_ACTIVE, text) for task in tasks}
 
     def _wake(self, loop: asyncio.AbstractEventLoop, done: "asyncio.Future[None]") -> None:
-        """Complete a future from another thread; one wake-up of the loop is for all until it runs."""
+        """Complete a future from another thread; all futures until the loop runs share one wake-up."""
         self._done.append(done)
-        # Once the server is closed, no one waits.
+        # After the server is closed, nothing awaits the future.
         if not self._is_waking and not loop.is_closed():
             self._is_waking = True
             loop.call_soon_threadsafe(self._settle)

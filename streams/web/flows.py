@@ -1,8 +1,8 @@
-"""Records along the edges of a topology, as far as the counts of sources and sinks determine them.
+"""Record counts along the edges of a topology, derived from the counts of sources and sinks.
 
-Only sources, sinks and drops are counted on the hot path.  A node that forwards each record once passes on what it
-gets; of other nodes, the output is known where it all goes to one counted node.  What is not known stays unknown.
-Imports runtime.
+Only sources, sinks and drops are counted on the hot path.  A one-to-one node forwards as many records as it receives;
+the output of another node is known if all of it goes to one counted node.  All other counts are unknown (None).
+Imports topology.
 """
 
 from collections.abc import Callable, Mapping
@@ -56,7 +56,7 @@ class Flows:
         """Return the records that one node has forwarded to another."""
         if self._parents(end) == 1:
             return self.nodes[end].came
-        # A branch, and a processor that names its children, forward to some of them.
+        # A branch, or a processor that names its children, may forward a record to only some of them.
         return self.nodes[start].went if len(self._topology.children[start]) == 1 or self._is_copied(start) else None
 
     def _forward(self, name: str) -> None:
@@ -94,7 +94,7 @@ class Flows:
 
 
 def shown(counts: Mapping[str, Flow], rates: Mapping[str, Flow]) -> dict[str, list[float | None]]:
-    """Return in, out, and both per second, by node."""
+    """Return the counts of records in and out of each node, and both rates per second."""
     return {
         name: [count.came, count.went, _rounded(rates[name].came), _rounded(rates[name].went)]
         for name, count in counts.items()

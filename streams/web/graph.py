@@ -1,7 +1,7 @@
-"""The topology as a graph with places for its boxes: layered, and the same for the same topology.
+"""The topology as a graph with a layered layout, which is deterministic.
 
-A box has a rank (its distance from the inputs) and a lane; the page makes pixels of them, in either direction. Each
-sub-topology is a block of its own, and blocks are stacked: a topic between two sub-topologies is a box in both.
+A box has a rank (its distance from the inputs) and a lane; the page converts them to pixels, in either direction. Each
+sub-topology is a separate block, and blocks are stacked: a topic between two sub-topologies is a box in both.
 Pure; imports the description of topologies.
 """
 
@@ -13,17 +13,17 @@ from attrs import define, field
 
 from streams.topology import TopologyDescription
 
-#: Times that the boxes of the ranks are sorted by their neighbours.
+#: Number of passes that sort the boxes of each rank by the lanes of their neighbours.
 _SWEEPS = 6
-#: Lanes between two blocks, for the head of the lower one.
+#: Gap between two blocks in lanes, for the heading of the lower block.
 _BLOCK_GAP = 0.7
-#: The name of the box for topics that are chosen for each record.
+#: Name of the box for topics that a sink selects per record.
 DYNAMIC_TOPIC = "chosen per record"
 
 
 @define(eq=False)
 class Box:
-    """A node, topic or store; ``rank`` and ``lane`` are its place."""
+    """A node, topic or store; ``rank`` and ``lane`` are its position."""
 
     number: int
     kind: str
@@ -40,7 +40,7 @@ class Box:
 
 @define(eq=False)
 class Graph:
-    """Boxes, and edges between their numbers; an edge to a store is a use, and carries no records."""
+    """Boxes, and edges between their numbers; ``uses`` are pairs of node and store, along which no records flow."""
 
     boxes: list[Box] = field(factory=list)
     edges: dict[tuple[int, int], None] = field(factory=dict)
@@ -95,7 +95,7 @@ class Graph:
     # --- places ---------------------------------------------------------------------------
 
     def _rank(self) -> None:
-        """Put each box after those before it; of a loop, one edge goes back."""
+        """Rank each box after its predecessors; in a cycle, one edge leads back."""
         after: dict[int, list[int]] = {box.number: [] for box in self.boxes}
         missing = dict.fromkeys(after, 0)
         for start, end in self.edges:
@@ -104,7 +104,7 @@ class Graph:
         left = dict.fromkeys(after)
         ready = [number for number in left if not missing[number]]
         while left:
-            # Of boxes that are all in loops, the first is the beginning.
+            # If all remaining boxes are in cycles, start with the first one.
             number = ready.pop(0) if ready else next(iter(left))
             if number not in left:
                 continue
@@ -121,14 +121,14 @@ class Graph:
         for store, ranks in users.items():
             self.boxes[store].rank = min(ranks)
         for start, end in self.edges:
-            # A source topic stands directly before its reader.
+            # A source topic is placed directly before its first reader.
             box = self.boxes[start]
             if box.kind == "topic" and not box.rank and self.boxes[end].rank > 1:
                 ends = [self.boxes[other].rank for one, other in self.edges if one == start]
                 box.rank = max(0, min(ends) - 1)
 
     def _arrange(self) -> None:
-        """Set the lanes: within each block by the neighbours, then block after block."""
+        """Set the lanes: within each block by the lanes of the neighbours; the blocks are stacked."""
         near: dict[int, list[int]] = {box.number: [] for box in self.boxes}
         for start, end in (*self.edges, *self.uses):
             near[start].append(end)
@@ -157,7 +157,7 @@ class Graph:
                 boxes = ranks[rank]
                 wanted = {box.number: self._middle(box, own, near) for box in boxes}
                 boxes.sort(key=lambda box: (wanted[box.number], box.number))
-                # Each box where its neighbours are, as far as the one before it leaves room.
+                # Place each box at the mean lane of its neighbours, but at least one lane after the previous box.
                 for box in boxes:
                     box.lane = wanted[box.number]
                 for before, box in pairwise(boxes):

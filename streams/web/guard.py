@@ -1,9 +1,9 @@
-"""What a request must satisfy before it reaches a handler: host, origin, token, size of the body.
+"""Checks of a request before it reaches a handler: host, origin, token, size of the body.
 
-- Through a loopback address a request must name a loopback host: the page of another site whose name was bound to
-  127.0.0.1 (DNS rebinding) names its own.
-- A request that a browser marks as coming from another site is refused.
-- What changes something needs the token; on other addresses than loopback everything does.
+- On a loopback address, the Host header must name a loopback host.  This prevents DNS rebinding, where another site
+  resolves its own name to 127.0.0.1.
+- A request that a browser marks as cross-site is refused.
+- Requests that change something need the token; on addresses other than loopback, all requests need it.
 
 Imports no other module of the package but ``answers``.
 """
@@ -26,9 +26,9 @@ MAX_BODY_BYTES = 1 << 20
 MAX_PATH_BYTES = 16 << 10
 
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-#: Paths that read although the method is POST: the arguments are in the body.
+#: Paths that only read although the method is POST: their arguments are in the body.
 _READING_PATHS = ("/query",)
-#: The page has its own files only, and no inline script or style.
+#: Content security policy: the page loads only its own files, and has no inline script or style.
 _POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -61,10 +61,10 @@ def host_of(authority: str) -> str:
 
 @frozen(eq=False)
 class Guard:
-    """Passes the requests that are allowed to the inner application, and answers the others itself.
+    """Passes allowed requests to the inner application, and refuses the others.
 
-    ``token`` None refuses everything that changes something.  ``hosts`` are names that requests may use for a
-    loopback address besides those of loopback, such as the host of ``application_server``.
+    If ``token`` is None, all requests that change something are refused.  ``hosts`` are further host names that are
+    allowed on a loopback address, such as the host of ``application_server``.
     """
 
     _inner: ASGIApp
@@ -94,7 +94,7 @@ class Guard:
         except Refused as refusal:
             await refusal(scope, receive, send_safely)
         except Exception:
-            # The reason stays here: it may contain keys, values and paths.
+            # The reason is logged but not sent: it may contain keys, values and paths.
             log.exception("%s %s failed", scope["method"], scope["path"][:200])
             if is_started:
                 raise
@@ -133,7 +133,7 @@ class Guard:
         if is_read and not self._reads_need_token:
             return
         if is_read and (path == "/" or path.startswith("/page/")):
-            # The page has no data; it asks for the token, and is refused without one like every client.
+            # The page has no data and prompts for the token; its own requests for data need the token.
             scope["streams.lacks_token"] = True
             return
         if self._token is None:
@@ -154,7 +154,7 @@ def _check_origin(scope: Scope, headers: dict[bytes, bytes], authority: str) -> 
     origin = headers.get(b"origin")
     site = headers.get(b"sec-fetch-site", b"none")
     is_own = origin is None or origin.decode("latin-1") == f"{scope['scheme']}://{authority}"
-    # A link of another site may be followed to a page; its scripts may read nothing.
+    # Links from other sites may be followed; scripts of these sites cannot read the response.
     is_navigation = headers.get(b"sec-fetch-mode") == b"navigate" and scope["method"] == "GET"
     if not is_own or (site not in (b"none", b"same-origin") and not is_navigation):
         raise Refused(403, "OTHER_ORIGIN", "requests from pages of other sites are refused")
@@ -164,7 +164,7 @@ def _headers(scope: Scope) -> dict[bytes, bytes]:
     """Return the headers by name.
 
     Raises:
-        Refused: a header that decides about access is given twice.
+        Refused: a header that access depends on is given twice.
     """
     found: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:

@@ -1,7 +1,7 @@
-"""Health of an instance, read from its threads without waiting for them.
+"""Health checks of an instance, read from its threads without blocking.
 
-``live``: the loops turn.  ``ready``: all assigned tasks are open and restored.  ``progress``: positions advance, or
-there is nothing to read.  Imports runtime.
+``live``: the poll loops run.  ``ready``: all assigned tasks are open and restored.  ``progress``: positions advance,
+or there is nothing to read.  Imports runtime.
 """
 
 from collections.abc import Iterator
@@ -12,26 +12,26 @@ from attrs import define, field
 from streams.core.records import TaskId
 from streams.runtime import Instance, State, Task
 
-#: Time in ms in which a task with unread records must advance.
+#: Default of the maximum time, in milliseconds, without progress of a task that has unread records.
 PROGRESS_MS = 60_000
 
 _FAILED = (State.PENDING_ERROR, State.ERROR)
 _ENDED = (State.NOT_RUNNING, *_FAILED)
 
-#: Whether the check holds, and what was found.
+#: Whether the check passes, and its details.
 Finding = tuple[bool, dict[str, Any]]
 
 
 @define(eq=False)
 class Health:
-    """The checks of one instance; ``progress`` compares with what its own last calls have seen."""
+    """The checks of one instance; ``progress`` compares with the positions at its earlier calls."""
 
     _instance: Instance
     #: For each task, the positions at a call, and the monotonic time of the first call with these positions.
     _seen: dict[TaskId, tuple[int, int]] = field(factory=dict)
 
     def live(self, limit_ms: int | None = None) -> Finding:
-        """Return whether each thread began a turn of its loop within ``limit_ms`` (default: max_poll_interval_ms).
+        """Return whether each thread has begun an iteration within ``limit_ms`` (default: max_poll_interval_ms).
 
         An instance that has failed or ended is not live; one that has not been started is.
         """
@@ -50,8 +50,8 @@ class Health:
     def progress(self, limit_ms: int = PROGRESS_MS) -> Finding:
         """Return whether each task with unread records has advanced within ``limit_ms``.
 
-        A task counts as stuck once calls at least ``limit_ms`` apart have found it at one position with unread
-        records; tasks that are restored or paused do not count.
+        A task is stuck if calls at least ``limit_ms`` apart find it at the same position with unread records; tasks
+        that are restoring or paused are not checked.
         """
         instance = self._instance
         now_ms = instance.environment.clock.monotonic_ms()

@@ -1,4 +1,4 @@
-"""The status of several instances as one: counts and rates are added up, rows are put one after the other.  Pure."""
+"""Merges the status of several instances: counts and rates are summed, rows are concatenated.  Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -6,15 +6,15 @@ from typing import Any, TypeAlias
 from streams.web.samples import HISTORY, KEPT_SAMPLES, SAMPLE_MS
 
 Document: TypeAlias = dict[str, Any]
-#: The states of instances, of which the group has the first that any of its instances has.
+#: Instance states by precedence: the state of the group is the first one that any instance has.
 _STATES = ("ERROR", "PENDING_ERROR", "REBALANCING", "PENDING_SHUTDOWN", "CREATED", "RUNNING", "NOT_RUNNING")
 _FAILURES = 50
 
 
 def merged(documents: Sequence[Document]) -> Document:
-    """Return one status of several; the first is that of the instance that was asked.
+    """Return the merged status; the first document is that of the instance that serves the request.
 
-    Instances that run another topology have their rows, but are left out of the graph.
+    Instances that run another topology contribute rows, but no counts in the graph.
     """
     first = documents[0]
     same = [document for document in documents if document["graph_id"] == first["graph_id"]]
@@ -84,13 +84,13 @@ def _subs(parts: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[st
 
 
 def _history(parts: Sequence[Sequence[Sequence[float]]]) -> list[list[float]]:
-    """Return the samples of all instances, combined where they are of the same five seconds."""
+    """Return the samples of all instances, combined per interval of five seconds."""
     by_time: dict[int, list[Sequence[float]]] = {}
     for rows in parts:
         for row in rows:
             by_time.setdefault(int(row[0]) // SAMPLE_MS, []).append(row)
     kept = sorted(by_time)[-KEPT_SAMPLES:]
-    # The last moment may not be sampled by all yet.
+    # Some instances may not have sampled the last interval yet.
     if len(kept) > 1 and len(by_time[kept[-1]]) < len(by_time[kept[-2]]):
         kept.pop()
     ways = list(HISTORY.values())

@@ -1,4 +1,4 @@
-"""The files of the live page, as they are in the package; they contain no data of the application."""
+"""The static files of the web page, as packaged; they contain no data of the application."""
 
 from importlib.resources import files
 
@@ -26,7 +26,7 @@ def page_routes() -> list[Route]:
 
     async def index(request: Request) -> Response:
         content, kind = contents["index.html"]
-        # Where all requests need the token, the page is what asks for it.
+        # If all requests need the token, the page prompts the user for it.
         headers = {"www-authenticate": "Bearer"} if _lacks_token(request) else {}
         return Response(content, 401 if _lacks_token(request) else 200, headers, kind)
 

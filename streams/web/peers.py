@@ -1,7 +1,7 @@
-"""The client with which an instance asks others: HTTP/1.1 over connections that are kept open.
+"""The client for requests to other instances: HTTP/1.1 over persistent connections.
 
-It talks to this package's own server only, whose answers have a length; so it is smaller and several times faster
-than a client for all servers.  Imports no other module of the package.
+It only supports the server of this package, whose responses have a Content-Length.  This makes it smaller and several
+times faster than a general HTTP client.  Imports no other module of the package.
 """
 
 import asyncio
@@ -11,9 +11,9 @@ from attrs import define, field
 from streams.core.errors import StreamsError
 
 _CONNECT_S = 2.0
-#: Time in which an instance must answer.
+#: Timeout of a request to another instance, in seconds.
 ANSWER_S = 10.0
-#: Connections that are kept open to one instance.
+#: Maximum number of idle connections to one instance.
 _KEPT = 8
 _MAX_ANSWER_BYTES = 256 << 20
 
@@ -21,7 +21,7 @@ _Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class PeerError(StreamsError):
-    """Another instance cannot be reached, or has not answered as it should."""
+    """Another instance cannot be reached, does not respond in time, or sends an invalid response."""
 
 
 @define(eq=False)
@@ -32,22 +32,24 @@ class Peers:
     _idle: dict[str, list[_Connection]] = field(factory=dict)
 
     async def post(self, endpoint: str, path: str, body: bytes) -> tuple[int, bytes]:
-        """Send a request with a body, and return status and body of the answer, as ``get`` does."""
+        """Send a request with a body, and return the status and body of the response; errors are those of ``get``."""
         return await self._send("POST", endpoint, path, body)
 
     async def get(self, endpoint: str, path: str) -> tuple[int, bytes]:
-        """Send a request, and return status and body of the answer.
+        """Send a request, and return the status and body of the response.
 
         Raises:
-            PeerError: the instance cannot be reached, or does not answer in time.
+            PeerError: the instance cannot be reached, does not respond in time, or sends an invalid response.
         """
         return await self._send("GET", endpoint, path, b"")
 
     async def _send(self, method: str, endpoint: str, path: str, body: bytes) -> tuple[int, bytes]:
-        """Send a request, which may be repeated, and return status and body of the answer.
+        """Send a request, and return the status and body of the response.
+
+        If an idle connection fails, the request is repeated on another one, so it has to be idempotent.
 
         Raises:
-            PeerError: the instance cannot be reached, or does not answer in time.
+            PeerError: the instance cannot be reached, does not respond in time, or sends an invalid response.
         """
         head = f"{method} {path} HTTP/1.1\r\nhost: {endpoint}\r\ncontent-length: {len(body)}\r\n"
         if self._token is not None:

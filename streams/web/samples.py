@@ -1,6 +1,7 @@
-"""Samples of an instance in time: rates since a few seconds ago, and the history of the last hour.
+"""Periodic samples of an instance: current rates, and the history of the last hour.
 
-A sample is taken each five seconds while a server runs; it reads counters and waits for no thread.  Imports runtime.
+A sample is taken every five seconds while a server runs; it reads counters and never blocks on a thread.  Imports
+runtime.
 """
 
 from collections import deque
@@ -13,10 +14,10 @@ from streams.core.metrics import Amounts, SensorSpec, Stat, table
 from streams.core.records import TaskId
 from streams.runtime import Instance, Task, time_lag
 
-#: Time between two samples, and the number that is kept: one hour.
+#: Interval between two samples in milliseconds, and the number of samples that are kept (one hour).
 SAMPLE_MS = 5_000
 KEPT_SAMPLES = 720
-#: The columns of the history, with how the values of instances are combined.
+#: Columns of the history -> how the values of several instances are combined.
 HISTORY: Mapping[str, str] = {
     "at_ms": "max",
     "in_rate": "sum",
@@ -29,7 +30,7 @@ HISTORY: Mapping[str, str] = {
     "tasks": "sum",
 }
 
-#: What is counted, and where: a word, and a task, a node with a topic or reason, or a thread.
+#: Kind of a count, and its place: a task, a thread, or a node with a topic or drop reason.
 Key: TypeAlias = tuple[str, Any]
 
 _COUNTS: Mapping[SensorSpec, str] = {
@@ -50,7 +51,7 @@ _TIMES: Mapping[SensorSpec, str] = {
 
 @frozen
 class Totals:
-    """Counts and nanoseconds since the start, at a monotonic time."""
+    """Cumulative counts and durations (nanoseconds) of an instance, at a monotonic time in milliseconds."""
 
     at_ms: int
     counts: dict[Key, int] = field(factory=dict)
@@ -79,20 +80,20 @@ class Totals:
         return made
 
     def of_word(self, word: str) -> Iterator[tuple[Any, int]]:
-        """Return the counts of one kind by place."""
+        """Return the counts of one kind as (place, count) pairs."""
         return ((place, count) for (found, place), count in self.counts.items() if found == word)
 
 
 @frozen
 class Rates:
-    """What has changed between two totals."""
+    """The changes between two totals."""
 
     now: Totals
     before: Totals
 
     @property
     def seconds(self) -> float:
-        """The time between them; not less than a millisecond."""
+        """The time between the totals, at least one millisecond."""
         return max(1, self.now.at_ms - self.before.at_ms) / 1000
 
     def change(self, word: str, place: Any) -> int:
@@ -104,7 +105,7 @@ class Rates:
         return round(self.change(word, place) / self.seconds, 1)
 
     def share(self, word: str, place: Any) -> float:
-        """Return the share of the time, of a count of nanoseconds."""
+        """Return the increase of a duration as a share of the elapsed time, from 0 to 1."""
         return round(min(1.0, self.change(word, place) / (self.seconds * 1e9)), 3)
 
     def total(self, word: str) -> float:
@@ -113,14 +114,14 @@ class Rates:
 
 
 def tasks_of(instance: Instance) -> Iterator[tuple[int, TaskId, Task]]:
-    """Return the active tasks with the index of their thread."""
+    """Yield the active tasks as (index of the thread, task id, task)."""
     for index, thread in enumerate(instance.stream_threads):
         for task_id, task in sorted(thread.tasks.items()):
             yield index, task_id, task
 
 
 def time_lag_of(task: Task, now_ms: int) -> int | None:
-    """Return the largest event time by which an input of a task is behind, or None if that is not known."""
+    """Return the largest event-time lag of a task's inputs in milliseconds, None if no lag is known."""
     lags = [
         time_lag(task.queues[partition], task.readers[partition].partition_time_ms, now_ms)
         for partition in list(task.inputs)
@@ -130,26 +131,26 @@ def time_lag_of(task: Task, now_ms: int) -> int | None:
 
 @define(eq=False)
 class Samples:
-    """The samples of one instance; used by one thread."""
+    """The samples of one instance; may only be used by one thread."""
 
     _instance: Instance
-    #: The last two totals: rates are over five to ten seconds.
+    #: The last two totals; rates cover five to ten seconds.
     _marks: deque[Totals] = field(factory=lambda: deque(maxlen=2))
     _history: deque[tuple[float, ...]] = field(factory=lambda: deque(maxlen=KEPT_SAMPLES))
 
     def take_if_due(self) -> None:
-        """Take a sample, unless the last one is younger than five seconds."""
+        """Take a sample if the last one is at least five seconds old."""
         now_ms = self._instance.environment.clock.monotonic_ms()
         if not self._marks or now_ms - self._marks[-1].at_ms >= SAMPLE_MS:
             self._take(Totals.of(self._instance))
 
     def rates(self) -> Rates:
-        """Return the rates until now."""
+        """Return the current rates, which cover the time since the sample before the last one."""
         self.take_if_due()
         return Rates(Totals.of(self._instance), self._marks[0])
 
     def since(self, at_ms: int) -> list[tuple[float, ...]]:
-        """Return the samples after a wall-clock time, the oldest first; columns are those of ``HISTORY``."""
+        """Return the samples after a wall-clock time (epoch milliseconds), oldest first, as rows of ``HISTORY``."""
         return [row for row in self._history if row[0] > at_ms]
 
     def _take(self, now: Totals) -> None:

@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn in a thread of its own, with limits on connections, headers and time."""
+"""The HTTP server: uvicorn in a separate thread, with limits on connections, header size and idle time."""
 
 import asyncio
 import ipaddress
@@ -26,18 +26,18 @@ from streams.web.status import Status
 
 log = logging.getLogger(__name__)
 
-#: Open connections above which a new one is closed at once.
+#: Maximum number of open connections; further ones get status 503.
 MAX_CONNECTIONS = 512
 #: Largest size of a request line with its headers in bytes.
 _MAX_HEAD_BYTES = 32 << 10
-#: Time in which a connection must begin a request.
+#: Time in which a connection must begin a request, in seconds.
 _IDLE_S = 15
-#: Time for open requests to end when the server closes.
+#: Time for open requests to complete when the server closes, in seconds.
 _GRACE_S = 2
 
 
 class _Connection(H11Protocol):
-    """A connection of uvicorn's, which is closed if there are too many, or if no request comes in time."""
+    """A uvicorn connection that is closed if there are too many, or if no request arrives in time."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -54,11 +54,11 @@ class _Connection(H11Protocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.conn.their_state is h11.SEND_BODY:
-            # A refused body is not read to its end.
+            # The rest of a refused request body is not read.
             self.transport.close()
 
     def _look(self) -> None:
-        """Close the connection if no request has begun since the last look and none is being answered."""
+        """Close the connection if no request has begun since the last check, and none is in progress."""
         cycle = self.cycle
         is_busy = cycle is not None and not cycle.response_complete
         if not is_busy and cycle is self._seen:
@@ -69,7 +69,7 @@ class _Connection(H11Protocol):
 
 
 class _Uvicorn(uvicorn.Server):
-    """Sets a signal once requests are accepted."""
+    """A uvicorn server that sets a signal once it accepts requests, and takes samples while it runs."""
 
     def __init__(self, config: uvicorn.Config, desk: Desk, samples: Samples, is_up: Signal) -> None:
         super().__init__(config)
@@ -86,7 +86,7 @@ class _Uvicorn(uvicorn.Server):
         self._is_up.set()
 
     def _sample(self) -> None:
-        """Take samples as long as the server runs."""
+        """Take a sample if one is due, and schedule the next one, until the server stops."""
         assert self.loop is not None
         if not self.should_exit:
             self.loop.call_later(SAMPLE_MS / 1000, self._sample)
@@ -99,7 +99,7 @@ class _Uvicorn(uvicorn.Server):
 
 @define(eq=False)
 class WebServer:
-    """A running HTTP server; a context manager, closed on exit.  Made by ``serve``."""
+    """A running HTTP server; a context manager, closed on exit.  Created by ``serve``."""
 
     #: The address with scheme and port, such as ``http://127.0.0.1:8080``.
     url: str
@@ -111,7 +111,7 @@ class WebServer:
     def ask(
         self, request: StoreRequest, partitions: Collection[int] | None, partitioner: KeyPartitioner | None
     ) -> StateQueryResult[Any]:
-        """Ask the stores of all instances, from any thread but that of this server.
+        """Query the stores of all instances; to be called from any thread except the server thread.
 
         Raises:
             InvalidStateStoreError: there is no assignment yet, or no such partition.
@@ -128,7 +128,7 @@ class WebServer:
         return not self._uvicorn.should_exit
 
     def close(self) -> None:
-        """Answer the open requests, for two seconds at most, and stop listening.  Idempotent."""
+        """Stop listening, and complete the open requests for at most two seconds.  Idempotent."""
         if self.is_open:
             self._instance.publish(self._instance.config.application_server)
         self._uvicorn.should_exit = True
@@ -144,10 +144,10 @@ class WebServer:
 
 
 def serve(streams: Served, address: str, *, token: str | None = None) -> WebServer:
-    """Serve an application at ``host:port``; port 0 takes a free one.
+    """Serve an application at ``host:port``; port 0 selects a free port.
 
-    Other instances are told to reach this one at the setting ``application_server``, by default at this address, or
-    at the name of this machine if the address stands for all.
+    The group metadata publishes this instance with the setting ``application_server`` (default: this address, or the
+    host name of this machine if it listens on all addresses).
 
     Raises:
         ConfigError: the address is invalid or taken, or is not loopback and there is no token.

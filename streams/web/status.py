@@ -1,7 +1,7 @@
-"""The status of an instance, and of its group, as one JSON object: what the page and ``streams top`` show.
+"""The status of an instance, or of its group, as one JSON object, for the web page and ``streams top``.
 
-It is read from the threads without waiting for them.  Lists of many equal things are rows with their columns named
-once.  Imports runtime.
+It is read from the threads without blocking.  Long lists are tables: the column names once, then the rows.  Imports
+runtime.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from streams.web.merging import merged
 from streams.web.peers import PeerError, Peers
 from streams.web.samples import HISTORY, SAMPLE_MS, Rates, Samples, tasks_of, time_lag_of
 
-#: Time in which another instance must tell its status.
+#: Timeout of a status request to another instance, in seconds.
 STATUS_S = 2.0
 STATUS_PATH = "/status"
 TASK_COLUMNS = (
@@ -36,7 +36,7 @@ THREAD_COLUMNS = ("name", "state", "turn_age_ms", "tasks", "standbys", "rate", "
 
 @define(eq=False)
 class Status:
-    """Makes the status of one instance; used on one event loop."""
+    """Builds the status of one instance; used on one event loop."""
 
     _instance: Instance
     _peers: Peers
@@ -51,7 +51,7 @@ class Status:
         self._graph_id = f"{crc32(description.to_text().encode()):08x}"
 
     async def of_group(self, since_ms: int, graph_id: str) -> dict[str, Any]:
-        """Return the status of all instances as one; one that does not answer in time is named with the reason."""
+        """Return the merged status of all instances; an instance that does not respond is listed with the error."""
         own = self.of_instance(since_ms, graph_id)
         others = [found for found in own["instances"] if not found["is_local"]]
         answers = await asyncio.gather(*(self._ask(found["endpoint"], since_ms) for found in others))
@@ -67,7 +67,7 @@ class Status:
     def of_instance(self, since_ms: int = 0, graph_id: str = "") -> dict[str, Any]:
         """Return the status of this instance.
 
-        The history begins after ``since_ms``.  The graph is left out if its ID is ``graph_id``.
+        The history has the samples after ``since_ms``.  The graph is None if its ID is ``graph_id``.
         """
         instance = self._instance
         now_ms, rates = instance.environment.clock.now_ms(), self.samples.rates()
@@ -203,7 +203,7 @@ class Status:
         return topic, f"{self._instance.config.application_id}-{topic}"
 
     def _subs(self, rates: Rates, threads: int) -> dict[str, dict[str, Any]]:
-        """Return, for each sub-topology, its tasks, its share of the threads' time, and its time for a record."""
+        """Return, by sub-topology: active tasks, share of the threads' time, ns per record, and waiting tasks."""
         found: dict[int, list[int]] = {}
         for _, task_id, task in tasks_of(self._instance):
             row = found.setdefault(task_id.sub_topology, [0, 0, 0, 0])
@@ -220,7 +220,7 @@ class Status:
         }
 
     def _members(self) -> dict[str, dict[str, Any]]:
-        """Return the instances of the group by process, as the leader has published them; this one first."""
+        """Return the instances of the group by process id, as published by the group leader; this one first."""
         instance = self._instance
         own = instance.home.process_id
         found = {own: _member(instance.client_name, instance.endpoint, own) | {"is_local": True}}
@@ -238,7 +238,7 @@ class Status:
     # --- other instances ------------------------------------------------------------------
 
     async def _ask(self, endpoint: str, since_ms: int) -> dict[str, Any] | str:
-        """Return the status of another instance, or why there is none."""
+        """Return the status of another instance, or an error text."""
         if not endpoint:
             return "it serves no HTTP; give each instance Streams.serve or --http"
         try:
@@ -282,7 +282,7 @@ def _failure(found: Failure) -> dict[str, Any]:
 
 
 def _settings(instance: Instance) -> Iterator[dict[str, Any]]:
-    """Return the settings that differ from their defaults; of secrets only that they are set."""
+    """Yield the settings that differ from their defaults; the values of secrets are not shown."""
     config = instance.config
     groups = (config, config.consumer, config.producer, config.connection, config.security)
     for name, setting in SETTINGS.items():

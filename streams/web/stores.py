@@ -1,4 +1,4 @@
-"""Queries of stores over HTTP: paths and arguments in, JSON or an Arrow stream out.  Imports runtime."""
+"""Interactive queries over HTTP; the response is JSON or an Arrow stream.  Imports runtime."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -53,7 +53,7 @@ from streams.web.wire import WireError, read_request, write_results
 
 #: The media type of an Arrow stream.
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
-#: Entries of a scan unless ``limit`` says otherwise, and at most.
+#: Default and maximum of ``limit``, the number of entries of one response.
 PAGE_ENTRIES = 1_000
 MAX_PAGE_ENTRIES = 100_000
 
@@ -69,7 +69,7 @@ _PATHS = (
 
 @frozen(eq=False)
 class StoresEndpoint:
-    """Everything below ``/stores``, from the encoded path (a key may contain any character), and ``/query``."""
+    """Endpoint of ``/stores`` and ``/query``; parses the encoded path, since a key may contain any character."""
 
     _instance: Instance
     _desk: Desk
@@ -112,7 +112,7 @@ class StoresEndpoint:
                 return answer(200, {"store": request.spec.name, "count": found.value, "is_approximate": True})
         raise Refused(404, "NO_SUCH_PATH", _PATHS)
 
-    # --- what there is --------------------------------------------------------------------
+    # --- descriptions ---------------------------------------------------------------------
 
     def _all(self) -> list[dict[str, Any]]:
         topology = self._instance.topology
@@ -140,10 +140,10 @@ class StoresEndpoint:
         return request_of(self._instance, name, query, bound, stale_ms)
 
     async def _ask(self, request: StoreRequest, arguments: Arguments | None = None) -> StateQueryResult[Any]:
-        """Ask all partitions of a request, which must all answer.
+        """Query all partitions of a request, or the one given as ``partition``.
 
         Raises:
-            Refused: one has not answered.
+            Refused: the query of a partition failed.
         """
         partitions = None
         if arguments is not None and "partition" in arguments.given:
@@ -160,7 +160,7 @@ class StoresEndpoint:
         return found
 
     async def _key(self, name: str, raw: bytes, arguments: Arguments) -> Any:
-        """Return the key in a path; its type may be known to other instances only."""
+        """Return the key in a path; a type that is not declared is learned from other instances."""
         request = self._request(name, CountQuery(), arguments)
         await self._desk.learn_types(request)
         return key_of(request.spec.key_serde, raw, arguments.given.get("key_format"))
@@ -216,7 +216,7 @@ class StoresEndpoint:
         elif spec.kind.family is Family.SESSIONS:
             query = SessionRangeQuery(*times, low, high, reverse)
         else:
-            # The page begins at the last key of the one before.
+            # The page begins at the last key of the previous page.
             at = None if after is None else spec.key_serde.deserialize(after[0])
             bounds = (low, at) if reverse and at is not None else (low if at is None else at, high)
             query = TimestampedRangeQuery(*bounds, reverse)
@@ -234,7 +234,7 @@ class StoresEndpoint:
         return answer(200, {"store": name, "entries": shown, "next": following, "position": position})
 
     async def _follow(self, name: str, arguments: Arguments) -> Response:
-        """Send the changes of a store from now on, of one key if it is given."""
+        """Stream the changes of a store, or of one ``key``, from now on."""
         arguments.check("key")
         if len(self._followers) >= MAX_FOLLOWERS:
             raise no_room()
@@ -279,7 +279,7 @@ class StoresEndpoint:
 
 
 def _refused(error: InvalidStateStoreError) -> Refused:
-    """Return the refusal for a store that cannot be asked now, or for a request that cannot be answered at all."""
+    """Return the error for a store that cannot be queried now (503), or for an invalid request (400)."""
     if error.state is None:
         return Refused(400, "BAD_REQUEST", str(error))
     return Refused(503, FailureReason.NOT_PRESENT.name, str(error))
@@ -313,7 +313,7 @@ def _placed(task: str, owner: KeyQueryMetadata) -> dict[str, Any]:
 
 
 def _shown(spec: StoreSpec, entry: StoreEntry) -> dict[str, Any]:
-    """Return value, time, window and validity of an entry, as far as the store has them."""
+    """Return the value of an entry, and its timestamp, window and end of validity where the store has them."""
     shown: dict[str, Any] = {"value": json_of(spec.value_serde, entry.value)}
     if entry.timestamp_ms is not None:
         shown["timestamp"] = entry.timestamp_ms
@@ -333,7 +333,7 @@ def _wants_arrow(scope: Scope, arguments: Arguments) -> bool:
 
 
 def _prefix(spec: StoreSpec, arguments: Arguments) -> bytes:
-    """Return the first bytes of the keys: of a text as it is, of another key as its serde writes it."""
+    """Return the prefix of serialized keys: str and bytes keys as given, other keys serialized by their serde."""
     text, key_format = arguments.given["prefix"].encode("latin-1"), arguments.given.get("key_format")
     serde = settled(spec.key_serde)
     if serde in (STRING, BYTES) or key_format in ("hex", "base64"):

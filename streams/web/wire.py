@@ -1,4 +1,4 @@
-"""Queries and answers as instances send them to each other: msgpack, with keys and values as their serdes write them.
+"""Wire format of queries and results between instances: msgpack, with keys and values serialized by their serdes.
 
 Imports runtime.
 """
@@ -56,7 +56,7 @@ class _Result(msgspec.Struct):
 
 class _Response(msgspec.Struct):
     results: list[_Result]
-    #: Names of the types that the instance has seen first in a store without declared types.
+    #: Names of the types that the instance has pinned for a store without declared types.
     key_type: str | None
     value_type: str | None
 
@@ -67,11 +67,11 @@ _read_response = msgspec.msgpack.Decoder(_Response).decode
 
 
 class WireError(StreamsError):
-    """An instance has sent a query or an answer that this version cannot read."""
+    """An instance has sent a query or a result that this version cannot read."""
 
 
 def write_request(request: StoreRequest, tasks: list[TaskId]) -> bytes:
-    """Return a request for some tasks as bytes."""
+    """Serialize a request for some tasks."""
     query, spec, page = request.query, request.spec, request.page
     values = {item.name: getattr(query, item.name) for item in fields(type(query))}
     for name in values.keys() & set(_KEYS):
@@ -91,10 +91,10 @@ def write_request(request: StoreRequest, tasks: list[TaskId]) -> bytes:
 
 
 def read_request(instance: Instance, data: bytes) -> tuple[StoreRequest, list[TaskId]]:
-    """Read what ``write_request`` has written.
+    """Deserialize a request from ``write_request``, with its tasks.
 
     Raises:
-        WireError: the bytes are no request of this version.
+        WireError: the bytes are not a request of this version.
         InvalidStateStoreError: there is no such store, or the application does not run.
     """
     try:
@@ -115,7 +115,7 @@ def read_request(instance: Instance, data: bytes) -> tuple[StoreRequest, list[Ta
 
 
 def write_results(request: StoreRequest, answers: Answers) -> bytes:
-    """Return answers as bytes."""
+    """Serialize the results of a request."""
     spec = request.spec
     key, value = spec.key_serde.serialize, _value_serde(request).serialize
     results = [
@@ -134,10 +134,10 @@ def write_results(request: StoreRequest, answers: Answers) -> bytes:
 
 
 def read_results(request: StoreRequest, data: bytes) -> Answers:
-    """Read what ``write_results`` has written; types that the other instance knows are taken over.
+    """Deserialize results from ``write_results``; types that the other instance has pinned are pinned here too.
 
     Raises:
-        WireError: the bytes are no answer of this version.
+        WireError: the bytes are not results of this version.
     """
     spec = request.spec
     try:

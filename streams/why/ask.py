@@ -1,4 +1,4 @@
-"""Answering a question from a trace: the outputs with what they came from, or where the records of the key ended."""
+"""Answers a question from a trace: the outputs with their lineage, or where the records of the key ended."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
@@ -28,7 +28,8 @@ def answer(
 ) -> Story:
     """Return the story for a question.
 
-    ``notes`` are those of ``notes_of``, for tasks of other threads, which are not to be read here.
+    ``notes`` is the result of ``notes_of``, required if the tasks are owned by other threads; by default it is computed
+    here.
 
     Raises:
         UnknownTopicError: the topology has no such node, or writes no such topic.
@@ -106,7 +107,7 @@ def _bare(key: Any) -> Any:
 
 
 def _is_at(question: Question, key: Any, timestamp_ms: int) -> bool:
-    """Return whether an output is one of the time in question: of a window, one that overlaps it."""
+    """Return whether an output is at the time of the question; for a windowed key, whether the window overlaps it."""
     if question.at is None:
         return True
     if type(key) is Windowed:
@@ -135,10 +136,10 @@ def _output(lineage: Lineage, step: Step) -> Fact:
 
 
 def _ends(question: Question, paths: Paths, targets: Collection[str]) -> list[Step]:
-    """Return the steps at which records of the key ended, on their way to the targets, in their order.
+    """Return the steps upstream of the targets at which records of the key ended, in order.
 
-    A record that followed from one of the key counts too, whatever its key. Records that only mention the key count
-    if nothing of the key followed from them.
+    Records that result from a record of the key are included, whatever their key. Records that only mention the key
+    are included if no record of the key results from them.
     """
     upstream = paths.upstream(targets)
     found: list[Step] = []
@@ -169,9 +170,9 @@ def _has_ended(step: Step, paths: Paths, upstream: Collection[str]) -> bool:
 
 
 def _distinct(ends: Iterable[End]) -> tuple[End, ...]:
-    """Return the ends; of updates of one row that are held back, which replace each other, only the last.
+    """Return the ends; of several buffered updates of one row, which replace each other, only the last.
 
-    Rows that were deleted again while they were held, such as merged sessions, are left out if others remain.
+    Rows that were deleted while they were buffered, such as merged sessions, are left out if others remain.
     """
     found: dict[Any, End] = {}
     for number, end in enumerate(ends):
@@ -191,7 +192,7 @@ def _is_near(question: Question, step: Step) -> bool:
 
 
 def notes_of(question: Question, trace: Trace, tasks: Mapping[TaskId, Task]) -> tuple[End, ...]:
-    """Return what concerns the application: records that wait, are not read, or cannot be read."""
+    """Return the notes on the application: records that are buffered, not read yet or unreadable, and failures."""
     notes: list[End] = []
     for task_id, node, reason, example in trace.unreadable[-question.limit :]:
         text = (
@@ -266,7 +267,7 @@ def _partitions(question: Question, paths: Paths, reasons: Reasons) -> Iterator[
 
 
 def _nothing(question: Question, trace: Trace, paths: Paths, targets: Collection[str]) -> End:
-    """Return the note for a key of which no record was seen."""
+    """Return the note if no record of the key was found: the nearest time, the new key, or similar keys."""
     read = ", ".join(f"{topic}-{number} ({count:,})" for (topic, number), count in sorted(trace.read.items()))
     when = "" if question.at is None else f" at {question.at.text}"
     seen = [step for episode in trace.kept for step in episode.steps if step.cause == "record"]

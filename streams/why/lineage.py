@@ -1,7 +1,7 @@
-"""What an output came from: source records, rows of stores, and timers.
+"""The lineage of an output: source records, rows of stores, and punctuations.
 
-Each kind of operator has a rule that gives the steps which made an output. Rows that no recorded step has written
-were there before the trace. Imports the operators of the dsl.
+For each kind of operator, a rule returns the steps that contributed to an output. Rows that no recorded step has
+written existed before the trace. Imports the operators of the dsl.
 """
 
 from collections.abc import Sequence
@@ -28,13 +28,13 @@ from streams.why.question import moment, shown
 from streams.why.story import Fact, change_value, record_text
 from streams.why.trace import Output, Step
 
-#: Depth at which the story ends, for topologies in which records go round.
+#: Maximum depth of a story, for topologies with cycles.
 _MAX_DEPTH = 24
 
 
 @frozen
 class Made:
-    """What made an output: a text, or "" if the node has passed on one record, and the steps it came from."""
+    """How an output was made: a text ("" if the node forwarded one record), and the contributing steps."""
 
     text: str
     steps: Sequence[Step]
@@ -43,7 +43,7 @@ class Made:
 
 @define(eq=False)
 class Lineage:
-    """Finds what outputs came from; lists at most ``limit`` records in one place."""
+    """Finds the records from which outputs were made; lists at most ``limit`` records per node."""
 
     paths: Paths
     limit: int
@@ -99,7 +99,7 @@ class Lineage:
         )
 
     def _made(self, output: Output) -> Made:
-        """Return what made an output."""
+        """Return how an output was made."""
         step = output.step
         operator = self.paths.operator(step.node)
         if isinstance(operator, AGGREGATES):
@@ -152,7 +152,7 @@ class Lineage:
         return Made(f"{records} of key {shown(inner)}{where}, store {operator.store}{how}", folded)
 
     def _session(self, output: Output, operator: SessionAggregate) -> Made:
-        """Return the records of a session: its own last one, and those of the sessions that it has replaced."""
+        """Return the records of a session: its last one, and those of the earlier sessions that it replaced."""
         outputs = self.paths.outputs(self.paths.sharing(output.step.node), output.step)
         todo, steps = [output], []
         while todo:
@@ -257,5 +257,5 @@ class Lineage:
 
 
 def _rekeys(operator: Any) -> bool:
-    """Return whether outputs of an operator may have another key than the record they are of."""
+    """Return whether the outputs of an operator may have another key than its input record."""
     return not isinstance(operator, StreamTableJoin | TableTableJoin) and not hasattr(operator, "wait_ms")

@@ -1,4 +1,4 @@
-"""How recorded steps hang together: by node, by store, and through the topics of the application.
+"""Relations between recorded steps: by node, by store, and through the topics of the application.
 
 Imports dsl, topology and the trace.
 """
@@ -24,23 +24,23 @@ from streams.runtime import Task
 from streams.topology import ProcessorOperator, SinkNode, SourceNode, Topology
 from streams.why.trace import Output, Step, Trace
 
-#: Operators that fold the records of a key into one row.
+#: Operators that aggregate the records of a key into one row.
 AGGREGATES = (StreamAggregate, TableAggregate, WindowAggregate, SlidingAggregate, SessionAggregate)
-#: Operators that may keep a record and forward its result with a later one.
+#: Operators that may buffer a record and forward its result with a later one.
 _HOLDING = (*AGGREGATES, Suppress, StreamTableJoin, ProcessorOperator)
-#: Operators whose step may forward results of other keys only because stream time went on.
+#: Operators that may also forward results of other keys in a step, because stream time has advanced.
 _MIXING = (*AGGREGATES, Suppress, StreamTableJoin, StreamStreamJoin)
 
 
 @define(eq=False)
 class Paths:
-    """The steps of a trace, by node in their order, and the ways of records through the topology."""
+    """The steps of a trace by node, in order, and the paths of records through the topology."""
 
     trace: Trace
     topology: Topology
     tasks: Mapping[TaskId, Task]
     steps: dict[str, list[Step]] = field(init=False, factory=dict)
-    #: Node -> nodes that get its records: its children, and those of the sources that read what it writes.
+    #: Node -> nodes that receive its records: its children, and the sources that read the topic it writes.
     _next: dict[str, set[str]] = field(init=False, factory=dict)
     #: Outputs by node, in the order of their steps.
     _outputs: dict[str, list[Output]] = field(init=False, factory=dict)
@@ -66,7 +66,7 @@ class Paths:
         return getattr(self.topology.nodes.get(node), "operator", None)
 
     def upstream(self, targets: Collection[str]) -> set[str]:
-        """Return the nodes whose records may reach ``targets``, with these."""
+        """Return the nodes whose records may reach ``targets``, including ``targets``."""
         found = set(targets)
         before = -1
         while len(found) != before:
@@ -75,14 +75,14 @@ class Paths:
         return found
 
     def at(self, nodes: Iterable[str], matches: Callable[[Step], bool]) -> list[Step]:
-        """Return the steps with a record at some nodes, in their order."""
+        """Return the matching steps of records (not of punctuations or flushes) at some nodes, in order."""
         found = [
             step for node in nodes for step in self.steps.get(node, ()) if step.cause == "record" and matches(step)
         ]
         return sorted(found, key=lambda step: step.number)
 
     def outputs(self, nodes: Iterable[str], of: Step) -> list[Output]:
-        """Return the outputs of some nodes in the task of a step, in their order."""
+        """Return the outputs of some nodes in the task of a step, in order."""
         found = [
             output for node in nodes for output in self._outputs.get(node, ()) if output.step.task_id == of.task_id
         ]
@@ -98,7 +98,7 @@ class Paths:
         ]
 
     def writers(self, stores: Collection[str]) -> list[str]:
-        """Return the nodes of the DSL that write some stores."""
+        """Return the DSL nodes that write to any of the given stores."""
         operators = {name: self.operator(name) for name in self.topology.nodes}
         return [
             name
@@ -107,7 +107,7 @@ class Paths:
         ]
 
     def sides(self, operator: Any, other_than: str | None = None) -> list[str]:
-        """Return the nodes of a join of streams."""
+        """Return the nodes of both sides of a stream-stream join, without the node ``other_than``."""
         if isinstance(operator, StreamSelfJoin):
             return [name for name in self.topology.nodes if self.operator(name) is operator]
         return [
@@ -119,7 +119,7 @@ class Paths:
         ]
 
     def released(self, step: Step) -> list[Output]:
-        """Return later outputs that have the record of a step, which was held back or met a partner later."""
+        """Return later outputs that include the record of a step: it was buffered, or joined with a later record."""
         operator = self.operator(step.node)
         if isinstance(operator, StreamStreamJoin):
             before_ms, after_ms = reach(operator)
@@ -151,7 +151,7 @@ class Paths:
         ]
 
     def following(self, step: Step, among: Collection[str]) -> Iterator[Step]:
-        """Yield the steps at some nodes that follow from a step."""
+        """Yield the steps at some nodes that result from a step."""
         if step.read_by is not None:
             yield from (found for found in step.read_by.steps if found.parent is None and found.node in among)
         is_mixed = isinstance(self.operator(step.node), _MIXING)
@@ -160,7 +160,7 @@ class Paths:
             yield from (child for child in output.children if child.node in among)
 
     def is_waiting(self, step: Step) -> bool:
-        """Return whether a sink has written a record that the application has yet to read."""
+        """Return whether a sink has written a record that the application reads, but has not read yet."""
         node = self.topology.nodes.get(step.node)
         return isinstance(node, SinkNode) and bool(self._next[step.node]) and step.read_by is None
 
@@ -177,7 +177,7 @@ def is_of(key: Any, step: Step) -> bool:
 
 
 def reach(operator: StreamStreamJoin) -> tuple[int, int]:
-    """Return the milliseconds by which partners may be before and after a record of this side of a join."""
+    """Return how many milliseconds a join partner may be earlier, and later, than a record of this side."""
     windows = operator.windows
     if operator.is_left_side:
         return windows.before_ms, windows.after_ms
@@ -185,7 +185,7 @@ def reach(operator: StreamStreamJoin) -> tuple[int, int]:
 
 
 def in_window(operator: Any, window: Any, timestamp_ms: int) -> bool:
-    """Return whether an aggregate folds a record of this time into a window."""
+    """Return whether an aggregation adds a record with this timestamp to a window."""
     if isinstance(operator, WindowAggregate):
         return bool(window.start_ms <= timestamp_ms < window.end_ms)
     return bool(window.start_ms <= timestamp_ms <= window.end_ms)

@@ -13,15 +13,15 @@ from streams.core.timestamps import to_milliseconds
 from streams.core.topic import TopicLike, topic_name
 
 _DAY_MS = 86_400_000
-#: Times below are shown as milliseconds: they come from tests, not from clocks.
+#: Timestamps below this are shown as milliseconds: they come from tests, not from clocks.
 _FIRST_DATE_MS = 365 * _DAY_MS
-#: Lengths of ISO text up to the minute, hour, day -> the span that the text means, in milliseconds.
+#: Length of an ISO 8601 text to the minute, hour, day or second -> the span that it denotes, in milliseconds.
 _SPANS = {16: 60_000, 13: 3_600_000, 10: _DAY_MS, 19: 1000}
 
 
 @frozen
 class TimeSpan:
-    """A span of event time, from ``from_ms`` up to, but not including, ``to_ms``, and the text it was given as."""
+    """A span of event time from ``from_ms`` up to ``to_ms`` (exclusive), and the text that the user gave."""
 
     from_ms: int
     to_ms: int
@@ -29,13 +29,13 @@ class TimeSpan:
 
     @classmethod
     def parse(cls, given: Any) -> "TimeSpan":
-        """Return the span that a time means: of ISO text all times that begin so, otherwise one millisecond.
+        """Return the span that a time denotes: the day, hour, minute or second of a shorter ISO 8601 text, else 1 ms.
 
         >>> TimeSpan.parse("2015-05-18T10:05").to_ms - TimeSpan.parse("2015-05-18T10:05").from_ms
         60000
 
         Raises:
-            InputError: this is no time.
+            InputError: ``given`` is not a time.
         """
         try:
             if isinstance(given, str) and not given.lstrip("-").isdecimal():
@@ -54,14 +54,14 @@ class TimeSpan:
 
 @frozen
 class Question:
-    """Why there is, or is not, an output for ``key``.
+    """The question why there is, or is not, an output for ``key``.
 
     Args:
-        key: The key as an object, or as text: then it stands for any key that reads so.
+        key: The key as an object, or as text, which matches every key with this text or JSON form.
         topic: Output topic; None for all.
-        node: Node to which the records should have come; None for the sinks of ``topic``.
+        node: Node that the records should have reached; None for the sinks of ``topic``.
         at: Event time of the output, or a time in its window; None for the last one.
-        limit: Maximum number of records that are listed in one place.
+        limit: Maximum number of records that are listed per node.
     """
 
     key: Any
@@ -74,10 +74,10 @@ class Question:
     def of(
         cls, key: Any, topic: TopicLike | None = None, node: str | None = None, at: Any = None, limit: int = 3
     ) -> "Question":
-        """Return the question for a topic and a time as users give them.
+        """Return a question, with the topic and the time in the forms that the API accepts.
 
         Raises:
-            InputError: ``at`` is no time.
+            InputError: ``at`` is not a time.
             TopologyError: ``topic`` is not a topic.
         """
         name = None if topic is None else topic_name(topic, "why()")
@@ -111,7 +111,7 @@ class Question:
 
 
 def _reads_as(key: Any, text: str) -> bool:
-    """Return whether a key that is no text reads as ``text``: as in Python, or as JSON."""
+    """Return whether ``text`` is the ``str`` or JSON form of a key that is not itself a str."""
     if isinstance(key, str):
         return False
     if str(key) == text:
@@ -123,7 +123,7 @@ def _reads_as(key: Any, text: str) -> bool:
 
 
 def moment(time_ms: int) -> str:
-    """Return an event time as text: ISO 8601 in UTC, or milliseconds for times of the first year.
+    """Return an event time as text: ISO 8601 in UTC, or milliseconds for times in 1970.
 
     >>> moment(1500), moment(1_431_943_500_000)
     ('1500 ms', '2015-05-18T10:05:00Z')
@@ -139,6 +139,6 @@ def moment(time_ms: int) -> str:
 
 
 def shown(value: Any, width: int = 100) -> str:
-    """Return a value for people, shortened."""
+    """Return the ``repr`` of a value, truncated to ``width`` characters."""
     text = repr(value)
     return text if len(text) <= width else f"{text[: width - 4]} ..."

@@ -1,6 +1,6 @@
-"""Why a record led to no output: the reason at the node where it ended, in words with numbers.
+"""Why a record led to no output: the reason at the node where it ended, with an explanation and its figures.
 
-Each rule is a function from a step to an ``End``; the first that applies is the reason.
+Each rule is a function from a step to (reason, text, numbers); the first rule that applies is used.
 """
 
 from typing import Any
@@ -48,13 +48,13 @@ _NEVER_MS = (1 << 63) - 1
 
 @define(eq=False)
 class Reasons:
-    """Finds why records ended where they did."""
+    """Finds the reasons why records were not forwarded further."""
 
     paths: Paths
     lineage: Lineage
 
     def of(self, step: Step) -> End:
-        """Return why the record of a step led no further."""
+        """Return where and why the record of a step ended."""
         reason, text, numbers = self._reason(step)
         operator = self.paths.operator(step.node)
         is_row = isinstance(operator, Suppress) or reason == "in record cache"
@@ -130,7 +130,7 @@ class Reasons:
         return "late", text, numbers
 
     def _closed_ms(self, operator: Any, step: Step) -> int | None:
-        """Return the stream time until which the last window of a record was open."""
+        """Return the stream time at which the last window of a record closes, None for other operators."""
         if isinstance(operator, WindowAggregate):
             windows = operator.windows
             advance_ms = getattr(windows, "advance_ms", windows.size_ms)
@@ -142,7 +142,7 @@ class Reasons:
             return int(step.timestamp_ms + operator.windows.gap_ms + operator.windows.grace_ms)
         return None
 
-    # --- held back ----------------------------------------------------------------------------
+    # --- buffered -----------------------------------------------------------------------------
 
     def _held(self, step: Step, operator: Any) -> tuple[str, str, dict[str, int]]:
         if isinstance(operator, Suppress):
@@ -176,7 +176,7 @@ class Reasons:
         return "suppressed", text, {"due_ms": due_ms, "stream_time_ms": now_ms}
 
     def _held_since_ms(self, step: Step) -> int:
-        """Return the time of the first update of a row since it was last emitted, whose place later ones keep."""
+        """Return the timestamp of the first update of a row since it was last emitted; suppression counts from it."""
         emitted = [output.step.number for output in self.paths.outputs([step.node], step) if output.key == step.key]
         last = max(emitted, default=-1)
         held = self.paths.at(
@@ -185,7 +185,7 @@ class Reasons:
         return held[0].timestamp_ms if held else step.timestamp_ms
 
     def _now_ms(self, step: Step) -> int:
-        """Return the stream time of a node now, at the end of the trace."""
+        """Return the stream time of a node at the end of the trace."""
         task = self.paths.tasks.get(step.task_id)
         times = [step.node_time_ms, step.stream_time_ms]
         if task is not None:
@@ -288,7 +288,7 @@ class Reasons:
         return "another partition", text, {"partition": mine.partition, "other_partition": its.partition}
 
     def partitioner_of(self, step: Step) -> str:
-        """Return which partition the default partitioner would choose for the source record of a step."""
+        """Return as text which partitioner selected the partition of a step's source record, "" if not known."""
         task, place = self.paths.tasks.get(step.task_id), step.episode.place
         if task is None or place is None:
             return ""

@@ -1,4 +1,4 @@
-"""The answer: a story as a value, as text and as JSON."""
+"""The answer to a question: a ``Story`` as a value, as text and as JSON."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,10 +12,10 @@ from streams.why.trace import Step
 
 @frozen
 class Fact:
-    """A record, or what a node made of several, and what it came from.
+    """A source record, or the result of a node, with its causes.
 
-    ``topic``, ``partition`` and ``offset`` are those of a record that was read, None at a node. ``via`` has the nodes
-    and topics between this and what it led to.
+    ``topic``, ``partition`` and ``offset`` locate a source record; they are None for the result of a node. ``via``
+    lists the nodes and topics between this fact and the one that it led to.
     """
 
     text: str
@@ -48,7 +48,7 @@ class Fact:
         return found
 
     def lines(self, depth: int) -> Iterator[str]:
-        """Yield the lines of the text."""
+        """Yield the fact and its causes as lines of text, indented by ``depth``."""
         via = f", via {', '.join(self.via)}" if self.via else ""
         yield f"{'  ' * depth}{self.text}{via}"
         for cause in self.causes:
@@ -61,7 +61,7 @@ class Fact:
 class End:
     """Where a record ended, and why.
 
-    ``reason`` is one of ``REASONS``; ``numbers`` has the figures of the text in milliseconds, offsets or counts.
+    ``reason`` is one of ``REASONS``; ``numbers`` has the figures in the text: milliseconds, offsets or counts.
     """
 
     reason: str
@@ -69,7 +69,7 @@ class End:
     text: str
     numbers: dict[str, int] = field(factory=dict)
     record: Fact | None = None
-    #: Whether the record is an update of a row that is held back, which a later update replaces.
+    #: Whether the record is a buffered update of a row (suppression or record cache), which a later update replaces.
     is_row: bool = False
 
     def as_json(self) -> dict[str, Any]:
@@ -106,10 +106,10 @@ REASONS = (
 
 @frozen
 class Story:
-    """Why there is, or is not, an output: the answer to a ``Question``.
+    """The explanation why there is, or is not, an output: the answer to a ``Question``.
 
-    ``outputs`` has the records that were found, with what they came from; ``ends`` has where the other records of the
-    key ended. ``notes`` concern the application as a whole.
+    ``outputs`` has the records that were found, with their causes; ``ends`` lists where the other records of the key
+    ended. ``notes`` concern the application as a whole.
     """
 
     title: str
@@ -125,7 +125,7 @@ class Story:
 
     @property
     def text(self) -> str:
-        """The story for a terminal."""
+        """The story as lines of text, for a terminal."""
         return "\n".join(self._lines())
 
     def as_json(self) -> dict[str, Any]:
@@ -165,12 +165,12 @@ class Story:
 
 
 def record_text(key: Any, value: Any, timestamp_ms: int) -> str:
-    """Return a record for people."""
+    """Return a record as text for display."""
     return f"{shown(key)}: {shown(value)} at {moment(timestamp_ms)}"
 
 
 def step_text(step: Step) -> str:
-    """Return the record of a step for people."""
+    """Return the record of a step as text for display."""
     key, value = step.key, change_value(step.value)
     if type(key) is Windowed:
         window = f"{moment(key.window.start_ms)} to {moment(key.window.end_ms)}"
@@ -179,6 +179,6 @@ def step_text(step: Step) -> str:
 
 
 def change_value(value: Any) -> Any:
-    """Return the new value of a change of a table, any other value as it is."""
+    """Return the new value of a table change; any other value is returned unchanged."""
     is_change = type(value) is tuple and len(value) == 3 and type(value[2]) is bool
     return value[0] if is_change else value

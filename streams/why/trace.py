@@ -1,7 +1,7 @@
-"""What a trace has recorded: the steps of records through nodes, and how they follow from each other.
+"""A trace: the recorded steps of records through nodes, and which step results from which.
 
-A *step* is one record at one node. An *output* is a record that a step forwards; its steps at the children follow.
-An *episode* is everything that follows from one source record, punctuation or flush within one task. Values only;
+A *step* is one record at one node. An *output* is a record that a step forwards, with its steps at the child nodes.
+An *episode* is everything that results from one source record, punctuation or flush within one task. Values only;
 imports core.
 """
 
@@ -14,10 +14,10 @@ from attrs import define, field, frozen
 
 from streams.core.records import TaskId, Windowed
 
-#: Number of records that are written and not read yet of which the steps are known.
+#: Maximum number of sink steps that are kept for records that have not been read yet.
 _MAX_WRITTEN = 100_000
 
-#: Why a step began: a record came, a timer fired, or held results were forwarded (by a commit or at the end).
+#: What started a step: a record, a punctuation, or a flush of buffered results (at a commit or at the end).
 Cause = Literal["record", "punctuation", "flush"]
 
 
@@ -63,8 +63,8 @@ class Output:
 class Step:
     """One record at one node.
 
-    ``stream_time_ms`` is the highest timestamp that the task has taken, ``node_time_ms`` that of the operator
-    itself, or -1; both include the record.
+    ``stream_time_ms`` is the stream time of the task, ``node_time_ms`` that of the operator, or -1 if it has none;
+    both include the record.
     """
 
     number: int
@@ -80,11 +80,11 @@ class Step:
     drops: list[tuple[str, str]] = field(factory=list)
     error: BaseException | None = None
     calls: list[StoreCall] = field(factory=list)
-    #: What the tables of a join held for the key: (store, value and timestamp, or None).
+    #: Rows of the key in the tables of a join: (store, value and timestamp, or None without a row).
     rows: list[tuple[str, Any]] = field(factory=list)
     stream_time_ms: int = -1
     node_time_ms: int = -1
-    #: For a record written to a topic that the application reads: what came of it.
+    #: For a record written to a topic that the application reads: the episode that it caused.
     read_by: "Episode | None" = None
 
     @property
@@ -95,7 +95,7 @@ class Step:
 
 @define(eq=False)
 class Episode:
-    """What follows from one source record, punctuation or flush within one task."""
+    """Everything that results from one source record, punctuation or flush within one task."""
 
     task_id: TaskId
     #: The source record, or None for a punctuation or a flush.
@@ -111,7 +111,7 @@ class Trace:
     """The recorded episodes: those that concern the followed key, and the last ones of all keys.
 
     ``follows(key)`` returns whether a key is followed, and ``mentions(value)`` whether the value of a source record
-    contains it. At most ``limit`` episodes of the followed key are kept; ``is_full`` says that there were more.
+    contains it. At most ``limit`` episodes of the followed key are kept; ``is_full`` is set if there were more.
     """
 
     follows: Callable[[Any], bool]
@@ -120,18 +120,18 @@ class Trace:
     kept: list[Episode] = field(factory=list)
     recent: deque[Episode] = field(factory=lambda: deque(maxlen=20_000))
     is_full: bool = False
-    #: The error that ended the run, if it is not the whole history.
+    #: The error that ended the run before all history was read, or None.
     failure: BaseException | None = None
     #: Source records that cannot be read, as (task, node, reason, example): their keys are unknown.
     unreadable: list[tuple[TaskId, str, str, str]] = field(factory=list)
     #: Number of source records by topic and partition.
     read: dict[tuple[str, int], int] = field(factory=dict)
-    #: Some keys that were seen, to suggest one.
+    #: Some keys of the records read, to suggest similar ones.
     keys: dict[str, None] = field(factory=dict)
     numbers: Iterator[int] = field(factory=count)
-    #: Records written to topics that the application reads and has not read yet: their sink steps.
+    #: (topic, timestamp, key) -> sink steps of records in topics that the application reads, but has not read yet.
     _written: dict[tuple[str, int, str], list[Step]] = field(factory=dict)
-    #: Where they are, in their order; the first of other keys are forgotten if there are too many.
+    #: Keys of ``_written`` in write order; above the maximum, the oldest sink steps of unfollowed keys are removed.
     _order: deque[tuple[str, int, str]] = field(factory=deque)
 
     def concerns(self, key: Any) -> bool:
@@ -139,7 +139,7 @@ class Trace:
         return self.follows(key.key if type(key) is Windowed else key)
 
     def remember(self, count: int) -> None:
-        """Change the number of last episodes of all keys that are known."""
+        """Set the maximum number of recent episodes of all keys."""
         self.recent = deque(self.recent, count)
 
     def keep(self, episode: Episode) -> None:
@@ -163,7 +163,7 @@ class Trace:
                 self._written[oldest] = steps
 
     def take_written(self, topic: str, key: Any, value: Any, timestamp_ms: int) -> Step | None:
-        """Return the sink step that wrote a record which is now read, None if it was not traced."""
+        """Remove and return the sink step that wrote a record that has now been read, None if it was not traced."""
         at = (topic, timestamp_ms, repr(key))
         steps = self._written.get(at)
         if not steps:
@@ -176,6 +176,6 @@ class Trace:
         return found
 
     def episodes(self) -> list[Episode]:
-        """Return all episodes that are known, kept and recent."""
+        """Return all episodes, those of the followed key and the recent ones of all keys."""
         known = {id(episode): episode for episode in (*self.kept, *self.recent)}
         return list(known.values())
