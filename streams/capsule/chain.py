@@ -54,7 +54,7 @@ def _continues(frame: Frame, last: Frame) -> bool:
 
 
 def chains(frames: Iterable[Frame]) -> dict[TaskId, FrameChain]:
-    """Return the chain of each task, from frames in the order of the topic."""
+    """Return the chain of each task; ``frames`` are in offset order."""
     result: dict[TaskId, FrameChain] = {}
     for frame in frames:
         result.setdefault(frame.task_id, FrameChain(frame.task_id)).add(frame)

@@ -1,4 +1,4 @@
-"""``why``: a replay whose tasks are traced, and the story of a key."""
+"""``why``: a replay with traced tasks, which explains the outputs of one key."""
 
 import tempfile
 from collections.abc import Mapping

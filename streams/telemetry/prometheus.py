@@ -69,7 +69,7 @@ class Collector:
     sources: Sequence[Metrics]
 
     def collect(self) -> Iterable[Family]:
-        """Return the current values."""
+        """Return the current metrics as metric families."""
         return families(metric for source in self.sources for metric in source.collect())
 
 

@@ -34,7 +34,7 @@ class Box:
     lane: float = 0
 
     def shown(self) -> dict[str, Any]:
-        """Return the JSON object."""
+        """Return the box as a JSON-compatible dict."""
         return {"kind": self.kind, "name": self.name, "sub": self.block, "rank": self.rank, "lane": self.lane}
 
 
@@ -74,7 +74,7 @@ class Graph:
         return graph
 
     def shown(self) -> dict[str, Any]:
-        """Return the JSON object."""
+        """Return the graph as a JSON-compatible dict."""
         return {
             "boxes": [box.shown() for box in self.boxes],
             "edges": list(self.edges),

@@ -73,7 +73,7 @@ class Guard:
     _hosts: Collection[str] = ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Check a request, and pass it to the inner application or refuse it."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._inner(scope, receive, send)

@@ -76,7 +76,7 @@ class StoresEndpoint:
     _followers: set[Follower] = field(factory=set)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Respond to a request of ``/stores`` or ``/query``."""
         try:
             response = await self._respond(scope, receive)
         except UnknownStateStoreError as error:

@@ -96,7 +96,7 @@ def pickled(thing: object, what: str) -> bytes:
 
 
 def _dumped(thing: object) -> bytes:
-    """Pickle an object, with three changes to what cloudpickle does.
+    """Pickle an object with cloudpickle, with three changes.
 
     - Decoders that msgspec caches on classes are left out.
     - Globals that class bodies within functions use are included; cloudpickle only follows function code.

@@ -1,4 +1,4 @@
-"""From a snapshot to a live application, without gaps or duplicates, even if killed between any two steps.
+"""Going live from a snapshot, without gaps or duplicates, even if killed between any two steps.
 
 The committed offsets of the application's group make the application live.  They are written last, in one
 request; everything written earlier is recreated by the next attempt.  State is loaded into the

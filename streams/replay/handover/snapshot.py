@@ -140,7 +140,7 @@ def record_digest(block: Block) -> str:
 
 @frozen(eq=False)
 class Snapshot:
-    """The state of an application between two records.
+    """The state of an application after a replay, consistent at a point between two records.
 
     Paths of extents are relative to ``root``.
     """

@@ -19,7 +19,7 @@ ArchiveMark: TypeAlias = dict[str, list[Any]]
 
 @define
 class History:
-    """The part of one topic that was read."""
+    """The files and extents of one topic that a replay has read."""
 
     partitions: int
     marks: list[FileMark] = field(factory=list)

@@ -561,7 +561,7 @@ def _until(sources: Mapping[TopicPartition, Sequence[Extent]], until: Any, root:
 
 
 def _limited(found: Iterable[Cut], limit: Cut) -> list[Cut]:
-    """Limit cuts to ``limit`` and drop cuts after ``limit``."""
+    """Reduce the offsets of cuts to at most those of ``limit``, and drop cuts that become equal."""
     result: list[Cut] = []
     for cut in found:
         bounded = {partition: min(offset, limit.get(partition, offset)) for partition, offset in cut.items()}
