@@ -1,9 +1,9 @@
-"""Answers of the tasks of this instance to queries, read on the threads that own the tasks.
+"""Interactive queries of the tasks of this instance, executed on the threads that own the tasks.
 
-What an active task answers was so while the group could not have given the task to another member: the thread
-answers only before the time at which the coordinator may at the earliest have removed it, counted from when it sent
-its last acknowledged heartbeat.  So an instance that was paused, or cut off from the brokers, does not answer from
-state that another instance has meanwhile taken over (KIP-535 leaves this open).  Imports state.
+An active task executes queries only while the group cannot have assigned it to another member: until its session
+timeout has passed, counted from the time at which its last acknowledged heartbeat was sent.  So an instance that was
+paused, or cut off from the brokers by a network partition, never returns state that another instance has already taken
+over (KIP-535 does not rule this out).  Imports state.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -24,24 +24,24 @@ from streams.state import StoreSpec
 
 @frozen
 class StoreRequest:
-    """A query of a store with its conditions: the position to contain, the age that a standby copy may have."""
+    """A query of a store with its conditions: the position bound, and the maximum staleness of a standby copy."""
 
     spec: StoreSpec
     query: StoreQuery[Any]
     bound: Position = field(factory=Position)
-    #: Greatest age of an answer from a standby copy in ms; None asks active tasks only.
+    #: Maximum staleness in ms of a result from a standby copy; None queries active tasks only.
     stale_ms: int | None = None
     page: Page = field(factory=Page)
 
     def failed(
         self, partition: int, reason: FailureReason, message: str, position: Position | None = None
     ) -> QueryResult[Any]:
-        """Return the result of a partition that does not answer."""
+        """Return a failure as the result of a partition."""
         text = f"store {self.spec.name!r}, partition {partition}: {message}"
         return QueryResult(partition, position or Position(), failure=reason, message=text)
 
     def read(self, store: Any, partition: int, position: Position, stale_ms: int | None = None) -> QueryResult[Any]:
-        """Return what a store of one task answers."""
+        """Execute the query on the store of one task, if ``position`` has reached the bound; return its result."""
         behind = self.bound.missing_in(position)
         if behind.offsets:
             text = f"it does not contain {behind.text()} yet, but is at {position.text() or 'no position'}"
@@ -67,7 +67,7 @@ class StoreRequest:
         has_more: bool = False,
         stale_ms: int | None = None,
     ) -> QueryResult[Any]:
-        """Return the result of a partition that has answered."""
+        """Return the successful result of a partition."""
 
         def value(entries: Any) -> Any:
             return self.query.result(entries, self.spec)
@@ -75,7 +75,7 @@ class StoreRequest:
         return QueryResult(partition, position, list(entries), has_more, stale_ms=stale_ms, value=value)
 
 
-#: The results of tasks.
+#: The query results by task.
 Answers = dict[TaskId, QueryResult[Any]]
 
 
@@ -109,10 +109,10 @@ def targets(
     partitions: Collection[int] | None = None,
     partitioner: KeyPartitioner | None = None,
 ) -> tuple[StorePlaces, list[TaskId]]:
-    """Return the tasks that a request asks: that of its key, or all, or those of some partitions.
+    """Return the tasks that a request queries: the task of its key, all tasks, or those of ``partitions``.
 
     Raises:
-        StreamsRebalancingError: nothing has been assigned yet, or the type of the keys is not known yet.
+        StreamsRebalancingError: there is no assignment yet, or the type of the keys is not known yet.
         InvalidStateStoreError: there is no such partition.
     """
     places = places_of(instance, request.spec)
@@ -138,7 +138,7 @@ def targets(
 
 
 def ask_here(instance: Instance, request: StoreRequest, tasks: Collection[TaskId]) -> list[Answer[Answers]]:
-    """Ask the threads of this instance that have some of the tasks; tasks that none has are in no answer."""
+    """Submit the query to the threads of this instance that own some of the tasks; other tasks get no result."""
     asked: list[Answer[Answers]] = []
     for member in list(instance.pool.members):
         thread = member.stream_thread
@@ -149,7 +149,7 @@ def ask_here(instance: Instance, request: StoreRequest, tasks: Collection[TaskId
 
 
 def gathered(request: StoreRequest, tasks: Iterable[TaskId], answers: Iterable[Answers]) -> Answers:
-    """Return the answer of each task: the best of those that several threads gave, NOT_PRESENT without any."""
+    """Return the result of each task: a successful one if any thread has returned it, NOT_PRESENT without a result."""
     found: Answers = {}
     for answer in answers:
         for task, result in answer.items():
@@ -163,7 +163,7 @@ def gathered(request: StoreRequest, tasks: Iterable[TaskId], answers: Iterable[A
 
 
 def ask_global(instance: Instance, request: StoreRequest) -> QueryResult[Any]:
-    """Return what a global store answers, on any thread; the whole store is partition -1."""
+    """Return the result of a global store, on any thread; the whole store is partition -1."""
     return request.read(instance.global_views[request.spec.name], -1, Position())
 
 
@@ -173,7 +173,7 @@ def ask_instance(
     partitions: Collection[int] | None = None,
     partitioner: KeyPartitioner | None = None,
 ) -> StateQueryResult[Any]:
-    """Return what this instance alone answers; partitions that are elsewhere fail with NOT_PRESENT.
+    """Query this instance only; partitions on other instances fail with NOT_PRESENT.
 
     Raises:
         InvalidStateStoreError: there is no assignment yet, or no such partition.
@@ -184,7 +184,7 @@ def ask_instance(
         _, tasks = targets(instance, request, partitions, partitioner)
         answers: list[Answers] = []
         for answer in ask_here(instance, request, tasks):
-            # A thread that has ended has no answer.
+            # The thread has ended, so its tasks get no result.
             with suppress(ClientClosedError):
                 answers.append(answer.result())
         found = {task.partition: result for task, result in gathered(request, tasks, answers).items()}
@@ -192,7 +192,7 @@ def ask_instance(
 
 
 def is_member(thread: StreamThread) -> bool:
-    """Return whether the group has certainly not given the tasks of a thread to others; called on the thread."""
+    """Return whether the group certainly has not removed the member of a thread; runs on the thread."""
     return thread.consumer.alive_until_ms > thread.clock.monotonic_ms()
 
 
@@ -208,7 +208,7 @@ def _question(request: StoreRequest, tasks: Collection[TaskId]) -> Callable[[Str
 
 
 def _answer(thread: StreamThread, request: StoreRequest, task_id: TaskId) -> QueryResult[Any]:
-    """Return the answer of one task, on its thread."""
+    """Return the result of one task; runs on its thread."""
     number = task_id.partition
     task = thread.tasks.get(task_id)
     if task is None:
@@ -238,5 +238,5 @@ def _answer_copy(thread: StreamThread, request: StoreRequest, task_id: TaskId) -
 
 
 def _position(positions: dict[TopicPartition, int]) -> Position:
-    """Return the last records that a task has processed, from the next offsets to process."""
+    """Return the offsets of the last processed records, from the positions of a task (the next offsets)."""
     return Position({partition: offset - 1 for partition, offset in positions.items() if offset})

@@ -1,4 +1,4 @@
-"""The task assignor: whole partition groups, sticky and balanced, with standby and warm-up replicas.
+"""The task assignor: it assigns whole partition groups, sticky and balanced, with standby and warm-up replicas.
 
 The group leader runs the assignor over the partition groups of its plan.  Members send their process id,
 their tasks and the positions of their state in their subscriptions.
@@ -30,7 +30,7 @@ class Blueprint:
 
 
 class AssignedMember(Protocol):
-    """The member that an assignor belongs to: a stream thread."""
+    """The member of the group that runs an assignor: a stream thread."""
 
     def facts(self) -> MemberFacts:
         """Return the current state of this member."""
@@ -43,7 +43,7 @@ class AssignedMember(Protocol):
 
 @define(eq=False)
 class StreamsAssignor:
-    """The assignor of one member; ``blueprint`` returns the tasks for the current partition counts."""
+    """The assignor of one member; ``blueprint`` returns the partition groups for the current partition counts."""
 
     blueprint: Callable[[Mapping[str, int]], Blueprint]
     rules: SharingRules = field(factory=SharingRules)
@@ -52,13 +52,13 @@ class StreamsAssignor:
     protocols: Sequence[RebalanceProtocol] = field(default=(RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER))
     #: The last assignment from the leader.
     directive: Directive | None = None
-    #: The layout being assigned; only set on the leader.
+    #: The layout of the last assignment; only set on the leader.
     sharing: PartitionLayout | None = None
     #: On the leader: whether the last assignment has warm-up replicas that have not caught up.
     awaits_warmups: bool = False
 
     def subscription_user_data(self) -> bytes | None:
-        """Return this member's process and tasks."""
+        """Return this member's facts: its process id, its tasks and the positions of their state."""
         return self.member.facts().encode()
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
@@ -84,7 +84,7 @@ class StreamsAssignor:
             # A partition group moves as a whole: if one of its partitions is withheld, all are.
             free = set(given[member])
             whole = [task for task in mine.active if free.issuperset(groups[task])]
-            # Withheld tasks are kept as standbys until they are revoked, so that their state stays current.
+            # Withheld tasks remain standby tasks until their owners have revoked them, so that their state is current.
             coming = [task for task in mine.active if task not in whole and task in blueprint.stateful]
             standby = (*mine.standby, *coming)
             directives[member] = Directive(
@@ -99,7 +99,7 @@ class StreamsAssignor:
         }
 
     def on_assignment(self, assignment: Assignment) -> None:
-        """Store the leader's assignment; the rebalance listener gets the partitions."""
+        """Store the leader's assignment; the partitions are passed to the rebalance listener."""
         self.directive = Directive.decode(assignment.user_data)
 
 
@@ -110,8 +110,8 @@ def _place(facts: MemberFacts, given: Directive) -> AssignedTasks:
 def _owned(groups: Groups, members: Members, order: Sequence[str]) -> dict[TaskId, str]:
     """Return the members that own whole partition groups; the claim with the latest generation wins.
 
-    A task counts as owned before it is open: otherwise a member that has to rejoin before it has opened
-    its tasks would lose them, and the group would never settle.
+    A task counts as owned before it is open: otherwise a member that must rejoin before it has opened its tasks would
+    lose them, and the group would rebalance forever.
     """
     by_generation = sorted(order, key=lambda member: members[member].generation)
     return {task: member for member in by_generation for task in tasks_of(groups, members[member].owned)}

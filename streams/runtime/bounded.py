@@ -1,4 +1,4 @@
-"""Bounded runs: when inputs, tasks and the whole run end.
+"""Bounded runs: when their inputs, their tasks and the run itself end.
 
 ``BoundedProgress`` is shared by the threads of the run.  A source topic ends when its reader reports the end.
 If tasks also write to that topic, the lane for its external records ends at the same time.  Any other lane ends
@@ -23,7 +23,7 @@ from streams.runtime.task import Task
 
 @define(eq=False)
 class BoundedProgress:
-    """The ended inputs and tasks of a run.  ``end_offset`` returns the log end offset of a partition."""
+    """The inputs and tasks of a run that have ended.  ``end_offset`` returns the log end offset of a partition."""
 
     plan: ApplicationPlan
     end_offset: Callable[[TopicPartition], int]
@@ -52,7 +52,7 @@ class BoundedProgress:
         return sum(task_id.sub_topology in cycle for task_id in self.plan.groups)
 
     def is_loop(self, task_id: TaskId, item: TaskInput) -> bool:
-        """Return whether an input is a lane that is written within its reader's cycle."""
+        """Return whether an input is a lane that a task of the reader's own cycle writes."""
         producer = self.plan.producer_of(item.topic, item.partition)
         return producer is not None and producer.sub_topology in self._cycles.get(task_id.sub_topology, ())
 

@@ -1,4 +1,4 @@
-"""Calls from other threads that a stream thread executes between two iterations of its loop."""
+"""Functions submitted by other threads, which a stream thread calls between two iterations of its loop."""
 
 from collections import deque
 from collections.abc import Callable
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @define(eq=False)
 class CallQueue(Generic[T]):
-    """A queue of functions that the owner's thread calls, with the owner, a ``T``, as argument."""
+    """A queue of functions that the owner's thread calls with the owner, a ``T``, as argument."""
 
     _threads: Threads
     #: The error for calls after the owner has ended, or None while it runs.
@@ -22,11 +22,11 @@ class CallQueue(Generic[T]):
     _pending: "deque[tuple[Callable[[T], Any], Answer[Any]]]" = field(factory=deque)
 
     def submit(self, function: Callable[[T], Any]) -> Answer[Any]:
-        """Add a function to call; the answer is an error after the owner has ended."""
+        """Add a function to call, and return its future result, which is an error if the owner has ended."""
         answer: Answer[Any] = Answer(self._threads)
         self._pending.append((function, answer))
         if self._error is not None:
-            # The owner may have run its last check before this call.
+            # The owner may have run its queue for the last time before this call.
             self.close(self._error)
         return answer
 
@@ -39,7 +39,7 @@ class CallQueue(Generic[T]):
         return has_any
 
     def close(self, error: Exception) -> None:
-        """Fail all pending and later calls with this error."""
+        """Fail all pending and future calls with this error."""
         self._error = error
         while True:
             try:

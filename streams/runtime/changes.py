@@ -1,4 +1,4 @@
-"""The changes of a store as they are committed, of all instances, from its changelog.  Imports clients and state."""
+"""The committed changes of a store on all instances, read from its changelog.  Imports clients and state."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,13 +14,13 @@ from streams.runtime.locating import places_of
 from streams.runtime.store_queries import CountQuery, StoreEntry
 from streams.state import Family, StoreSpec, session_parts, window_parts
 
-#: Poll timeout in milliseconds, after which a stopped iteration ends.
+#: Poll timeout in milliseconds: the maximum time until a stopped iteration ends.
 _POLL_MS = 500
 
 
 @frozen
 class StoreChange:
-    """A change of a key or window: its entry, whose value is None if it was deleted, and its place in the changelog."""
+    """A change of a key or window: its entry, with value None for a deletion, and its changelog offset."""
 
     entry: StoreEntry
     partition: int
@@ -29,10 +29,10 @@ class StoreChange:
 
 @define(eq=False)
 class StoreChanges:
-    """Reads changes that are committed after its creation; ``close`` ends it, from any thread.
+    """Reads the changes that are committed after its creation; ``close`` stops it, from any thread.
 
-    A commit writes the last value of each key, so several changes between two commits appear as one.  Changes of
-    each key are in order.
+    A commit writes the last value of each changed key, so several changes of a key between two commits appear as one.
+    The changes of each key are in order.
     """
 
     spec: StoreSpec
@@ -41,11 +41,11 @@ class StoreChanges:
 
     @classmethod
     def of(cls, instance: Instance, name: str) -> "StoreChanges":
-        """Follow a store of a running application.
+        """Open the changes of a store of a running application, at the changelog end offsets.
 
         Raises:
-            InvalidStateStoreError: there is no such store, it has no changelog of its own, or the application does
-                not run or has no assignment yet.
+            InvalidStateStoreError: there is no such store, it has no separate changelog, or the application does not
+                run or has no assignment yet.
         """
         spec = request_of(instance, name, CountQuery()).spec
         topology = instance.topology
@@ -65,7 +65,7 @@ class StoreChanges:
         return cls(spec, consumer)
 
     def poll(self) -> list[StoreChange]:
-        """Wait a moment for changes, and return them; empty if there are none."""
+        """Return the next changes, or an empty list after 500 ms without any."""
         try:
             polled = self._consumer.poll_blocks(_POLL_MS)
         except WakeupError:
@@ -80,12 +80,12 @@ class StoreChanges:
         return self._is_closed
 
     def close(self) -> None:
-        """End a wait of ``poll``; the thread that polls then calls ``release``."""
+        """Stop reading: wake up a blocked ``poll``; the polling thread then calls ``release``."""
         self._is_closed = True
         self._consumer.wakeup()
 
     def release(self) -> None:
-        """Close the consumer, on the thread that polls."""
+        """Close the consumer; call it on the polling thread."""
         self._is_closed = True
         self._consumer.close()
 
@@ -106,7 +106,7 @@ class StoreChanges:
 
 
 def changes_of(instance: Instance, name: str) -> Iterator[StoreChange]:
-    """Yield the changes of a store, from now on, until the application is closed.
+    """Yield the committed changes of a store, from now on, until the application is closed.
 
     Raises:
         InvalidStateStoreError: as ``StoreChanges.of``.

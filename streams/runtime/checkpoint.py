@@ -47,22 +47,22 @@ class Checkpoint:
 
     stream_time_ms: int = NO_TIMESTAMP
     partition_times: dict[TopicPartition, int] = field(factory=dict)
-    #: Number of the task's partition group; a rebalance checks that the partitions stay in the group.
+    #: Number of the task's partition group; a rebalance checks that the partitions stay in this group.
     group: int | None = None
     #: Stream time by node name, or by node name and operator name, separated by "/".
     operator_times: dict[str, int] = field(factory=dict)
     #: Punctuations scheduled in ``init``, in the order in which they fire; cancelled ones last.
     timers: dict[TimerPlace, CarriedTimer] = field(factory=dict)
-    #: Changelog format by store.  Manifests leave the formats out, since a snapshot records them itself.
+    #: Changelog format by store; manifests leave the formats out, because a snapshot has its own.
     contents: dict[str, Content] = field(factory=dict)
-    #: Changelog end offset at the commit by store, where known.
+    #: Changelog end offset by store at the commit, where known.
     changelog_ends: dict[str, int] = field(factory=dict)
 
     def offset_metadata(self, partitions: list[TopicPartition]) -> dict[TopicPartition, str]:
         """Return the offset metadata of each partition.
 
-        The metadata of the first partition also has the times and punctuations of the task.  Changelog
-        formats are distributed over all partitions, within the size limit.
+        The metadata of the first partition also has the times and punctuations of the task.  Changelog formats are
+        distributed over all partitions, within the size limit; formats that do not fit are left out.
         """
         result = {}
         ends = self.changelog_ends
@@ -80,10 +80,10 @@ class Checkpoint:
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[TopicPartition, str]) -> "Checkpoint":
-        """Return the checkpoint from the offset metadata of a task's partitions; foreign metadata counts as empty.
+        """Return the checkpoint from the offset metadata of a task's partitions; that of other clients is ignored.
 
-        If the partitions belonged to several tasks, the latest time counts, and the punctuations of all
-        these tasks are kept.
+        If the partitions belonged to several tasks, the latest stream times are used, and the punctuations of all these
+        tasks are kept.
 
         Raises:
             ForeignFormatError: the metadata has another format version.
@@ -132,7 +132,7 @@ class Checkpoint:
 
 
 def is_of_others(metadata: str) -> bool:
-    """Return whether the metadata of a committed offset shows that another client or a tool has set it."""
+    """Return whether the metadata of a committed offset shows that another client or tool has committed it."""
     return bool(metadata) and not _read(metadata)
 
 

@@ -1,9 +1,9 @@
 """Tuning of the cyclic garbage collector while an application runs.
 
-Blocks and stores consist of many live objects without reference cycles.  With Python's default settings,
-traversing them repeatedly costs up to half of the throughput.  Objects that exist at the start are frozen, and
-collections are less frequent.  The settings are per process: all instances share them, and the last instance
-to end restores them.
+Blocks and stores consist of many live objects without reference cycles.  With Python's default thresholds, traversing
+them repeatedly costs up to half of the throughput.  Therefore objects that exist at the start are frozen, and
+collections are less frequent.  The settings are per process: all instances share them, and closing the last instance
+restores them.
 """
 
 import gc
@@ -18,7 +18,7 @@ _before: tuple[int, int, int] | None = None
 
 
 def tune() -> None:
-    """Tune the collector at the start of an instance."""
+    """Tune the collector when an instance starts."""
     global _users, _before
     with _lock:
         _users += 1

@@ -1,8 +1,8 @@
-"""Outputs and commits of the tasks on a thread, in an order that loses no records.
+"""Outputs and commits of the tasks of a thread, in an order that loses no records.
 
-With at-least-once, outputs and changelogs are flushed, then offsets are committed, then stores are written.
-With exactly-once, outputs, changelogs and offsets are one transaction of the thread's producer (KIP-447), which
-contains all tasks of the thread.  Imports clients.
+With at-least-once, outputs and changelogs are flushed, then offsets are committed, then stores are written. With
+exactly-once, outputs, changelogs and offsets of all tasks of the thread are one transaction of its producer (KIP-447).
+Imports clients.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,41 +24,41 @@ from streams.runtime.task import Task
 
 @define(eq=False)
 class Committer:
-    """Sends and commits for one thread.
+    """Sends the outputs and commits the tasks of one thread.
 
-    ``plan`` is the current plan.  ``new_producer`` creates a producer; with exactly-once a new producer
-    fences its predecessor and ends the predecessor's open transaction.
+    ``plan`` is the current plan.  ``new_producer`` creates a producer; with exactly-once a new producer fences its
+    predecessor, whose open transaction is aborted.
     """
 
     _consumer: Consumer
     _new_producer: Callable[[], Producer]
     plan: ApplicationPlan
-    #: Measures commits.
+    #: Measures the duration of commits.
     _measured: Stopwatch
     is_exactly_once: bool
     _refusals: Refusals
     #: Deletes consumed records of repartition topics after commits; with None these records are kept.
     _purger: Purger | None = None
     producer: Producer = field(init=False)
-    #: Whether the open transaction of an earlier producer has been ended.
+    #: Whether the producer is initialized, so that no transaction of an earlier producer is open.
     _is_initialized: bool = False
     _has_begun: bool = False
-    #: The last changelog block sent since the last commit, by task and store: its delivery and size.
+    #: The last changelog batch sent since the last commit, by task and store: its delivery and record count.
     _changes: dict[TaskId, dict[str, tuple[Delivery, int]]] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self.producer = self._new_producer()
 
-    # --- the steps ------------------------------------------------------------------------
+    # --- steps ----------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """End the open transaction of an earlier run, before committed offsets and changelogs are read."""
+        """Abort the open transaction of an earlier run, before committed offsets and changelogs are read."""
         if self.is_exactly_once and not self._is_initialized:
             self.producer.init_transactions()
             self._is_initialized = True
 
     def send(self, task: Task, *, has_more: bool = False) -> set[TopicPartition]:
-        """Send a task's outputs; return the partitions of the records.
+        """Send a task's outputs; return the partitions to which they are sent.
 
         With ``has_more``, the caller sends outputs of other tasks next and then calls ``poll``, so that all
         these outputs share requests.
@@ -81,14 +81,14 @@ class Committer:
     def commit(self, tasks: Sequence[Task]) -> None:
         """Commit tasks; with exactly-once these must be all tasks with outputs since the last commit.
 
-        The order is: flush the caches (which may forward), send outputs and changelogs, flush the producer,
-        commit offsets, and write one engine batch per store, which also holds the changelog position.  If offsets
-        were committed before changelogs, a failure would lose state.  In this order a failure only repeats
-        records, which at-least-once allows and a transaction rules out.
+        The order is: flush the caches (which may forward), send outputs and changelogs, flush the producer, commit
+        offsets, and write one engine batch per store, which also has the changelog position.  If offsets were committed
+        before changelogs, a failure would lose state.  In this order a failure only causes records to be reprocessed;
+        at-least-once allows this, and a transaction prevents it.
 
         Raises:
             RebalanceInProgressError: the group rebalances; at-least-once only.  Nothing is lost; retry later.
-            MemberFencedError, TransactionError: other members may own the tasks already, which must be closed.
+            MemberFencedError, TransactionError: other members may already own the tasks, which must be closed dirty.
         """
         if tasks:
             with self._measured:
@@ -125,7 +125,7 @@ class Committer:
         self._ask_about_refusals()
 
     def forget(self, task_id: TaskId) -> None:
-        """Remove a task that is closed without a commit."""
+        """Discard the pending changelog deliveries of a task that is closed without a commit."""
         self._changes.pop(task_id, None)
 
     def abort(self) -> None:
@@ -137,18 +137,18 @@ class Committer:
     def renew(self) -> None:
         """Replace a producer that was fenced or whose transaction state is unknown."""
         for _ in self._refusals.asked():
-            pass  # Rejected records that are to be retried will be processed again.
+            pass  # Rejected records to be retried are reprocessed.
         old, self.producer = self.producer, self._new_producer()
         self._is_initialized = self._has_begun = False
         old.abandon()
 
     @property
     def has_outstanding(self) -> bool:
-        """Return whether sent records are not acknowledged yet."""
+        """Whether sent records are not acknowledged yet."""
         return self.producer.has_outstanding
 
     def poll(self) -> None:
-        """Do due work without a commit: send pending requests, which would otherwise wait for the next commit."""
+        """Send due requests, call production handlers for rejected records, and purge; without a commit."""
         if self.has_outstanding:
             self.producer.poll()
         self._ask_about_refusals()
@@ -156,12 +156,12 @@ class Committer:
             self._purger.poll()
 
     def close(self) -> None:
-        """Close the producer."""
+        """Close the purger and the producer."""
         if self._purger is not None:
             self._purger.close()
         self.producer.close()
 
-    # --- inside ---------------------------------------------------------------------------
+    # --- internals ------------------------------------------------------------------------
 
     def _ask_about_refusals(self) -> None:
         """Call production handlers for rejected records, and wait until their dead letters are acknowledged."""
@@ -187,7 +187,7 @@ class Committer:
                 sent[name] = (self.producer.send_block(partition, block), len(block))
 
     def _send_frames(self, tasks: Iterable[Task]) -> None:
-        """Send what the flight recorders of the tasks have noted, once the offsets of outputs and changes are known."""
+        """Send the frames of the flight recorders, once the offsets of outputs and changes are known."""
         recorded = [(task, task.queues.recorder) for task in tasks if task.queues.recorder is not None]
         if not recorded:
             return
@@ -211,12 +211,12 @@ class Committer:
             self._purger.note({partition: found for partition, found in offsets.items() if partition.topic in own})
 
     def _opened_at(self, task: Task, start: Mapping[TopicPartition, int]) -> dict[str, int]:
-        """Return the changelog positions of the stores of a task that has not committed since it was opened."""
+        """Return the changelog positions of a task's stores when it was opened, before its first commit."""
         own = {name: changelog_position(store) for name, store in task.stores.items() if store.spec.has_changelog}
         return own | self._source_positions(task, start)
 
     def _source_positions(self, task: Task, positions: Mapping[TopicPartition, int]) -> dict[str, int]:
-        """Return the positions of stores whose changelog is a source topic, which are the input positions."""
+        """Return the positions of stores whose changelog is a source topic: the positions of these inputs."""
         by_topic = {item.topic: partition for partition, item in task.inputs.items()}
         return {
             store: positions[by_topic[topic]]
@@ -235,7 +235,7 @@ class Committer:
         return offsets
 
     def _changelog_ends(self, task: Task) -> dict[str, int]:
-        """Return the changelog end offsets of a task at this commit, which later serve to detect lost records."""
+        """Return the changelog end offsets of a task at this commit; they are stored to detect lost records later."""
         sources = self.plan.topology.source_changelogs
         ends = {
             name: changelog_position(store)

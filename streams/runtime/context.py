@@ -1,4 +1,4 @@
-"""The context of a node in its task, with which operators are bound."""
+"""The context of a node in its task, through which operators access the task."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -92,7 +92,7 @@ class TaskNodeContext:
         return view if watch is None else watch.store(self._task, self.node, name, view)
 
     def table_forward(self, store: str | None, *, send_old: bool = True) -> TableForward:
-        """Return the function that emits the changes of a table, through the record cache if there is one."""
+        """Return the function that forwards the changes of a table, through the record cache if the store is cached."""
         forward = self.forward
         task = self._task
         if task.cache is None or not self.caches(store):
@@ -114,7 +114,7 @@ class TaskNodeContext:
         forward, task = self.forward, self._task
         cache = task.cache
         assert cache is not None
-        # One section per store: the operators of a cogroup share it, and any of them may make the last update of a key.
+        # One section per store: the operators of a cogroup share it, and any of them may be the last to update a key.
         section = self._section = f"{task.task_id}/{store}"
         slot_of, to_key = _slots(task.stores[store], window_of)
 
@@ -167,7 +167,7 @@ class TaskNodeContext:
         """
         task = self._task
         now_ms = task.stream_time_ms() if kind is PunctuationType.STREAM_TIME else self.wall_clock_ms()
-        task.stop.append(True)  # The new punctuation may be due before the run ends.
+        task.stop.append(True)  # The new punctuation may be due before the run of records ends.
         return task.punctuations.schedule(self.node, interval_ms, kind, callback, start_ms, now_ms)
 
     def commit(self) -> None:
@@ -180,11 +180,11 @@ class TaskNodeContext:
         self._task.metrics.drop(reason, count, task=self.task_id, node=self.node)
 
     def task_stream_time_ms(self) -> int:
-        """Return the highest timestamp that the task has seen, including that of the current record."""
+        """Return the highest timestamp that the task has read, including that of the current record."""
         return self._task.stream_time_ms()
 
     def wall_clock_ms(self) -> int:
-        """Return the wall-clock time of the driver.
+        """Return the wall-clock time of the driver in epoch milliseconds.
 
         Raises:
             WallClockError: the driver has no wall clock.
@@ -199,7 +199,7 @@ class TaskNodeContext:
         return self._task.record_metadata()
 
     def on_init(self, callback: Callable[[], None]) -> None:
-        """Register a callback that runs, in graph order, when all nodes are bound."""
+        """Register a callback that runs once all nodes are bound, in graph order."""
         self._initializers.append(callback)
 
     def on_close(self, callback: Callable[[], None]) -> None:
@@ -207,7 +207,7 @@ class TaskNodeContext:
         self._task.on_close(callback)
 
     def caches(self, store: str | None) -> bool:
-        """Return whether the output of this store goes through a record cache."""
+        """Return whether the output of this store goes through the record cache."""
         spec = None if store is None else self._task.topology.stores.get(store)
         return self._task.cache is not None and spec is not None and spec.has_caching
 

@@ -1,4 +1,4 @@
-"""The environment of an instance, and the objects that its threads share.  Only values; imports clients."""
+"""The environment of an instance, and the objects that its threads share.  Contains no logic; imports clients."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -31,7 +31,7 @@ class Environment:
     threads: Threads = field(factory=SystemThreads)
     creates_topics: bool = False
     tunes_collector: bool = True
-    #: Makes the spans of sampled records, or None.
+    #: Creates the spans of sampled records; None without tracing.
     spans: SpanSource | None = None
 
 
@@ -39,8 +39,8 @@ class Environment:
 class SharedParts:
     """Objects that the threads of one instance share; ``bounded`` is None in a live run.
 
-    ``metrics`` records for the thread that has these parts.
-    ``endpoint`` returns the host:port under which other instances reach this one, or "".
+    ``metrics`` are those of the instance or of one thread.  ``endpoint`` returns the host:port under which other
+    instances reach this one, or "".
     """
 
     config: StreamsConfig

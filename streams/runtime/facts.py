@@ -1,6 +1,6 @@
 """User data of subscriptions and assignments, exchanged between the members and the leader of a group.
 
-The user data is an extra field of Kafka's messages; here it is a version and a class in MessagePack.  Pure.
+User data is a field of Kafka's consumer protocol; here it has a format version and an object, in MessagePack.  Pure.
 """
 
 from collections.abc import Mapping
@@ -20,8 +20,8 @@ T = TypeVar("T")
 class MemberFacts:
     """The state of a member: its process, its tasks, and the store positions of its process.
 
-    ``positions`` has, for each task with local state, the sum of its changelog positions
-    (KIP-441's task offset sums); active tasks are at the end by definition.
+    ``positions`` has, for each task with local state, the sum of its changelog positions (task offset sums in KIP-441);
+    active tasks are at the end of their changelogs by definition.
     """
 
     process_id: str
@@ -43,7 +43,7 @@ class MemberFacts:
         """Decode the user data of a subscription.
 
         Raises:
-            TopologyError: a member of the group is another kind of client, or another version of ``streams``.
+            TopologyError: a member of the group is another kind of client, or runs another version of ``streams``.
         """
         return _decode(data, cls)
 
@@ -63,8 +63,8 @@ class AssignedTasks:
 class PartitionLayout:
     """The input from which the partition groups of an application are derived.
 
-    ``partitions`` has the partition counts of the source topics.  ``groups`` has the number of partition
-    groups of each sub-topology that has existing state, which is divided into that many groups.
+    ``partitions`` has the partition counts of the source topics.  ``groups`` has, for each sub-topology with existing
+    state, the number of partition groups into which that state is divided.
     """
 
     partitions: Mapping[str, int]
@@ -88,7 +88,7 @@ class Directive:
     standby: tuple[TaskId, ...] = ()
     warmup: tuple[TaskId, ...] = ()
     is_shutdown: bool = False
-    #: Whether no task waits for its old owner to revoke it, so that no further rebalance is needed.
+    #: Whether no task is withheld until its old owner has revoked it, so that no further rebalance is needed.
     is_final: bool = True
     #: The assignments of all members, so that each member can locate any key (KIP-535).
     places: tuple[AssignedTasks, ...] = ()
@@ -102,7 +102,7 @@ class Directive:
         """Decode the user data of an assignment.
 
         Raises:
-            TopologyError: the leader is another kind of client.
+            TopologyError: the leader is another kind of client, or runs another version of ``streams``.
         """
         return _decode(data, cls)
 

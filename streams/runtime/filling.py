@@ -1,7 +1,7 @@
-"""Filling of topics that several tasks write, from the lanes of these topics, at the end of a bounded run.
+"""The end of a bounded run: appends the records of lanes to the topics that several tasks write.
 
-The records of a further run are appended after the existing records, whose offsets never change.  The records
-of each run are merged by the rule of ``lanes``, which is the order in which the tasks of that run have read them.
+The records of a further run are appended after the existing records, whose offsets never change.  The records of each
+run are merged by the rule of ``lanes``, in the order in which the tasks of that run have read them.
 
 Before a merge, the lanes and the end offset of the topic are stored as committed offsets of a separate group.
 After a crash the next run continues from them, since the same lanes always merge in the same order.  Imports clients.
@@ -39,7 +39,7 @@ class Logs(Protocol):
     def read(
         self, partition: TopicPartition, offset: int, max_records: int = ..., *, committed_only: bool = ...
     ) -> list[Block]:
-        """Return the records from an offset on, or [] at the end of the log."""
+        """Return blocks of records from an offset on, or [] at the end of the log."""
         ...
 
     def append(self, partition: TopicPartition, block: Block) -> int:
@@ -64,7 +64,7 @@ class LaneFilling:
         self._group = self.plan.config.application_id + LANES_GROUP
 
     def take_up(self) -> None:
-        """Finish the merge of a killed run; check that tasks will read all records of the topics they read and write.
+        """Finish the merge of a killed run; check that no topic that tasks read and write has unread external records.
 
         Raises:
             TopologyError: another client has written to such a topic, and no task has read its records; or
@@ -86,7 +86,7 @@ class LaneFilling:
                 )
 
     def fill(self) -> None:
-        """Append to each topic the records that its lanes have received since the last merge."""
+        """Append to each partition the records that its lanes have received since the last merge."""
         before = self.admin.committed_offsets(self._group)
         metadata: dict[TopicPartition, OffsetAndMetadata] = {}
         for topic in self.plan.lanes:
@@ -118,7 +118,7 @@ class LaneFilling:
     def _span_metadata(
         self, target: TopicPartition, before: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the offsets to commit before lanes are merged into a partition, or {} without new records."""
+        """Return the offsets to commit before lanes are merged into a partition, or {} if they have no new records."""
         spans = {
             lane: (before[lane].offset if lane in before else 0, self.logs.end_offset(lane))
             for lane in self.plan.stored_in(target)
@@ -132,7 +132,7 @@ class LaneFilling:
         }
 
     def _finish(self) -> None:
-        """Execute a stored merge, and record its completion in a commit."""
+        """Execute the merges stored in the committed offsets, and commit their completion."""
         spans: dict[tuple[TopicPartition, int], dict[TopicPartition, tuple[int, int]]] = {}
         for lane, found in sorted(self.admin.committed_offsets(self._group).items()):
             if found.metadata:
@@ -169,7 +169,7 @@ class LaneFilling:
         for block in merge_lanes([self._read(lane, *span) for lane, span in lanes.items() if span[0] < span[1]]):
             if done < len(block):
                 fresh = block.slice(done) if done else block
-                # The sequence numbers belong to the lane.
+                # Sequence numbers are those of the lane, so they are not copied.
                 self.logs.append(target, evolve(fresh, producer=None))
             done = max(0, done - len(block))
 
@@ -186,7 +186,7 @@ class LaneFilling:
         return (TopicPartition(topic, number) for topic in sorted(self.plan.fed) for number in range(counts[topic]))
 
     def _hand_over(self) -> None:
-        """Commit the end offsets of through topics for the application group, for a live run that may follow."""
+        """Commit the end offsets of topics that tasks read and write for the application's group, for live runs."""
         group = self.plan.config.application_id
         committed = self.admin.committed_offsets(group)
         offsets = {}

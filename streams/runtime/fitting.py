@@ -1,7 +1,7 @@
 """Checks that existing stores are compatible with the current topology.
 
-A store folder records its own layout.  A changelog has the format of Kafka Streams, which does not identify the
-types; the types are in the offset metadata of the same commits.  Imports state.
+The folder of a store records its own layout.  A changelog has the format of Kafka Streams, which does not identify
+types; these are in the metadata of the offsets that were committed with it.  Imports state.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from streams.state import Content, Store, advice
 
 
 def misfit(task_id: TaskId, store: Store) -> str | None:
-    """Return why a newly opened store must be restored from its changelog, or None if the store is usable.
+    """Return why an opened store must be restored from its changelog, or None if it can be used as it is.
 
     Raises:
         StoreError: the content does not fit the topology, or cannot be restored from a changelog.

@@ -1,4 +1,4 @@
-"""Global stores, which every instance fills from all partitions of a topic and all its tasks can read.
+"""Global stores: each instance fills them from all partitions of their topics, and all its tasks can read them.
 
 One thread per instance writes the global stores; tasks on other threads read them.  A lock around every method of
 a store keeps updates atomic for readers.  Imports clients.
@@ -18,7 +18,7 @@ from streams.runtime.task import Task, TaskState
 
 
 class LockedStore:
-    """A store whose methods run one at a time; iterators are exhausted while the lock is held."""
+    """A store whose methods are executed one at a time; iterators are read to the end under the lock."""
 
     def __init__(self, store: Any, lock: threading.RLock) -> None:
         self._store = store
@@ -91,7 +91,7 @@ class GlobalStores:
         except ThreadKilled:
             raise
         except BaseException as error:
-            # This thread has no caller to which an exception could be raised.
+            # An exception raised here would be lost, since it would only end the thread.
             self._on_failure(error)
 
     def _update(self, timeout_ms: int) -> None:

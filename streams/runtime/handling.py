@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 Setting = Literal["deserialization_handler", "processing_handler", "production_handler"]
 
-#: The text for each handler in the reason under which a dropped record is counted.
+#: The operation of each handler, in the reason under which dropped records are counted.
 _FAILED: Final[dict[Setting, str]] = {
     "deserialization_handler": "cannot be read",
     "processing_handler": "cannot be processed",
@@ -70,12 +70,12 @@ class Handlers:
     settings: HandlerSettings
     metrics: Metrics
     outbox: Outbox | None = None
-    #: Whether the outbox has dead letters of a handler that returned "fail".
+    #: Whether the outbox has dead letters of a handler that returned "fail", which are sent before the task fails.
     has_last_words: bool = False
     _has_complained: bool = field(default=False, init=False)
 
     def skips(self, setting: Setting, context: ErrorHandlerContext, record: Any, error: Exception) -> bool:
-        """Call a handler; return whether the record is dropped, after counting it and writing its dead letters.
+        """Call a handler; return whether it continues: the record is counted as dropped, and dead letters are written.
 
         Raises:
             HandlerError: the handler failed, or returned an invalid response.
@@ -85,7 +85,7 @@ class Handlers:
     def answer(
         self, setting: Setting, context: ErrorHandlerContext, record: Any, error: Exception
     ) -> Literal["fail", "continue", "retry"]:
-        """Call a handler and execute its response, except for failing the task.
+        """Call a handler and carry out its response, except for failing the task.
 
         Raises:
             HandlerError: the handler failed, or returned an invalid response.
@@ -166,7 +166,7 @@ class Handlers:
 
 
 def _row_of(context: ErrorHandlerContext) -> str:
-    """Return the place of an unreadable row in its file, and the reason; empty for any other record."""
+    """Return file, line and reason of an unreadable input row as a prefix; empty for any other record."""
     found = next((value for name, value in context.headers if name == ROW_HEADER), None)
     return f"{found.decode(errors='replace')}: " if found else ""
 

@@ -1,7 +1,7 @@
 """Store homes of an instance: a state directory, or memory.
 
-A home opens the stores of tasks, and records which tasks have local state and which thread has that state
-open.  The simulation has its own home.  Imports state.
+A home opens the stores of tasks, and records which tasks have local state and which thread has locked that state. The
+simulation has its own home.  Imports state.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,23 +21,23 @@ class StateHome(Protocol):
 
     @property
     def process_id(self) -> str:
-        """The process id that identifies the local state in the group, and persists with that state."""
+        """The process id, which identifies the local state in the group; it is persistent if the state is."""
         ...
 
     def lock(self) -> None:
-        """Claim the home for this instance.
+        """Lock the home for this instance.
 
         Raises:
-            StateLockedError: another instance has claimed it.
+            StateLockedError: another instance has locked it.
         """
         ...
 
     def unlock(self) -> None:
-        """Release the home; idempotent."""
+        """Unlock the home; idempotent."""
         ...
 
     def positions(self) -> Mapping[TaskId, int]:
-        """Return the tasks with closed local state, each with the approximate sum of its changelog positions."""
+        """Return the tasks with unlocked local state, each with the approximate sum of its changelog positions."""
         ...
 
     def stores(self) -> Mapping[TaskId, list[str]]:
@@ -48,7 +48,7 @@ class StateHome(Protocol):
         """Open all stores of a task for a thread.
 
         Raises:
-            StateLockedError: another thread has not closed them yet.
+            StateLockedError: another thread has not released them yet.
             StoreError: a store cannot be opened; the stores opened before it are closed again.
         """
         ...
@@ -58,7 +58,7 @@ class StateHome(Protocol):
         ...
 
     def renew_store(self, task_id: TaskId, spec: StoreSpec) -> Any:
-        """Delete the state of a closed store, and open it empty."""
+        """Delete the state of a closed store, and open the store empty."""
         ...
 
     def clean_up(self) -> None:
@@ -96,11 +96,11 @@ class MemoryHome:
         """Do nothing."""
 
     def positions(self) -> Mapping[TaskId, int]:
-        """Return nothing: state in memory is not kept."""
+        """Return an empty mapping: state in memory is lost when it is closed."""
         return {}
 
     def stores(self) -> Mapping[TaskId, list[str]]:
-        """Return nothing: state in memory is not kept."""
+        """Return an empty mapping: state in memory is lost when it is closed."""
         return {}
 
     def open_task(self, task_id: TaskId, specs: Iterable[StoreSpec], owner: object) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class MemoryHome:
         return open_store(spec, memory_budget=self.memory)
 
     def clean_up(self) -> None:
-        """Return nothing: state in memory is not kept."""
+        """Do nothing: state in memory is lost when it is closed."""
 
 
 @define(eq=False)
@@ -135,15 +135,15 @@ class DirectoryHome:
         return self.directory.process_id()
 
     def lock(self) -> None:
-        """Claim the directory."""
+        """Lock the directory."""
         self.directory.lock()
 
     def unlock(self) -> None:
-        """Release the directory."""
+        """Unlock the directory."""
         self.directory.unlock()
 
     def positions(self) -> Mapping[TaskId, int]:
-        """Return the tasks with a closed folder; the position is 0 if a crash prevented recording it."""
+        """Return the tasks with an unlocked folder; the position is 0 if none was recorded because of a crash."""
         directory = self.directory
         return {
             task_id: directory.read_position(task_id)
@@ -156,7 +156,7 @@ class DirectoryHome:
         return {task_id: self.directory.stores(task_id) for task_id in self.directory.tasks()}
 
     def open_task(self, task_id: TaskId, specs: Iterable[StoreSpec], owner: object) -> dict[str, Any]:
-        """Open a task's stores from its folder."""
+        """Lock a task's folder, and open its stores."""
         self.directory.lock_task(task_id, owner)
         try:
             return _open_all(specs, lambda spec: self._open(task_id, spec))
@@ -165,12 +165,12 @@ class DirectoryHome:
             raise
 
     def release_task(self, task_id: TaskId, owner: object, position: int) -> None:
-        """Release a task's folder."""
+        """Record the position of a task, and unlock its folder."""
         self.directory.write_position(task_id, position)
         self.directory.unlock_task(task_id, owner)
 
     def renew_store(self, task_id: TaskId, spec: StoreSpec) -> Any:
-        """Delete a store's folder and open it again."""
+        """Delete a store's folder, and open the store empty."""
         self.directory.delete_store(task_id, spec.name)
         return self._open(task_id, spec)
 
@@ -190,7 +190,7 @@ class DirectoryHome:
 
 
 def home_of(state_dir: Path | None, config: StreamsConfig) -> StateHome:
-    """Return the store home of an application: below ``state_dir``, or in memory without one."""
+    """Return the store home of an application: under ``state_dir``, or in memory if it is None."""
     memory = MemoryBudget(config.state_memory_max_bytes, config.cache_max_bytes)
     if state_dir is None:
         return MemoryHome(memory=memory)
