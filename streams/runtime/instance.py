@@ -1,7 +1,7 @@
 """An instance of an application, with its threads, local stores and state.
 
-Instances and threads with the same application id share the partitions through the consumer group.
-Imports clients and state.
+The consumer group of the application id distributes the partitions over all threads of all its instances. Imports
+clients and state.
 """
 
 import logging
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 @define(eq=False)
 class Instance:
-    """Threads that run the tasks of an application on one cluster.
+    """One instance of an application: the threads that run its share of the tasks, on one cluster.
 
     ``bounds`` returns the progress of a bounded run for a plan; without ``bounds`` the run is live.
     """
@@ -61,13 +61,13 @@ class Instance:
     metrics: Metrics = field(init=False)
     failure: BaseException | None = field(init=False, default=None)
     bounded: BoundedProgress | None = field(init=False, default=None)
-    #: Set when no thread is left, or when the failure of one thread ends all threads.
+    #: Set when no thread is left, or when the failure of one thread stops all threads.
     ended: Signal = field(init=False)
     life: Life = field(init=False)
     pool: ThreadPool = field(init=False)
-    #: The host:port under which other instances reach this one, or "" if there is none; see ``publish``.
+    #: The host:port under which other instances reach this one, or ""; see ``publish``.
     endpoint: str = field(init=False)
-    #: Where the partitions of stores are, by store: the memory of ``locating``.
+    #: Cache of ``runtime.locating``: the ``StorePlaces`` of each store, by name.
     located: dict[str, Any] = field(init=False, factory=dict)
     _globals: GlobalStores | None = field(init=False, default=None)
     _views: Mapping[str, Any] = field(init=False, factory=dict)
@@ -94,16 +94,16 @@ class Instance:
 
     @property
     def home(self) -> StateHome:
-        """The home of the stores."""
+        """The store home."""
         return self.environment.home
 
     def start(self) -> None:
         """Check and create topics, fill global stores, and start the threads.
 
         Raises:
-            TopologyError: source topics are missing or not co-partitioned, or internal topics do not fit.
+            TopologyError: source topics are missing or not co-partitioned, or internal topics do not match.
             StateLockedError: another process uses the state directory.
-            ClientClosedError: the instance has been started before.
+            ClientClosedError: the instance was started before.
         """
         if self.state is not State.CREATED:
             raise ClientClosedError(
@@ -157,11 +157,11 @@ class Instance:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the instance was not started or is closed."""
+        """Whether the instance was never started, or is closed."""
         return self.state in (State.CREATED, State.NOT_RUNNING, State.ERROR) and not self._is_locked
 
     def ask(self, question: Callable[[StreamThread], Any]) -> list[Any]:
-        """Run a function on every thread, between two iterations of its loop; return the results.
+        """Call a function with every thread, between two iterations of its loop; return the results.
 
         Raises:
             ClientClosedError: the instance does not run.
@@ -180,10 +180,10 @@ class Instance:
         return self._views
 
     def turns(self) -> Mapping[str, int]:
-        """Return when the loop of each running thread began its last iteration, as ``Clock.monotonic_ms``.
+        """Return when the loop of each running thread began its current iteration, as ``Clock.monotonic_ms``.
 
-        A loop turns at least once per ``poll_ms``, unless user code, a store or the broker holds it up. The value is
-        current even then, since it is read without waiting for the thread.
+        An iteration takes at most about ``poll_ms``, unless user code, a store or the broker blocks it.  The values are
+        current even then, since they are read without waiting for the threads.
         """
         return self.pool.turns()
 
@@ -192,7 +192,7 @@ class Instance:
         return self._clients.reader(self._clients.name(role))
 
     def publish(self, endpoint: str) -> None:
-        """Set the host:port under which other instances reach this one; after the start, with a rebalance."""
+        """Set the host:port under which other instances reach this one; a running instance rebalances to publish it."""
         if endpoint != self.endpoint:
             self.endpoint = endpoint
             reason = f"this instance is reached at {endpoint or 'no address'}"
@@ -209,7 +209,7 @@ class Instance:
         return self.pool.stream_threads
 
     def add_thread(self) -> str:
-        """Start a thread, which gets its share of the tasks; return its name (KIP-663).
+        """Start a thread, to which a rebalance assigns a share of the tasks; return its name (KIP-663).
 
         Raises:
             ClientClosedError: the instance does not run.
@@ -221,9 +221,9 @@ class Instance:
         return added
 
     def remove_thread(self, timeout_ms: int | None = None) -> str | None:
-        """Stop the youngest thread, whose tasks move to the other threads, and return its name.
+        """Stop the thread with the highest number, whose tasks move to the other threads; return its name.
 
-        The result is None if no thread is left, or if the thread has not ended in time.
+        The result is None if there is no thread to stop, or if the thread has not ended in time.
 
         Raises:
             ClientClosedError: the instance does not run.
@@ -298,7 +298,7 @@ class Instance:
         self._provisioner.provide([topic], self._provisioner.known())
 
     def _internal_topics(self, plan: ApplicationPlan) -> list[InternalTopicPlan]:
-        """Return the internal topics of a plan, and the topic of the flight recorder if it is on."""
+        """Return the internal topics of a plan, and the topic of the flight recorder if it is enabled."""
         config = self.config
         if not config.flight_recorder or self.bounds is not None:
             return plan.internal_topics()
@@ -306,7 +306,7 @@ class Instance:
         return [*plan.internal_topics(), InternalTopicPlan(recorder_topic(config.application_id), 1, frames)]
 
     def _blueprint(self, _: Mapping[str, int]) -> Blueprint:
-        """Return the input of an assignment; topics are looked up, and created or checked."""
+        """Return the input of an assignment; look up the topics, and create or check the internal topics."""
         known = self._provisioner.known()
         layout = self._plans.layout(known)
         plan = self._plans.of(layout)
@@ -325,7 +325,7 @@ class Instance:
         except ThreadKilled:
             raise
         except BaseException as error:
-            # This thread has no caller: an exception raised here would be lost.
+            # An exception raised here would be lost, since it would only end the thread.
             self._on_failure(member, error)
         finally:
             is_last = self.pool.end(member)
@@ -335,7 +335,7 @@ class Instance:
                 self.ended.set()
 
     def _on_failure(self, member: PooledThread, error: BaseException) -> None:
-        """Call the user's handler for a failed thread; without a handler the instance ends."""
+        """Call the user's handler for a failed thread; without a handler the instance shuts down."""
         self.pool.failed += 1
         self._note(error)
         response = ExceptionResponse.SHUTDOWN_CLIENT
@@ -351,7 +351,7 @@ class Instance:
                 error = second
         is_running = self.life.is_up
         if member.stream_thread.stopping.is_set() and is_running and self.bounded is None:
-            # The thread was stopping anyway; its tasks move to the other threads.
+            # The thread was already stopping; its tasks move to the other threads.
             log.warning("%s: ends with a failure: %s", member.stream_thread.name, error, exc_info=error)
             return
         if response is ExceptionResponse.REPLACE_THREAD and is_running:
@@ -369,7 +369,7 @@ class Instance:
         self._fail(error)
 
     def _note(self, error: BaseException) -> None:
-        """Keep a failure for those who ask what happened."""
+        """Record a fatal failure in the metrics."""
         node = error.node if isinstance(error, ProcessingError) else None
         task = error.task_id if isinstance(error, ProcessingError) else None
         self.metrics.failures.note(
@@ -395,8 +395,8 @@ class Instance:
             self.life.move(State.PENDING_ERROR)
         self.pool.stop_all()
         if is_first and self.bounded is None:
-            # A bounded run raises it in ``wait``.  The traceback comes with what ``wait`` and
-            # ``close`` raise; of our own mistakes it is shown here too.
+            # A bounded run raises the error in ``wait``.  Errors raised by ``wait`` and ``close`` have the traceback;
+            # it is also logged unless the error is a StreamsError.
             trace = None if isinstance(error, StreamsError) else error
             text = "application %r failed: %s"
             log.error(text, self.config.application_id, _one_line(error), exc_info=trace, extra={"failure": error})
@@ -406,14 +406,14 @@ class Instance:
             self.bounded.done.set()
 
     def _settle(self) -> None:
-        """Set the state to RUNNING if every thread has all its tasks open, otherwise to REBALANCING."""
+        """Set the state to RUNNING if every thread has opened all its tasks, otherwise to REBALANCING."""
         with self.life.lock:
             if self.life.is_up:
                 self.life.move(State.RUNNING if self.pool.is_ready else State.REBALANCING)
         self.life.notify()
 
     def _end_threads(self, timeout_ms: int | None) -> bool:
-        """Stop all threads and wait for them to end; return whether they ended in time."""
+        """Stop all threads and join them; return whether they ended in time."""
         self.pool.stop_all()
         return self.pool.join(timeout_ms)
 

@@ -1,4 +1,4 @@
-"""The clients of an instance: consumers, producers and the purger, made from its settings.
+"""Creates the clients of an instance from its settings: consumers, producers and the purger.
 
 Imports clients.
 """
@@ -17,7 +17,7 @@ from streams.runtime.purge import Purger
 
 @define(eq=False)
 class InstanceClients:
-    """Makes the clients of one instance; the process id of ``home`` is part of their client IDs."""
+    """Creates the clients of one instance; the process id of ``home`` is part of their client IDs."""
 
     _cluster: Cluster
     _config: StreamsConfig
@@ -25,7 +25,7 @@ class InstanceClients:
     _home: StateHome
 
     def reader(self, client_id: str) -> Consumer:
-        """Return a consumer that reads changelogs or global topics from the beginning."""
+        """Return a consumer outside of the group, which starts at the beginning, for changelogs and global topics."""
         return Consumer(
             self._cluster,
             settings=self._consumer_settings,
@@ -49,7 +49,7 @@ class InstanceClients:
         )
 
     def producer(self, name: str, number: int | None) -> Producer:
-        """Return a producer; with exactly-once it is transactional, unless ``number``, the thread number, is None."""
+        """Return a producer; with exactly-once it is transactional, unless ``number`` (of the thread) is None."""
         config = self._config
         is_transactional = config.is_exactly_once and number is not None
         transactional_id = f"{config.application_id}-{self._home.process_id}-{number}"

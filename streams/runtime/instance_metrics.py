@@ -14,7 +14,7 @@ from streams.topology import describe
 if TYPE_CHECKING:
     from streams.runtime.instance import Instance
 
-#: The states with their numbers in Kafka Streams.
+#: The ordinals of the states in Kafka Streams.
 _NUMBERS: Mapping[State, int] = {
     State.CREATED: 0,
     State.REBALANCING: 1,
@@ -27,7 +27,7 @@ _NUMBERS: Mapping[State, int] = {
 
 
 def metrics_of(config: StreamsConfig, clock: Clock) -> Metrics:
-    """Return empty metrics with the level and the sample window of the settings."""
+    """Return an empty registry with the recording level and the sample window of the settings."""
     return Metrics(clock, RecordingLevel[config.metrics_recording_level.upper()], config.metrics_sample_window_ms)
 
 

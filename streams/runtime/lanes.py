@@ -1,7 +1,7 @@
 """Merging of lanes: a single order for a partition that several tasks write, each into its own lane.
 
-Lanes are merged by the rule of ``order``, so the result depends only on the records in the lanes, not on the
-speed of tasks.  Pure; imports core only.
+Lanes are merged by the rule of ``order``, so the result depends only on the records in the lanes, not on the speed of
+tasks.  Pure; imports core only.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,9 +16,9 @@ from streams.runtime.order import Span, certain, merge
 def merge_lanes(lanes: Sequence[Iterator[Block]]) -> Iterator[Block]:
     """Yield the records of all lanes in merged order, as blocks.
 
-    Ties are decided by the order of the lanes.  A single lane is passed through unchanged; otherwise
-    offsets count from 0 without gaps, and blocks name no producer.  One block of each lane is held in memory;
-    the next block is read when the last record of the current block has been yielded.
+    Between records with equal places in the order, the first lane has precedence.  A single lane is passed through
+    unchanged; otherwise offsets count from 0 without gaps, and blocks have no producer.  One block of each lane is in
+    memory; the next block is read when the last record of the current block has been yielded.
     """
     if len(lanes) == 1:
         yield from lanes[0]
@@ -35,7 +35,7 @@ def merge_lanes(lanes: Sequence[Iterator[Block]]) -> Iterator[Block]:
 
 @define(eq=False)
 class _Head:
-    """The block at the head of a lane, starting at the next row."""
+    """The first block of a lane that is not exhausted, starting at its next row."""
 
     index: int
     lane: Iterator[Block]

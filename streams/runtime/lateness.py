@@ -1,7 +1,7 @@
-"""Late records in a run over history: their number and nodes, and how far history is out of order.
+"""Late records in a run over historical data: how many are dropped at which nodes, and how far inputs are out of order.
 
-In a live run late records are expected.  In files they mostly reflect how the files were written: if a job writes
-the records of a day unsorted, nearly all of them are late.  A run over history reports the dropped share and its cause.
+In a live run late records are expected.  In files they mostly reflect how the files were written: if a job writes the
+records of a day unsorted, nearly all of them are late.  A run over files reports the dropped share and its cause.
 Pure; imports core and topology.
 """
 
@@ -39,7 +39,7 @@ class Disorder:
             return
         ordered = sorted(times)  # If the times are in order, this is faster than finding the minimum.
         lowest, highest = ordered[0], ordered[-1]
-        # Records are skipped if they cannot change the result: the span is known, or all are in order.
+        # Records are skipped if they cannot change the result: a larger lag is already known, or all are in order.
         if max(highest, self._highest_ms) - lowest > self.counter.value and (
             lowest < self._highest_ms or ordered != times
         ):
@@ -53,7 +53,7 @@ class Disorder:
 class Late:
     """Records that were dropped at one node because they were late.
 
-    ``read`` is the number of records that the tasks of the node have read.  As in Kafka Streams, a record counts
+    ``read`` is the number of records that the tasks of the node have read.  As in Kafka Streams, a record is counted
     once for each window for which it is late, so ``count`` may exceed ``read``.
     """
 
@@ -66,7 +66,7 @@ class Late:
 
     @property
     def share(self) -> float:
-        """The dropped records as a share of the records read."""
+        """The ratio of dropped records to records read."""
         return self.count / self.read if self.read else 1.0
 
     def __str__(self) -> str:
@@ -83,7 +83,7 @@ class Late:
 
 @frozen
 class DropLimit:
-    """The limit on records dropped as late at one node: a share of the records read there, or a count."""
+    """The limit of records dropped as late at one node: a share of the records read there, or a count."""
 
     text: str
     share: float | None = None
@@ -109,12 +109,12 @@ class DropLimit:
         return limit
 
     def exceeded(self, late: Iterable[Late]) -> list[Late]:
-        """Return the late records of the nodes that exceed the limit."""
+        """Return the elements of ``late`` that exceed the limit."""
         return [one for one in late if (one.share > self.share if self.share is not None else one.count > self.count)]
 
 
 def late_of(topology: Topology, tallies: Mapping[Tally, int]) -> list[Late]:
-    """Return the late records by node, with the largest number first, and the largest disorder."""
+    """Return the late records by node, the largest count first, each with the topic of the largest disorder."""
     place_of = {name: str(sub.id) for sub in sub_topologies(topology) for name in (*sub.nodes, *sub.stores)}
     late: dict[str, int] = {}
     read: dict[str, int] = {}

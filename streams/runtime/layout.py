@@ -1,4 +1,4 @@
-"""Layouts: the partition groups of an application, and the check that state stays with its keys.
+"""Layouts: the partition groups of an application, and the check that keys stay in the groups with their state.
 
 Partition counts may grow while an application runs.  The number of stateless tasks grows with them.  Existing
 state stays divided into as many groups as its changelog has partitions, and a new partition joins the group
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @define(eq=False)
 class Plans:
-    """The plans of one application by layout; all members make the same plan from the same layout."""
+    """The plans of one application by layout; all members compute the same plan from the same layout."""
 
     _topology: Topology
     _config: StreamsConfig
@@ -42,7 +42,7 @@ class Plans:
         """
         prefix = f"{self._config.application_id}-"
         own = (*(f"{prefix}{name}" for name in self._topology.internal_topics),)
-        # A pattern does not match the application's own internal topics.
+        # Patterns do not match the application's own internal topics.
         others = {
             topic: count
             for topic, count in known.items()
@@ -52,13 +52,13 @@ class Plans:
         subs = sub_topologies(self._topology, others)
         named = dict.fromkeys(topic for sub in subs for topic in sub.source_topics)
         if self._has_lanes:
-            # Outputs can have lanes too.
+            # Sink topics can have lanes too.
             named |= dict.fromkeys(topic for sub in subs for topic in sub.sink_topics)
             named |= dict.fromkeys([self._config.errors_dead_letter_queue_topic_name])
         counts = {topic: others[topic] for topic in named if topic in others}
         groups: dict[int, int] = {}
         if not self._has_lanes:
-            # Repartition topics keep their partition counts.
+            # Existing repartition topics keep their partition counts.
             counts |= {
                 name: known[f"{prefix}{name}"] for name in self._topology.internal_topics if f"{prefix}{name}" in known
             }
@@ -78,8 +78,8 @@ class Plans:
         """Return the plan for a layout.
 
         Raises:
-            TopologyError: a source topic is missing, inputs are not co-partitioned, or new
-                partitions would take keys away from the groups that have their state.
+            TopologyError: a source topic is missing, inputs are not co-partitioned, or new partitions would move keys
+                to groups that do not have their state.
         """
         key = layout.key()
         plan = self._made.get(key)
@@ -98,7 +98,7 @@ class Plans:
 
 
 def log_unmatched_patterns(plan: ApplicationPlan, known: Iterable[str]) -> None:
-    """Log the sources whose patterns match no topic yet, and the repartition topics that wait for them."""
+    """Log the sources whose patterns match no topic yet, and the repartition topics that depend on them."""
     waiting = [name for name in plan.topology.internal_topics if name not in plan.partitions]
     for source in unmatched_patterns(plan.topology, known):
         log.warning(
@@ -113,8 +113,7 @@ def log_unmatched_patterns(plan: ApplicationPlan, known: Iterable[str]) -> None:
 def check_groups(plan: ApplicationPlan, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
     """Check that partitions are in the same partition groups as when their offsets were committed.
 
-    The metadata of every committed offset has the number of its group.  Stateless tasks may be
-    regrouped freely.
+    The metadata of every committed offset has the number of its group.  Stateless tasks may be regrouped freely.
 
     Raises:
         TopologyError: a partition would leave the group with the state of its keys.

@@ -1,6 +1,6 @@
 """The states of an instance: transitions between them, and calls of the state listener.
 
-The module sits between the instance, which changes the state, and the user's listener.  No clock, no I/O.
+``Instance`` changes the state, and the listener is a function of the user.  No clock, no I/O.
 """
 
 import logging
@@ -52,7 +52,7 @@ StateListener = Callable[[State, State], None]
 class Life:
     """The current state of one instance.
 
-    ``move`` is called with ``lock`` held, and ``notify`` without it: a listener may call any instance method.
+    ``move`` may be called by an owner of ``lock``, ``notify`` may not: a listener may call any instance method.
     """
 
     application_id: str
@@ -64,7 +64,7 @@ class Life:
 
     @property
     def is_up(self) -> bool:
-        """Whether threads run or are starting."""
+        """Whether the instance is REBALANCING or RUNNING."""
         return self.state in (State.REBALANCING, State.RUNNING)
 
     def move(self, state: State) -> bool:
@@ -78,7 +78,7 @@ class Life:
         return True
 
     def notify(self) -> None:
-        """Call the listener for all transitions, one at a time and in order, whichever thread made them."""
+        """Call the listener for all transitions, one at a time and in order, on whichever thread they occurred."""
         while True:
             with self.lock:
                 if self._is_notifying or not self._pending:

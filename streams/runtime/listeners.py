@@ -28,7 +28,7 @@ ExceptionHandler = Callable[[BaseException], ExceptionResponse]
 
 @frozen
 class InstanceListeners:
-    """The user functions that an instance calls.
+    """The user's functions that an instance calls.
 
     Raises:
         ConfigError: a function is async or a generator.

@@ -118,7 +118,7 @@ def check_up(instance: Instance, name: str) -> None:
 
 @frozen(eq=False)
 class StorePlaces:
-    """Where the partitions of a store are, according to one directive of the leader.
+    """The tasks of a store and their location in the group, according to one directive of the leader.
 
     Keys are partitioned as in the source topic with the most partitions, as in Kafka Streams.
     """
@@ -136,7 +136,7 @@ class StorePlaces:
 
     @classmethod
     def make(cls, plan: ApplicationPlan, directive: Directive, spec: StoreSpec) -> "StorePlaces":
-        """Return the places of a store."""
+        """Return the tasks of a store for the plan of the directive."""
         subs = {sub.id for sub in plan.subs if spec.name in sub.stores}
         groups = {task_id: plan.groups[task_id] for task_id in sorted(plan.groups) if task_id.sub_topology in subs}
         counts: dict[str, int] = {}
@@ -148,7 +148,7 @@ class StorePlaces:
         return cls(directive, spec, tuple(groups), frozenset(counts), topic, count, by_partition, chosen)
 
     def task_of(self, key: Any, partitioner: KeyPartitioner | None = None) -> TaskId | None:
-        """Return the task whose partition has a key, or None while the task is unknown."""
+        """Return the task to whose partition a key belongs, or None if the partition of the key is not known yet."""
         chosen = partitioner or self._partitioner
         number = None if chosen is None or not self._count else chosen(self._topic, key, None, self._count)
         if number is None:
@@ -160,7 +160,7 @@ class StorePlaces:
         return self._by_partition.get(number)
 
     def owner_of(self, task_id: TaskId, own_process: str) -> KeyQueryMetadata:
-        """Return the location of a task."""
+        """Return the active member and the standbys of a task; members of ``own_process`` are local."""
 
         def shown(place: AssignedTasks) -> StreamsMetadata:
             return StreamsMetadata(
@@ -174,7 +174,7 @@ class StorePlaces:
 
 
 def places_of(instance: Instance, spec: StoreSpec) -> StorePlaces | None:
-    """Return where the partitions of a store are, or None before the first assignment."""
+    """Return the tasks of a store and their location, or None before the first assignment."""
     directives = [thread.assignor.directive for thread in instance.stream_threads]
     directive = next((found for found in directives if found is not None), None)
     if directive is None:
@@ -187,7 +187,7 @@ def places_of(instance: Instance, spec: StoreSpec) -> StorePlaces | None:
 
 
 def _own_partitioner(plan: ApplicationPlan, topic: str) -> KeyPartitioner | None:
-    """Return the partitioner of the sinks that write a repartition topic, or None if the serialized key decides."""
+    """Return the partitioner of the sinks of a repartition topic, or None if serialized keys are hashed."""
     if topic not in plan.topology.internal_topics:
         return None
     nodes = plan.topology.nodes.values()

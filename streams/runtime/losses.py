@@ -1,11 +1,10 @@
 """Detection of lost records in changelogs and repartition topics, when a task opens.
 
-The end offset of a log never decreases, since deletion and compaction only remove earlier records.  So a changelog
-that ends before the position of the last commit or of a store on disk has lost records, and so has a repartition
-topic that ends before the committed offset.  This is an error, since the remaining records would lead to wrong
-results.  A store that is ahead of its changelog may be the only copy; it is dropped only if there are no committed
-offsets, when the application starts from the beginning.
-Imports clients and state.
+The end offset of a log never decreases, since retention and compaction only remove earlier records.  So a changelog
+that ends before the position of the last commit or of a store on disk has lost records, and so has a repartition topic
+that ends before the committed offset.  This is an error, since the remaining records would lead to wrong results.  A
+store that is ahead of its changelog may be the only copy; it is dropped only without committed offsets, that is, when
+the application starts from the beginning.  Imports clients and state.
 """
 
 import logging
@@ -41,9 +40,9 @@ class Loss:
     store: str
     partition: TopicPartition
     end: int
-    #: None if the last commit did not record the end offset.
+    #: The changelog end offset at the last commit, or None if it was not recorded.
     committed: int | None
-    #: 0 without a persistent store.
+    #: The changelog position of the store on this instance; 0 without a persistent store.
     kept: int
 
     @property
@@ -52,7 +51,7 @@ class Loss:
         return self.kept > 0 and self.kept >= (self.committed or 0)
 
     def error(self, advice: str = "") -> LostRecordsError:
-        """Return the error, which describes the loss and gives advice."""
+        """Return the error, which describes the loss and gives ``advice`` and the general remedies."""
         expected = max(self.committed or 0, self.kept)
         whose = "the last commit had written it" if (self.committed or 0) >= self.kept else "the store on disk has it"
         if self.is_in_store:
@@ -109,7 +108,7 @@ class LossGuard:
     new_producer: Callable[[], Producer]
 
     def keeps_store(self, loss: Loss, store: Store, *, has_offsets: bool, is_copy: bool = False) -> bool:
-        """Handle one loss; return whether the store is kept.  A store that is not kept must be dropped.
+        """Handle one loss; return whether the store can be kept.  The caller must drop a store that cannot.
 
         With ``has_offsets``, the task continues from committed offsets.  With ``is_copy``, the store is a standby
         replica, and the active task handles the changelog.
@@ -150,7 +149,7 @@ class LossGuard:
     def _rebuild(self, partition: TopicPartition, store: Store) -> int:
         """Append the whole content of a store to its changelog, with tombstones for all other changelog keys.
 
-        The rebuild can be interrupted and repeated, since it takes effect only with the next commit.
+        A rebuild may be interrupted and repeated, because it takes effect only with the next commit.
         """
         others, count = self.restorer.live_keys(partition), 0
         with self.new_producer() as producer:
@@ -174,7 +173,7 @@ class LossGuard:
     def position(
         self, task_id: TaskId, partition: TopicPartition, committed: OffsetAndMetadata, start: int, end: int
     ) -> int:
-        """Return the position at which to continue in a repartition topic.
+        """Return the offset at which to continue in a repartition topic, whose offsets are ``start`` to ``end``.
 
         Raises:
             LostRecordsError: the log ends before the committed offset, and the setting does not accept losses.
@@ -197,7 +196,7 @@ def check_inputs(
     committed: Mapping[TopicPartition, OffsetAndMetadata],
     ends_of: Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]],
 ) -> None:
-    """Check that repartition topics reach the committed offsets of all tasks, before any task writes.
+    """Check that repartition topics reach the committed offsets of all tasks, before any task writes to them.
 
     A write could move the end offset beyond the committed offset again and hide the loss.
 

@@ -1,9 +1,9 @@
 """The order of processing: the input with the lowest head timestamp is always next.
 
-The rule applies to the inputs of a task (``queues``), the lanes of a partition (``lanes``) and the tasks of a
-stage (``stage``); ties go to the first.  Each input keeps its own order: a record with a lower timestamp than its
-predecessor waits for that predecessor.  So repeatedly taking the lowest head is equivalent to a sort by the running
-maximum of the timestamps of each input (``core.loops.head_places``).  Pure; imports core only.
+The rule applies to the inputs of a task (``queues``), the lanes of a partition (``lanes``) and the tasks of a stage
+(``stage``); of equal timestamps, the first has precedence.  Each input keeps its own order: a record with a lower
+timestamp than its predecessor is still processed after it.  So repeatedly taking the lowest head is equivalent to a
+sort by the running maximum of the timestamps of each input (``core.loops.head_places``).  Pure; imports core only.
 """
 
 from bisect import bisect_right
@@ -33,7 +33,7 @@ class RecordColumns(Protocol):
 
     @property
     def timestamps(self) -> Sequence[int]:
-        """Event times in milliseconds."""
+        """Event times in epoch milliseconds."""
         ...
 
     @property
@@ -47,14 +47,14 @@ C = TypeVar("C", bound=RecordColumns)
 
 @define(eq=False)
 class Span(Generic[T, C]):
-    """The next records of one input: the rows of ``columns`` from ``start`` that have a place in ``places``."""
+    """The next records of one input: as many rows of ``columns``, from ``start`` on, as there are ``places``."""
 
     input: T
     columns: C
     start: int
-    #: ``head_places`` of the rows.
+    #: The sort key of each row in the merged order (``head_places``).
     places: list[int]
-    #: Whether further records of this input may follow, so that records with a later place are uncertain.
+    #: Whether further records of this input may follow; the order of records with a later place is then uncertain.
     is_open: bool = True
 
     @property
@@ -69,7 +69,7 @@ def lowest_head(items: Iterable[T], head_ms: Callable[[T], int]) -> T | None:
 
 
 def certain(spans: "list[Span[T, C]]") -> "list[Span[T, C]]":
-    """Cut the spans to the records whose order is certain whatever may still follow; leave out empty spans."""
+    """Shorten the spans to the records whose order no later record can change; leave out empty spans."""
     bounds = [span.places[-1] for span in spans if span.is_open]
     if not bounds:
         return spans
@@ -81,7 +81,7 @@ def certain(spans: "list[Span[T, C]]") -> "list[Span[T, C]]":
 
 
 class Merged(NamedTuple):
-    """Records of several spans in merged order; ``pick`` arranges another column, which is given span by span."""
+    """Records of several spans in merged order; ``pick`` reorders another column, concatenated over the spans."""
 
     keys: Sequence[Any]
     values: Sequence[Any]

@@ -1,6 +1,6 @@
 """The outputs of a task: sink columns, which are split into blocks by partition.
 
-The program's sinks append to columns; after a run the columns are partitioned and returned to the driver as
+The sinks of the program append to columns; after a run the columns are partitioned and returned to the driver as
 blocks.  Records of a topic keep the order in which the sinks appended them.  Imports core and topology.
 """
 
@@ -24,7 +24,7 @@ from streams.topology import Process, SinkNode
 class TopicColumns:
     """Pending output records of one topic.
 
-    ``partitions`` maps record indices to partitions; only sinks that choose the partition themselves fill it.
+    ``partitions`` maps record indices to partitions; it is filled only for records with an explicit partition.
     """
 
     topic: str
@@ -37,7 +37,7 @@ class TopicColumns:
     partitions: dict[int, int] = field(factory=dict)
 
 
-#: A function that makes the columns of a topic from its name, key serde and value serde.
+#: A function that creates the columns of a topic from its name, key serde and value serde.
 NewColumns: TypeAlias = Callable[[str, Serde[Any], Serde[Any]], TopicColumns]
 
 
@@ -45,8 +45,8 @@ class Outbox:
     """Output columns of one task, one set per topic.
 
     ``partitions_of`` returns the partition count of a topic by its name in the topology.  ``physical`` returns the
-    broker partition that stores a partition of the topology.  ``home`` is the partition number of the task, which
-    is used for records without a key.
+    broker partition that stores a partition of the topology.  ``home`` is the partition number of the task; modulo the
+    partition count, it is the partition of records without a key.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Outbox:
         self.on_drained: Callable[[TopicColumns], None] = lambda columns: None
 
     def columns(self, sink: SinkNode, topic: str | None = None) -> TopicColumns:
-        """Return the columns of the sink topic, shared by all sinks that write to this topic."""
+        """Return the columns of a topic, by default of the sink's topic; all sinks that write to it share them."""
         name = topic or sink.topic
         assert name is not None
         return self._columns_of(name, sink.key_serde, sink.value_serde)
@@ -88,7 +88,11 @@ class Outbox:
         headers: Headers,
         partition: int | None = None,
     ) -> None:
-        """Append a serialized record to any topic, even if no sink writes to the topic."""
+        """Append a serialized record to a topic, which need not be a sink topic.
+
+        Raises:
+            ProcessingError: the topic has no such partition.
+        """
         columns = self._columns_of(topic, BYTES, BYTES)
         index = len(columns.timestamps)
         columns.headers[index] = headers
@@ -111,7 +115,7 @@ class Outbox:
         record_context: Callable[[int, Headers | None], RecordContext],
         skips: Callable[[ProducerRecord[Any, Any], Exception, FailureOrigin], bool] | None,
     ) -> Process:
-        """Return the process function for a sink that chooses topic or partition, or may drop unwritable records.
+        """Return the process function of a sink that chooses topic or partition, or may drop unserializable records.
 
         ``skips`` decides whether a record that cannot be serialized is dropped; with None the error is raised.
         """
@@ -132,7 +136,7 @@ class Outbox:
                 origin = "value"
                 raw_value = serialize_value(value)
             except Exception as error:
-                # A value of another type is an error in the topology, not a bad record (RecordCollectorImpl).
+                # A value of another type is an error in the topology, not in the record (``RecordCollectorImpl``).
                 if skips is None or isinstance(error.__cause__, TypeError):
                     raise
                 assert topic is not None
@@ -170,14 +174,14 @@ class Outbox:
         return {topic: len(columns.timestamps) for topic, columns in self._topics.items()}
 
     def set_header(self, name: str, value: bytes, after: Mapping[str, int]) -> None:
-        """Set a header of the records appended since ``sizes`` has returned ``after``."""
+        """Set a header of the records appended since ``sizes`` returned ``after``."""
         for topic, columns in self._topics.items():
             for index in range(after.get(topic, 0), len(columns.timestamps)):
                 kept = [header for header in columns.headers.get(index, ()) if header[0] != name]
                 columns.headers[index] = (*kept, (name, value))
 
     def drain(self) -> list[tuple[TopicPartition, Block]]:
-        """Return all blocks appended since the last call, and clear the columns in place."""
+        """Return the records appended since the last call as blocks, and clear the columns in place."""
         result: list[tuple[TopicPartition, Block]] = []
         for columns in self._topics.values():
             if columns.timestamps:
@@ -200,7 +204,7 @@ class Outbox:
         chosen = self._partitions(columns, count)
         keys, values, timestamps = columns.keys, columns.values, columns.timestamps
         if chosen.count(chosen[0]) == len(chosen):
-            # The usual case, in which keys are not changed.
+            # All records belong to one partition; this is usual if the key is unchanged.
             return [
                 (
                     physical(columns.topic, chosen[0]),
@@ -209,7 +213,7 @@ class Outbox:
             ]
         blocks = []
         for partition, indexes in rows_by_number(chosen).items():
-            # One more index, so that the result is a tuple for a single record too.
+            # An additional index, so that the result is a tuple for a single record too.
             pick = itemgetter(*indexes, 0)
             block = Block(
                 pick(keys)[:-1],
@@ -239,7 +243,7 @@ class Outbox:
         return chosen
 
     def _headers(self, columns: TopicColumns) -> list[Headers] | None:
-        """Return the headers column; on internal topics the headers include the types of keys and values."""
+        """Return the headers column; on internal topics the headers include the names of pinned key and value types."""
         types: Headers = ()
         if self._is_internal(columns.topic):
             pins = ((KEY_TYPE_HEADER, columns.key_serde), (VALUE_TYPE_HEADER, columns.value_serde))

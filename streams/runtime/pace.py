@@ -1,7 +1,7 @@
-"""Poll timeouts of a thread, and idle iterations in which tasks need no check.
+"""The poll timeouts of a thread, and idle iterations, in which the tasks are not checked.
 
-An iteration of the loop checks every task.  With a thousand tasks these checks cost more than the work itself, so
-after an iteration without work the tasks are not checked until records arrive or work is due.
+An iteration of the loop checks every task.  With a thousand tasks these checks cost more than the processing, so after
+an iteration without work the tasks are not checked until records arrive or work is due.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,9 +31,9 @@ class Pace:
     _tasks: Mapping[TaskId, Task]
     _restorer: Restorer
     _stages: Callable[[], Sequence[ThreadStage]]
-    #: Whether inputs may end; no record indicates that an input has ended.
+    #: Whether inputs may end; the end of an input is not signalled by a record.
     _is_finite: bool
-    #: Wall-clock time before which nothing is due, or None if the tasks must be checked.
+    #: Wall-clock time in epoch milliseconds before which nothing is due, or None if the tasks must be checked.
     _rest_until_ms: int | None = None
 
     def timeout_ms(self, next_commit_ms: int, *, is_paused: bool) -> int:
@@ -48,30 +48,30 @@ class Pace:
 
     @property
     def is_resting(self) -> bool:
-        """Return whether no task has work unless records have arrived."""
+        """Whether no task has work, unless records arrive."""
         return self._rest_until_ms is not None and self._clock.now_ms() < self._rest_until_ms
 
     def wake(self) -> None:
-        """Have the tasks checked in the next iteration."""
+        """Check the tasks again in the next iteration."""
         self._rest_until_ms = None
 
     def rest(self, next_commit_ms: int) -> None:
-        """Skip the tasks until records arrive or work is due, after an iteration without work."""
+        """After an iteration without work, skip the checks of tasks until records arrive or work is due."""
         is_waiting = any(stage.is_waiting for stage in self._stages())
         if not self._is_finite and self._restorer.is_idle and not is_waiting and not self._has_records:
             self._rest_until_ms = self._clock.now_ms() + self._until_due_ms(next_commit_ms)
 
     @property
     def _has_records(self) -> bool:
-        """Return whether a task has records that do not wait for those of another input (``max_task_idle_ms``)."""
+        """Whether a task has records to process that are not delayed by an empty input (``max_task_idle_ms``)."""
         queues = (task.queues for task in self._tasks.values())
         return any(each.size and each.next_deadline_ms() is None for each in queues)
 
     def _until_due_ms(self, next_commit_ms: int) -> int:
-        """Return the time in milliseconds until work is due even without new records."""
+        """Return the milliseconds until work is due even if no record arrives."""
         now, tasks = self._clock.now_ms(), self._tasks.values()
         waits = [at_ms - now for task in tasks if (at_ms := task.next_deadline_ms()) is not None]
-        # The commit interval does not matter without pending changes.
+        # Without pending changes nothing must be committed.
         if any(task.is_dirty for task in tasks):
             waits.append(next_commit_ms - self._clock.monotonic_ms())
         return max(0, min(waits, default=_FOR_EVER_MS))

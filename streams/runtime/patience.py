@@ -1,4 +1,4 @@
-"""How long a thread tolerates a broker that does not answer."""
+"""The time for which a thread tolerates a broker that does not respond (KIP-572)."""
 
 import logging
 
@@ -12,16 +12,16 @@ log = logging.getLogger(__name__)
 
 @define(eq=False)
 class Patience:
-    """Tolerates an unavailable broker for ``task_timeout_ms``."""
+    """Tolerates an unresponsive broker for ``task_timeout_ms``."""
 
     _name: str
     _clock: Clock
     _task_timeout_ms: int
-    #: Monotonic time since which the broker has not answered, or None.
+    #: Monotonic time of the first request without a response, or None if the broker responds.
     _unanswered_since_ms: int | None = None
 
     def note_timeout(self, error: RequestTimeoutError) -> None:
-        """Record a request without a response; raise ``error`` if the broker has been unreachable for too long."""
+        """Record a timed-out request; raise ``error`` if the broker has not responded for longer than the limit."""
         now = self._clock.monotonic_ms()
         if self._unanswered_since_ms is None:
             self._unanswered_since_ms = now
@@ -30,7 +30,7 @@ class Patience:
         log.warning("%s: no response from the broker, retrying: %s", self._name, error)
 
     def note_answer(self) -> None:
-        """Take note that the broker answers."""
+        """Record a response of the broker."""
         if self._unanswered_since_ms is not None:
             away_ms = self._clock.monotonic_ms() - self._unanswered_since_ms
             self._unanswered_since_ms = None

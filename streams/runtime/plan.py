@@ -1,7 +1,7 @@
-"""The plan of an application: its tasks, their inputs and outputs, and how they are opened.
+"""The plan of an application: its tasks, their inputs and outputs, and how tasks are opened.
 
-The plan is made once per instance from the topology, the settings and the partition counts of its topics;
-the drivers use the plan to open tasks.  Imports core, topology, state.
+A plan is computed from the topology, the settings and the partition counts of the topics; the drivers use it to open
+tasks.  Imports core, topology, state.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -55,7 +55,7 @@ class InternalTopicPlan:
 
 @frozen
 class Existing:
-    """Existing state of an application.
+    """The existing state of an application.
 
     ``groups`` has the number of partition groups of each stateful sub-topology; ``later`` is the partition count of
     topics that patterns may match later, or None if unknown.
@@ -70,9 +70,9 @@ class ApplicationPlan:
     """The tasks of an application and how to open them.
 
     With ``has_lanes`` (bounded runs), some topics are stored as one lane per producing task, so that the record order
-    does not depend on the speed of the tasks.  These are repartition topics, user topics that tasks both write and
-    read (*through* topics), and topics that several tasks write.  A through topic has an additional first lane for
-    external records.  Topics of global stores have no lanes.
+    does not depend on the speed of the tasks: repartition topics, *through* topics (user topics that tasks both write
+    and read), and topics that several tasks write.  A through topic has an additional first lane for external records.
+    Topics of global stores have no lanes.
     """
 
     topology: Topology
@@ -82,11 +82,11 @@ class ApplicationPlan:
     subs: list[SubTopology]
     groups: dict[TaskId, tuple[TopicPartition, ...]]
     has_lanes: bool = False
-    #: Producing tasks, in order, by topic that is stored as lanes; empty without ``has_lanes``.
+    #: The producing tasks, in the order of their lanes, by topic that is stored as lanes; empty without ``has_lanes``.
     lanes: dict[str, list[TaskId]] = field(factory=dict)
-    #: Through topics, whose first lane is for external records.
+    #: The through topics, whose first lane is for external records.
     fed: set[str] = field(factory=set)
-    #: What observes the tasks, or None.
+    #: The observer of the tasks, or None.
     watch: TaskWatch | None = None
     _compiled: dict[tuple[int, bool], CompiledSubTopology] = field(factory=dict)
     _read: dict[TaskId, tuple[TopicPartition, ...]] = field(factory=dict)
@@ -152,7 +152,7 @@ class ApplicationPlan:
         return producers if len(producers) > 1 and not is_global else None
 
     def _written_by(self, sub: SubTopology) -> tuple[str, ...]:
-        """Return the topics that a sub-topology names as outputs, including the dead letter queue topic."""
+        """Return the sink topics of a sub-topology, and the dead letter queue topic."""
         letters = self.config.errors_dead_letter_queue_topic_name
         return (*sub.sink_topics, letters) if letters and not sub.is_global else sub.sink_topics
 
@@ -161,10 +161,10 @@ class ApplicationPlan:
         return {topic for sub in self.subs if not sub.is_global for topic in sub.source_topics}
 
     def writers(self, topic: str) -> list[TaskId]:
-        """Return the tasks that may write a topic, sorted by task ID.
+        """Return the tasks that may write to a topic, sorted by task ID.
 
-        Tasks write to their sink topics and to the dead letter queue topic.  If a sink chooses the topic for each
-        record, its tasks may also write to any topic that no task reads.
+        Tasks write to their sink topics and to the dead letter queue topic.  If a sink or a user's handler chooses the
+        topic for each record, its tasks may also write to any topic that no task reads.
         """
         subs = {sub.id for sub in self.subs if topic in self._written_by(sub)}
         if topic not in self._read_topics and not self.is_internal(topic):
@@ -177,7 +177,7 @@ class ApplicationPlan:
         return HandlerSettings.of(self.config)
 
     def _chooses_topics(self, sub: SubTopology) -> bool:
-        """Return whether a sub-topology chooses topics per record, as sinks and user handlers with dead letters may."""
+        """Return whether a sink or a user's exception handler of a sub-topology chooses the topic for each record."""
         if not sub.is_global and self.handlers.has_functions:
             return True
         nodes = (self.topology.nodes.get(name) for name in sub.nodes)
@@ -215,7 +215,7 @@ class ApplicationPlan:
         return result
 
     def bundles(self) -> dict[TaskId, tuple[TopicPartition, ...]]:
-        """Return the units of assignment: the partitions of each task, or in a bounded run of each cycle.
+        """Return the units of assignment: the partitions of each task or, in a bounded run, of each cycle.
 
         In a bounded run a cycle is one stage, which one thread runs over all its partitions, so that the
         record order does not depend on the speed of the tasks.
@@ -262,7 +262,7 @@ class ApplicationPlan:
         return set() if self.has_lanes else {self.physical_topic(topic) for topic in self.topology.internal_topics}
 
     def regroups(self, sub_topology: int) -> bool:
-        """Whether tasks of a sub-topology write to a repartition topic, in which their outputs are merged."""
+        """Return whether tasks of a sub-topology write to a repartition topic, where their outputs are merged."""
         sub = next(sub for sub in self.subs if sub.id == sub_topology)
         return any(self.is_internal(topic) for topic in sub.sink_topics)
 
@@ -290,11 +290,11 @@ class ApplicationPlan:
     # --- inputs -------------------------------------------------------------------------
 
     def is_own(self, item: TaskInput) -> bool:
-        """Return whether only tasks of the application write an input: a repartition topic, or the lane of a task."""
+        """Return whether only this application writes an input: a repartition topic, or the lane of a task."""
         return self.is_internal(item.topic) or self.producer_of(item.topic, item.partition) is not None
 
     def inputs(self, task_id: TaskId) -> list[TaskInput]:
-        """Return the inputs of a task in the order that decides ties."""
+        """Return the inputs of a task; between equal head timestamps, the first input has precedence."""
         sources = self._sources(task_id.sub_topology)
         result = []
         for logical in self.groups[task_id]:
@@ -318,7 +318,7 @@ class ApplicationPlan:
         return len(self.lanes[topic]) + (topic in self.fed) if topic in self.lanes else 1
 
     def feed(self, logical: TopicPartition) -> TopicPartition:
-        """Return the broker partition for the external records of a partition."""
+        """Return the broker partition to which external records of a partition are written."""
         return self.stored_in(logical)[0] if logical.topic in self.fed else logical
 
     def partition_groups(self) -> dict[TaskId, tuple[TopicPartition, ...]]:
@@ -330,7 +330,7 @@ class ApplicationPlan:
         return self._read
 
     def producer_of(self, topic: str, partition: TopicPartition) -> TaskId | None:
-        """Return the only task that writes a lane, or None for other partitions and lanes for external records."""
+        """Return the only task that writes to a lane, or None for other partitions and lanes for external records."""
         producers = self.lanes.get(topic)
         if not producers:
             return None
@@ -338,10 +338,10 @@ class ApplicationPlan:
         return producers[lane] if lane >= 0 else None
 
     def physical(self, task_id: TaskId) -> Callable[[str, int], TopicPartition]:
-        """Return the function that maps a topic partition to the broker partition that a task writes.
+        """Return the function that maps a partition of the topology to the broker partition to which a task writes.
 
-        With lanes, the function rejects topics that tasks read and for which this task has no sink, since the
-        end of such an input would be unknown.
+        With lanes, a ProcessingError is raised for topics that tasks read and for which this task has no sink, since
+        the end of such an input would be unknown.
         """
         refused = {topic for topic in self._read_topics if self.has_lanes and task_id not in self.writers(topic)}
 
@@ -362,7 +362,7 @@ class ApplicationPlan:
         return place
 
     def add_topic(self, topic: str, partitions: int, provide: Callable[[InternalTopicPlan], None]) -> None:
-        """Add a topic that was chosen for a record, before it is written.
+        """Add a topic that a sink or handler has chosen for a record, before the record is written.
 
         ``provide`` creates the lanes of the topic if several tasks may write to it.
         """
@@ -402,9 +402,9 @@ class ApplicationPlan:
         timer_heap: TimerHeap | None = None,
         new_columns: NewColumns = TopicColumns,
     ) -> Task:
-        """Return a task with opened stores; the driver sets the positions.
+        """Return a task with the opened stores of ``state``; the driver sets its positions.
 
-        With ``is_bounded``, inputs end, and the task waits for an empty input until that input ends.
+        With ``is_bounded``, inputs end, and the task does not process while an input that has not ended is empty.
         """
         config = self.config
         inputs = self.inputs(task_id)
@@ -475,7 +475,7 @@ class ApplicationPlan:
         return task
 
     def add_tasks(self, source: str, count: int) -> list[TaskId]:
-        """Return the tasks of a source for a topic with ``count`` partitions; missing tasks are added to the plan."""
+        """Return the tasks of a source for a topic with ``count`` partitions; add missing tasks to the plan."""
         sub = next(sub for sub in self.subs if source in sub.nodes)
         task_ids = [TaskId(sub.id, number) for number in range(count)]
         for task_id in task_ids:
@@ -483,7 +483,7 @@ class ApplicationPlan:
         return task_ids
 
     def add_input(self, task: Task, node: SourceNode, topic: str) -> None:
-        """Add its partition of a topic that a pattern source has newly matched to the inputs of a task."""
+        """Add a partition of a topic that a pattern source has newly matched to the inputs of a task."""
         self._attach(task, node, topic, TopicPartition(topic, task.task_id.partition))
 
     def _attach(self, task: Task, node: SourceNode, topic: str, partition: TopicPartition) -> None:
@@ -513,7 +513,7 @@ class ApplicationPlan:
     ) -> SourceReader:
         node = source or self.topology.nodes[item.source]
         assert isinstance(node, SourceNode)
-        # Repartition topics can be deserialized; without a reader the bytes are left unchanged.
+        # Values of a repartition topic can always be deserialized; values that no node reads remain bytes.
         is_ignored = program is not None and self.is_internal(item.topic) and program.ignores_values(node.name)
         return SourceReader(
             task_id,
@@ -560,10 +560,10 @@ def _kept_together(
     partitions: Mapping[str, int],
     is_default: bool,
 ) -> dict[TaskId, tuple[TopicPartition, ...]]:
-    """Add new partitions to the partition groups that have the state of their keys.
+    """Move new partitions to the partition groups that have the state of their keys.
 
-    If a topic grows to a multiple of its partition count, the keys of a new partition come from the old partition
-    with the same number modulo the old count, since Kafka's partitioner uses the hash modulo the count.
+    If a topic grows to a multiple of its partition count, the keys of a new partition come from the old partition with
+    the same number modulo the old count, since the partitioner uses the hash of the key modulo the count.
     """
     beyond = [task for task in sorted(groups) if task.sub_topology == sub_id and task.partition >= count]
     if not beyond:

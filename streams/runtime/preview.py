@@ -1,4 +1,4 @@
-"""Generated programs of a topology that does not run, for ``streams describe --format program``."""
+"""The generated programs of a topology without running it, for ``streams describe --format program``."""
 
 from collections.abc import Iterator
 

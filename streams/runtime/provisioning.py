@@ -1,7 +1,7 @@
-"""Topics of an application: missing topics are created, and existing topics are checked.
+"""The topics of an application: creates missing topics, and checks existing ones.
 
-Provisioning runs at the start, and on the group leader when partition counts have changed.  On a cluster,
-requests are retried on temporary errors.  Imports clients.
+Provisioning runs at the start, and on the group leader when partition counts have changed.  On a cluster, requests are
+retried after transient errors.  Imports clients.
 """
 
 import logging
@@ -31,8 +31,8 @@ _FOR_EVER = -1
 class Provisioner:
     """Creates and checks the topics of one application.
 
-    With ``creates_topics``, missing source and sink topics are created with their declared partition
-    counts; on an external cluster they are not.
+    With ``creates_topics``, missing source and sink topics are created with their declared partition counts; on an
+    external cluster they are not created.
     """
 
     _cluster: Cluster
@@ -40,7 +40,7 @@ class Provisioner:
     _config: StreamsConfig
     _topology: Topology
     _creates_topics: bool
-    #: Topic settings that were read together with partition counts.
+    #: Topic settings, read together with the partition counts.
     _configs: dict[str, Mapping[str, str]] = field(factory=dict)
     #: Internal topics whose settings have been checked.
     _checked: set[str] = field(factory=set)
@@ -112,13 +112,13 @@ class Provisioner:
         return {topic.name: len(topic.leaders) for topic in found if not topic.is_internal}
 
     def _unlisted_counts(self, admin: Admin, known: Mapping[str, int]) -> dict[str, int]:
-        """Return the partition counts of source topics that are not in ``known``: new ones, or without leaders."""
+        """Return the partition counts of source topics that are not in ``known``: just created, or without a leader."""
         sources = dict.fromkeys(topic for sub in sub_topologies(self._topology) for topic in sub.source_topics)
         missing = [name for name in sources if name not in known and name not in self._topology.internal_topics]
         if not missing:
             return {}
         try:
-            # Retried for some seconds, since metadata of a new topic takes time to reach all brokers.
+            # Retried for some seconds, since the metadata of a new topic must be propagated to all brokers.
             return {name: len(topic.leaders) for name, topic in admin.describe_topics(missing).items()}
         except UnknownTopicError:
             # The caller reports the topics it needs.
@@ -147,7 +147,7 @@ class Provisioner:
             names = ", ".join(repr(spec.name) for spec in specs)
             raise BrokerError(f"topics {names} cannot be created: {error}", code=error.code) from error
 
-    # --- settings that fit --------------------------------------------------------------
+    # --- checks of settings ---------------------------------------------------------------
 
     def _check(self, plans: Sequence[InternalTopicPlan]) -> None:
         """Reject existing internal topics whose settings would lose records.
@@ -176,8 +176,8 @@ class Provisioner:
                         f"that is restored from it would lack entries; set {setting}={needs} on it "
                         f"(`streams topics alter {plan.name} {setting}={needs}`, or kafka-configs --alter)"
                     )
-                # The broker belongs to the application, and the topology keeps windows for longer than before: only
-                # older entries are missing.
+                # The broker belongs to the application, which now keeps windows for longer: only entries older than the
+                # previous retention are missing.
                 log.warning(
                     "internal topic %r has %s=%s, but the topology needs %s: a store that is restored from it may "
                     "lack entries; set %s=%s on it",
@@ -201,7 +201,7 @@ def _check_count(plan: InternalTopicPlan, count: int) -> None:
 
 
 def misfit(wanted: Mapping[str, str], found: Mapping[str, str]) -> str | None:
-    """Return the reason why an existing topic would lose needed records, or None if it would not."""
+    """Return why an existing topic would lose needed records through its cleanup policy, or None if it would not."""
     if _POLICY not in found:
         return None
     needs, has = _policies(wanted), _policies(found)
@@ -215,7 +215,7 @@ def misfit(wanted: Mapping[str, str], found: Mapping[str, str]) -> str | None:
 
 
 def shortfalls(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[tuple[str, int, int]]:
-    """Return the settings that make a topic keep records for less time than needed, as (name, has, needs)."""
+    """Return the settings with which a topic keeps records for less time than needed, as (name, actual, needed)."""
     short = []
     kept_ms, needed_ms = _time(found, "retention.ms"), _time(wanted, "retention.ms")
     if _policies(found) == {"compact", "delete"} and kept_ms != _FOR_EVER and (needed_ms < 0 or kept_ms < needed_ms):

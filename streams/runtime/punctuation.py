@@ -1,10 +1,10 @@
 """Punctuations of a task, with due times in stream time and wall-clock time.
 
-Pure; the task passes the time of both clocks.  As in Kafka Streams, a punctuation gets the current
-time, not the scheduled time, and a jump over many intervals fires it once.  KIP-138, KIP-1146.
+Pure; the task passes the time of both clocks.  As in Kafka Streams, a punctuation gets the current time, not the
+scheduled time, and if several intervals have passed, it fires once.  KIP-138, KIP-1146.
 
-Punctuations that processors schedule in ``init`` are identified by node and number when the task is reopened,
-and keep their due times.  A punctuation scheduled later is a closure made by a record or a punctuation and
+A punctuation that a processor schedules in ``init`` is identified by node and number when the task is reopened, and
+keeps its due time.  A punctuation scheduled later is a closure, created while processing a record or a punctuation, and
 cannot be recreated; ``uncarried`` returns the nodes that have such punctuations.
 """
 
@@ -30,7 +30,7 @@ class Timer:
     callback: Callable[[int], None]
     due_ms: int
     is_cancelled: bool = False
-    #: Among punctuations due at the same time the one with the lowest sequence number fires first.
+    #: Among punctuations due at the same time, the one with the lowest sequence number fires first.
     sequence: int = 0
 
     def cancel(self) -> None:
@@ -43,13 +43,13 @@ class Timer:
         self.due_ms += (missed + 1) * self.interval_ms
 
 
-#: The due time of a punctuation, its place among punctuations due at the same time, and the punctuation.
+#: The due time of a punctuation, its sequence number, and the punctuation.
 TimerRow: TypeAlias = tuple[int, int, Timer]
 
 
 @frozen
 class TimerHeap:
-    """The operations of a heap of punctuations, whose first row is always due next."""
+    """The operations of a heap of punctuations, whose first row is the next one due."""
 
     push: Callable[[list[TimerRow], TimerRow], None] = heapq.heappush
     pop: Callable[[list[TimerRow]], TimerRow] = heapq.heappop
@@ -57,15 +57,15 @@ class TimerHeap:
 
 @define(eq=False)
 class Punctuations:
-    """All punctuations of a task by clock.  Punctuations due at the same time fire in the order of scheduling."""
+    """All punctuations of a task, by clock; those due at the same time fire in the order of scheduling."""
 
     _heap: TimerHeap = TimerHeap()
     _heaps: dict[PunctuationType, list[TimerRow]] = field(factory=lambda: {kind: [] for kind in PunctuationType})
     _sequence: "count[int]" = field(factory=count)
-    #: Punctuations that can be carried, which are the ones scheduled before ``resume``.
+    #: Punctuations that are saved in checkpoints: those scheduled before ``resume``.
     _carried: dict[TimerPlace, Timer] = field(factory=dict)
     _is_resumed: bool = False
-    #: Notes when wall-clock punctuations fire, or None if that is not recorded.
+    #: Records when wall-clock punctuations fire, or None without a flight recorder.
     recorder: OrderRecorder | None = None
 
     def schedule(
@@ -83,7 +83,7 @@ class Punctuations:
             if start_ms < now_ms:
                 timer.move_past(now_ms)
         elif kind is PunctuationType.STREAM_TIME:
-            # Aligned to the epoch, and due as soon as there is data.
+            # Aligned to the epoch; due as soon as there is a record.
             timer = Timer(node, kind, interval_ms, callback, 0)
         else:
             timer = Timer(node, kind, interval_ms, callback, now_ms + interval_ms)
@@ -96,10 +96,10 @@ class Punctuations:
     def resume(
         self, timers: Mapping[TimerPlace, CarriedTimer], *, with_wall_clock: bool = False, with_cancelled: bool = False
     ) -> None:
-        """End the initialization and restore the due times in ``timers``; punctuations added later are not carried.
+        """End the initialization, and restore the due times in ``timers``; punctuations scheduled later are not saved.
 
-        A punctuation whose kind or interval has changed starts afresh.  So do wall-clock and cancelled
-        punctuations, unless the options prevent it.  In Kafka Streams all punctuations start afresh.
+        A punctuation whose kind or interval has changed is scheduled from the start; so are wall-clock and cancelled
+        punctuations, unless the options prevent it.  Kafka Streams schedules all punctuations from the start.
         """
         self._is_resumed = True
         for place, before in timers.items():
@@ -109,7 +109,7 @@ class Punctuations:
             if before.due_ms is None:
                 timer.is_cancelled = timer.is_cancelled or with_cancelled
             elif with_wall_clock or timer.kind is PunctuationType.STREAM_TIME:
-                # In the order of ``timers``, which decides ties.
+                # In the order of ``timers``, which decides between equal due times.
                 timer.due_ms, timer.sequence = before.due_ms, next(self._sequence)
         for kind, heap in self._heaps.items():
             self._heaps[kind] = []
@@ -117,7 +117,7 @@ class Punctuations:
                 self._add(timer)
 
     def carried(self) -> dict[TimerPlace, CarriedTimer]:
-        """Return the punctuations for the checkpoint in the order in which they fire; cancelled ones are last."""
+        """Return the punctuations to save in a checkpoint, in the order in which they fire; cancelled ones are last."""
         rows = sorted(
             self._carried.items(), key=lambda row: (row[1].is_cancelled, row[1].due_ms, row[1].sequence, row[0])
         )
@@ -127,7 +127,7 @@ class Punctuations:
         }
 
     def uncarried(self) -> list[str]:
-        """Return the nodes that have punctuations which ``carried`` leaves out."""
+        """Return the nodes that have punctuations which checkpoints do not include."""
         carried = set(map(id, self._carried.values()))
         return sorted({timer.node for timer in self._live() if id(timer) not in carried})
 
@@ -136,7 +136,7 @@ class Punctuations:
             yield from (timer for _, _, timer in heap if not timer.is_cancelled)
 
     def next_due_ms(self, kind: PunctuationType) -> int | None:
-        """Return when the next punctuation of this type is due, or None if none is scheduled."""
+        """Return the due time of the next punctuation of a clock, or None if none is scheduled."""
         heap = self._heaps[kind]
         while heap and heap[0][2].is_cancelled:
             self._pop(kind)

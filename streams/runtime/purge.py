@@ -1,6 +1,7 @@
-"""Deletion of consumed records from repartition topics, which have no other readers.
+"""Deletion of consumed records from repartition topics, which only the application reads.
 
-Requests are sent without waiting; a failed or lost request is repeated at the next interval.  Imports clients.
+Requests are sent without waiting for responses; failed or lost ones are repeated at the next interval.  Imports
+clients.
 """
 
 from collections import deque
@@ -33,7 +34,7 @@ class Purger:
     _next_ms: int = field(init=False)
     #: Offsets up to which records may be deleted now.
     _consumed: dict[TopicPartition, int] = field(factory=dict)
-    #: Offsets committed since the last interval, and those of earlier intervals with the time they were noted.
+    #: Offsets committed since the last interval, and those of earlier intervals with the time of that interval.
     _noted: dict[TopicPartition, int] = field(factory=dict)
     _kept: deque[tuple[int, dict[TopicPartition, int]]] = field(factory=deque)
     _metadata: MetadataCache = field(factory=MetadataCache)
@@ -42,12 +43,12 @@ class Purger:
         self._next_ms = self._clock.monotonic_ms() + self._interval_ms
 
     def note(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Add offsets of repartition topics that have just been committed."""
+        """Add committed offsets of repartition topics."""
         for partition, found in committed.items():
             self._noted[partition] = found.offset
 
     def poll(self) -> None:
-        """Send the requests when they are due."""
+        """Process responses, and send the requests when the interval has passed."""
         if self._network.in_flight:
             self._network.poll(0)
         now = self._clock.monotonic_ms()
@@ -87,7 +88,7 @@ class Purger:
         for partition, offset in asked.items():
             found = response.partitions.get(partition) if isinstance(response, DeleteRecordsResponse) else None
             if found is None or found[0] is not ErrorCode.NONE:
-                # The leader has changed; the request is retried at the next interval.
+                # The leader may have changed: it is looked up again, and the request is repeated at the next interval.
                 self._metadata.topics.pop(partition.topic, None)
             elif self._consumed.get(partition) == offset:
                 del self._consumed[partition]

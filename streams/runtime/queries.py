@@ -1,8 +1,8 @@
 """Interactive queries of stores, and the location of keys in the group (KIP-67, KIP-535).
 
-A query returns content of the store, or None if the key does not exist.  It raises an error if the store is not
-on this instance or is not ready.  A query runs on the threads that own the store, between two iterations of
-their loops.  Imports state.
+A query returns content of the store, or None if the key does not exist.  It raises an error if the store is not on this
+instance or is not ready.  A query is executed on the threads that own the store, between two iterations of their loops.
+Imports state.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -40,17 +40,17 @@ from streams.state import MAX_TIME, Family, StoreSpec
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The result for a task whose stores are not restored yet.
+#: The result of a task whose stores cannot be queried: not restored yet, or the group may have reassigned the task.
 _RESTORING = object()
 
 
-#: Asks the stores of all instances: request, partitions (None: all, or that of the key), partitioner.
+#: Queries the stores of all instances: request, partitions (None: all, or that of the key), partitioner.
 AskAll = Callable[[StoreRequest, Collection[int] | None, KeyPartitioner | None], StateQueryResult[Any]]
 
 
 @frozen(repr=False)
 class StoreView:
-    """Read access to a store: to its partitions on this instance, or on all instances while they serve HTTP.
+    """Read access to a store: to its partitions on this instance or, while the instances serve HTTP, on all of them.
 
     Every method may raise:
 
@@ -63,7 +63,7 @@ class StoreView:
     _instance: Instance = field(repr=False)
     name: str
     _partitioner: KeyPartitioner | None = None
-    #: Asks all instances, or None if only this one can be asked.
+    #: Queries all instances, or None if only this one can be queried.
     _ask_all: AskAll | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
@@ -157,7 +157,11 @@ class StoreView:
         return self._each(query, *arguments) if key is None else self._of_key(key, query, *arguments)
 
     def _partitions_here(self) -> list[int]:
-        """Return the partitions on this instance, all of which must be ready."""
+        """Return the partitions of the store on this instance; all its threads must be ready.
+
+        Raises:
+            StreamsRebalancingError: a thread is not ready.
+        """
         check_up(self._instance, self.name)
 
         def question(thread: StreamThread) -> tuple[bool, list[int]]:
@@ -171,10 +175,10 @@ class StoreView:
         return [partition for _, partitions in answers for partition in partitions]
 
     def _asked(self, ask_all: AskAll, query: StoreQuery[Any]) -> Any:
-        """Return what all instances answer.
+        """Query all instances, and return the merged result.
 
         Raises:
-            StreamsRebalancingError: a partition has not answered.
+            StreamsRebalancingError: the query of a partition has failed.
         """
         found = ask_all(request_of(self._instance, self.name, query), None, self._partitioner)
         self._check(found)
@@ -206,7 +210,7 @@ class StoreView:
         return spec_of(self._instance, self.name)
 
     def _each(self, verb: str, *arguments: Any) -> list[Any]:
-        """Return the result of each task on this instance; raise an error if a task is not ready."""
+        """Return the result of each task on this instance, in the order of task IDs; raise if a task is not ready."""
         check_up(self._instance, self.name)
         if self._is_global:
             return [_read(self._instance.global_views[self.name], verb, arguments)]
@@ -227,7 +231,7 @@ class StoreView:
         return [found[task_id] for task_id in sorted(found)]
 
     def _of_key(self, key: Any, verb: str, *arguments: Any, query: StoreQuery[Any] | None = None) -> Any:
-        """Ask this instance, and with ``query`` also the others if they have the key."""
+        """Query this instance and, with ``query``, all instances if the key is elsewhere or not ready here."""
         try:
             return self._of_key_here(key, verb, *arguments)
         except (StateStoreMigratedError, StreamsRebalancingError):
@@ -258,13 +262,13 @@ class StoreView:
         hit = next((value for value in others.values() if value is not _RESTORING and not _is_empty(value)), None)
         if hit is not None:
             return hit
-        # Without a partition, "no such key" requires the results of all tasks, and therefore an assignment.
+        # Without a known partition, only the results of all tasks show that the key does not exist.
         if found and (mine is not None or (places is not None and found.keys() >= set(places.tasks))):
             return next(iter(found.values()))
         owner = None
         if places is not None and mine is not None:
             owner = places.owner_of(mine, self._instance.home.process_id)
-        # The task may have been assigned here after the threads were asked.
+        # The task may have been assigned to this instance after its threads were queried.
         is_local = owner is not None and owner.active is not None and owner.active.is_local
         if is_local or self._instance.state is not State.RUNNING:
             raise self._rebalancing()
@@ -279,7 +283,7 @@ class StoreView:
         try:
             return self._instance.ask(question)
         except ClientClosedError as error:
-            # The thread has ended between the check of the state and the query.
+            # The thread ended between the check of the state and the query.
             check_up(self._instance, self.name)
             raise self._rebalancing() from error
 
@@ -320,7 +324,7 @@ def _read(store: Any, verb: str, arguments: Sequence[Any]) -> Any:
 
 
 def _scan(spec: StoreSpec, low: Any, high: Any) -> StoreQuery[Any]:
-    """Return the query for the entries between two keys, with values as the store has them."""
+    """Return the query for the entries between two keys, for the kind of the store."""
     if spec.kind.family is Family.WINDOWS:
         return WindowRangeQuery(low=low, high=high)
     is_session = spec.kind.family is Family.SESSIONS

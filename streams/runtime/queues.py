@@ -1,9 +1,8 @@
-"""Input queues of a task: buffered records by partition, and the runs in which they are processed.
+"""Input queues of a task: records buffered by partition, and the runs in which they are processed.
 
-The consumer adds batches, and the task takes runs.  The next record is from the partition with the lowest
-head timestamp; ties are decided by partition (``order``).  A run is the longest sequence whose order is
-certain.  Pure: no clock, no I/O.
-KIP-353 and KIP-695 (idling), KIP-258 (partition time).
+The consumer adds batches, and the task takes runs.  The next record is from the partition with the lowest head
+timestamp; of equal timestamps, the first partition has precedence (``order``).  A run is the longest sequence whose
+order is certain. Pure: no clock, no I/O.  KIP-353 and KIP-695 (idling), KIP-258 (partition time).
 """
 
 from collections import deque
@@ -31,13 +30,14 @@ _head_ms: Callable[["PartitionQueue"], int] = attrgetter("head_ms")
 
 @frozen
 class Drop:
-    """An unreadable record that is dropped.
+    """A record that cannot be deserialized, to be dropped.
 
-    The record is dropped in its turn, not when it is read: records read ahead are read again after a restart.
+    It is dropped when its position is reached, not when it is fetched, because records buffered after the position are
+    fetched again after a restart.
     """
 
     offset: int
-    #: Calls the handler and counts the record; returns the error if the task must fail.
+    #: Calls the handler and counts the record as dropped; returns the error if the task must fail.
     effect: Callable[[], Exception | None]
 
 
@@ -50,7 +50,7 @@ class Batch:
     timestamps: Sequence[int]
     headers: Sequence[Headers] | None
     offsets: Sequence[int]
-    #: Drops directly after the last record.  A run ends here, so that dead letters are in the order of records.
+    #: Drops directly after the last record; a run ends with them, so that dead letters are in the order of the records.
     drops: Sequence[Drop] = ()
 
     def __len__(self) -> int:
@@ -62,29 +62,29 @@ class PartitionQueue:
     """Buffered records of one input partition."""
 
     partition: TopicPartition
-    #: Order among the inputs of the task: ties between head timestamps go to the lower index.
+    #: Position among the inputs of the task; between equal head timestamps, the lower index has precedence.
     index: int
     batches: deque[Batch] = field(factory=deque)
-    #: Index of the head within the first batch.
+    #: Index of the next record within the first batch.
     start: int = 0
     size: int = 0
     #: Next offset to process, or None until known.
     position: int | None = None
-    #: Next offset to be added, after the position and the buffered records.
+    #: Next offset to be buffered: after the position and the buffered records.
     fetched: int | None = None
-    #: Log end offset as far as the consumer knows, or None before the first fetch.
+    #: Log end offset known to the consumer, or None before the first fetch.
     end_offset: int | None = None
-    #: Whether no record will ever follow at ``end_offset``.
+    #: Whether ``end_offset`` is final, so that no further record will follow.
     is_ended: bool = False
-    #: Whether the task's own cycle writes this partition, so that the task must not wait for itself.
+    #: Whether a task of the same cycle writes this partition, so that waiting for it would block the cycle.
     is_loop: bool = False
     #: Highest timestamp taken from this partition.
     partition_time_ms: int = NO_TIMESTAMP
-    #: Wall-clock deadline of the wait for records of an empty queue.
+    #: Wall-clock deadline of the wait while the queue is empty.
     idle_deadline_ms: int | None = None
-    #: Error of an unreadable record, raised when all earlier records are processed.
+    #: Error of a record that cannot be deserialized; raised when all earlier records are processed.
     failure: Exception | None = None
-    #: Measures the disorder of records, or None if not requested.
+    #: Measures the disorder of the records, or None if not requested.
     disorder: Disorder | None = None
 
     @property
@@ -94,22 +94,22 @@ class PartitionQueue:
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether all known records of the log are buffered or processed."""
+        """Whether all records up to the known end offset are buffered or processed."""
         return self.end_offset is not None and self.fetched is not None and self.fetched >= self.end_offset
 
     @property
     def is_drained(self) -> bool:
-        """Whether no record is left or will come, except from the task's own cycle."""
+        """Whether no record is buffered and none will follow, except from the task's own cycle."""
         return not self.size and (self.is_ended or self.is_loop) and self.is_caught_up
 
     @property
     def is_certain(self) -> bool:
-        """Whether it is known that the next record is buffered or unreadable, or that there is none."""
+        """Whether the next record is buffered or cannot be deserialized, or there will be none."""
         return self.size > 0 or self.failure is not None or self.is_drained
 
     @property
     def lag(self) -> int:
-        """The number of unprocessed records, as far as known."""
+        """The number of unprocessed records up to the known end offset."""
         return self.size + max(0, (self.end_offset or 0) - (self.fetched or 0))
 
     def add(self, batch: Batch) -> None:
@@ -139,7 +139,7 @@ class PartitionQueue:
             self.batches.append(batch)
 
     def advance(self, count: int, timestamps: Iterable[int]) -> None:
-        """Remove the first ``count`` records, which had these timestamps."""
+        """Remove the first ``count`` records, whose timestamps are given."""
         self.partition_time_ms = max(self.partition_time_ms, max(timestamps))
         self.size -= count
         while count:
@@ -162,7 +162,7 @@ class PartitionQueue:
         for drop in drops:
             failure = drop.effect()
             if failure is not None:
-                # Proceed as if nothing after the failed record had been read.
+                # Continue as if nothing from the failed record on had been fetched.
                 self.failure, self.fetched = failure, drop.offset
                 self.batches.clear()
                 self.start = self.size = 0
@@ -172,7 +172,7 @@ class PartitionQueue:
 
 @define(eq=False)
 class Run:
-    """Records in the order of processing, as columns of equal length.
+    """Records in processing order, as columns of equal length.
 
     ``queues`` has the queue of each record, or a single queue for all records.
     """
@@ -199,18 +199,18 @@ class Run:
         )
 
     def queue_of(self, index: int) -> PartitionQueue:
-        """Return the queue that a record came from, by its index in the run."""
+        """Return the queue of a record, by its index in the run."""
         return self.queues if isinstance(self.queues, PartitionQueue) else self.queues[index]
 
 
 class TaskQueues:
     """All input queues of one task.
 
-    ``max_idle_ms`` controls the wait for an empty partition:
+    ``max_idle_ms`` controls the wait for an empty partition (``max.task.idle.ms``):
 
-    - -1: there is no wait.
+    - -1: the task does not wait.
     - 0: the task waits while the log has, or may have, records that are not fetched.
-    - Above 0: the task waits that many milliseconds longer, for a slow producer.
+    - Above 0: the task waits this many milliseconds longer, for a slow producer.
     - None: the task waits until the input has ended.
     """
 
@@ -229,11 +229,11 @@ class TaskQueues:
         self._max_ahead_ms = max_ahead_ms
         #: Highest timestamp processed by the task.
         self.stream_time_ms = NO_TIMESTAMP
-        #: The empty partition that the task waits for although others have records, since a wall-clock time.
+        #: The empty partition for which the task waits although others have records, with the start time (wall clock).
         self.awaited: tuple[PartitionQueue, int] | None = None
-        #: Counts runs that no longer wait for an empty partition.
+        #: Counts expired waits for an empty partition, after which a run is taken without it (enforced processing).
         self.enforced = Counter()
-        #: Notes the order of the records, or None if it is not recorded.
+        #: Records the order of processing, or None without a flight recorder.
         self.recorder: OrderRecorder | None = None
 
     def __getitem__(self, partition: TopicPartition) -> PartitionQueue:
@@ -250,7 +250,7 @@ class TaskQueues:
         return queue.failure is None
 
     def attach(self, partition: TopicPartition) -> None:
-        """Add a partition after the others."""
+        """Add a partition after the existing ones."""
         queue = PartitionQueue(partition, len(self._ordered))
         self._queues[partition] = queue
         self._ordered.append(queue)
@@ -266,7 +266,7 @@ class TaskQueues:
         return sum(queue.size for queue in self._ordered)
 
     def paused(self) -> list[TopicPartition]:
-        """Return the partitions that should not be fetched now because their buffer is full or far ahead."""
+        """Return the partitions to pause, because their buffer is full or too far ahead of the lowest head."""
         lowest = self.head_ms or 0
         return [
             queue.partition
@@ -280,13 +280,13 @@ class TaskQueues:
     ) -> Run | None:
         """Return the longest run whose order is certain, of at most ``limit`` records.
 
-        The run ends with the record that brings stream time to ``until_stream_time_ms``.  The result is
-        None if nothing may be processed now.  The records stay in the queues until ``done`` is called with
-        the number of processed records.  With ``chosen``, the run is taken from that queue even if another
-        queue has the lowest head.
+        The run ends with the record that advances stream time to ``until_stream_time_ms``.  The result is None if
+        nothing may be processed now.  The records stay in the queues until ``done`` is called with the number of
+        processed records.  With ``chosen``, the run is taken from that queue even if another queue has the lowest head
+        timestamp.
 
         Raises:
-            StreamsError: the next record could not be read, and its handler returned "fail".
+            StreamsError: the next record cannot be deserialized, and its handler returned "fail".
         """
         if self.recorder is not None:
             self.recorder.now_ms = now_ms
@@ -348,34 +348,34 @@ class TaskQueues:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the next record of a partition is unreadable, which fails the task."""
+        """Whether the next record of a partition cannot be deserialized, which fails the task."""
         return any(queue.failure is not None and not queue.size for queue in self._ordered)
 
     def next_deadline_ms(self) -> int | None:
-        """Return the deadline of the wait for an empty partition, if only that blocks the task."""
+        """Return the latest deadline of the waits for empty partitions, or None if none blocks the task."""
         deadlines = [queue.idle_deadline_ms for queue in self._ordered if queue.idle_deadline_ms is not None]
         return max(deadlines) if deadlines and self.size else None
 
     @property
     def is_certain(self) -> bool:
-        """Whether the next record of every partition is known."""
+        """Whether the next record of every partition is known, or there will be none."""
         return all(queue.is_certain for queue in self._ordered)
 
     @property
     def is_drained(self) -> bool:
-        """Whether no record is left or will come, except from the task's own cycle."""
+        """Whether no record is buffered and none will follow, except from the task's own cycle."""
         return all(queue.is_drained for queue in self._ordered)
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether all known records of all logs are buffered or processed."""
+        """Whether all records up to the known end offsets are buffered or processed."""
         return all(queue.is_caught_up for queue in self._ordered)
 
     def _blocking(self, now_ms: int) -> PartitionQueue | None:
-        """Return the empty partition without which the task may not continue, or None (KIP-695).
+        """Return the empty partition that blocks processing, or None (KIP-695).
 
-        The task waits for one partition after the other: the wait for a partition begins when the previous
-        partition has records or its wait has ended.
+        The task waits for one partition after the other: the wait for a partition begins when the previous partition
+        has records or its wait has expired.
         """
         max_idle_ms = self._max_idle_ms
         for queue in self._ordered:
@@ -396,7 +396,7 @@ class TaskQueues:
         return None
 
     def _must_wait(self, queue: PartitionQueue) -> bool:
-        """Return whether the task has to wait when this queue is empty."""
+        """Return whether the task must wait for this queue once it is empty."""
         if queue.is_loop:
             return False
         if self._max_idle_ms is None:
@@ -415,7 +415,7 @@ class TaskQueues:
         return Run(queue, batch.keys[part], batch.values[part], batch.timestamps[part], headers, batch.offsets[part])
 
     def _mixed(self, filled: list[PartitionQueue], limit: int) -> Run:
-        """Merge several queues as far as the order of their records is certain."""
+        """Merge several queues as far as the order of their records is certain, up to ``limit`` records."""
         width = len(self._ordered)
         look = min(limit, _LOOK_AHEAD)
         spans = []
@@ -439,7 +439,7 @@ class TaskQueues:
         return run if len(run) <= limit else run.head(limit)
 
     def _cut(self, run: Run, until_ms: int) -> Run:
-        """Shorten a run to the record that brings stream time to ``until_ms``."""
+        """Shorten a run to the record that advances stream time to ``until_ms``."""
         if max(run.timestamps) < until_ms:
             return run
         count = next(index for index, time in enumerate(run.timestamps) if time >= until_ms) + 1

@@ -1,10 +1,10 @@
-"""The flight recorder: the order in which a task took its inputs, written with each commit.
+"""The flight recorder: the order in which a task has processed its inputs, written with each commit.
 
-What a task does follows from its state, its inputs and a few choices that depend on the moment: which input is next,
-the wall-clock time, when punctuations fire, and when it commits.  A recorder notes these choices; a *frame* has those
-of one commit, and where the outputs and changes of the commit are.  With exactly-once, frames are part of the
-transaction.  Otherwise they are sent before the offsets are committed: a frame whose commit failed is recognized,
-since the task is then opened at an earlier position.  Imports clients.
+The results of a task are determined by its state, its inputs and a few choices that depend on timing: which input is
+next, the wall-clock time, when punctuations fire, and when the task commits.  A recorder records these choices.  A
+*frame* has the choices up to one commit, and the offsets of the outputs and changes of the commit.  With exactly-once,
+frames are part of the transaction.  Otherwise they are sent before the offsets are committed: the frame of a failed
+commit is recognized, since the task is then opened at an earlier position.  Imports clients.
 """
 
 import json
@@ -21,21 +21,21 @@ from streams.core.records import Block, TaskId, TopicPartition
 
 #: Format version of frames.
 _VERSION = 1
-#: Compression level: frames are small, and written while the task waits.
+#: Compression level: frames are small, and the task is blocked while they are compressed.
 _LEVEL = 1
 _ONE, _MIXED, _PUNCTUATED, _FLUSHED = range(4)
-#: Number of inputs up to which the input of a record is one byte.
+#: Number of inputs up to which an input index is encoded as one byte.
 _BYTE = 256
-#: What ``topics alter`` may change on the topic of the recorder; frames are deleted by age.
+#: The configuration of the flight recorder's topic without its retention; frames are deleted by age.
 _CONFIG = {"cleanup.policy": "delete", "message.timestamp.type": "CreateTime"}
 
-#: Partitions with a number: positions or base offsets.
+#: Numbers by partition: positions or base offsets.
 Positions = Mapping[TopicPartition, int]
 
 
 @frozen
 class Choice:
-    """One choice of a task, at a wall-clock time in epoch milliseconds.
+    """One choice of a task, with the wall-clock time in epoch milliseconds.
 
     "took" means that ``count`` records of input ``index`` were processed; "punctuated" that wall-clock punctuations
     fired; "flushed" that the record cache was flushed, as the first step of a commit.
@@ -49,7 +49,7 @@ class Choice:
 
 @frozen
 class Written:
-    """Records that a commit has written to a partition: the offset of the first one, and their number."""
+    """Records that a commit has written to a partition: the offset of the first one, and the record count."""
 
     partition: TopicPartition
     base: int
@@ -60,7 +60,7 @@ class Written:
 class Opening:
     """The state with which a task was opened.
 
-    ``changelogs`` has the first changelog offset that is not in the state, by store; ``checkpoint`` is in JSON.
+    ``changelogs`` has the first changelog offset that is not in the state, by store; ``checkpoint`` is JSON data.
     """
 
     now_ms: int
@@ -71,10 +71,10 @@ class Opening:
 
 @frozen
 class Frame:
-    """What was recorded with one commit of a task.
+    """The recording of one commit of a task.
 
-    ``run`` identifies the opening of the task, and ``number`` counts its frames from 0.  ``inputs`` are in the order
-    of the indices in ``steps``.  ``end``, ``checkpoint`` and ``changelogs`` are those of the commit.
+    ``run`` identifies the opening of the task, and ``number`` counts its frames from 0.  ``inputs`` are in the order of
+    the indices in ``steps``.  ``end`` (the positions), ``checkpoint`` and ``changelogs`` are those of the commit.
     ``cache_bytes`` is the size of the task's record cache, 0 without one.
     """
 
@@ -91,22 +91,22 @@ class Frame:
     cache_bytes: int
     #: None unless this is the first frame since the task was opened.
     opening: Opening | None
-    #: Time that the first step counts from, and the steps as varints.
+    #: The time to which that of the first step is relative, and the encoded steps.
     base_ms: int
     order: bytes = field(repr=False)
 
     @property
     def steps(self) -> Iterator[Choice]:
-        """The steps of the task, in order."""
+        """The choices of the task, in order."""
         return _steps(self.order, self.base_ms, len(self.inputs))
 
     @property
     def count(self) -> int:
-        """The number of records that the task took."""
+        """The number of records that the task has processed."""
         return sum(step.count for step in self.steps)
 
     def encoded(self) -> bytes:
-        """Return the frame as the value of a record."""
+        """Return the frame as a record value."""
         opening = self.opening
         head = {
             "v": _VERSION,
@@ -130,10 +130,10 @@ class Frame:
 
     @classmethod
     def decoded(cls, data: bytes) -> "Frame":
-        """Return the frame from the value of a record.
+        """Return the frame from a record value.
 
         Raises:
-            ForeignFormatError: it is not a frame, or one of another version.
+            ForeignFormatError: the value is not a frame, or has another format version.
         """
         try:
             raw = zlib.decompress(data)
@@ -174,9 +174,9 @@ class Frame:
 
 @define(eq=False)
 class OrderRecorder:
-    """Notes the choices of one task between two commits.
+    """Records the choices of one task between two commits.
 
-    ``start`` of the opening is complete before the task processes anything.
+    ``start`` of the opening is complete before the task processes the first record.
     """
 
     task_id: TaskId
@@ -189,7 +189,7 @@ class OrderRecorder:
     number: int = 0
     #: Outputs sent since the last frame: partition, delivery and number of records.
     sent: list[tuple[TopicPartition, Delivery, int]] = field(factory=list)
-    #: Time that the first step of the current frame counts from, and the time of the last step.
+    #: The time to which that of the first step of the current frame is relative, and the time of the last step.
     _base_ms: int = field(init=False)
     _last_ms: int = field(init=False)
     _order: bytearray = field(factory=bytearray)
@@ -198,13 +198,13 @@ class OrderRecorder:
         self.now_ms = self._base_ms = self._last_ms = self.opening.now_ms
 
     def took(self, index: int, count: int) -> None:
-        """Note a run of one input."""
+        """Record a run of one input."""
         self._step(_ONE)
         _put(self._order, index)
         _put(self._order, count)
 
     def took_mixed(self, indices: Sequence[int], width: int) -> None:
-        """Note a run of several inputs, by the index of the input of each record; the task has ``width`` inputs."""
+        """Record a run of several inputs, by the input index of each record; the task has ``width`` inputs."""
         self._step(_MIXED)
         _put(self._order, len(indices))
         if width <= _BYTE:
@@ -214,12 +214,12 @@ class OrderRecorder:
                 _put(self._order, index)
 
     def punctuated(self, now_ms: int) -> None:
-        """Note that wall-clock punctuations fired."""
+        """Record that wall-clock punctuations fired."""
         self.now_ms = now_ms
         self._step(_PUNCTUATED)
 
     def flushed(self, now_ms: int) -> None:
-        """Note a flush of the record cache."""
+        """Record a flush of the record cache."""
         self.now_ms = now_ms
         self._step(_FLUSHED)
 
@@ -231,7 +231,7 @@ class OrderRecorder:
         changelogs: Mapping[str, int],
         changes: Mapping[str, Written],
     ) -> Frame:
-        """Return the frame of a commit, whose outputs are acknowledged, and start the next frame."""
+        """Return the frame of a commit, whose outputs must be acknowledged, and start the next frame."""
         made = Frame(
             self.task_id,
             self.run,
@@ -256,24 +256,24 @@ class OrderRecorder:
 
     def _step(self, kind: int) -> None:
         self._order.append(kind)
-        # Zigzag: a wall clock may be set back.
+        # Zigzag encoding, because the wall clock may be set back.
         moved = self.now_ms - self._last_ms
         self._last_ms = self.now_ms
         _put(self._order, moved << 1 if moved >= 0 else (-moved << 1) - 1)
 
 
 def recorder_topic(application_id: str) -> str:
-    """Return the topic of the frames of an application; it has one partition."""
+    """Return the topic of an application's frames; it has one partition."""
     return f"{application_id}-flight-recorder"
 
 
 def recorder_config(retention_ms: int) -> dict[str, str]:
-    """Return the configuration of the topic of the frames."""
+    """Return the configuration of the flight recorder's topic."""
     return _CONFIG | {"retention.ms": str(retention_ms)}
 
 
 def _merged(rows: Iterable[tuple[TopicPartition, int, int]]) -> list[Written]:
-    """Join records that follow each other, and leave out blocks of which no record was accepted."""
+    """Merge adjacent ranges of offsets, and leave out blocks that were not accepted."""
     result: dict[TopicPartition, list[Written]] = {}
     for partition, base, count in rows:
         found = result.setdefault(partition, [])
@@ -292,7 +292,7 @@ def _put(into: bytearray, number: int) -> None:
 
 
 def _get(data: bytes, place: int) -> tuple[int, int]:
-    """Return the varint at a place, and the place after it."""
+    """Return the varint at an index, and the index after it."""
     number = shift = 0
     while data[place] & 0x80:
         number |= (data[place] & 0x7F) << shift

@@ -1,8 +1,8 @@
 """Outputs that cannot be sent: records too large for the producer, and records that the broker rejects.
 
-The module connects the committer of a thread to the production handlers of its tasks.  Broker errors arrive when
-the source record is no longer known, perhaps on the producer's thread, so they are kept until the stream thread
-polls.  Imports clients.  KIP-210, KIP-1033.
+The module connects the committer of a thread to the production handlers of its tasks.  Broker errors arrive when the
+source record is no longer known, possibly on the producer's thread, so they are queued until the stream thread polls.
+Imports clients.  KIP-210, KIP-1033.
 """
 
 from collections import deque
@@ -38,14 +38,14 @@ class Refusals:
     _waiting: deque[Refusal] = field(factory=deque)
 
     def add(self, task: Task, partition: TopicPartition, block: Block, error: BrokerError) -> None:
-        """Add records that the broker has rejected, or not acknowledged in time."""
+        """Add records that the broker has rejected, or has not acknowledged in time."""
         self._waiting.append(Refusal(task, partition, block, error))
 
     def within_bounds(self, task: Task, partition: TopicPartition, block: Block) -> Block:
-        """Return a block without the records that are too large, if the handler returns "continue" for them.
+        """Return the block without records that are too large; the handler of the task is called for each of them.
 
         Raises:
-            ProcessingError: the handler fails the task.
+            ProcessingError: the handler returned "fail".
         """
         found = oversized(block, self.max_request_bytes)
         if not found:
@@ -70,7 +70,7 @@ class Refusals:
         """Call the handler for each rejected record; yield its task, which may have dead letters to send.
 
         Raises:
-            ProcessingError: the handler fails the task, or the record has aborted a transaction.
+            ProcessingError: the handler returned "fail", or a transaction lacks the record.
             RequestTimeoutError: the record is to be retried.
         """
         while self._waiting:
@@ -87,17 +87,17 @@ class Refusals:
                 if self.is_exactly_once:
                     return  # The transaction is aborted, and all its records are processed again.
                 raise refusal.error
-            # A transaction with a missing record cannot be committed, whatever the handler returns.
+            # A transaction that lacks a record must not be committed, even if the handler returns "continue".
             if answer != "continue" or (was_sent and self.is_exactly_once):
                 raise _failure(refusal, record)
 
     def _answer(self, refusal: Refusal, record: DeadLetter) -> str:
         is_transient = isinstance(refusal.error, RequestTimeoutError)
         if any(name == EXCEPTION_HEADER for name, _ in record.headers):
-            # No handler is called for a dead letter, whose own dead letter would be rejected next.
+            # No handler is called for a dead letter: its own dead letter would probably be rejected too.
             return "retry" if is_transient else "fail"
         if is_transient and isinstance(refusal.task.handlers.settings.production_handler, str):
-            # The record is not at fault, so it is retried, as by the default handler of Kafka Streams (KIP-1065).
+            # The record is not the cause, so it is retried, as by the default handler of Kafka Streams (KIP-1065).
             return "retry"
         return refusal.task.answer_about_unsent(record, refusal.error)
 

@@ -1,9 +1,9 @@
 """Restore of stores from changelogs when a task opens, and updates of standby replicas.
 
-A store is restored from the changelog position stored with its data, or from the start of the
-changelog if it has no position.  The restore ends at the end offset that the changelog had when the
-restore began.  A standby is updated continuously, but waits while a task of the same thread restores.
-Memory is bounded: restored state is written together with its position.  Imports clients and state.
+A store is restored from the changelog position stored with its data, or from the log start offset if it has no
+position, up to the end offset that the changelog had when the restore began.  A standby replica is updated
+continuously, except while a task of the same thread is being restored.  Memory is bounded: restored state is written
+together with its position.  Imports clients and state.
 """
 
 import logging
@@ -23,14 +23,14 @@ from streams.state import Store
 
 log = logging.getLogger(__name__)
 
-#: Size of restored state in bytes above which the state is written.
+#: Uncommitted restored state in bytes above which it is written to the stores.
 _MAX_UNCOMMITTED_BYTES = 64 << 20
 #: Poll timeout while reading a changelog to its end.
 _READ_POLL_MS = 100
-#: Lag in records above which a store is prepared for bulk writes.
+#: Offsets to restore above which a store is prepared for bulk writes.
 _LONG = 50_000
 
-#: A function that is called with (task, store, records restored so far, records to restore).
+#: A function that is called with (task, store, offsets restored so far, offsets to restore).
 RestoreListener = Callable[[TaskId, str, int, int], None]
 
 
@@ -41,16 +41,16 @@ def changelog_position(store: Store) -> int:
 
 @define(eq=False)
 class _Restoring:
-    """A store that is restored up to ``end``; None means a standby, which is updated continuously."""
+    """A store that is restored up to ``end``, or a standby replica (``end`` is None), which is updated continuously."""
 
     task_id: TaskId
     store: Store
     start: int
     position: int
     end: int | None
-    #: Monotonic time of the start.
+    #: Monotonic time at which the restore began.
     started_ms: int
-    #: Number of applied records, which offsets do not show because of gaps.
+    #: Number of applied records; it may be less than the difference of the offsets, which have gaps.
     count: int = 0
 
 
@@ -64,11 +64,11 @@ class Restorer:
     _metrics: Metrics = field(factory=Metrics)
     _open: dict[TopicPartition, _Restoring] = field(factory=dict)
     _read: tuple[TopicPartition, ...] = ()
-    #: Maximum size over all stores being restored.
+    #: Maximum uncommitted state of all stores being restored.
     max_uncommitted_bytes: int = _MAX_UNCOMMITTED_BYTES
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return log end offsets, including records of open transactions, for whose end a restore waits."""
+        """Return the log end offsets, which include open transactions; a restore waits until these have ended."""
         wanted = list(partitions)
         return self._consumer.end_offsets(wanted, isolation_level=READ_UNCOMMITTED) if wanted else {}
 
@@ -96,7 +96,7 @@ class Restorer:
         return keys
 
     def without_records(self, partitions: Mapping[str, TopicPartition]) -> list[str]:
-        """Return the stores whose changelogs have no records."""
+        """Return the stores whose changelogs are empty."""
         if not partitions:
             return []
         starts, ends = self.starts(partitions.values()), self.ends(partitions.values())
@@ -126,11 +126,11 @@ class Restorer:
         self._assign()
 
     def follow(self, task_id: TaskId, stores: Mapping[str, Store], partitions: Mapping[str, TopicPartition]) -> None:
-        """Update the standby replicas of a task's stores until ``forget`` is called."""
+        """Start to update the standby replicas of a task's stores, until ``forget`` is called."""
         starts, now_ms = self.starts(partitions.values()), self._metrics.clock.monotonic_ms()
         for name, partition in partitions.items():
             start = max(changelog_position(stores[name]), starts[partition])
-            # The store may come from a task that was revoked while being restored.
+            # The task may have been revoked while its store was being restored.
             stores[name].set_restoring(False)
             self._open[partition] = _Restoring(task_id, stores[name], start, start, None, now_ms)
         self._assign()
@@ -141,7 +141,7 @@ class Restorer:
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to restore."""
+        """Whether no store is being restored."""
         return all(item.end is None for item in self._open.values())
 
     def lag(self, task_id: TaskId) -> int | None:
@@ -156,9 +156,9 @@ class Restorer:
         return total
 
     def progress(self) -> list[tuple[TaskId, int, int | None]]:
-        """Return the tasks being restored, each with the remaining records and milliseconds; may be called anywhere.
+        """Return the tasks being restored, each with the remaining offsets and milliseconds; call it from any thread.
 
-        Milliseconds are an estimate from the rate so far, None while nothing is restored.
+        The milliseconds are an estimate from the rate so far, or None if nothing has been restored yet.
         """
         now_ms = self._metrics.clock.monotonic_ms()
         remaining: dict[TaskId, int] = {}
@@ -173,7 +173,7 @@ class Restorer:
         return [(task_id, left, etas[task_id]) for task_id, left in remaining.items()]
 
     def fresh_at_ms(self, task_id: TaskId) -> int | None:
-        """Return the monotonic time of the last fetch if a standby replica has reached the log end, otherwise None."""
+        """Return the monotonic time at which a standby replica was last known to be caught up, or None if it lags."""
         times: list[int] = []
         consumer = self._consumer
         for partition, item in self._open.items():
@@ -187,7 +187,7 @@ class Restorer:
         return min(times, default=None)
 
     def forget(self, task_id: TaskId) -> None:
-        """Stop restoring or updating a task's stores."""
+        """Stop the restore or update of a task's stores."""
         gone = [partition for partition, item in self._open.items() if item.task_id == task_id]
         for partition in gone:
             del self._open[partition]
@@ -195,7 +195,7 @@ class Restorer:
             self._assign()
 
     def poll(self, timeout_ms: int = 0) -> int:
-        """Apply fetched records; return their number."""
+        """Apply fetched changelog records; return their number."""
         if not self._open:
             return 0
         count = 0
@@ -259,9 +259,9 @@ class Restorer:
         restored.record(took_ns, count)
 
     def _write_back(self) -> None:
-        """Write restored state when it exceeds the memory bound.
+        """Write restored state to the stores when it exceeds the memory bound.
 
-        The written state is a prefix of the changelog.  It is written with its position, at which the next
+        The written state is a prefix of the changelog.  It is written together with its position, at which the next
         restore continues.  With exactly-once it has only records of committed transactions.
         """
         restoring = [item for item in self._open.values() if item.end is not None]
@@ -296,7 +296,7 @@ class Restorer:
             refuse_result(answer, "on_restore")
 
     def _assign(self) -> None:
-        """Assign the changelogs of tasks being restored, or of the standby replicas if no task is being restored."""
+        """Assign the changelogs of stores being restored or, if there are none, of the standby replicas."""
         restoring = [partition for partition, item in self._open.items() if item.end is not None]
         wanted = tuple(restoring or self._open)
         if wanted == self._read:

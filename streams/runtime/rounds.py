@@ -1,8 +1,8 @@
 """Rounds of records through a cycle of topics, in runs that must end.
 
-A topology that reads a topic which it also writes may repeat a record endlessly.  A live application may do so.
-A bounded run, a replay and the test driver end when no records are left, so they stop a cycle that would never
-end.  Pure: no clock, no I/O; imports core only.
+A topology that reads a topic to which it also writes may repeat a record endlessly.  A live application may do so. A
+bounded run, a replay and the test driver end when no records are left, so they stop a cycle that would never end.
+Pure: no clock, no I/O; imports core only.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,7 +11,7 @@ from attrs import define
 
 from streams.core.errors import TopologyError
 
-#: After some rounds, a cycle with more records than this, and this many times its first round, grows endlessly.
+#: After ``_SOME_ROUNDS``, a cycle with more records than this, and this many times its first round, is endless.
 _MANY_RECORDS = 100_000
 _MANY_TIMES = 1_000
 _SOME_ROUNDS = 10
@@ -21,9 +21,9 @@ _SOME_ROUNDS = 10
 class Rounds:
     """Counts the rounds of one cycle, once all its inputs are available.
 
-    A round ends when as many records have been processed as were waiting at its start.  Input records count too,
-    since a repeated record may precede an input record with the same timestamp.  ``limit`` is the maximum number
-    of rounds (``max_cycle_rounds``), with 0 for no limit.
+    A round ends when as many records have been processed as were buffered at its start.  Input records are counted too,
+    since a repeated record may precede an input record with the same timestamp.  ``limit`` is the maximum number of
+    rounds (``max_cycle_rounds``); 0 means no limit.
     """
 
     limit: int
@@ -31,11 +31,11 @@ class Rounds:
     _processed: int = 0
     #: Number of processed records at which this round ends.
     _round_end: int = 0
-    #: Number of records waiting at the start of the first round.
+    #: Number of records to process at the start of the first round.
     _first_size: int = 0
 
     def note(self, processed: int, left: Callable[[], int], topics: Callable[[], Iterable[str]]) -> None:
-        """Count processed records; ``left`` is the number of waiting records, or 0 before the inputs end.
+        """Count processed records; ``left`` returns the number of records to process, or 0 until the inputs have ended.
 
         Raises:
             TopologyError: the cycle exceeds the maximum number of rounds, or grows endlessly.
