@@ -1,8 +1,8 @@
-"""Sampled traces: some records are processed alone, within a span, and what they write names the span (W3C).
+"""Sampled traces: a sampled record is processed alone, within a span; its outputs have the span in a header (W3C).
 
-Between a task and whatever makes spans (``telemetry.otel``). A record whose ``traceparent`` header says whether it is
-sampled is treated accordingly; of the others each n-th is sampled. Results that are held back (caches, stores,
-punctuations) do not name a span, since they may come from many records. Pure: no clock.
+The module connects a task with the source of spans (``telemetry.otel``). The ``traceparent`` header of a record decides
+whether it is sampled; of the records without this header, each n-th is sampled. Buffered results (caches, stores,
+punctuations) do not get the header, since they may depend on many records. Pure: no clock.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from streams.runtime.outbox import Outbox
 from streams.runtime.queues import Run
 from streams.runtime.sources import TaskInput
 
-#: The header, and the bit of its flags that says that the trace is sampled.
+#: The W3C header, and the bit of its flags that marks the trace as sampled.
 TRACEPARENT = "traceparent"
 _SAMPLED = 0x01
 _LENGTH = 55
@@ -26,18 +26,18 @@ class RecordSpan(Protocol):
 
     @property
     def traceparent(self) -> bytes:
-        """The header that names this span as parent."""
+        """The value of the header that identifies this span as the parent."""
         ...
 
     def end(self, error: BaseException | None = None) -> None:
-        """End the span, with the error that processing has raised."""
+        """End the span; ``error`` is the error that processing has raised."""
         ...
 
 
 class SpanSource(Protocol):
-    """Makes spans."""
+    """Creates the spans of records."""
 
-    #: Of records without a traceparent, each one in so many is sampled; 0 = none.
+    #: One of this many records without a traceparent is sampled; 0 = none.
     every: int
 
     def start(self, task_id: TaskId, topic: str, partition: int, offset: int, parent: bytes | None) -> RecordSpan:
@@ -60,17 +60,17 @@ def _is_sampled(parent: bytes) -> bool:
 
 @define(eq=False)
 class TaskSampling:
-    """The sampled records of one task."""
+    """Selects the sampled records of one task, and processes them within spans."""
 
     _spans: SpanSource
     _task_id: TaskId
     _outbox: Outbox
     _inputs: Mapping[TopicPartition, TaskInput]
-    #: Records without a traceparent since the last one that was sampled.
+    #: Number of records without a traceparent since the last one of them that was sampled.
     _count: int = 0
 
     def run(self, run: Run, execute: Callable[[Run], int]) -> int:
-        """Process the records of a run before the next sampled one, or only that one if it is the first."""
+        """Process a run up to its first sampled record, or only that one if it is the first; return the count."""
         index, parent = self._next(run)
         if index:
             return execute(run if index == len(run) else run.head(index))
@@ -87,7 +87,7 @@ class TaskSampling:
         return count
 
     def _next(self, run: Run) -> tuple[int, bytes | None]:
-        """Return the index of the first sampled record and its traceparent; the length of the run if there is none."""
+        """Return the index of the first sampled record, and its traceparent; the length of the run if there is none."""
         every, rows = self._spans.every, len(run)
         if run.headers is None:
             left = every - self._count - 1 if every else rows

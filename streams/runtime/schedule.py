@@ -1,7 +1,7 @@
 """Schedules: how the tasks of a thread are grouped into stages, and when their inputs end.
 
-A schedule sits between the loop of a thread and its stages.  ``LiveSchedule`` is for live applications, whose
-inputs do not end; ``runtime.bounded`` has the schedule for bounded runs.
+A thread uses a schedule to process its stages.  ``LiveSchedule`` is for live applications, whose inputs do not end;
+``runtime.bounded`` has the schedule for bounded runs.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ ThreadStage: TypeAlias = Stage[Task]
 
 
 class Effects(Protocol):
-    """The effects that a thread performs for its stages."""
+    """The operations of a thread that its stages require."""
 
     def send(self, stage: ThreadStage, task: Task) -> bool:
         """Send the outputs of a task; return whether the stage itself reads some of them."""
@@ -28,16 +28,16 @@ class Effects(Protocol):
         ...
 
     def try_commit(self, tasks: Sequence[Task]) -> bool:
-        """Commit tasks; return whether the commit was accepted."""
+        """Commit tasks; return False if the commit must be retried later."""
         ...
 
 
 class Schedule(Protocol):
-    """How the tasks of a thread are grouped, and when they end."""
+    """Groups the tasks of a thread into stages, and ends them."""
 
     @property
     def is_finite(self) -> bool:
-        """Whether inputs may end, so that the thread has to check for ends in each iteration of its loop."""
+        """Whether inputs may end, so that the thread must check for ended inputs in each iteration of its loop."""
         ...
 
     def stages(self, tasks: Iterable[Task]) -> list[ThreadStage]:
@@ -45,7 +45,7 @@ class Schedule(Protocol):
         ...
 
     def note_end(self, task: Task, partition: TopicPartition) -> bool:
-        """Set the end offset of a task input if the schedule knows the offset; return whether it does."""
+        """Set the end offset of a task input; return whether the schedule, not the consumer, determines this offset."""
         ...
 
     def end(self, stages: Iterable[ThreadStage], effects: Effects) -> None:
@@ -55,7 +55,7 @@ class Schedule(Protocol):
 
 @frozen
 class LiveSchedule:
-    """The schedule of live runs: one stage per task, except for tasks that write to the same repartition topic."""
+    """The schedule of live runs: one stage per task, or per sub-topology that writes to a repartition topic."""
 
     is_finite: bool = False
 
@@ -71,8 +71,8 @@ class LiveSchedule:
         return [*result, *(Stage(group, InStep()) for group in in_step.values())]
 
     def note_end(self, task: Task, partition: TopicPartition) -> bool:
-        """Return False: only the consumer knows the end offset."""
+        """Return False: the end offset is that of the consumer."""
         return False
 
     def end(self, stages: Iterable[ThreadStage], effects: Effects) -> None:
-        """Do nothing: no task ends by itself."""
+        """Do nothing: live tasks end only when they are closed."""

@@ -1,7 +1,7 @@
 """Assignment of active tasks, standby replicas and warm-up replicas, as made by the group leader.
 
-The assignment is balanced, sticky, and without downtime.  A task with much state moves only to a process that
-has this state; until then the task stays, and its destination builds a warm-up replica (KIP-441).  Pure.
+The assignment is balanced, sticky, and without downtime.  A task with much state moves only to a process that has this
+state; until then the task stays, and a warm-up replica is built at its destination (KIP-441).  Pure.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ class SharingRules:
 
 @define(eq=False)
 class Share:
-    """The share of one member."""
+    """The tasks and replicas assigned to one member."""
 
     active: list[TaskId] = field(factory=list)
     standby: list[TaskId] = field(factory=list)
@@ -44,10 +44,10 @@ class Share:
 
 @define(eq=False)
 class Sharing:
-    """One assignment: what is known of tasks and members, and the rules.
+    """One assignment: the tasks, the members with their facts, and the rules.
 
-    ``owned`` has the member to which each task was last assigned, whether the task is open or not.
-    ``changelog_ends`` has, for each stateful task, the sum of its changelog end offsets.
+    ``owned`` has the member to which each task was last assigned, whether the task is open or not. ``changelog_ends``
+    has, for each stateful task, the sum of its changelog end offsets.
     """
 
     tasks: Collection[TaskId]
@@ -69,7 +69,7 @@ class Sharing:
                 known[facts.process_id] = max(position, known.get(facts.process_id, 0))
 
     def shares(self) -> dict[str, Share]:
-        """Assign tasks and replicas of their state."""
+        """Return the active tasks, standby replicas and warm-up replicas of each member."""
         desired = self.balanced()
         result = {member: Share() for member in self.order}
         waiting: list[tuple[TaskId, str]] = []
@@ -91,11 +91,11 @@ class Sharing:
     def balanced(self) -> dict[str, list[TaskId]]:
         """Assign tasks so that members differ by at most one task, and each task stays with its member if possible.
 
-        A task that cannot stay goes to the first of these that exists: a member with a replica of its state, a member
-        of the same process, a process whose state is nearly caught up, a process with some of its state, or the member
-        with the lowest load.
+        A task that cannot stay is assigned to the first of these with a free place: a member with a caught-up replica
+        of its state, a member of the same process, a member of a process whose state is caught up, a member of the
+        process with the most recent state, any member.  Of several members, the one with the fewest tasks is chosen.
         """
-        # By partition first, so that the tasks of one sub-topology spread over the members.
+        # Sorted by partition first, so that the tasks of one sub-topology are spread over the members.
         open_tasks = sorted(self.tasks, key=lambda task: (task.partition, task.sub_topology))
         each, extra = divmod(len(open_tasks), len(self.order))
         result: dict[str, list[TaskId]] = {member: [] for member in self.order}
@@ -140,7 +140,7 @@ class Sharing:
         return result
 
     def _is_ready(self, task: TaskId, member: str, *, known: bool = False) -> bool:
-        """Return whether a member could run a task at once; with ``known``, only if its process has its state."""
+        """Return whether a member could run a task without a long restore; if ``known``, only with local state."""
         process = self.members[member].process_id
         if (task, process) in self._running:
             return True
@@ -150,7 +150,7 @@ class Sharing:
         return self.changelog_ends.get(task, 0) - position <= self.rules.acceptable_lag
 
     def _ready_holder(self, task: TaskId, result: Mapping[str, Share]) -> str | None:
-        """Return the member that should run a task for now: its owner, a standby, or a process with its state."""
+        """Return the ready member that runs a task for now: its owner, a standby, or another one; or None."""
 
         def rank(member: str) -> tuple[bool, bool, int]:
             return member != self.owned.get(task), task not in self.members[member].standby, result[member].load
@@ -160,14 +160,14 @@ class Sharing:
         )
 
     def _add_replicas(self, waiting: Sequence[tuple[TaskId, str]], result: Mapping[str, Share]) -> None:
-        """Add warm-up replicas on the destinations of tasks, and standby replicas on separate processes."""
+        """Add warm-up replicas at the destinations of tasks, and standby replicas on other processes."""
         members, order = self.members, self.order
         taken: dict[TaskId, set[str]] = {task: set() for task in self.stateful}
         for member in order:
             for task in result[member].active:
                 if task in taken:
                     taken[task].add(members[member].process_id)
-        # Warm-ups in progress first: stopping one would waste its work.
+        # Warm-ups in progress come first: stopping one would waste its work.
         waiting = sorted(waiting, key=lambda item: item[0] not in members[item[1]].standby)
         for task, member in waiting[: self.rules.max_warmups]:
             result[member].warmup.append(task)

@@ -1,7 +1,7 @@
 """Deserialization of raw blocks from one source into keys, values and event times.
 
-A block that fails is read again record by record, so that only bad records go to the handler.
-The types of lambda results are in headers of internal records, and are pinned here.  Imports core and topology.
+If the deserialization of a block fails, its records are deserialized one by one, so that the handler is called only for
+the bad ones.  Pinned serdes get their types from the headers of internal records.  Imports core and topology.
 """
 
 import logging
@@ -43,13 +43,13 @@ class TaskInput:
     topic: str
     #: Partition number in the topic of the topology, which differs from the partition number of a lane.
     number: int
-    #: Name of the topic as user code sees it; for internal topics it includes the application id.
+    #: Name of the topic in user code; the name of an internal topic includes the application id.
     name: str
 
 
 @define(eq=False)
 class SourceReader:
-    """Turns the raw blocks of one input partition into batches."""
+    """Deserializes the raw blocks of one input partition into batches."""
 
     task_id: TaskId
     partition: TopicPartition
@@ -60,17 +60,17 @@ class SourceReader:
     handlers: Handlers
     #: The partition of the topology if ``partition`` is a lane, otherwise None.
     known_as: TopicPartition | None = None
-    #: Highest event time read so far, for timestamp extractors.
+    #: Highest event time read so far, passed to timestamp extractors.
     partition_time_ms: int = NO_TIMESTAMP
     _has_types: bool = field(init=False)
-    #: Raw blocks with unprocessed records, kept if a handler may need the bytes.
+    #: Raw blocks with unprocessed records, kept if a handler may need their bytes.
     _raw: deque[Block] = field(factory=deque, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._has_types = isinstance(self.key_serde, PinnedSerde) or isinstance(self.value_serde, PinnedSerde)
 
     def read(self, block: Block) -> tuple[list[Batch], Exception | None]:
-        """Return the readable records and the drops, and the error of the first record that must fail the task."""
+        """Return the deserialized records and the drops, and the error of the first record that must fail the task."""
         headers = block.headers
         if self.handlers.settings.may_ask:
             self._raw.append(block)
@@ -83,7 +83,7 @@ class SourceReader:
         except StreamsError:
             is_readable = False
         if not is_readable:
-            # Outside the ``except`` block, whose error may come from another record.
+            # Outside of the ``except`` block, so that later errors do not have this one as their context.
             return self._one_by_one(block, headers)
         timestamps = self.extractor.block(values, block.timestamps)
         if timestamps is None or (timestamps and min(timestamps) < 0):
@@ -101,7 +101,7 @@ class SourceReader:
                 key = self.key_serde.deserialize(raw_key)
                 value = self.value_serde.deserialize(raw_value)
             except StreamsError as error:
-                # A foreign record in an internal topic is not a single bad record.
+                # A foreign format in an internal topic is not the fault of a single record, so no handler is called.
                 may_skip = self.handlers.settings.may_skip("deserialization_handler")
                 if may_skip and not isinstance(error, ForeignFormatError):
                     self._leave_out(batches[-1], offset, partial(self._ask, block, index, error))
@@ -130,7 +130,7 @@ class SourceReader:
         batch.drops = [*batch.drops, Drop(offset, effect)]
 
     def _ask(self, block: Block, index: int, error: Exception) -> Exception | None:
-        """Call the handler for an unreadable record; return the error if the task must fail."""
+        """Call the handler for a record that cannot be deserialized; return the error if the task must fail."""
         topic, number = self._known_as
         offset, key, value, time = block.offsets[index], block.keys[index], block.values[index], block.timestamps[index]
         headers = () if block.headers is None else block.headers[index]
@@ -162,7 +162,7 @@ class SourceReader:
         )
 
     def raw_record(self, offset: int) -> tuple[bytes | None, bytes | None]:
-        """Return the raw key and value of an unprocessed record."""
+        """Return the raw key and value of an unprocessed record, or (None, None) if they are not kept."""
         for block in self._raw:
             if block.offsets[-1] >= offset:
                 index = bisect_left(block.offsets, offset)
@@ -171,7 +171,7 @@ class SourceReader:
         return None, None
 
     def forget_raw(self, position: int) -> None:
-        """Drop whole raw blocks before an offset."""
+        """Remove raw blocks that end before an offset."""
         while self._raw and self._raw[0].offsets[-1] < position:
             self._raw.popleft()
 
@@ -207,7 +207,7 @@ class SourceReader:
         return failure
 
     def _pin(self, headers: Sequence[Headers]) -> Sequence[Headers] | None:
-        """Pin serdes to the types in the headers, and return the headers without these types."""
+        """Pin the serdes to the types in the headers, and return the headers without these types."""
         # Records with the same origin share their headers.
         distinct = {id(entry): entry for entry in headers}
         stripped = {number: self._strip(entry) for number, entry in distinct.items()}

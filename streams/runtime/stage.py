@@ -1,9 +1,9 @@
 """Stages: tasks that are processed together, one run at a time; a stage chooses the next task.
 
-A stage sits between a driver (thread, bounded run, replay, test driver) and its tasks.  The driver adds blocks,
-calls ``step``, and sends the outputs of the task that each step has run; the stage chooses the task.  A policy
-decides how many records are processed at once and which records are awaited.  Tasks that exchange no records are
-separate stages; a cycle of sub-topologies is one stage.  Pure: no clock, no I/O.
+A driver (thread, bounded run, replay, test driver) processes its tasks through stages.  The driver adds blocks, calls
+``step``, and sends the outputs of the task that ``step`` returns.  A policy decides how many records are processed at
+once, and which records are awaited.  Tasks that exchange no records are separate stages; a cycle of sub-topologies is
+one stage.  Pure: no clock, no I/O.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,11 +18,11 @@ from streams.runtime.queues import PartitionQueue, TaskQueues
 from streams.runtime.rounds import Rounds
 from streams.runtime.sources import TaskInput
 
-#: Maximum number of records in one run, which bounds the delay of other tasks and of the clock.
+#: Maximum number of records in one run; bounds the delay of other tasks, of punctuations and of commits.
 RUN_LIMIT = 10_000
-#: Maximum number of records in one run of tasks kept in step, which bounds their lead over each other.
+#: Maximum number of records in one run with ``InStep``; bounds the differences between the stream times of tasks.
 STEP_LIMIT = 256
-#: How long tasks in step wait for records that are in the log of another task but not fetched yet.
+#: Time for which ``InStep`` waits for records that are in the log of another task but not fetched yet.
 PATIENCE_MS = 1_000
 
 
@@ -31,7 +31,7 @@ class StageTask(Protocol):
 
     @property
     def task_id(self) -> TaskId:
-        """The task id, which decides ties: the task with the lower id is next."""
+        """The task id; between equal head timestamps, the task with the lower id has precedence."""
         ...
 
     @property
@@ -58,11 +58,11 @@ class StageTask(Protocol):
         ...
 
     def flush_caches(self) -> None:
-        """Forward the changes held back in the record cache."""
+        """Forward the changes buffered in the record cache."""
         ...
 
     def final_flush(self) -> None:
-        """Forward the results held back by operators, once only."""
+        """Forward the results buffered by operators; only the first call has an effect."""
         ...
 
 
@@ -77,7 +77,7 @@ def _by_task_id(tasks: Iterable[T]) -> list[T]:
 
 
 class Policy(Protocol):
-    """The order in which a stage processes records, by default as they arrive."""
+    """The order in which a stage processes records; by default in the order of head timestamps, without waiting."""
 
     #: Maximum number of records of one run.
     limit: int
@@ -87,28 +87,28 @@ class Policy(Protocol):
         return False
 
     def queue_of(self, task: StageTask) -> PartitionQueue | None:
-        """Return the queue for the next run of a task, or None to choose by the lowest head."""
+        """Return the queue for the next run of a task, or None to choose the one with the lowest head timestamp."""
         return None
 
     def on_filled(self, queue: PartitionQueue) -> None:
-        """Take note that an empty queue has received records."""
+        """Called when an empty queue has received records."""
         return
 
     def on_processed(self, queue: PartitionQueue) -> None:
-        """Take note that a run from ``queue``, as returned by ``queue_of``, was processed."""
+        """Called when a run from ``queue``, as returned by ``queue_of``, was processed."""
         return
 
 
 @define(eq=False)
 class AsTheyCome(Policy):
-    """A policy that processes buffered records without waiting."""
+    """A policy that processes buffered records without waiting for others."""
 
     limit: int = RUN_LIMIT
 
 
 @define(eq=False)
 class InStep(Policy):
-    """A policy that keeps tasks in step by event time if their outputs are merged in a repartition topic.
+    """A policy that limits differences in stream time between tasks whose outputs are merged in a repartition topic.
 
     The outputs of each task are in order, but a downstream task reads the outputs of all of them.  If one task runs
     ahead by the records of a single fetch, the records of the other tasks are late downstream.  So the policy waits,
@@ -132,29 +132,29 @@ class InStep(Policy):
 
 @define(eq=False)
 class WhenCertain(Policy):
-    """A policy for inputs that end: one record at a time, once no earlier record can arrive."""
+    """A policy for inputs that end: process one record at a time, once no earlier record can arrive."""
 
     limit: int = 1
 
     def must_wait(self, tasks: Sequence[StageTask], head_ms: int, monotonic_ms: int) -> bool:
-        """Whether the next record of some input is not known yet."""
+        """Whether the next record of some input is not fetched yet."""
         return not all(task.is_initialized and task.queues.is_certain for task in tasks)
 
 
 @define(eq=False)
 class Stage(Generic[T]):
-    """Tasks that are processed together; ``rounds`` stops a cycle that would not end by itself."""
+    """Tasks that are processed together; ``rounds`` stops a cycle that would never end."""
 
     tasks: list[T] = field(converter=_by_task_id)
     policy: Policy = field(factory=AsTheyCome)
     rounds: Rounds = field(factory=lambda: Rounds(0))
-    #: Records processed by the last step.
+    #: Number of records processed by the last step.
     count: int = 0
-    #: Whether there are records, but an earlier record is awaited.
+    #: Whether the stage has buffered records, but awaits an earlier one.
     is_waiting: bool = False
-    #: The reading task of each partition that the stage writes itself.
+    #: The reading task of each partition to which the stage itself writes.
     loops: dict[TopicPartition, T] = field(init=False)
-    #: Tasks with records that wait for another input of their own.
+    #: Tasks with records that may not be processed until another input of the task has records.
     _blocked: set[TaskId] = field(factory=set)
     #: Number of records processed since the rounds were last counted.
     _uncounted: int = 0
@@ -175,13 +175,13 @@ class Stage(Generic[T]):
             self.policy.on_filled(queue)
 
     def step(self, now_ms: int, monotonic_ms: int = 0) -> T | None:
-        """Process a run of the next task; return this task, or None if nothing can be processed now.
+        """Process a run of the next task; return this task, or None if nothing may be processed now.
 
         The driver must send the outputs of the task before it calls ``step`` again.
 
         Raises:
-            ProcessingError: user code failed or a record is unreadable, and the handler returned "fail".
-            TopologyError: records go through a cycle too many times.
+            ProcessingError: user code failed or a record cannot be deserialized, and the handler returned "fail".
+            TopologyError: a cycle exceeds the maximum number of rounds, or grows endlessly.
         """
         if self._uncounted:
             counted, self._uncounted = self._uncounted, 0
@@ -200,11 +200,11 @@ class Stage(Generic[T]):
 
     @property
     def has_short_runs(self) -> bool:
-        """Return whether the outputs of several steps should be sent together."""
+        """Whether runs are short, so that the outputs of several steps should be sent together."""
         return self.policy.limit < RUN_LIMIT
 
     def flush(self, *, is_final: bool) -> None:
-        """Flush the record caches of the tasks; if final, also forward buffered results of operators, once only."""
+        """Flush the record caches of the tasks; if final, also forward the results buffered by operators (once)."""
         for task in self.tasks:
             if is_final:
                 task.final_flush()
@@ -212,7 +212,7 @@ class Stage(Generic[T]):
 
     @property
     def is_ended(self) -> bool:
-        """Return whether all inputs have ended and all records are processed, including records in loops."""
+        """Whether all inputs have ended and all records are processed, including those of loops."""
         return all(task.queues.is_drained for task in self.tasks)
 
     def _next(self, monotonic_ms: int) -> T | None:
@@ -223,20 +223,20 @@ class Stage(Generic[T]):
                 if head_ms is not None:
                     heads.append((head_ms, task))
                 elif task.queues.has_failed:
-                    return task  # Process it anyway, to raise its failure.
+                    return task  # Processing raises its failure.
         head = lowest_head(heads, _head_ms)
         self.is_waiting = head is not None and self.policy.must_wait(self.tasks, head[0], monotonic_ms)
         return None if head is None or self.is_waiting else head[1]
 
     def _lag(self) -> int:
-        """Return the number of records that the stage has to process, or 0 until all its inputs have ended."""
+        """Return the number of records to process, or 0 until all inputs from outside of the stage have ended."""
         queues = [queue for task in self.tasks for queue in task.queues]
         if any(not queue.is_loop and not queue.is_ended for queue in queues):
             return 0
         return sum(queue.lag for queue in queues)
 
     def _topics(self) -> set[str]:
-        """Return the topics that the stage itself writes, or the topics with records if the former are unknown."""
+        """Return the topics that the stage writes and reads; if they are unknown, the topics of buffered records."""
         if self.loops:
             return {task.inputs[partition].topic for partition, task in self.loops.items()}
         return {task.inputs[queue.partition].topic for task in self.tasks for queue in task.queues if queue.size}

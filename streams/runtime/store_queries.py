@@ -1,7 +1,8 @@
 """Queries of stores as values, and their results (interactive queries v2: KIP-796, 805, 960, 968, 985, 992).
 
-A query reads the store of one task and yields entries, which have one form for all kinds of stores, so that they
-can be sent to another instance, sorted and cut.  ``result`` makes of them what the user gets.  Pure; imports state.
+A query reads the store of one task and yields entries.  Entries have the same form for all kinds of stores, so that
+they can be sent to another instance, sorted and split into pages.  ``result`` converts entries to the user's result.
+Pure; imports state.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +22,7 @@ R = TypeVar("R")
 
 
 class StoreEntry(NamedTuple):
-    """An entry of any store: ``start_ms`` and ``end_ms`` of its window or session, ``valid_to_ms`` of a version."""
+    """An entry of any store: ``start_ms`` and ``end_ms`` of a window or session, ``valid_to_ms`` of a version."""
 
     key: Any
     value: Any
@@ -31,24 +32,24 @@ class StoreEntry(NamedTuple):
     valid_to_ms: int | None = None
 
 
-#: The place of an entry in the order of a scan: key bytes, start and end of the window.
+#: The sort key of an entry in a scan: serialized key, start and end of the window.
 Rank: TypeAlias = tuple[bytes, int, int]
 
 
 class FailureReason(Enum):
-    """Why a partition did not answer, with the names of KIP-796."""
+    """The reason why the query of a partition failed, named as in KIP-796."""
 
-    #: A store of this kind does not answer this query.
+    #: A store of this kind does not support this query.
     UNKNOWN_QUERY_TYPE = "unknown_query_type"
-    #: The task is restored, or this instance may have lost it without knowing.
+    #: The task is being restored, or the group may have removed this member and reassigned the task.
     NOT_ACTIVE = "not_active"
-    #: The store does not contain the position asked for, or the copy is too old.
+    #: The store has not reached the position bound, or the standby copy is too stale.
     NOT_UP_TO_BOUND = "not_up_to_bound"
-    #: The task is on its way, or the instance that has it cannot be reached.
+    #: The task is being moved, or the instance that has it cannot be reached.
     NOT_PRESENT = "not_present"
     #: The store has no such partition.
     DOES_NOT_EXIST = "does_not_exist"
-    #: Reading failed.
+    #: Reading the store raised an error.
     STORE_EXCEPTION = "store_exception"
 
 
@@ -56,9 +57,9 @@ class FailureReason(Enum):
 class Position:
     """Offsets of input records, by topic and partition (KIP-796).
 
-    The position of an answer has the last record of each input that the answer contains.  As a bound, an answer must
-    contain these records: that of a record which a producer was told is acknowledged gives read-your-writes, that of
-    an earlier answer gives reads that never go back.
+    The position of a result has the last offset of each input that the result includes.  As a bound, it requires a
+    result to include these records: the offset of an acknowledged record gives read-your-writes, and the position of an
+    earlier result gives monotonic reads.
 
     >>> Position.parse("orders:0:41,orders:1:7").merge(Position({TopicPartition("orders", 0): 50})).text()
     'orders:0:50,orders:1:7'
@@ -68,10 +69,10 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> "Position":
-        """Read ``TOPIC:PARTITION:OFFSET`` with commas between, the form of ``text``.
+        """Parse ``TOPIC:PARTITION:OFFSET``, separated by commas, as returned by ``text``.
 
         Raises:
-            ValueError: the text has another form.
+            ValueError: the text does not have this form.
         """
         offsets: dict[TopicPartition, int] = {}
         for part in filter(None, text.split(",")):
@@ -82,18 +83,18 @@ class Position:
         return cls(offsets)
 
     def text(self) -> str:
-        """Return the position as one word."""
+        """Return the position as text that ``parse`` reads."""
         return ",".join(f"{topic}:{number}:{offset}" for (topic, number), offset in sorted(self.offsets.items()))
 
     def merge(self, other: "Position") -> "Position":
-        """Return the position that contains both."""
+        """Return the position with the higher offset of each partition."""
         merged = dict(self.offsets)
         for partition, offset in other.offsets.items():
             merged[partition] = max(offset, merged.get(partition, offset))
         return Position(merged)
 
     def missing_in(self, other: "Position") -> "Position":
-        """Return what ``other`` does not contain yet of the partitions that it reads."""
+        """Return the offsets that ``other`` has not reached, for the partitions that ``other`` contains."""
         reached = other.offsets
         return Position({key: offset for key, offset in self.offsets.items() if reached.get(key, offset) < offset})
 
@@ -104,24 +105,24 @@ class StoreQuery(Generic[R]):
 
     @property
     def is_of_key(self) -> bool:
-        """Whether one key is asked for, so that one partition answers."""
+        """Whether the query is for one key, so that only one partition is queried."""
         return hasattr(self, "key")
 
     def entries(self, store: Any) -> Iterable[StoreEntry] | None:
-        """Return the entries of a store, or None if a store of its kind does not answer this query."""
+        """Return the entries of a store, or None if a store of its kind does not support this query."""
         raise NotImplementedError
 
     def is_sorted(self, spec: StoreSpec) -> bool:
-        """Whether ``entries`` are in the order of their ranks."""
+        """Whether ``entries`` are sorted by rank."""
         return spec.kind.family is Family.KEYS or self.is_of_key
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> R:
-        """Return what the user gets."""
+        """Return the user's result for the entries of all queried partitions."""
         raise NotImplementedError
 
 
 def _entry(key: Any, found: Any) -> StoreEntry:
-    """Return the entry for what a store has returned for a key, which may be windowed."""
+    """Return the entry for a key, which may be windowed, and its value, as returned by a store."""
     window: Sequence[int | None] = (None, None)
     if isinstance(key, Windowed):
         key, window = key
@@ -133,7 +134,7 @@ def _entry(key: Any, found: Any) -> StoreEntry:
 
 
 def native(entry: StoreEntry, spec: StoreSpec) -> Any:
-    """Return the value of an entry as the store itself returns it: plain, with its time, or a version."""
+    """Return the value of an entry as the store itself returns it: plain, with a timestamp, or as a version."""
     if spec.kind.has_versions:
         return VersionedRecord(entry.value, entry.timestamp_ms or 0, entry.valid_to_ms)
     return entry.value if entry.timestamp_ms is None else ValueAndTimestamp(entry.value, entry.timestamp_ms)
@@ -152,7 +153,7 @@ def _windows(entries: Sequence[StoreEntry], spec: StoreSpec) -> list[tuple[Any, 
 
 
 def _read(store: Any, verb: str, *arguments: Any) -> Any:
-    """Call a read method of a store's view; return None if its kind does not answer it."""
+    """Call a read method of a store's view; return None if stores of this kind do not support it."""
     return getattr(store.view, verb)(*arguments) if verb in store.spec.kind.queries else None
 
 
@@ -163,7 +164,7 @@ def _all(store: Any, verb: str, *arguments: Any) -> Iterable[StoreEntry] | None:
 
 @frozen
 class TimestampedKeyQuery(StoreQuery["V | None"], Generic[K, V]):
-    """The value of a key as the store has it, with its time if it has one (KIP-960); None if there is none."""
+    """The value of a key, with its timestamp if the store keeps timestamps, or None (KIP-960)."""
 
     key: K
 
@@ -178,7 +179,7 @@ class TimestampedKeyQuery(StoreQuery["V | None"], Generic[K, V]):
 
 @frozen
 class KeyQuery(StoreQuery["V | None"], Generic[K, V]):
-    """The value of a key, None if there is none (KIP-796)."""
+    """The value of a key without a timestamp, or None (KIP-796)."""
 
     key: K
 
@@ -187,15 +188,15 @@ class KeyQuery(StoreQuery["V | None"], Generic[K, V]):
         return _one(store.view.get(self.key), self.key) if "get" in store.spec.kind.queries else None
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
-        """Return the value without its time, or None."""
+        """Return the value without its timestamp, or None."""
         return entries[0].value if entries else None
 
 
 @frozen
 class TimestampedRangeQuery(StoreQuery["list[tuple[K, V]]"], Generic[K, V]):
-    """The entries of a key-value store from ``low`` to ``high``, inclusive, by key bytes (KIP-805, KIP-992).
+    """The entries of a key-value store from ``low`` to ``high``, inclusive, by serialized key (KIP-805, KIP-992).
 
-    None is an open bound; with ``reverse`` from the last key to the first (KIP-985).
+    None is an open bound; ``reverse`` is the descending order of keys (KIP-985).
     """
 
     low: K | None = None
@@ -207,13 +208,13 @@ class TimestampedRangeQuery(StoreQuery["list[tuple[K, V]]"], Generic[K, V]):
         return _all(store, "reverse_range" if self.reverse else "range", self.low, self.high)
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
-        """Return (key, value) for each entry; values as the store has them."""
+        """Return (key, value) for each entry; values have timestamps if the store keeps timestamps."""
         return _pairs(entries, spec)
 
 
 @frozen
 class RangeQuery(StoreQuery["list[tuple[K, V]]"], Generic[K, V]):
-    """As ``TimestampedRangeQuery``, with values without their times (KIP-805)."""
+    """As ``TimestampedRangeQuery``, but values are without timestamps (KIP-805)."""
 
     low: K | None = None
     high: K | None = None
@@ -230,7 +231,7 @@ class RangeQuery(StoreQuery["list[tuple[K, V]]"], Generic[K, V]):
 
 @frozen
 class PrefixQuery(StoreQuery["list[tuple[K, V]]"], Generic[K, V]):
-    """The entries of a key-value store whose key bytes begin with those of ``prefix``."""
+    """The entries of a key-value store whose serialized keys begin with ``prefix``."""
 
     prefix: bytes
 
@@ -268,7 +269,7 @@ class WindowKeyQuery(StoreQuery["list[tuple[int, V]]"], Generic[K, V]):
 
 @frozen
 class WindowRangeQuery(StoreQuery["list[tuple[Windowed[K], V]]"], Generic[K, V]):
-    """The windows of all keys, or of keys from ``low`` to ``high``, that start in a range of time (KIP-806)."""
+    """The windows of all keys, or of keys from ``low`` to ``high``, that start in a time range (KIP-806)."""
 
     from_ms: int = 0
     to_ms: int = MAX_TIME
@@ -281,7 +282,7 @@ class WindowRangeQuery(StoreQuery["list[tuple[Windowed[K], V]]"], Generic[K, V])
         return _all(store, "fetch_keys", self.low, self.high, self.from_ms, self.to_ms) if _is_window(store) else None
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
-        """Return (windowed key, value) for each one."""
+        """Return (windowed key, value) for each window."""
         return _windows(entries, spec)
 
 
@@ -289,7 +290,7 @@ class WindowRangeQuery(StoreQuery["list[tuple[Windowed[K], V]]"], Generic[K, V])
 class SessionKeyQuery(StoreQuery["list[tuple[Windowed[K], V]]"], Generic[K, V]):
     """The sessions of a key that end at ``from_ms`` or later and start at ``to_ms`` or earlier.
 
-    It is Kafka Streams' ``WindowRangeQuery.withKey``, with times.
+    As ``WindowRangeQuery.withKey`` in Kafka Streams, with a time range in addition.
     """
 
     key: K
@@ -305,13 +306,13 @@ class SessionKeyQuery(StoreQuery["list[tuple[Windowed[K], V]]"], Generic[K, V]):
         return sorted(found, key=lambda entry: (entry.start_ms, entry.end_ms), reverse=self.reverse)
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
-        """Return (windowed key, value) for each one."""
+        """Return (windowed key, value) for each session."""
         return _windows(entries, spec)
 
 
 @frozen
 class SessionRangeQuery(StoreQuery["list[tuple[Windowed[K], V]]"], Generic[K, V]):
-    """The sessions of all keys, or of keys from ``low`` to ``high``, in a range of time as in ``SessionKeyQuery``."""
+    """The sessions of all keys, or of keys from ``low`` to ``high``, in a time range as in ``SessionKeyQuery``."""
 
     from_ms: int = 0
     to_ms: int = MAX_TIME
@@ -324,13 +325,13 @@ class SessionRangeQuery(StoreQuery["list[tuple[Windowed[K], V]]"], Generic[K, V]
         return _all(store, "find_sessions_of_keys", self.low, self.high, self.from_ms, self.to_ms)
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
-        """Return (windowed key, value) for each one."""
+        """Return (windowed key, value) for each session."""
         return _windows(entries, spec)
 
 
 @frozen
 class VersionedKeyQuery(StoreQuery["VersionedRecord[V] | None"], Generic[K, V]):
-    """The version of a key that is valid at ``as_of_ms``, or now (KIP-960); None if there is none."""
+    """The version of a key that is valid at ``as_of_ms``, by default the latest, or None (KIP-960)."""
 
     key: K
     as_of_ms: int | None = None
@@ -349,7 +350,7 @@ class VersionedKeyQuery(StoreQuery["VersionedRecord[V] | None"], Generic[K, V]):
 
 @frozen
 class MultiVersionedKeyQuery(StoreQuery["list[VersionedRecord[V]]"], Generic[K, V]):
-    """The versions of a key that are valid at some time from ``from_ms`` to ``to_ms``, by time (KIP-968)."""
+    """The versions of a key that are valid at some time from ``from_ms`` to ``to_ms``, oldest first (KIP-968)."""
 
     key: K
     from_ms: int = 0
@@ -357,7 +358,7 @@ class MultiVersionedKeyQuery(StoreQuery["list[VersionedRecord[V]]"], Generic[K, 
     reverse: bool = False
 
     def entries(self, store: Any) -> Iterable[StoreEntry] | None:
-        """Return the versions in order of time."""
+        """Return the versions by time, oldest first, or newest first with ``reverse``."""
         found = _read(store, "history", self.key, self.from_ms, self.to_ms)
         if found is None:
             return None
@@ -383,7 +384,7 @@ class CountQuery(StoreQuery[int]):
         return sum(entry.value for entry in entries)
 
 
-#: The queries by name, as instances send them to each other.
+#: The queries by name, which identifies them in requests between instances.
 QUERIES: Mapping[str, type[StoreQuery[Any]]] = {
     query.__name__: query
     for query in (
@@ -412,7 +413,7 @@ def _is_window(store: Any) -> bool:
 
 @frozen
 class Page:
-    """A part of a scan: at most ``limit`` entries (None: all) that come after a rank."""
+    """A page of a scan: at most ``limit`` entries (None: all) with ranks after ``after``."""
 
     limit: int | None = None
     after: Rank | None = None
@@ -440,7 +441,7 @@ class Page:
 
 
 def ranker(spec: StoreSpec) -> Callable[[StoreEntry], Rank]:
-    """Return the function from an entry of a store to its rank."""
+    """Return the function that returns the rank of an entry of this store."""
     serialize = spec.key_serde.serialize
 
     def rank(entry: StoreEntry) -> Rank:
@@ -454,22 +455,22 @@ def ranker(spec: StoreSpec) -> Callable[[StoreEntry], Rank]:
 
 @frozen
 class QueryResult(Generic[R]):
-    """What one partition has answered: a value, or a failure with its reason and a message."""
+    """The result of the query of one partition: a value, or a failure with its reason and a message."""
 
     partition: int
     position: Position
     entries: Sequence[StoreEntry] = ()
-    #: Whether the page ends before the last entry.
+    #: Whether entries follow after this page.
     has_more: bool = False
     failure: FailureReason | None = None
     message: str = ""
-    #: Age in ms of the answer of a standby copy, None for the active task.
+    #: Staleness in ms of the result of a standby copy; None for the active task.
     stale_ms: int | None = None
     _value: Callable[[Sequence[StoreEntry]], R] | None = None
 
     @property
     def is_success(self) -> bool:
-        """Whether there is a value."""
+        """Whether the query of the partition succeeded."""
         return self.failure is None
 
     @property
@@ -477,7 +478,7 @@ class QueryResult(Generic[R]):
         """The result of the query.
 
         Raises:
-            LookupError: the partition has not answered.
+            LookupError: the query of the partition failed.
         """
         if self.failure is not None or self._value is None:
             raise LookupError(f"partition {self.partition}: {self.failure and self.failure.name}: {self.message}")
@@ -507,7 +508,7 @@ class StateQueryResult(Generic[R]):
 
     @property
     def only(self) -> QueryResult[R]:
-        """The result of the only partition that was queried, such as for one key.
+        """The result of the only partition that was queried, for example for a query by key.
 
         Raises:
             LookupError: several partitions were queried.
@@ -518,10 +519,10 @@ class StateQueryResult(Generic[R]):
 
     @property
     def value(self) -> R:
-        """The result over all partitions, in the order of keys.
+        """The merged result of all partitions, in the order of ranks.
 
         Raises:
-            LookupError: a partition has not answered.
+            LookupError: the query of a partition failed.
         """
         for found in self.partitions.values():
             if not found.is_success:
@@ -530,7 +531,7 @@ class StateQueryResult(Generic[R]):
 
 
 def merged_entries(results: Iterable[QueryResult[Any]], query: StoreQuery[Any], spec: StoreSpec) -> list[StoreEntry]:
-    """Return the entries of several partitions in the order of a scan."""
+    """Return the entries of several partitions sorted by rank."""
     found = [result.entries for result in results]
     if len(found) == 1:
         return list(found[0])

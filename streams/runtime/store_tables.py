@@ -1,4 +1,4 @@
-"""Entries of stores as Arrow tables.  Imports files."""
+"""Store entries as Arrow tables.  Imports files."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def table_of(spec: StoreSpec, entries: Sequence[StoreEntry]) -> "pa.Table":
     """Return entries as a table: key, window_start and window_end, value, timestamp or valid_from and valid_to.
 
-    Times are timestamps in UTC with milliseconds; a store has the columns that it keeps.
+    Times are UTC timestamps in milliseconds; only columns that the kind of store has are included.
     """
     import pyarrow as pa
 
@@ -23,7 +23,7 @@ def table_of(spec: StoreSpec, entries: Sequence[StoreEntry]) -> "pa.Table":
     columns: dict[str, pa.Array] = {"key": _column(spec.key_serde, [entry.key for entry in entries])}
     if spec.kind.family is not Family.KEYS:
         columns["window_start"] = pa.array([entry.start_ms for entry in entries], at)
-        # Arrow's times end before the end of an unlimited window.
+        # The end of an unlimited window is after the year 9999, the limit of ``datetime``, so it becomes null.
         columns["window_end"] = pa.array([_within(entry.end_ms) for entry in entries], at)
     columns["value"] = _column(spec.value_serde, [entry.value for entry in entries])
     times = [entry.timestamp_ms for entry in entries]
@@ -36,7 +36,7 @@ def table_of(spec: StoreSpec, entries: Sequence[StoreEntry]) -> "pa.Table":
 
 
 def arrow_stream(table: "pa.Table") -> bytes:
-    """Return a table in Arrow's stream format."""
+    """Return a table in the Arrow IPC streaming format."""
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()

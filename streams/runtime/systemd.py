@@ -1,7 +1,8 @@
 """Notifications to a service manager (``sd_notify``): ready, alive, stopping.
 
-systemd names a datagram socket in ``NOTIFY_SOCKET`` for services of ``Type=notify``, and in ``WATCHDOG_USEC`` the time
-within which it wants to hear that the service is alive. Nothing is sent without the socket; needs no library.
+For a service of ``Type=notify``, systemd sets ``NOTIFY_SOCKET`` to the address of a datagram socket, and
+``WATCHDOG_USEC`` to the interval within which it expects a keep-alive message. Without the socket nothing is sent;
+needs no library.
 """
 
 import logging
@@ -22,13 +23,13 @@ _PER_INTERVAL = 2
 
 @define(eq=False)
 class Notifier:
-    """Notifies the service manager of the state of one instance; ``look`` is called often, by a single thread."""
+    """Notifies the service manager of the state of one instance; a single thread calls ``look`` periodically."""
 
     _instance: Instance
     _clock: Clock
     #: Address of the socket, or "" without one.
     _address: str
-    #: Milliseconds within which a loop has to turn, or 0 without a watchdog.
+    #: Maximum duration of an iteration of a thread's loop in milliseconds, or 0 without a watchdog.
     _limit_ms: int
     _is_ready: bool = False
     _next_ms: int = 0
@@ -38,14 +39,14 @@ class Notifier:
         """Return the notifier for the environment of this process."""
         address = environ.get("NOTIFY_SOCKET", "")
         if address.startswith("@"):
-            # The abstract namespace of Linux.
+            # A socket in the abstract namespace of Linux.
             address = "\0" + address[1:]
         watchdog_us = environ.get("WATCHDOG_USEC", "")
         limit_ms = int(watchdog_us) // 1000 if watchdog_us.isdecimal() else 0
         return cls(instance, instance.environment.clock, address, limit_ms)
 
     def look(self) -> None:
-        """Send READY=1 once the instance runs, and WATCHDOG=1 as long as all of its loops turn."""
+        """Send READY=1 once the instance is RUNNING, and WATCHDOG=1 while the loops of all threads iterate in time."""
         if not self._address:
             return
         if not self._is_ready and self._instance.state is State.RUNNING:
@@ -67,6 +68,6 @@ class Notifier:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
                 sender.sendto(text.encode(), self._address)
         except OSError as error:
-            # The application goes on: the service manager has its own ways to end it.
+            # The application continues; the service manager can still stop it by other means.
             log.warning("the service manager cannot be told %r at NOTIFY_SOCKET: %s", text, error)
             self._address = ""

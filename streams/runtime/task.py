@@ -1,7 +1,7 @@
 """A stream task: a state machine that turns record blocks and times into output blocks and positions.
 
-A task runs the program of its sub-topology for a driver (thread, test driver, simulation, replay), which
-performs all effects.  Pure: no clock, and no I/O except in its stores.
+A driver (thread, test driver, simulation, replay) runs the program of a sub-topology through its task, and performs all
+effects.  Pure: no clock, and no I/O except in its stores.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -50,10 +50,10 @@ class TaskState:
 
     If ``is_complete`` is False, the stores have yet to be restored, and the driver calls ``initialize`` later.
 
-    Stream-time punctuations continue from the checkpoint.  Wall-clock punctuations restart, as in Kafka Streams,
-    unless the clock is driven by records and ``carries_wall_clock`` is True.  With ``carries_cancelled``, cancelled
-    punctuations stay cancelled, which is meant for runs that continue each other.  It must be False if processors
-    are recreated within a run, since a new processor does not know which punctuations were cancelled.
+    Stream-time punctuations continue from the checkpoint.  Wall-clock punctuations are rescheduled, as in Kafka
+    Streams, unless the clock is driven by records and ``carries_wall_clock`` is True.  With ``carries_cancelled``,
+    cancelled punctuations stay cancelled; this is for runs that continue an earlier run.  It must be False if
+    processors are recreated within a run, since a new processor schedules its punctuations again.
     """
 
     stores: Mapping[str, Store]
@@ -69,10 +69,10 @@ class TaskParts:
     """The parts of a task, as assembled by its plan.
 
     Args:
-        regroups: Whether the outputs of this task and its siblings are merged in a repartition topic.
-        timer_heap: The heap that orders punctuations which are due at the same time.
-        cache: The record cache, or None if caching is off.
-        watch: What observes the task from its opening, or None.
+        regroups: Whether the outputs of this task and of others of its sub-topology are merged in a repartition topic.
+        timer_heap: The heap that orders punctuations with the same due time.
+        cache: The record cache, or None without caching.
+        watch: The observer of the task from its opening on, or None.
         now_ms: Wall-clock time, in epoch milliseconds.
     """
 
@@ -115,13 +115,13 @@ class Task:
         self.cache = parts.cache
         self.topology = parts.topology
         self.punctuations = Punctuations(parts.timer_heap)
-        #: Wall-clock time at the last call by the driver.
+        #: Wall-clock time at the last call of the driver, in epoch milliseconds.
         self.now_ms = parts.now_ms
         #: Whether user code has requested a commit.
         self.wants_commit = False
-        #: Whether a record was processed or a punctuation fired since the last commit.
+        #: Whether the positions or the state have changed since the last commit.
         self.is_dirty = False
-        #: Non-empty if the current run must end after the current record.
+        #: Non-empty if the run must end after the current record.
         self.stop: list[bool] = []
         self.readers = dict(parts.readers)
         self._measure(parts)
@@ -150,11 +150,11 @@ class Task:
         self._time_memo = (0, NO_TIMESTAMP)
         #: Time of the current or last punctuation.
         self._punctuated_ms = NO_TIMESTAMP
-        #: The failure for which a handler returned "fail"; no other handler is called for this failure.
+        #: The failure for which a handler returned "fail"; no other handler is called for it.
         self._decided: Exception | None = None
 
     def _take_state(self, state: TaskState) -> None:
-        """Continue at the times of the last commit; records that a store drops as expired are counted as dropped."""
+        """Restore the times of the last commit; records that a store drops as expired are counted as dropped."""
         self._state = state
         self.stores = state.stores
         self.global_stores = state.global_stores
@@ -169,11 +169,11 @@ class Task:
             store.on_expired = partial(self.metrics.drop, TOO_OLD, task=self.task_id, node=name)
 
     def _bind(self, compiled: CompiledSubTopology) -> None:
-        """Bind the program to this task, with child nodes first."""
+        """Bind the program to this task, child nodes first."""
         self._contexts: dict[str, TaskNodeContext] = {}
         self._closers: list[Callable[[], None]] = []
         self.program = compiled.bind(self)
-        # Everything else is in graph order: a flush must not forward records to a node that is already flushed.
+        # Contexts are in graph order: a flush must not forward records to a node that is already flushed.
         self._contexts = {node: self._contexts[node] for node in compiled.sub.nodes if node in self._contexts}
         #: Whether operators and user processors are initialized and may process records.
         self.is_initialized = False
@@ -223,7 +223,7 @@ class Task:
             queue.position = block.offsets[0]
         reader.forget_raw(queue.position)
         before = queue.position
-        # If a record at the head is unreadable and its handler returns "fail", no later records are added.
+        # If a record at the head cannot be deserialized and its handler returns "fail", no later records are added.
         is_stopped = not all(self.queues.add(queue, batch) for batch in batches)
         if is_stopped:
             return
@@ -234,7 +234,7 @@ class Task:
         else:
             queue.fetched = failure.offset if isinstance(failure, ProcessingError) else queue.fetched
             queue.failure = failure
-        # Records that were dropped immediately advance the position.
+        # Records that were dropped immediately have advanced the position.
         self.is_dirty = self.is_dirty or queue.position != before
 
     def note_end(self, partition: TopicPartition, end_offset: int, *, is_ended: bool = False) -> None:
@@ -259,7 +259,7 @@ class Task:
         """Process the longest run whose order is certain, or a run from ``queue``; return the number of records.
 
         Raises:
-            ProcessingError: user code failed or a record is unreadable, and the handler returned "fail".
+            ProcessingError: user code failed or a record cannot be deserialized, and the handler returned "fail".
         """
         self.now_ms = now_ms
         run = self.queues.take(now_ms, limit, self.punctuations.next_due_ms(PunctuationType.STREAM_TIME), queue)
@@ -271,14 +271,14 @@ class Task:
         return count
 
     def punctuate(self, now_ms: int) -> int:
-        """Run wall-clock punctuations that are due; return their number."""
+        """Fire the wall-clock punctuations that are due; return their number."""
         self.now_ms = now_ms
         return self._punctuate(PunctuationType.WALL_CLOCK_TIME, now_ms)
 
     def final_flush(self) -> None:
-        """Forward all buffered results, as if stream time had reached its end; for bounded runs.
+        """Forward all buffered results, as if all windows had closed; for bounded runs.
 
-        Operators forward the results that they hold back in graph order, and once only.
+        Operators forward their buffered results in graph order; only the first call has an effect.
         """
         if self._is_flushed:
             return
@@ -289,7 +289,7 @@ class Task:
             self.flush_caches()
 
     def next_deadline_ms(self) -> int | None:
-        """Return the wall-clock time at which work is due even without new records."""
+        """Return the wall-clock time at which work is due even if no record arrives, or None."""
         times = [self.punctuations.next_due_ms(PunctuationType.WALL_CLOCK_TIME), self.queues.next_deadline_ms()]
         return min((time for time in times if time is not None), default=None)
 
@@ -319,7 +319,7 @@ class Task:
                 raise
             raise self._failure(error, self.program.failed_node(error)) from error
         finally:
-            # The progress of the loop follows from the remaining length of the iterator over the values.
+            # The position of the loop is determined by the remaining length of the iterator over the values.
             count: int = size - values.__length_hint__()
             self._run = self._values = None
         self._done(run, count)
@@ -383,11 +383,11 @@ class Task:
         return context
 
     def sink_columns(self, sink: SinkNode) -> TopicColumns:
-        """Return the columns of a plain sink, which has one topic and no partitioner."""
+        """Return the columns of a sink with one topic and no partitioner."""
         return self.outbox.columns(sink)
 
     def sink_process(self, sink: SinkNode) -> Process:
-        """Return the process function for a sink that is not plain."""
+        """Return the process function of a sink that chooses topic or partition, or whose handler may skip records."""
         may_skip = self.handlers.settings.may_skip("production_handler")
         return self.outbox.process(
             sink, self.record_context, partial(self._skips_unwritable, sink.name) if may_skip else None
@@ -401,7 +401,7 @@ class Task:
     def answer_about_unsent(
         self, record: ProducerRecord[Any, Any], error: Exception
     ) -> Literal["fail", "continue", "retry"]:
-        """Return the production handler's response to an unsendable output, whose source record is no longer known."""
+        """Call the production handler for an output that could not be sent; its source record is no longer known."""
         context = ErrorHandlerContext(
             self.sink_of(record.topic),
             self.task_id,
@@ -416,7 +416,7 @@ class Task:
         return self.handlers.answer("production_handler", context, record, error)
 
     def sink_of(self, topic: str) -> str:
-        """Return the sink that writes a topic, given by its broker name, or the topic name without such a sink."""
+        """Return the sink that writes to a topic, given by its broker name, or the topic name if there is none."""
         names = (topic, topic.removeprefix(f"{self.application_id}-"))
         sinks = (node for node in self.topology.nodes.values() if isinstance(node, SinkNode) and node.topic in names)
         return next((sink.name for sink in sinks), topic)
@@ -428,7 +428,7 @@ class Task:
             ProcessingError: the handler returned "fail".
         """
         if error is self._decided or isinstance(error, HandlerError | ForeignFormatError):
-            # Foreign data in a store is not a single bad record.
+            # Data in a foreign format in a store is not the fault of this record.
             raise error
         record = Record(key, value, timestamp_ms, headers or ())
         if not self.handlers.skips("processing_handler", self._error_context(node), record, error):
@@ -486,7 +486,7 @@ class Task:
         return (item.name, item.number, run.offsets[index])
 
     def position_of_record(self) -> tuple[TaskInput, int] | None:
-        """Return the input and the offset of the current record, which no other record shares, or None without one."""
+        """Return input and offset of the current record, which identify it even in a lane, or None without a record."""
         if self._run is None:
             return None
         return self.inputs[self._run.queue_of(self._index).partition], self._run.offsets[self._index]
@@ -502,7 +502,7 @@ class Task:
         return RecordContext(*self.origin(), timestamp_ms, headers or ())
 
     def stream_time_ms(self) -> int:
-        """Return the highest timestamp seen so far, including that of the current record."""
+        """Return the highest timestamp processed so far, including that of the current record."""
         if self._run is None:
             return self.queues.stream_time_ms
         start, time = self._time_memo
@@ -532,7 +532,7 @@ class Task:
         return self.outbox.drain()
 
     def take_changes(self) -> list[tuple[str, Block]]:
-        """Return the changelog entries since the last call, by store."""
+        """Return the changelog records since the last call, by store."""
         result = []
         for name, store in self.stores.items():
             block = store.drain_changes()
@@ -541,7 +541,7 @@ class Task:
         return result
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return the next offset to process by partition, for all partitions where it is known."""
+        """Return the next offset to process of each partition for which it is known."""
         return {queue.partition: queue.position for queue in self.queues if queue.position is not None}
 
     def checkpoint(self) -> Checkpoint:
@@ -556,7 +556,7 @@ class Task:
         )
 
     def uncarried_timers(self) -> list[str]:
-        """Return the nodes with punctuations not scheduled in ``init``, which a checkpoint cannot contain."""
+        """Return the nodes with punctuations scheduled after ``init``, which a checkpoint cannot include."""
         return self.punctuations.uncarried()
 
     def write_state(self, changelog_positions: Mapping[str, int]) -> None:
@@ -583,7 +583,7 @@ class Task:
         self._close([*closers, *(store.close for store in self.stores.values())])
 
     def close_processors(self) -> None:
-        """Close user processors, and leave the stores open for their next owner."""
+        """Close user processors, but leave the stores open, for a standby replica or to be closed by the caller."""
         if self.is_initialized:
             self._close(self._closers)
 

@@ -1,7 +1,7 @@
 """The sensors of one task.
 
-They are recorded once per block or run. Of large blocks, bytes and end-to-end latency are measured on a few records,
-since reading all of them would cost as much as some operators. Pure: no clock.
+They are recorded once per block or run. Of large blocks, sizes and end-to-end latencies are measured on a sample of the
+records, since measuring all of them would cost as much as some operators. Pure: no clock.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,18 +16,18 @@ from streams.core.records import NO_TIMESTAMP, Block, TaskId
 from streams.runtime.outbox import TopicColumns
 from streams.topology import Topology
 
-#: Number of records of a block that are measured.
+#: Maximum number of records of a block that are measured, approximately.
 _SAMPLE = 16
 
 
 def _sample(column: Sequence[Any]) -> Sequence[Any]:
-    """Return some values of a column at equal distances, all of them if they are few."""
+    """Return equidistant values of a column, all of them if they are few."""
     count = len(column)
     return column if count <= _SAMPLE else column[:: -(-count // _SAMPLE)]
 
 
 def _bytes_in(keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> int:
-    """Return the size of keys and values; an estimate if they are many."""
+    """Return the size of keys and values in bytes; an estimate if they are many."""
     count = len(keys)
     if count == 1:
         return len(keys[0] or b"") + len(values[0] or b"")
@@ -40,11 +40,11 @@ def _bytes_in(keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> i
 class _Flow:
     """The sensors of one topic that a task reads or writes."""
 
-    #: Records and bytes.
+    #: Records and bytes read or written.
     traffic: Amounts
-    #: Time from event to processing, in milliseconds.
+    #: End-to-end latency: from event time to processing, in milliseconds.
     latency: Amounts
-    #: Records processed at a source.
+    #: Records processed from a source.
     processed: Counter = field(factory=Counter)
 
     def note(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
@@ -63,7 +63,7 @@ class _Flow:
 
 @define(eq=False)
 class TaskMetrics:
-    """The sensors of a task; ``sink_of`` returns the sink that writes a topic of the topology."""
+    """The sensors of a task; ``sink_of`` returns the sink that writes to a topic of the topology."""
 
     metrics: Metrics
     task_id: TaskId
@@ -73,7 +73,7 @@ class TaskMetrics:
     processed: Counter = field(init=False)
     punctuated: Counter = field(init=False)
     enforced: Counter = field(init=False)
-    #: Nanoseconds of records, as measured by the driver.
+    #: Processing time in nanoseconds, as measured by the driver.
     latency: Amounts = field(init=False)
     _is_on: bool = field(init=False)
     _lateness: Amounts | None = field(init=False)
@@ -89,7 +89,7 @@ class TaskMetrics:
         self.latency = metrics.amounts(table.PROCESS_LATENCY, task=task_id)
         self._is_on = metrics.records(table.CONSUMED)
         self._lateness = metrics.amounts(table.LATENESS, task=task_id) if metrics.records(table.LATENESS) else None
-        # Kafka Streams has this metric also for a task that has dropped nothing.
+        # As in Kafka Streams, this metric exists even if the task has dropped nothing.
         metrics.counter(table.DROPPED, task=task_id)
 
     def consumed(self, source: str, topic: str, block: Block) -> None:
@@ -98,7 +98,7 @@ class TaskMetrics:
             self._source(source, topic).note(block.keys, block.values)
 
     def ran(self, source: str, topic: str, timestamps: Sequence[int], now_ms: int, stream_time_ms: int) -> None:
-        """Record a run of records from one source; ``stream_time_ms`` is that before the run."""
+        """Record a processed run from one source; ``stream_time_ms`` is the stream time before the run."""
         self.processed.value += len(timestamps)
         if self._is_on:
             flow = self._source(source, topic)
@@ -112,7 +112,7 @@ class TaskMetrics:
             self._lateness.record_spread(sum(late), len(late), min(late), max(late))
 
     def produced(self, columns: TopicColumns, now_ms: int) -> None:
-        """Record the outputs for a topic."""
+        """Record the outputs to a topic."""
         if self._is_on:
             topic = columns.topic
             flow = self._sinks.get(topic)
@@ -124,7 +124,7 @@ class TaskMetrics:
                 flow.note_times(columns.timestamps, now_ms)
 
     def flushing(self, store: str, store_type: str) -> Stopwatch:
-        """Return the stopwatch for a commit of a store."""
+        """Return the stopwatch for the flush of a store."""
         return self.metrics.stopwatch(table.FLUSHED, task=self.task_id, store=store, store_type=store_type)
 
     def _source(self, source: str, topic: str) -> _Flow:

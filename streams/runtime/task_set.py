@@ -1,7 +1,7 @@
 """The tasks and standby replicas of a thread, opened and closed to match the group's assignment.
 
-Active tasks process records.  A standby replica (copy) only follows the changelogs of a task that runs elsewhere,
-so that the task can be taken over quickly.  When a task becomes a replica or the reverse, its stores stay open.
+Active tasks process records.  A standby replica (copy) only applies the changelogs of a task that runs elsewhere, so
+that the task can be taken over quickly.  When a task becomes a replica or a replica a task, its stores stay open.
 Imports clients and state.
 """
 
@@ -41,17 +41,17 @@ class TaskOwner(Protocol):
         ...
 
     def forget(self, task_id: TaskId) -> None:
-        """Take note that a task is closing; called before its stores are closed."""
+        """Discard the thread's data of a task; called before its stores are closed."""
         ...
 
     def partition_count(self, topic: str) -> int:
-        """Return the partition count of a topic that is missing in the plan, since it was chosen for a record."""
+        """Return the partition count of a topic that a sink or handler has chosen and that is missing in the plan."""
         ...
 
 
 @frozen
 class _LastCommit:
-    """What a task committed last: offsets with their metadata, and the changelogs of its stores."""
+    """The last commit of a task: offsets with their metadata, the checkpoint, and the changelogs of its stores."""
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     checkpoint: Checkpoint
@@ -74,12 +74,12 @@ class TaskSet:
     #: Stores of standby replicas, whose tasks run on other threads.
     copies: dict[TaskId, dict[str, Any]] = field(factory=dict)
     owner_of: dict[TopicPartition, Task] = field(factory=dict)
-    #: Number of tasks that were opened.
+    #: Number of recorded tasks that were opened.
     _opened: int = 0
 
     @property
     def home(self) -> StateHome:
-        """The home of the stores."""
+        """The store home."""
         return self.shared.environment.home
 
     def reconcile(self, plan: ApplicationPlan, directive: Directive) -> bool:
@@ -101,7 +101,7 @@ class TaskSet:
         return is_complete
 
     def positions(self) -> dict[TaskId, int]:
-        """Return the changelog position sum of each task whose local state may be behind its changelogs."""
+        """Return the sum of changelog positions of each task with local state that may lag behind its changelogs."""
         positions = dict(self.home.positions())
         for task_id, task in self.active.items():
             if self.restorer.is_restoring(task_id):
@@ -109,7 +109,7 @@ class TaskSet:
         return positions | {task_id: _position_sum(stores) for task_id, stores in self.copies.items()}
 
     def _close_changed(self, wanted: Sequence[TaskId]) -> None:
-        """Close tasks that are no longer assigned, and tasks to be reopened because their inputs have changed."""
+        """Commit and close tasks that are no longer assigned, or must be reopened because their inputs have changed."""
         groups = self.plan.partition_groups()
         changed = [
             task
@@ -172,7 +172,7 @@ class TaskSet:
                 task_id, item
             )
             self.owner_of[item.partition] = task
-        # Losses that were accepted or repaired take effect with the next commit.
+        # Accepted or repaired losses take effect with the next commit.
         task.is_dirty = task.wants_commit = has_lost
         self.active[task_id] = task
         self.shared.metrics.counter(table.TASK_CREATED).value += 1
@@ -186,23 +186,23 @@ class TaskSet:
     def _cache_of(self) -> RecordCache | None:
         """Return the record cache for a task.
 
-        A recorded task has one of its own, of a fixed size: an eviction must not depend on other tasks.
+        A recorded task has its own cache, of a fixed size, because evictions must not depend on other tasks.
         """
         if self.cache is None or not self._is_recorded:
             return self.cache
         return RecordCache(max(1, self.shared.config.cache_max_bytes // len(self.plan.groups)))
 
     def _record(self, task: Task, starts: Mapping[TopicPartition, int], checkpoint: Checkpoint) -> None:
-        """Give a task a flight recorder."""
+        """Attach a flight recorder to a task."""
         self._opened += 1
-        # The positions of the stores are known once they are restored, which is before the first commit.
+        # Changelog positions are added before the first frame, when the stores are restored.
         opening = Opening(task.now_ms, dict(starts), checkpoint.to_json(), {})
         run = f"{self.name}/{self._opened}/{task.now_ms}"
         cache_bytes = 0 if task.cache is None else task.cache.max_bytes
         task.queues.recorder = task.punctuations.recorder = OrderRecorder(task.task_id, run, opening, cache_bytes)
 
     def _drop_misfits(self, task_id: TaskId, stores: dict[str, Any]) -> None:
-        """Recreate store folders that an earlier version of the topology wrote with another layout.
+        """Delete and reopen stores that an earlier version of the topology wrote with another layout.
 
         Raises:
             StoreError: the content of a store does not fit the topology, or cannot be restored.
@@ -215,7 +215,7 @@ class TaskSet:
                 stores[name] = self.home.renew_store(task_id, self.plan.topology.stores[name])
 
     def _last_commit(self, task_id: TaskId) -> _LastCommit:
-        """Return the last commit of a task; log a warning for offsets set by another client."""
+        """Return the last commit of a task; log a warning for offsets that another client has committed."""
         inputs, stores = self.plan.inputs(task_id), [spec.name for spec in self.plan.stores_of(task_id)]
         committed = self.consumer.committed([item.partition for item in inputs])
         for partition, found in committed.items():
@@ -245,7 +245,7 @@ class TaskSet:
             StoreError: the content of a store or its changelog does not fit the topology.
         """
         has_lost = self._check_losses(task_id, stores, last, is_copy=is_copy)
-        # Folders are rebuilt from changelogs, and read with the formats of the topology, only if nothing is lost.
+        # Stores are restored from changelogs, and read in the formats of the topology, only if nothing is lost.
         if is_on_disk:
             self._drop_misfits(task_id, stores)
         self._check_changelogs(task_id, stores, last)
@@ -284,10 +284,10 @@ class TaskSet:
     def _positions(
         self, task_id: TaskId, committed: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, int]:
-        """Return the start position of a task for each of its inputs.
+        """Return the start position for each input of a task.
 
         Raises:
-            LostRecordsError: a log that only the application writes no longer has the committed offset.
+            LostRecordsError: a topic that only the application writes does not have the committed offset.
         """
         plan = self.plan
         inputs = plan.inputs(task_id)
@@ -306,10 +306,13 @@ class TaskSet:
         return result
 
     def _start_position(self, partition: TopicPartition) -> int:
-        """Return the start position of a partition without a committed offset.
+        """Return the start position for a partition without a committed offset.
 
-        A partition that was added to a topic which the application already reads is read from the beginning,
-        whatever the reset policy, since no record of the partition can have been read before.
+        A partition that was added to a topic which the application already reads is read from the beginning, regardless
+        of the reset policy, since none of its records can have been read.
+
+        Raises:
+            NoOffsetError: the reset policy is "none".
         """
         policy = self.shared.config.consumer.auto_offset_reset
         # Repartition topics, and all inputs of a bounded run, are read from the beginning.
@@ -338,7 +341,7 @@ class TaskSet:
             raise
 
     def _follow(self, task_id: TaskId, stores: dict[str, Any]) -> None:
-        # A store whose changelog is a source topic must not run ahead of commits, so it is restored at takeover.
+        # A store whose changelog is a source topic must not get ahead of commits, so it is restored at takeover.
         changelogs = self.plan.changelogs(task_id, stores)
         self.restorer.follow(task_id, stores, without_sources(changelogs, self.plan.topology.source_changelogs))
         self.copies[task_id] = stores

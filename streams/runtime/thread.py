@@ -1,6 +1,6 @@
 """A stream thread: one consumer, one committer, and the assigned tasks.
 
-The loop polls, adds, processes, sends, punctuates and commits in a single thread, so no task needs a lock.
+A single thread polls, adds, processes, sends, punctuates and commits, so no task needs a lock.
 """
 
 import logging
@@ -41,13 +41,13 @@ from streams.state import MemoryBudget
 
 log = logging.getLogger(__name__)
 
-#: Poll timeout while sent records are not acknowledged, since further requests may depend on the responses.
+#: Poll timeout while sent records are not acknowledged, since further requests may depend on the acknowledgements.
 _ANSWER_POLL_MS = 5
 
-#: Number of heartbeat intervals after which a rebalance is requested for tasks that wait for their old owners.
+#: Number of heartbeat intervals after which a rebalance is requested if tasks are still withheld for their old owners.
 _FINAL_HEARTBEATS = 3
 
-#: Errors after which this thread is out of the group, or its transaction state is unknown; its tasks are reopened.
+#: Errors after which the thread is no longer in the group, or its transaction state is unknown; its tasks are reopened.
 _DISPLACED = (MemberFencedError, ProducerFencedError, TransactionError)
 
 
@@ -55,11 +55,11 @@ _DISPLACED = (MemberFencedError, ProducerFencedError, TransactionError)
 class ThreadEvents:
     """Callbacks of a thread to its instance."""
 
-    #: Called when all tasks are open and restored, and when this no longer holds.
+    #: Called when all tasks are open and restored, and when this is no longer true.
     readiness: Callable[[], None]
     #: Called when a member has requested the shutdown of the whole application.
     shutdown: Callable[[], None]
-    #: Called with a topic and its partition count when a task writes to a topic that is missing in the plan.
+    #: Called with a topic that is missing in the plan, and its partition count, before a task writes to it.
     new_topic: Callable[[str, int], None]
 
 
@@ -78,19 +78,19 @@ class StreamThread(RebalanceListener):
     consumer: Consumer = field(init=False)
     restorer: Restorer = field(init=False)
     schedule: Schedule = field(init=False)
-    #: Set to end the loop.
+    #: Set to stop the loop.
     stopping: Signal = field(init=False)
-    #: Whether records are buffered but not processed.
+    #: Whether processing is paused; records are still buffered.
     is_paused: bool = False
     #: Whether to request the shutdown of the whole application from the leader at the next rebalance.
     wants_shutdown: bool = False
-    #: Size of the uncommitted state; above its bound all tasks are committed early.
+    #: Tracks the size of uncommitted state; above its bound all tasks are committed early.
     waiting: WaitingState = field(factory=lambda: WaitingState(MemoryBudget().waiting_bytes))
-    #: Monotonic time at which the last iteration of the loop began, or None before the first one.
+    #: Monotonic time at which the current iteration of the loop began, or None before the first one.
     turned_at_ms: int | None = None
     _is_settled: bool = False
     _is_ready: bool = False
-    #: Whether tasks have been opened that do not know the end offsets of their inputs yet.
+    #: Whether tasks have been opened whose end offsets are not set yet.
     _has_new_tasks: bool = False
     _pace: Pace = field(init=False)
     #: Partitions that are paused in the consumer.
@@ -100,7 +100,7 @@ class StreamThread(RebalanceListener):
     _next_commit_ms: int = 0
     #: Monotonic time of the next probing rebalance, or None.
     _probe_at_ms: int | None = None
-    #: Whether the last commit was rejected, which has been logged.
+    #: Whether the last commit was rejected, and this has been logged.
     _is_commit_refused: bool = False
     _has_reported_warmup: bool = False
     _has_reported_growth: bool = False
@@ -125,7 +125,7 @@ class StreamThread(RebalanceListener):
     def is_ready(self) -> bool:
         """Whether all assigned tasks are open and restored, and the assignment is final.
 
-        The assignment is not final while a task waits for its old owner to revoke it, since another rebalance
+        The assignment is not final while a task is withheld until its old owner has revoked it, since another rebalance
         follows.
         """
         return self._is_ready
@@ -146,7 +146,7 @@ class StreamThread(RebalanceListener):
         """Run the loop until ``stopping`` is set, then commit and close everything.
 
         Raises:
-            StreamsError: a task, the broker or a store failed; all work since the last commit is discarded.
+            StreamsError: a task, the broker or a store failed; uncommitted work is discarded.
         """
         self._next_commit_ms = self.clock.monotonic_ms() + self.config.commit_interval_ms
         self.shared.metrics.watch(partial(readings, self))
@@ -169,20 +169,20 @@ class StreamThread(RebalanceListener):
         self._close_clients()
 
     def ask(self, function: "Callable[[StreamThread], Any]") -> Answer[Any]:
-        """Run a function on this thread between two iterations of its loop."""
+        """Submit a function that the loop calls with this thread, between two iterations; return an ``Answer``."""
         answer = self._calls.submit(function)
         self.wake()
         return answer
 
     def wake(self) -> None:
-        """Interrupt a waiting poll."""
+        """Wake up a blocked poll."""
         self.consumer.wakeup()
 
     def run_once(self) -> int:
         """Run one iteration of the loop; return the number of processed records."""
         self.turned_at_ms = self.sensors.turn()
         if self._calls.run(self):
-            # The functions may have changed anything.
+            # The functions may have changed the state of tasks.
             self._pace.wake()
         if not self._is_settled:
             self._reconcile()
@@ -196,7 +196,7 @@ class StreamThread(RebalanceListener):
         except WakeupError:
             if self.stopping.is_set() or not self._is_settled:
                 raise
-            # Frequent calls from other threads must not keep the tasks from processing.
+            # Otherwise frequent calls from other threads would prevent processing.
             polled = {}
         self.sensors.note_polled(polled)
         for partition, blocks in polled.items():
@@ -216,7 +216,7 @@ class StreamThread(RebalanceListener):
             self._pause_and_resume()
             processed = self._work()
         except RequestTimeoutError as error:
-            # The error came between processing and commit; reopening the tasks discards the partial work.
+            # The error occurred between processing and commit; reopening the tasks discards the partial work.
             self._start_anew(error)
             raise
         if not processed and self._is_settled:
@@ -232,7 +232,7 @@ class StreamThread(RebalanceListener):
         return processed
 
     def announce(self) -> None:
-        """Join the group to send the user data of this thread to the leader, then leave the group."""
+        """Join the group, so that the leader gets the user data of this thread, then leave the group."""
         deadline_ms = self.clock.monotonic_ms() + self.config.consumer.session_timeout_ms
         try:
             while self.assignor.directive is None and self.clock.monotonic_ms() < deadline_ms:
@@ -244,7 +244,7 @@ class StreamThread(RebalanceListener):
             self._close_clients()
 
     def _note_ends(self) -> bool:
-        """Pass positions and end offsets of inputs from the consumer to the tasks; return whether any have changed."""
+        """Pass new positions and end offsets of inputs from the consumer to the tasks; return whether there are any."""
         consumer, owner_of = self.consumer, self.task_set.owner_of
         news = consumer.take_news()
         if self._has_new_tasks or self.schedule.is_finite:
@@ -265,7 +265,7 @@ class StreamThread(RebalanceListener):
         return bool(news)
 
     def _initialize_restored(self) -> None:
-        """Initialize the tasks whose stores are now restored, so that their ``init`` reads the committed state."""
+        """Initialize the tasks whose stores are restored, so that ``init`` reads committed state; report readiness."""
         for task in self.tasks.values():
             if not task.is_initialized and not self.restorer.is_restoring(task.task_id):
                 task.initialize()
@@ -297,7 +297,7 @@ class StreamThread(RebalanceListener):
         return total
 
     def send(self, stage: ThreadStage, task: Task) -> bool:
-        """Send the outputs of a task; return whether the stage itself reads some of them, which can then be fetched."""
+        """Send the outputs of a task; return whether the stage itself reads some of them, which are then fetchable."""
         sent = self.committer.send(task, has_more=stage.has_short_runs)
         if sent.isdisjoint(stage.loops):
             return False
@@ -308,7 +308,7 @@ class StreamThread(RebalanceListener):
         return True
 
     def _note_loops(self) -> None:
-        """Set the end offsets of loops, so that stages wait for the records that they have sent to themselves."""
+        """Set the end offsets of loops, so that stages wait for the records that they have written to themselves."""
         for stage in self._stages or ():
             for partition, task in stage.loops.items():
                 self.schedule.note_end(task, partition)
@@ -323,7 +323,7 @@ class StreamThread(RebalanceListener):
         for task in self.tasks.values():
             if self.restorer.is_restoring(task.task_id):
                 wanted.update(task.inputs)
-        # Records of partitions without an open task could not be used.
+        # Records of partitions without an open task cannot be buffered.
         wanted |= assigned - self.task_set.owner_of.keys()
         wanted &= assigned
         if wanted != self._paused:
@@ -344,10 +344,10 @@ class StreamThread(RebalanceListener):
             self.ask_rebalance("tasks that wait for a replica or their previous owner may be ready")
 
     def _compare_layout(self) -> None:
-        """Request a rebalance if topics have grown since the tasks were assigned.
+        """Request a rebalance if topics have more partitions than when the tasks were assigned.
 
-        Usually the consumer of the leader detects this.  But a static leader that was restarted while a topic
-        grew does not know the previous partition counts.
+        Usually the consumer of the leader detects this.  But a static leader that was restarted while a topic was being
+        expanded does not have the previous partition counts.
         """
         directive = self.assignor.directive
         if directive is None or not self._is_settled or self._has_reported_growth:
@@ -388,12 +388,12 @@ class StreamThread(RebalanceListener):
         return count
 
     def forget(self, task_id: TaskId) -> None:
-        """Remove a closed task, which may not have been committed."""
+        """Discard the pending changes of a task that is closed, possibly without a commit."""
         self.committer.forget(task_id)
         self.waiting.forget([task_id])
 
     def try_commit(self, tasks: Sequence[Task]) -> bool:
-        """Commit; return False if the group is rebalancing, in which case the commit must be retried later."""
+        """Commit tasks; return False if the group is rebalancing, in which case the commit must be retried later."""
         try:
             self.commit(tasks)
         except RebalanceInProgressError as error:
@@ -405,7 +405,7 @@ class StreamThread(RebalanceListener):
         return True
 
     def _commit_at_last(self) -> None:
-        """Commit everything before the thread ends, even if a rebalance has to complete first."""
+        """Commit all tasks before the thread ends, after a rebalance in progress, for at most the session timeout."""
         deadline_ms = self.clock.monotonic_ms() + self.config.consumer.session_timeout_ms
         try:
             while not self.try_commit(list(self.tasks.values())):
@@ -427,7 +427,7 @@ class StreamThread(RebalanceListener):
     # --- rebalances -----------------------------------------------------------------------
 
     def facts(self) -> MemberFacts:
-        """Return the user data for the subscription of this thread, with the store positions of its process."""
+        """Return the user data for this thread's subscription, with the state positions of its process."""
         task_set = self.task_set
         return MemberFacts(
             task_set.home.process_id,
@@ -450,12 +450,12 @@ class StreamThread(RebalanceListener):
         return {task_id: sum(ends[partition] for partition in group) for task_id, group in partitions.items()}
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """Schedule the opening of assigned tasks; their partitions are paused until then."""
+        """Have the assigned tasks opened in the next iteration; their partitions are paused until then."""
         self.consumer.pause(partitions)
         self._paused.update(partitions)
         self._paused &= self.consumer.assignment()
         self._unsettle()
-        # This ends the poll in which the listener is called.
+        # This ends the poll that has called the listener.
         self.consumer.wakeup()
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
@@ -467,7 +467,7 @@ class StreamThread(RebalanceListener):
         self._give_up(partitions, is_lost=True)
 
     def _give_up(self, partitions: Sequence[TopicPartition], *, is_lost: bool) -> None:
-        """Commit the tasks of these partitions, unless they are lost, and close them."""
+        """Close the tasks of these partitions, after a commit unless they are lost."""
         gone = {
             self.task_set.owner_of[partition].task_id for partition in partitions if partition in self.task_set.owner_of
         }
@@ -484,7 +484,7 @@ class StreamThread(RebalanceListener):
             except (*_DISPLACED, RebalanceInProgressError, RequestTimeoutError) as error:
                 log.warning("%s: tasks %s are closed without a commit: %s", self.name, _names(gone), error)
         if not is_kept and self.committer.is_exactly_once:
-            # One transaction has the records of all tasks, so all tasks are reopened at their last commit.
+            # One transaction covers all tasks, so all of them are reopened at their last commit.
             tasks = list(self.tasks.values())
             self.committer.renew()
         directive = self.assignor.directive
@@ -494,7 +494,7 @@ class StreamThread(RebalanceListener):
         self._unsettle()
 
     def ask_rebalance(self, reason: str) -> None:
-        """Request a rebalance, at which the group also gets the facts of this member."""
+        """Request a rebalance, in which the leader also gets the current facts of this member."""
         log.info("%s: requests a rebalance: %s", self.name, reason)
         self.consumer.enforce_rebalance(reason)
 
@@ -508,9 +508,12 @@ class StreamThread(RebalanceListener):
             self.events.readiness()
 
     def _start_anew(self, error: Exception) -> None:
-        """Close all tasks without a commit; tasks that are still assigned are reopened at their last commit.
+        """Close all tasks dirty; tasks that are still assigned are reopened at their last commit.
 
-        The thread was fenced or timed out, so other members may own its tasks already.
+        The thread was fenced or timed out, so other members may already own its tasks.
+
+        Raises:
+            MemberFencedError: another member has the same ``group_instance_id``.
         """
         if isinstance(error, MemberFencedError) and error.code == ErrorCode.FENCED_INSTANCE_ID:
             raise error
@@ -525,7 +528,7 @@ class StreamThread(RebalanceListener):
             self.ask_rebalance("this member was fenced")
 
     def _reconcile(self) -> None:
-        """Open and close tasks and standbys to match the group's assignment."""
+        """Open and close tasks and standby replicas to match the group's assignment."""
         directive = self.assignor.directive
         if directive is None:
             return
@@ -535,7 +538,7 @@ class StreamThread(RebalanceListener):
         plan = self.shared.plans.of(directive.layout)
         groups = plan.bundles()
         if self.consumer.assignment() != {tp for task_id in directive.active for tp in groups[task_id]}:
-            # The leader's directive arrives before the assigned partitions.
+            # The leader's directive is received before the assigned partitions are complete.
             return
         self.committer.prepare()
         self.committer.plan = plan
@@ -547,13 +550,13 @@ class StreamThread(RebalanceListener):
         copies = self.task_set.copies
         log.info("%s: assigned tasks %s; replicas of %s", self.name, _names(self.tasks), _names(copies))
         if not directive.is_final:
-            # A member that revokes tasks rejoins afterwards; but it may die first and return as a static member.
+            # A member that has revoked tasks rejoins; but it may fail before, and return as a static member.
             pause_ms = _FINAL_HEARTBEATS * self.config.consumer.heartbeat_interval_ms
             self._probe_at_ms = self.clock.monotonic_ms() + pause_ms
         elif self.assignor.awaits_warmups:
             self._probe_at_ms = self.clock.monotonic_ms() + self.config.probing_rebalance_interval_ms
 
-    # --- the end ----------------------------------------------------------------------------
+    # --- closing ----------------------------------------------------------------------------
 
     def _close_clients(self) -> None:
         self.consumer.close()
@@ -563,7 +566,7 @@ class StreamThread(RebalanceListener):
         self._calls.close(ClientClosedError(f"thread {self.name} has ended"))
 
     def _abandon(self) -> None:
-        """Close after a failure, without a commit; errors while closing are only logged."""
+        """Close without a commit after a failure; errors while closing are only logged."""
         steps = (self._send_last_words, self.committer.abort, self.task_set.close_all, self._close_clients)
         for close in steps:
             try:
@@ -572,7 +575,7 @@ class StreamThread(RebalanceListener):
                 log.exception("%s: closing after a failure failed as well", self.name)
 
     def _send_last_words(self) -> None:
-        """Send the dead letters of a handler that returned "fail"; an exactly-once transaction aborts them."""
+        """Send the dead letters of a handler that returned "fail"; an exactly-once transaction is aborted with them."""
         for task in self.tasks.values():
             if task.handlers.has_last_words and not self.schedule.is_finite:
                 self.committer.send(task)

@@ -1,6 +1,6 @@
 """The sensors of a thread, and the current values of its tasks, restores and stores.
 
-The thread records. ``readings`` is called from other threads, so it reads single attributes and waits for nothing.
+The thread records. ``readings`` is called from other threads, so it reads single attributes and never blocks.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from streams.runtime.task import Task
 if TYPE_CHECKING:
     from streams.runtime.thread import StreamThread
 
-#: The numbers of the states of Kafka Streams' StreamThread.
+#: The ordinals of the thread states in Kafka Streams.
 _STARTING, _ASSIGNED, _RUNNING, _STOPPING = 1, 3, 4, 5
 
 
@@ -47,7 +47,7 @@ class ThreadMetrics:
         self.started_ms = self._clock.now_ms()
 
     def turn(self) -> int:
-        """Return the monotonic time at the start of an iteration of the loop; end the sample window if it is over."""
+        """Start a new sample window if the last one has ended; return the monotonic start time of an iteration."""
         now_ms = self._clock.monotonic_ms()
         self.metrics.roll(now_ms)
         return now_ms
@@ -58,20 +58,20 @@ class ThreadMetrics:
             self._polled.record(sum(len(block) for blocks in polled.values() for block in blocks))
 
     def note_run(self, task: Task, count: int, start_ns: int) -> int:
-        """Record a run that began at ``start_ns``; return the time of its end."""
+        """Record a run that began at ``start_ns``; return its end time, in monotonic nanoseconds."""
         end_ns = self._clock.monotonic_ns()
         self.processed.record(end_ns - start_ns, count)
         task.sensors.latency.record(end_ns - start_ns, count)
         return end_ns
 
     def note_punctuated(self, start_ns: int) -> int:
-        """Record wall-clock punctuations of a task, which count as one; return the time of their end."""
+        """Record the wall-clock punctuations of a task, as one; return their end time, in monotonic nanoseconds."""
         end_ns = self._clock.monotonic_ns()
         self._punctuated.record(end_ns - start_ns)
         return end_ns
 
     def note_iteration(self, count: int) -> None:
-        """Record how many records an iteration of the loop has processed."""
+        """Record the number of records that an iteration of the loop has processed."""
         if count:
             self._at_once.record(count)
 
@@ -128,7 +128,7 @@ def of_task(task: Task, place: MetricPlace, now_ms: int) -> Iterator[Reading]:
 
 
 def time_lag(queue: PartitionQueue, newest_ms: int, now_ms: int) -> int | None:
-    """Return the event time in milliseconds by which processing is behind the newest record of a partition."""
+    """Return the lag of processing to the newest record in milliseconds of event time, or None if unknown."""
     if not queue.lag:
         return 0
     if queue.partition_time_ms == NO_TIMESTAMP:

@@ -1,4 +1,4 @@
-"""The threads of an instance: starting, stopping, calls, and division of memory.
+"""The threads of an instance: starting and stopping them, calls to them, and their shares of memory.
 
 Imports state.
 """
@@ -25,37 +25,37 @@ class PooledThread:
     number: int
     stream_thread: StreamThread
     worker: Worker | None = None
-    #: Whether the thread has ended; its worker may still be alive for a moment.
+    #: Whether the loop of the thread has ended; its worker may still be alive for a moment.
     has_ended: bool = False
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the thread runs or will run, and was not stopped."""
+        """Whether the thread has neither ended nor been stopped."""
         return not self.has_ended and not self.stream_thread.stopping.is_set()
 
     @property
     def is_alive(self) -> bool:
-        """Whether the thread's worker runs."""
+        """Whether the worker of the thread is alive."""
         return self.worker is not None and self.worker.is_alive
 
     def ask(self, question: Callable[[StreamThread], Any], threads: Threads) -> Answer[Any]:
-        """Run a function on the thread."""
+        """Call a function with the stream thread, on that thread; return the result as an ``Answer``."""
         if self.worker is None or not self.worker.is_current:
             return self.stream_thread.ask(question)
-        # A call from the thread itself, in a listener or processor, would deadlock.
+        # A thread that waits for a call to itself, from a listener or processor, would deadlock.
         answer: Answer[Any] = Answer(threads)
         answer.settle(partial(question, self.stream_thread))
         return answer
 
     def stop(self) -> None:
-        """Request the thread to stop."""
+        """Request the thread to stop; does not wait for it."""
         self.stream_thread.stopping.set()
         self.stream_thread.wake()
 
 
 @define(eq=False)
 class ThreadPool:
-    """Threads by number.  ``make`` creates a thread, ``run`` runs it, and ``lock`` belongs to the instance."""
+    """The threads by number.  ``make`` creates a thread, ``run`` runs it, and ``lock`` is that of the instance."""
 
     _make: Callable[[int], StreamThread]
     _run: Callable[[PooledThread], None]
@@ -69,7 +69,7 @@ class ThreadPool:
     failed: int = field(init=False, default=0)
 
     def add(self) -> StreamThread:
-        """Start a thread."""
+        """Start a thread with the lowest free number."""
         with self._lock:
             taken = {member.number for member in self.members}
             number = next(number for number in count(1) if number not in taken)
@@ -82,7 +82,7 @@ class ThreadPool:
         return stream_thread
 
     def remove_youngest(self, timeout_ms: int | None) -> StreamThread | None:
-        """Stop the youngest thread; return None if there is no thread, or if it has not ended in time."""
+        """Stop the thread with the highest number; return None if there is none, or if it has not ended in time."""
         with self._lock:
             wanted = (member for member in self.members if member.is_wanted)
             member = max(wanted, key=lambda member: member.number, default=None)
@@ -102,7 +102,7 @@ class ThreadPool:
                 self._share_memory()
 
     def end(self, member: PooledThread) -> bool:
-        """Mark a thread as ended; return whether it was the last thread."""
+        """Mark a thread as ended; return whether all threads have ended."""
         with self._lock:
             member.has_ended = True
             return all(other.has_ended for other in self.members)
@@ -119,7 +119,7 @@ class ThreadPool:
         announcer.announce()
 
     def ask(self, question: Callable[[StreamThread], Any]) -> list[Any]:
-        """Run a function on every thread, between two iterations of its loop; return the results."""
+        """Call a function with every thread, between two iterations of its loop; return the results."""
         with self._lock:
             asked = [member.ask(question, self._threads) for member in self.members if member.is_alive]
         return [answer.result() for answer in asked]
@@ -139,7 +139,7 @@ class ThreadPool:
                 member.stop()
 
     def join(self, timeout_ms: int | None) -> bool:
-        """Wait for all threads to end; return whether they ended in time."""
+        """Join all threads; return whether they ended in time."""
         deadline_ms = None if timeout_ms is None else self._clock.monotonic_ms() + timeout_ms
         for member in list(self.members):
             if member.worker is not None:
@@ -153,7 +153,7 @@ class ThreadPool:
         return sum(not member.has_ended for member in list(self.members))
 
     def turns(self) -> dict[str, int]:
-        """Return the monotonic time in milliseconds at which each running thread began its last iteration."""
+        """Return the monotonic time in milliseconds at which each running thread began its current iteration."""
         return {
             member.stream_thread.name: turned_at_ms
             for member in list(self.members)
@@ -161,13 +161,13 @@ class ThreadPool:
         }
 
     def stack_of(self, name: str) -> str:
-        """Return where a thread is, as lines of a traceback."""
+        """Return the stack of a thread, as lines of a traceback."""
         workers = [member.worker for member in list(self.members) if member.stream_thread.name == name]
         return "\n".join(worker.stack() for worker in workers if worker is not None)
 
     @property
     def is_ready(self) -> bool:
-        """Whether every thread has all its tasks open."""
+        """Whether every thread has opened and restored all its tasks."""
         return all(member.stream_thread.is_ready for member in self.members if member.is_wanted)
 
     @property

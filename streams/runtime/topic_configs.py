@@ -5,7 +5,7 @@ The plan defines the topics, and ``provisioning`` creates them.  Imports state o
 
 from streams.state import StoreSpec
 
-# As in Kafka Streams (RepartitionTopicConfig).  Segments are small, since purging deletes whole segments.
+# As in Kafka Streams (RepartitionTopicConfig).  Segments are small, since purging can delete only whole segments.
 REPARTITION_CONFIG = {
     "cleanup.policy": "delete",
     "message.timestamp.type": "CreateTime",
@@ -15,6 +15,6 @@ REPARTITION_CONFIG = {
 
 
 def changelog_config(spec: StoreSpec) -> dict[str, str]:
-    """Return the changelog configuration of a store: compaction, and the settings of the store kind and the user."""
+    """Return the changelog configuration of a store: compaction, and the configurations of store kind and user."""
     config = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
     return config | spec.kind.topic_config(spec) | dict(spec.changelog_config)

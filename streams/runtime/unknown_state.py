@@ -1,9 +1,9 @@
-"""Detection of state that the topology does not know, at the start of an application.
+"""Detection of state that is not part of the topology, when an application starts.
 
-A generated store name has a number that shifts with every upstream change: the old store is left over
-and a new store starts empty.  Renaming a store has the same effect.  Leftover stores on the broker and in
-the state directory are logged; if a generated name seems to have shifted, the application does not start.
-Topics of another application whose id has the same prefix are ignored.  Imports clients, topology and state.
+A generated store name has a number that shifts with every upstream change: then the old store is orphaned, and a new
+store starts empty.  Renaming a store has the same effect.  Orphaned stores on the broker and in the state directory are
+logged; if a generated name seems to have shifted, the application does not start.  Topics of another application whose
+id begins with this application's id are ignored.  Imports clients, topology and state.
 """
 
 import logging
@@ -31,14 +31,14 @@ def check_unknown_state(
     folders: Mapping[TaskId, Iterable[str]],
     cluster: Provisioner,
 ) -> None:
-    """Log the stores, changelogs and repartition topics that the topology does not know.
+    """Log the stores, changelogs and repartition topics that are not part of the topology.
 
     ``known`` has the topics of the cluster before any topic is created; ``folders`` has the stores per task in
     the state directory.
 
     Raises:
-        UnknownStateError: there is unknown state and ``unknown_state`` is ``fail``; or a generated name has
-            moved and no other instance runs.
+        UnknownStateError: there is unknown state and ``unknown_state`` is ``fail``; or the name of a store seems to
+            have changed, and no other instance is a member of the group.
     """
     if plan.config.unknown_state != "ignore":
         _Survey(plan, known, folders, cluster).report()
@@ -46,13 +46,13 @@ def check_unknown_state(
 
 @define
 class _Survey:
-    """Searches the broker and the state directory for unknown state."""
+    """Searches the broker and the state directory for state that is not part of the topology."""
 
     plan: ApplicationPlan
     known: Mapping[str, int]
     folders: Mapping[TaskId, Iterable[str]]
     cluster: Provisioner
-    #: The places where each unknown store was found, by store.
+    #: The changelogs and folders in which each unknown store was found, by store.
     stores: dict[str, list[str]] = field(factory=dict)
     #: Unknown stores with content.
     filled: set[str] = field(factory=set)
@@ -115,12 +115,12 @@ class _Survey:
             for store in names:
                 if store not in self.plan.topology.stores or self._has_left(task_id, store):
                     if store not in self.stores:
-                        # Without a changelog, only opening the store would show whether it has content.
+                        # Whether a store without a changelog has content is not known before it is opened.
                         self.filled.add(store)
                     self.stores.setdefault(store, []).append(f"folder {task_id}/{store}")
 
     def _has_left(self, task_id: TaskId, store: str) -> bool:
-        """Return whether a store without a changelog belongs to other tasks than the task of its folder."""
+        """Return whether a store without a changelog has a folder of a task that does not use it."""
         if self.plan.topology.stores[store].has_changelog:
             return False
         return not any(sub.id == task_id.sub_topology and store in sub.stores for sub in self.plan.subs)
@@ -153,7 +153,7 @@ class _Survey:
         return result
 
     def _is_same_kind(self, old: str, new: str, content: Content | None) -> bool:
-        """Return whether ``new`` could be ``old`` renamed: both have the same operator or the same content types."""
+        """Return whether ``old`` may have been renamed to ``new``: same operator, or same types of keys and values."""
         if old == new or (is_generated(new) and _NUMBER.sub("", old) == _NUMBER.sub("", new)):
             return True
         if content is None or is_generated(new):

@@ -1,6 +1,6 @@
-"""Size of the uncommitted state of all tasks on a thread.
+"""The size of the uncommitted state of all tasks of a thread.
 
-The thread commits early when the size exceeds a bound (KIP-892).  The sum is updated with every run, since reading
+The thread commits early when the size exceeds a bound (KIP-892).  The sum is updated with every run, since adding up
 the sizes of a thousand tasks after every run would cost more than the run.  Pure.
 """
 
@@ -13,7 +13,7 @@ from streams.core.records import TaskId
 
 @define(eq=False)
 class WaitingState:
-    """Size of the uncommitted state of all tasks on a thread; the thread sets ``max_bytes``."""
+    """The size of the uncommitted state of all tasks of a thread; ``max_bytes`` is its bound."""
 
     max_bytes: int
     _bytes: int = 0

@@ -1,6 +1,6 @@
-"""The watchdog of an instance: logs where a thread is whose loop does not turn.
+"""The watchdog of an instance: logs the stack of a thread that is stuck in an iteration of its loop.
 
-A thread of its own looks at the times of the last turns; it asks the threads nothing, so it works while they hang.
+It runs on its own thread and reads only the start times of the iterations, so it works while other threads are stuck.
 """
 
 import logging
@@ -13,15 +13,16 @@ from streams.core.threads import Signal, Threads
 
 log = logging.getLogger(__name__)
 
-#: Number of looks within the limit.
+#: Number of checks within the limit.
 _LOOKS = 4
 
 
 @define(eq=False)
 class Watchdog:
-    """Logs the stack of each thread that has not turned for ``limit_ms``, once until it turns again.
+    """Logs the stack of each thread whose iteration takes longer than ``limit_ms``, once per iteration.
 
-    ``turns`` returns the monotonic time of the last turn by thread, ``stack_of`` the stack of a thread.
+    ``turns`` returns the monotonic start time of the current iteration by thread; ``stack_of`` returns a thread's
+    stack.
     """
 
     _limit_ms: int
@@ -29,19 +30,19 @@ class Watchdog:
     _turns: Callable[[], Mapping[str, int]]
     _stack_of: Callable[[str], str]
     _stop: Signal
-    #: Threads that do not turn, with the time of their last turn.
+    #: Threads that are stuck, with the start time of the iteration.
     _stuck: dict[str, int] = field(factory=dict)
 
     def start(self, name: str, threads: Threads) -> None:
-        """Start looking, until ``stop`` is called."""
+        """Start the checks, until ``stop`` is called."""
         threads.start(name, self._run)
 
     def stop(self) -> None:
-        """Stop looking."""
+        """Stop the checks."""
         self._stop.set()
 
     def look(self) -> None:
-        """Log the threads that have stopped or begun to turn since the last look."""
+        """Log the threads that have become stuck, or are no longer stuck, since the last check."""
         now_ms, turns = self._clock.monotonic_ms(), self._turns()
         for name, turned_at_ms in turns.items():
             is_stuck = now_ms - turned_at_ms > self._limit_ms

@@ -1,4 +1,4 @@
-"""The interface through which a task can be observed from its opening."""
+"""The interface of an observer of tasks."""
 
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -10,9 +10,9 @@ class TaskWatch(Protocol):
     """Observes tasks, for example to trace their records."""
 
     def opened(self, task: "Task") -> None:
-        """Take note of a task that is bound; its processors may not be initialized yet."""
+        """Called when the program of a task is bound; its processors may not be initialized yet."""
         ...
 
     def store(self, task: "Task", node: str, name: str, view: Any) -> Any:
-        """Return the view of a store for a node: ``view``, or one that reports its calls."""
+        """Return the view of a store for a node: ``view``, or a wrapper that observes its calls."""
         ...

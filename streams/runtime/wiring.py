@@ -1,4 +1,4 @@
-"""Construction of stream threads, each part after its dependencies.
+"""Construction of stream threads, in the order of dependencies.
 
 The assignor and the task set use the thread through the protocols ``AssignedMember`` and ``TaskOwner``.
 The thread is built last, and registers itself with both.  Imports clients and state.
@@ -24,7 +24,7 @@ from streams.runtime.task_set import TaskSet
 from streams.runtime.thread import StreamThread, ThreadEvents
 from streams.state import RecordCache
 
-#: Factor for the records per poll of a restorer: changelog batches are large, and splitting them is slow.
+#: Factor for the records per poll of a restorer: changelog batches are large, and it is slow to split them.
 _RESTORED_RECORDS = 5
 
 
