@@ -1,4 +1,4 @@
-"""Test driver: runs the real tasks on a virtual clock, without a broker, threads or groups.
+"""Test driver: runs the production tasks on a virtual clock, without a broker, threads or groups.
 
 A piped record is processed immediately, together with all records that result from it, one at a time and with a
 commit after each record, as in the test driver of Kafka Streams. If every topic has one partition, the whole
@@ -46,10 +46,10 @@ Row = tuple[bytes | None, bytes | None, int, Headers]
 class TopologyTestDriver:
     """Runs a topology record by record in memory.
 
-    ``topology`` is a function that takes the builder, or a built ``Topology``. ``partitions`` is the partition
-    count of topics without ``Topic(partitions=...)`` (default 1). ``now_ms`` is the initial time of the virtual
-    clock in epoch milliseconds (default 0). ``watch`` observes the tasks from their opening. The settings are those
-    of ``StreamsConfig``, except that the record cache is off unless ``cache_max_bytes`` is given.
+    ``topology`` is a function that takes the builder, or a built ``Topology``. ``partitions`` is the partition count of
+    topics without ``Topic(partitions=...)`` (default 1). ``now_ms`` is the initial time of the virtual clock in epoch
+    milliseconds (default 0). ``watch`` observes the tasks from their opening. The settings are those of
+    ``StreamsConfig``, except that the record cache is off unless ``cache_max_bytes`` is given.
 
     >>> from streams import StreamsBuilder, Topic
     >>> names, greetings = Topic("names", value=str), Topic("greetings", value=str)
@@ -79,9 +79,9 @@ class TopologyTestDriver:
         self._default_partitions = partitions
         self._started_ms = now_ms
         self._settings = settings
-        #: The piped records and the clock advances in milliseconds, in order.
+        #: The piped records, and the milliseconds by which the clock was advanced, in order.
         self._history: list[tuple[TopicPartition, Row] | int] = []
-        #: All records ever written to a topic, by physical partition.
+        #: All records written to each partition; partitions have their names on a broker.
         self._logs: dict[TopicPartition, list[Row]] = {}
         self._read: dict[TopicPartition, int] = {}
         self._counts = self._partition_counts()
@@ -122,7 +122,7 @@ class TopologyTestDriver:
         headers: Headers = (),
         partition: int | None = None,
     ) -> None:
-        """Send one record, and process it and all records that result from it.
+        """Send one record, and process it and all resulting records.
 
         ``timestamp_ms`` defaults to the time of the virtual clock, and ``partition`` to the partition that the
         default partitioner chooses (0 for records without a key).
@@ -137,7 +137,7 @@ class TopologyTestDriver:
         self.pipe_bytes(topic.name, raw_key, raw_value, timestamp_ms, headers, partition)
 
     def pipe_all(self, topic: Topic[K, V], rows: Iterable[tuple[K | None, V | None, int]]) -> None:
-        """Send records, given as (key, value, timestamp_ms), one by one. Raises the same errors as ``pipe``."""
+        """Send records, given as (key, value, timestamp_ms), one by one; raises the same errors as ``pipe``."""
         for key, value, timestamp_ms in rows:
             self.pipe(topic, value, key=key, timestamp_ms=timestamp_ms)
 
@@ -169,7 +169,7 @@ class TopologyTestDriver:
         self._settle()
 
     def advance_wall_clock(self, by_ms: int) -> None:
-        """Advance the virtual clock, running due punctuations and processing records that have waited for the time."""
+        """Advance the virtual clock; fire due punctuations, and process records that the idle time has delayed."""
         self._history.append(by_ms)
         self.clock.advance(by_ms)
         for task in self._tasks:
@@ -184,7 +184,7 @@ class TopologyTestDriver:
     @overload
     def read(self, topic: Source[K, V], *, tombstones: Literal[False]) -> list[tuple[K, V]]: ...
     def read(self, topic: Any, *, tombstones: bool = True) -> list[tuple[Any, Any]]:
-        """Return (key, value) for all records of a topic since the last read, partition by partition.
+        """Return (key, value) for all records of a topic since the last read, by partition.
 
         The value of a tombstone is None; ``tombstones=False`` omits tombstones.
 
@@ -196,7 +196,7 @@ class TopologyTestDriver:
         return pairs if tombstones else [pair for pair in pairs if pair[1] is not None]
 
     def read_records(self, topic: Topic[K, V]) -> list[Record[K, V | None]]:
-        """Return the records of a topic since the last read; raises the same errors as ``read``."""
+        """Return the records of a topic since the last read, by partition; raises the same errors as ``read``."""
         topic = typed_topic(topic, "read()")
         return [
             Record(topic.key_serde.deserialize(key), topic.value_serde.deserialize(value), time, headers)  # type: ignore[arg-type]
@@ -221,10 +221,10 @@ class TopologyTestDriver:
         return sorted({partition.topic for partition in self._logs})
 
     def store(self, name: str, partition: int | None = None) -> Any:
-        """Return the store with the given name; ``partition`` is required if there are several tasks.
+        """Return the view of a store; ``partition`` is required if there are several tasks.
 
         Raises:
-            StreamsError: the store does not exist.
+            StreamsError: the store does not exist, or has several partitions and none is given.
         """
         if name in self._globals:
             return self._globals[name].stores[name].view
@@ -237,7 +237,7 @@ class TopologyTestDriver:
         return found[partition or 0].view
 
     def metric(self, name: str, node: str | None = None) -> int:
-        """Return a total such as ``dropped-records``, over all tasks and over all nodes or one ``node``."""
+        """Return a total such as ``dropped-records``: the sum over all tasks and all nodes, or over one ``node``."""
         place = {} if node is None else {"node": node}
         return int(self.metrics.get(name, **place))
 
@@ -256,10 +256,11 @@ class TopologyTestDriver:
     ) -> Story:
         """Return why there is, or is not, an output record for a key.
 
-        Everything that was sent to this driver so far is sent to a second one, whose tasks are traced; user code runs
-        again, and this driver does not change. ``topic`` is the output topic (default: all), ``node`` a node instead.
+        All records sent to this driver so far are sent to a second one, whose tasks are traced; user code runs again,
+        and this driver does not change. ``topic`` is the output topic (default: all); ``node`` selects a node instead.
         ``at`` is the event time of the output, or a time in its window (default: the last output): epoch milliseconds,
-        a datetime, or ISO text, which means all times that begin so. At most ``limit`` records are listed in one place.
+        a datetime, or ISO 8601 text, which selects all times with this prefix. At most ``limit`` records are listed in
+        each place.
 
         >>> from streams import StreamsBuilder, Topic
         >>> orders, large = Topic("orders", key=str, value=int), Topic("large", key=str, value=int)
@@ -271,8 +272,8 @@ class TopologyTestDriver:
         ('filtered',)
 
         Raises:
-            UnknownTopicError: the topology writes no such topic, or has no such node.
-            InputError: ``at`` is no time.
+            UnknownTopicError: the topology does not write to the topic, or has no such node.
+            InputError: ``at`` is not a time.
         """
         question = Question.of(key, topic, node, at, limit)
         targets_of(question, self.topology)
@@ -290,7 +291,7 @@ class TopologyTestDriver:
             return answer(question, recorder.trace, self.topology, {task.task_id: task for task in again._tasks})
 
     def _repeat(self, history: Iterable[tuple[TopicPartition, Row] | int]) -> None:
-        """Repeat all actions on another driver; a record that failed there fails here as well."""
+        """Repeat all actions of another driver; a record that failed there also fails here."""
         for step in history:
             with suppress(ProcessingError):
                 if isinstance(step, int):
@@ -311,7 +312,7 @@ class TopologyTestDriver:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- inside -------------------------------------------------------------------------
+    # --- internals ------------------------------------------------------------------------
 
     def _partition_counts(self) -> dict[str, int]:
         counts = {}
@@ -358,7 +359,7 @@ class TopologyTestDriver:
         return self._match_pattern(topic)
 
     def _match_pattern(self, topic: str) -> bool:
-        """Add a topic that matches a pattern source to its tasks; return whether there is one."""
+        """Add a topic to the tasks of the pattern source that it matches; return whether there is one."""
         for node in self.topology.sources():
             if node.pattern is not None and node.pattern.fullmatch(topic):
                 opened = {task.task_id: task for task in self._tasks}
@@ -377,7 +378,7 @@ class TopologyTestDriver:
         return False
 
     def _append(self, partition: TopicPartition, row: Row) -> None:
-        """Write a record to a topic, and add it to the tasks that read it."""
+        """Append a record to a topic, and add it to the task that reads it."""
         log = self._logs.setdefault(partition, [])
         log.append(row)
         key, value, time, headers = row
@@ -391,15 +392,15 @@ class TopologyTestDriver:
             global_task.write_state({})
         task = self._reader.get(partition)
         if task is not None:
-            # The results of a record are produced only after the record is processed.
+            # The end offset is final for now: further records result only from processing this one.
             task.note_end(partition, offset + 1, is_ended=True)
             self._stage.add(task, partition, block)
 
     def _settle(self) -> None:
-        """Process and commit one record at a time until no task has any records left.
+        """Process and commit one record at a time until no task can process more.
 
         Raises:
-            TopologyError: records cycle through topics endlessly.
+            TopologyError: records go through a cycle of topics endlessly.
         """
         try:
             while (task := self._stage.step(self.clock.now_ms())) is not None:
@@ -429,7 +430,7 @@ class TopologyTestDriver:
         task.write_state({})
 
     def _check_known(self, topic: str) -> None:
-        """Check that the topology reads the topic or may have written to it.
+        """Check that the topology reads the topic, or may have written to it.
 
         Raises:
             UnknownTopicError: the topology neither writes nor reads the topic.
@@ -446,7 +447,7 @@ class TopologyTestDriver:
             self.config.production_handler,
         )
         if any(sink.topic_for is not None for sink in self.topology.sinks()) or any(map(callable, handlers)):
-            return  # A record may choose any topic name.
+            return  # The topic is chosen per record.
         raise UnknownTopicError(f"the topology neither writes nor reads topic {topic!r}; {meant(topic, known)}")
 
     def _unread(self, topic: str) -> Iterator[tuple[int, Row]]:

@@ -1,9 +1,9 @@
-"""The order in which Kafka Streams' test driver handles inputs, punctuations and outputs of the same time.
+"""The order of inputs, punctuations and outputs with equal times, as in the test driver of Kafka Streams.
 
-Live, bounded and replayed tasks break ties by input and by order of scheduling. Kafka Streams keeps the non-empty
-queues and the punctuations of a task in a ``java.util.PriorityQueue`` and reinserts each after its record or
-call, so the heap breaks ties. Because the test driver of Kafka Streams makes this order visible, our driver
-implements the same heap with ``offer`` and ``poll``; heapq would break ties differently.
+Live, bounded and replayed tasks decide between equal times by input and by order of scheduling. Kafka Streams keeps the
+non-empty queues and the punctuations of a task in a ``java.util.PriorityQueue``, and reinserts each after its record or
+call, so the heap determines the order. Because the test driver of Kafka Streams makes this order visible, our driver
+implements the same heap with ``offer`` and ``poll``; heapq would result in another order.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _due_ms: Callable[[TimerRow], int] = itemgetter(0)
 
 
 def offer(heap: list[T], item: T, time_of: Callable[[T], int]) -> None:
-    """Add an item to a heap, whose first item has the lowest time."""
+    """Add an item to a heap, as ``PriorityQueue.offer`` in Java; the first item has the lowest time."""
     time_ms = time_of(item)
     heap.append(item)
     place = len(heap) - 1
@@ -38,7 +38,7 @@ def offer(heap: list[T], item: T, time_of: Callable[[T], int]) -> None:
 
 
 def poll(heap: list[T], time_of: Callable[[T], int]) -> T:
-    """Remove the first item of a heap without reading the item's time."""
+    """Remove and return the first item of a heap, as ``PriorityQueue.poll`` in Java; its time is not read."""
     first, moved = heap[0], heap.pop()
     size = len(heap)
     if not size:
@@ -63,7 +63,7 @@ TIMERS = TimerHeap(partial(offer, time_of=_due_ms), partial(poll, time_of=_due_m
 
 @define(eq=False)
 class ReferenceOrder(Policy):
-    """The processing order of a single task: Kafka Streams' heap of non-empty queues."""
+    """The processing order of a single task, with Kafka Streams' heap of non-empty queues."""
 
     limit: int = 1
     _heap: list[PartitionQueue] = field(factory=list)
@@ -73,11 +73,11 @@ class ReferenceOrder(Policy):
         return self._heap[0] if self._heap else None
 
     def on_filled(self, queue: PartitionQueue) -> None:
-        """Add a queue that was empty to the heap."""
+        """Add the queue to the heap."""
         offer(self._heap, queue, _head_ms)
 
     def on_processed(self, queue: PartitionQueue) -> None:
-        """Reinsert the first queue by the time of its next record."""
+        """Reinsert the first queue, by the timestamp of its next record."""
         poll(self._heap, _head_ms)
         if queue.size:
             offer(self._heap, queue, _head_ms)
@@ -99,19 +99,19 @@ class _FirstNoted(list[int]):
 
 @define(eq=False)
 class TopicOrder:
-    """Outputs by topic, in the order of the first records; ``physical`` returns the broker name of a topic."""
+    """The order of output topics by their first records; ``physical`` returns the broker name of a topic."""
 
     _physical: Callable[[str], str]
     _topics: list[str] = field(factory=list)
 
     def columns(self, topic: str, key_serde: Serde[Any], value_serde: Serde[Any]) -> TopicColumns:
-        """Return new outbox columns for a topic."""
+        """Return outbox columns for a topic, which record when they get their first record."""
         columns = TopicColumns(topic, key_serde, value_serde)
         columns.timestamps = _FirstNoted(partial(self._topics.append, topic))
         return columns
 
     def arranged(self, outputs: list[tuple[TopicPartition, Block]]) -> list[tuple[TopicPartition, Block]]:
-        """Return the drained output of an outbox in the order of Kafka Streams."""
+        """Return the drained outputs of an outbox, sorted by topic as in Kafka Streams."""
         rank = {self._physical(topic): place for place, topic in enumerate(self._topics)}
         self._topics.clear()
         return sorted(outputs, key=lambda output: rank[output[0].topic])

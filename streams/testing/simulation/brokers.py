@@ -1,7 +1,7 @@
-"""The simulated broker: the real state machine on virtual time, which can crash and restart.
+"""The simulated broker: the production state machine in virtual time, which can crash and restart.
 
-Acknowledged records survive a crash on the broker's disk. Members, pending requests and timers are lost, and are
-rebuilt from the logs.  Imports broker and group.
+Acknowledged records survive a crash of the broker. Members, pending requests and timers are lost; the state is rebuilt
+from the logs.  Imports broker and group.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from streams.testing.simulation.scheduler import Scheduler
 
 @define(eq=False)
 class SimBroker:
-    """A simulated broker that can be restarted."""
+    """A simulated broker, which can crash and restart."""
 
     scheduler: Scheduler
     rng: Random
@@ -28,7 +28,7 @@ class SimBroker:
     is_up: bool = True
     #: Called with every request and its response, in the same event.
     on_answer: Callable[[Request, Response | Exception], None] = lambda request, response: None
-    #: Called after every event that changed the state machine.
+    #: Called after every event that may have changed the state machine.
     on_change: Callable[[], None] = lambda: None
     #: Called with the number of group members whose sessions have timed out.
     on_eviction: Callable[[int], None] = lambda count: None
@@ -45,11 +45,11 @@ class SimBroker:
             self.machine.topics.create(name, partitions)
 
     def add_partitions(self, name: str, count: int) -> None:
-        """Raise the number of partitions of a topic."""
+        """Increase the partition count of a topic."""
         self.machine.topics.add_partitions(name, count)
 
     def serve(self, request: Request, answer: Callable[[Response | Exception], None]) -> None:
-        """Handle a request."""
+        """Handle a request; ``answer`` is called with the response, unless the broker crashes before."""
         self._act(partial(self._handle, request, answer))
 
     def crash(self) -> None:
@@ -65,7 +65,7 @@ class SimBroker:
         self._arm()
 
     def read(self, partition: TopicPartition, *, committed_only: bool) -> list[Block]:
-        """Return the data blocks of a log from its start, optionally without blocks of aborted transactions."""
+        """Return the data blocks of a log from its start; with ``committed_only``, only committed records."""
         log = self.machine.topics.log(partition)
         blocks: list[Block] = []
         offset = log.start_offset
@@ -96,7 +96,7 @@ class SimBroker:
         except InvariantViolationError:
             raise
         except Exception as error:  # noqa: BLE001
-            # The error closes the client's connection.
+            # The network closes the connection of the client.
             reply(error)
 
     def _act(self, action: Callable[[], None]) -> None:

@@ -1,7 +1,7 @@
-"""Which simulated broker serves a request: leaders and coordinators that move, and metadata that lags.
+"""The brokers of a simulated cluster: moving leaders and coordinators, and stale metadata.
 
-The brokers of a cluster share one state machine (``brokers``).  This module refuses the requests that a broker of
-Kafka would refuse: those for partitions that it does not lead or does not know yet, for groups and transactions that
+The brokers share one state machine (``brokers``).  This module rejects the requests that a Kafka broker would reject:
+those for partitions that the broker does not lead or that are not in its metadata yet, for groups and transactions that
 it does not coordinate, and for transactions whose markers are being written.  Imports broker.
 """
 
@@ -65,7 +65,7 @@ _PARTITION_REQUESTS: Final[Mapping[type, tuple[str, Callable[..., Response], Cal
 
 @define
 class _Move:
-    """How often leaders or coordinators have moved to the next broker, and the end of the last move."""
+    """Number of moves of all leaders or coordinators to the next broker, and the end time of the last move."""
 
     count: int = 0
     until_ms: int = 0
@@ -81,17 +81,17 @@ class SimNodes:
     counters: Counters
     #: The number of brokers.
     count: int = 1
-    #: Longest time in milliseconds until a broker knows a new topic or partition.
+    #: Maximum time in milliseconds until a new topic or partition is in the metadata of a broker.
     lag_ms: int = 0
-    #: Longest time in milliseconds for which the markers of an ended transaction are being written.
+    #: Maximum time in milliseconds for which the markers of an ended transaction are being written.
     markers_ms: int = 0
     _addresses: Sequence[str] = field(init=False)
     #: The moves of all leaders, and of all coordinators.
     _leaders: _Move = field(factory=_Move)
     _coordinators: _Move = field(factory=_Move)
-    #: The partition counts of each topic so far, each with the times from which the brokers know it.
+    #: The partition counts of each topic over time, with the times from which each broker's metadata has them.
     _sizes: dict[str, list[tuple[int, tuple[int, ...]]]] = field(factory=dict)
-    #: Time until which the markers of a transactional id are being written.
+    #: Virtual time until which the markers of a transactional id are being written.
     _marking_until_ms: dict[str, int] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
@@ -101,7 +101,7 @@ class SimNodes:
 
     @property
     def is_up(self) -> bool:
-        """Return whether the brokers accept requests."""
+        """Whether the brokers accept requests."""
         return self.broker.is_up
 
     @property
@@ -112,12 +112,12 @@ class SimNodes:
     # --- faults ---------------------------------------------------------------------------
 
     def move_leaders(self, until_ms: int) -> None:
-        """Move the leadership of all partitions to the next broker; until the given time there is no leader."""
+        """Move the leadership of all partitions to the next broker; there is no leader until the given virtual time."""
         self._leaders = _Move(self._leaders.count + 1, until_ms)
         self.counters.leader_moves += 1
 
     def move_coordinators(self, until_ms: int) -> None:
-        """Move all coordinators to the next broker, which loads their state until the given time."""
+        """Move all coordinators to the next broker, which loads their state until the given virtual time."""
         self._coordinators = _Move(self._coordinators.count + 1, until_ms)
         self.counters.coordinator_moves += 1
 
@@ -145,7 +145,7 @@ class SimNodes:
         self.broker.serve(request, reply)
 
     def _refusal(self, node: int, request: Any) -> Response | None:
-        """Return the response to a request that the broker refuses, or None."""
+        """Return the error response if the broker rejects a request, or None."""
         kind = type(request)
         if kind in _PARTITION_REQUESTS:
             name, response, result = _PARTITION_REQUESTS[kind]
@@ -180,12 +180,12 @@ class SimNodes:
         return None
 
     def _knows(self, node: int, partition: TopicPartition) -> bool:
-        """Return whether a broker knows a partition; the state machine refuses those that do not exist."""
+        """Return whether a broker accepts a partition; partitions that do not exist are left to the state machine."""
         is_there = partition in self.broker.machine.topics.logs
         return not is_there or partition.partition < self._known_size(node, partition.topic)
 
     def _known_size(self, node: int, topic: str) -> int:
-        """Return how many partitions of an existing topic a broker knows."""
+        """Return the partition count of an existing topic in the metadata of a broker."""
         sizes, size = self._sizes.setdefault(topic, []), len(self.broker.machine.topics.by_name[topic].logs)
         now_ms = self.scheduler.now_ms
         if not sizes or sizes[-1][0] != size:
@@ -193,7 +193,7 @@ class SimNodes:
         return max((known for known, since_ms in sizes if now_ms >= since_ms[node]), default=0)
 
     def _described(self, node: int, response: MetadataResponse) -> MetadataResponse:
-        """Return metadata as a broker sees it: with the leaders, and without what it does not know yet."""
+        """Return the metadata of one broker: with leaders, and without partitions that it does not have yet."""
         topics = [self._seen(node, topic) for topic in response.topics]
         return MetadataResponse(dict(enumerate(self._addresses)), topics, 0)
 
@@ -205,7 +205,7 @@ class SimNodes:
             return TopicMetadata(topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         leaders = [self._leader(TopicPartition(topic.name, number)) for number in range(size)]
         if self._is_electing:
-            # The old leader, or none.
+            # The stale metadata has the old leaders, or there is no leader.
             leaders = [(leader - 1) % self.count for leader in leaders] if self.rng.random() < 0.5 else [-1] * size
         return evolve(topic, leaders=tuple(leaders))
 
@@ -223,7 +223,7 @@ class SimNodes:
     def _found(self, request: FindCoordinator) -> FindCoordinatorResponse:
         node = self._coordinator(request.key)
         if self.scheduler.now_ms < self._coordinators.until_ms:
-            # The new coordinator, the old one, or none yet.
+            # The response has the new coordinator or the old one, or the coordinator is not available.
             drawn = self.rng.random()
             if drawn < 0.3:
                 return FindCoordinatorResponse(ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)

@@ -1,7 +1,7 @@
 """Disks of simulated processes: writes are durable only once they are synced.
 
-Each store is a file of atomic batches, as in RocksDB. A crash loses some of the last batches as a whole,
-including the changelog positions in these batches (KIP-1035). Imports runtime and state.
+Each store is a file of atomic batches, as in RocksDB. A crash loses some of the last batches as a whole, including the
+changelog positions in these batches (KIP-1035). Imports runtime and state.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,13 +20,13 @@ from streams.testing.simulation.scheduler import SimProcess
 
 @define(eq=False)
 class _File:
-    """One store on a disk: synced data, and batches that are not synced."""
+    """One store on a disk: synced data, and batches that are not synced yet."""
 
     safe: MemoryEngine = field(factory=MemoryEngine)
     unsynced: list[EngineBatch] = field(factory=list)
 
     def sync(self, count: int | None = None) -> None:
-        """Sync the first batches (by default all batches); the other batches are lost."""
+        """Sync the first ``count`` batches (by default all); discard the others."""
         for batch in self.unsynced if count is None else self.unsynced[:count]:
             self.safe.apply(batch)
         self.unsynced = []
@@ -40,7 +40,7 @@ class _File:
 
 
 class _DiskEngine(MemoryEngine):
-    """An open store: reads use memory, and writes also go to the file."""
+    """An open store: reads are served from memory, and writes also go to the file."""
 
     def __init__(self, disk: "SimDisk", process: SimProcess, file: _File) -> None:
         loaded = file.load()
@@ -50,7 +50,7 @@ class _DiskEngine(MemoryEngine):
         self._file = file
 
     def apply(self, batch: EngineBatch) -> None:
-        """Write a batch; the disk syncs at random."""
+        """Write a batch; at random, all unsynced batches of the file are synced."""
         if not self._process.is_alive:
             raise ThreadKilled
         writes = {namespace: dict(entries) for namespace, entries in batch.writes.items()}
@@ -60,7 +60,7 @@ class _DiskEngine(MemoryEngine):
             self._file.sync()
 
     def close(self) -> None:
-        """Close and sync the store; not called when the process crashes."""
+        """Close and sync the store; if the process has crashed, it is not synced."""
         if self._process.is_alive:
             self._file.sync()
         super().close()
@@ -68,11 +68,11 @@ class _DiskEngine(MemoryEngine):
 
 @define(eq=False)
 class SimDisk:
-    """The disk of a machine, which outlives its processes."""
+    """The disk of a machine; it outlives the processes of the machine."""
 
     name: str
     rng: Random
-    #: Probability that a written batch is synced at once.
+    #: Probability that a written batch is synced immediately.
     sync_share: float = 0.5
     #: Whether stores are persisted; False simulates a machine without a state directory.
     is_kept: bool = True
@@ -83,7 +83,7 @@ class SimDisk:
         return self._files.setdefault((task_id, store), _File())
 
     def crash(self) -> None:
-        """Lose some of the batches that were not synced."""
+        """Lose some of the batches that are not synced; without persistence, all files."""
         if not self.is_kept:
             self._files.clear()
         for file in self._files.values():
@@ -98,7 +98,7 @@ class SimDisk:
         return list(self._files)
 
     def positions(self) -> dict[TaskId, int]:
-        """Return the sum of the changelog positions of each task's stores."""
+        """Return the sum of the synced changelog positions of each task's stores."""
         result: dict[TaskId, int] = {}
         for (task_id, _), file in self._files.items():
             metadata = file.safe.metadata()
@@ -122,26 +122,30 @@ class SimHome:
         """Do nothing: there is no lock."""
 
     def positions(self) -> Mapping[TaskId, int]:
-        """Return the changelog positions of stores on the disk that are not open."""
+        """Return the changelog position sums of tasks on the disk that are not open."""
         if not self._disk.is_kept:
             return {}
         return {task_id: sum_ for task_id, sum_ in self._disk.positions().items() if task_id not in self._owners}
 
     def stores(self) -> Mapping[TaskId, list[str]]:
-        """Return the stores on the disk."""
+        """Return the stores on the disk by task."""
         result: dict[TaskId, list[str]] = {}
         for task_id, store in self._disk.files():
             result.setdefault(task_id, []).append(store)
         return result
 
     def open_task(self, task_id: TaskId, specs: Iterable[StoreSpec], owner: object) -> dict[str, Any]:
-        """Open a task's stores."""
+        """Open a task's stores for a thread.
+
+        Raises:
+            StateLockedError: another thread has not released them yet.
+        """
         if self._owners.setdefault(task_id, owner) is not owner:
             raise StateLockedError(f"state of task {task_id} is held by another thread")
         return {spec.name: self._open(task_id, spec) for spec in specs}
 
     def release_task(self, task_id: TaskId, owner: object, position: int) -> None:
-        """Release a task's stores."""
+        """Release a task's stores if ``owner`` has opened them."""
         if self._owners.get(task_id) is owner:
             del self._owners[task_id]
 

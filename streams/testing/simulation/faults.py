@@ -1,4 +1,4 @@
-"""Faults of a world with their targets and times, drawn from a seed."""
+"""The faults of a world, with targets and times, drawn from its seed."""
 
 from collections.abc import Sequence
 from random import Random
@@ -9,7 +9,7 @@ from streams.protocol.group_messages import JoinGroup, OffsetCommit, SyncGroup
 from streams.protocol.messages import AddPartitionsToTxn, EndTxn, Produce, TxnOffsetCommit
 from streams.protocol.request import Request
 
-#: Kinds of faults, with their weights.
+#: Kinds of faults, with their relative frequencies.
 _WEIGHTS = {
     "crash": 30,
     "stall": 15,
@@ -54,18 +54,18 @@ _WORDS = {
     "move_leaders": "all partitions get another leader after {1} ms without one",
     "move_coordinators": "all groups and transactions get another coordinator, which loads their state for {1} ms",
 }
-#: Kinds of faults of the brokers; all others are of a machine.
+#: The faults of brokers; all others are faults of a machine.
 BROKER_FAULTS = frozenset(
     {"broker_restart", "broker_host_restart", "move_leaders", "move_coordinators", "add_partitions"}
 )
-#: Probability that a fault follows the one before within a short time, on the same machine if both are of machines.
+#: Probability that a fault closely follows the previous one, on the same machine if both are faults of a machine.
 _FOLLOWING = 0.3
 _FOLLOWING_MS = 1_500
-#: Probability that a fault of these kinds waits for a request of its machine, and for how long at most in milliseconds.
+#: Probability that a fault of these kinds is triggered by a request of its machine, and its maximum delay in ms.
 _AT_REQUEST = 0.4
 AT_REQUEST_MS = 2_000
 _AT_REQUEST_KINDS = frozenset({"crash", "stall", "cut", "reset", "silence"})
-#: The requests, by whether the application runs exactly once: some of the group, and those of a commit.
+#: These requests, by ``is_exactly_once``: some of group membership, and those of a commit.
 _REQUESTS: dict[bool, tuple[type[Request], ...]] = {
     False: (JoinGroup, SyncGroup, Produce, OffsetCommit),
     True: (JoinGroup, SyncGroup, Produce, AddPartitionsToTxn, TxnOffsetCommit, EndTxn, EndTxn),
@@ -76,7 +76,8 @@ _REQUESTS: dict[bool, tuple[type[Request], ...]] = {
 class Fault:
     """One fault; ``value`` is its duration in milliseconds, if it has one.
 
-    With ``request`` it happens when the machine sends the next request of this kind, or ``AT_REQUEST_MS`` later.
+    With ``request``, it occurs when the machine sends the next request of this type, at the latest after
+    ``AT_REQUEST_MS``.
     """
 
     at_ms: int
@@ -93,7 +94,7 @@ class Fault:
 def draw_faults(
     rng: Random, machines: Sequence[str], topics: Sequence[str], storm_ms: int, *, is_exactly_once: bool
 ) -> list[Fault]:
-    """Draw the faults of the storm; each of ``topics`` may get more partitions once."""
+    """Draw the faults of the storm; the partition count of each of ``topics`` may be doubled once."""
     kinds, weights = list(_WEIGHTS), list(_WEIGHTS.values())
     growing = list(topics)
     faults: list[Fault] = []

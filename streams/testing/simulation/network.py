@@ -1,9 +1,9 @@
 """Simulated TCP: connections that are delayed, reset, silently lost, cut off, and closed by the broker.
 
-The network connects the clients of simulated processes with the simulated broker. The real connection code of the
-clients runs on top (``clients.tcp.connection`` and ``channel``: lanes, timeouts, reconnect backoff); only the
-links are simulated, and carry messages instead of bytes.  As on a socket, messages of a link arrive in order and
-once, the broker handles the requests of a link one by one, and a link breaks as a whole.
+The network connects the clients of simulated processes with the simulated brokers. The clients use their production
+connection code (``clients.tcp.connection`` and ``channel``: lanes, timeouts, reconnect backoff); only the links are
+simulated, and transmit messages instead of bytes.  As on a socket, the messages of a link arrive in order and once, the
+broker handles the requests of a link one by one, and a link fails as a whole.
 """
 
 from collections import deque
@@ -23,23 +23,23 @@ from streams.protocol.wire.framing import MAX_FRAME_BYTES
 from streams.testing.simulation.report import Counters
 from streams.testing.simulation.scheduler import Scheduler, SimProcess, Waiter
 
-#: Number of empty polls of a connection within a millisecond; the next takes a millisecond, so that time advances in a
-#: busy loop.
+#: Number of empty polls of a connection within a virtual millisecond; the next one takes a millisecond, so that time
+#: advances in a busy loop.
 _FREE_POLLS = 4
-#: Size in bytes of a record, excluding its key and value.
+#: Size in bytes of a record without its key and value.
 RECORD_BYTES = 10
 _CONNECT_TIMEOUT_MS = 1_000
-#: Time in milliseconds for which a request to any broker waits while no broker is reachable.
+#: Time in milliseconds for which a request to any broker is retained while no broker is reachable.
 _HOLD_MS = 2_500
 _RECONNECT_BACKOFF = Backoff(50, 1_000)
 
 
 class Server(Protocol):
-    """A handler of requests: the simulated brokers."""
+    """The interface of the simulated brokers for the network."""
 
     @property
     def is_up(self) -> bool:
-        """Return whether the brokers accept requests."""
+        """Whether the brokers accept requests."""
         ...
 
     @property
@@ -50,7 +50,7 @@ class Server(Protocol):
     def serve(self, node: int, request: Request, answer: Callable[[Response | Exception], None]) -> None:
         """Handle a request at the broker with this index in ``addresses``.
 
-        ``answer`` is called once, now or later, or never if the brokers crash.
+        ``answer`` is called once, immediately or later, or never if the brokers crash.
         """
         ...
 
@@ -60,8 +60,8 @@ class Weather:
     """Probabilities (0 to 1) of message faults during the storm, and limits of the broker.
 
     ``resets``: the connection is reset; both ends are notified.  ``silences``: the connection is lost and neither end
-    is notified, so that only timeouts end it.  ``slowness``: a message takes up to ``slow_ms`` instead of
-    ``delay_ms``, and delays those after it.
+    is notified, so that only timeouts end it.  ``slowness``: a message takes up to ``slow_ms`` instead of ``delay_ms``,
+    and delays the following messages.
     """
 
     resets: float = 0.0
@@ -69,11 +69,11 @@ class Weather:
     slowness: float = 0.0
     delay_ms: int = 3
     slow_ms: int = 400
-    #: Time in milliseconds without a request after which the broker closes a connection; None: never.
+    #: Time in milliseconds without a request after which the broker closes a connection; None for never.
     broker_idle_ms: int | None = None
 
     def calm(self) -> None:
-        """Stop all message faults; the limits stay."""
+        """Stop all message faults; the other settings do not change."""
         self.resets = self.silences = self.slowness = 0.0
 
 
@@ -87,29 +87,29 @@ class SimNetwork:
     weather: Weather
     counters: Counters
     request_timeout_ms: int
-    #: Time in milliseconds after which the client replaces an unused connection.
+    #: Time in milliseconds after which a client closes an unused connection.
     max_idle_ms: int = 540_000
-    #: Names of processes that are cut off, with the end of the cut.
+    #: Processes that are cut off by a network partition, with the virtual time at which it ends.
     cut_until_ms: dict[str, int] = field(factory=dict)
-    #: Whether packets to the server's host are lost: it has died without closing its connections.
+    #: Whether the brokers' host is down, so that clients are not notified of closed connections.
     is_host_down: bool = False
-    #: Called with each request that the server handles after the client has given up the connection.
+    #: Called with each request that a broker handles after the client has closed the connection.
     on_late: Callable[[Request], None] = field(default=lambda request: None, init=False)
-    #: Called with the name of a process and each request that it is about to send.
+    #: Called with the name of a process and each request before it is sent.
     on_send: Callable[[str, Request], None] = field(default=lambda name, request: None, init=False)
-    #: Links that the server has accepted and not closed, in the order of acceptance.
+    #: Links that the brokers have accepted and not closed, in the order of acceptance.
     links: "dict[SimLink, None]" = field(factory=dict)
 
     def cluster(self, process: SimProcess, max_request_bytes: int = MAX_FRAME_BYTES) -> "SimCluster":
-        """Return the cluster for a process; the broker closes the connection on a request above the maximum size."""
+        """Return the cluster for a process; the broker closes the connection if a request exceeds the maximum size."""
         return SimCluster(self, process, max_request_bytes)
 
     def arrival_ms(self, name: str) -> int:
-        """Draw the arrival time of a message that a process sends or receives now."""
+        """Draw the arrival time of a message that is sent now, by or to a process."""
         rng, weather, now_ms = self.rng, self.weather, self.scheduler.now_ms
         cut_until_ms = self.cut_until_ms.get(name, 0)
         if cut_until_ms > now_ms:
-            # The message is retransmitted until it passes.
+            # The message is retransmitted until the network partition ends.
             return cut_until_ms + rng.randint(1, weather.slow_ms)
         is_slow = rng.random() < weather.slowness
         self.counters.delays += is_slow
@@ -126,7 +126,7 @@ class SimNetwork:
             link.is_silent = True
 
     def server_died(self, *, is_silent: bool) -> None:
-        """Close all links; ``is_silent`` means that the host has died too, so clients are not notified."""
+        """Close all links on the brokers; with ``is_silent`` the host is down too, so that clients are not notified."""
         self.is_host_down = is_silent
         for link in list(self.links):
             link.close_by_server(is_silent=is_silent)
@@ -141,7 +141,7 @@ class SimCluster:
     _max_request_bytes: int
 
     def connect(self, client_id: str) -> ClusterConnection:
-        """Open a connection of the TCP client over simulated links."""
+        """Open a connection with the production TCP client code, over simulated links."""
         network = self._network
         channels = ChannelConfig(
             network.request_timeout_ms, _CONNECT_TIMEOUT_MS, network.max_idle_ms, self._max_request_bytes
@@ -159,10 +159,10 @@ class SimLinks:
     _network: SimNetwork
     _process: SimProcess
     is_woken: bool = False
-    #: Pending reports of the links, which run in the client's thread.
+    #: Pending callbacks of the links, to be called on the client's thread.
     _reports: deque[Callable[[], None]] = field(factory=deque)
     _waiter: Waiter = field(factory=Waiter)
-    #: The number of empty polls at ``_polled_ms``.
+    #: Number of empty polls at the virtual time ``_polled_ms``.
     _fruitless: int = 0
     _polled_ms: int = 0
 
@@ -171,7 +171,7 @@ class SimLinks:
         return SimLink(self._network, self._process, self, channel)
 
     def wait(self, timeout_ms: int, *, is_idle: bool) -> None:
-        """Run the links' reports; wait up to the timeout for the first."""
+        """Call the pending callbacks of the links; if there are none, wait for one up to the timeout."""
         if not self._process.is_alive:
             raise ThreadKilled
         if not self._reports and not self.is_woken:
@@ -184,12 +184,12 @@ class SimLinks:
             self._reports.popleft()()
 
     def report(self, action: Callable[[], None]) -> None:
-        """Add a report for the next ``wait``."""
+        """Add a callback for the next ``wait``."""
         self._reports.append(action)
         self._waiter.wake()
 
     def wakeup(self) -> None:
-        """Interrupt the current or next ``wait``."""
+        """Wake up the current or next ``wait``."""
         self.is_woken = True
         self._waiter.wake()
 
@@ -198,7 +198,7 @@ class SimLinks:
         self.is_woken = False
 
     def close(self) -> None:
-        """Drop pending reports."""
+        """Discard pending callbacks."""
         self._reports.clear()
 
 
@@ -215,31 +215,31 @@ class SimLink:
     is_silent: bool = False
     _is_client_open: bool = True
     _is_server_open: bool = False
-    #: Arrival time of the last message in each direction, which later ones must not overtake.
+    #: Arrival time of the last message in each direction; later messages must not arrive earlier.
     _up_ms: int = 0
     _down_ms: int = 0
     #: Requests queued at the server.
     _requests: deque[Request] = field(factory=deque)
     _is_serving: bool = False
     _used_ms: int = 0
-    #: Whether in-flight requests arrive although the client has closed its end.
+    #: Whether in-flight requests still arrive after the client has closed its end.
     _is_flushed: bool = True
 
     @property
     def name(self) -> str:
-        """Return the name of the client's process."""
+        """The name of the client's process."""
         return self._process.name
 
-    # --- the client's end -----------------------------------------------------------------
+    # --- client side --------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Start to connect."""
+        """Start to connect to the broker."""
         if not self._process.is_alive:
             raise ThreadKilled
         self._send_up(self._accept)
 
     def write(self, item: Item) -> int:
-        """Send a request; return its approximate size in bytes."""
+        """Send a request; return its approximate size in bytes, or 0 without a size limit."""
         if not self._process.is_alive:
             raise ThreadKilled
         request = item.request
@@ -249,10 +249,10 @@ class SimLink:
         return size
 
     def flush(self) -> None:
-        """Do nothing: messages are sent at once."""
+        """Do nothing: messages are sent immediately."""
 
     def close(self) -> None:
-        """Close the client's end; buffered requests may still arrive at the server."""
+        """Close the client's end; in-flight requests may still arrive at the broker."""
         if self._is_client_open:
             self._is_client_open = False
             self._is_flushed = self._network.rng.random() < 0.5
@@ -269,7 +269,7 @@ class SimLink:
     def _broken(self, reason: str, *, was_closed: bool = False) -> None:
         self._report(lambda: self._channel.on_broken(reason, was_closed=was_closed))
 
-    # --- on the way -----------------------------------------------------------------------
+    # --- transmission -------------------------------------------------------------------------
 
     def _send_up(self, arrive: Callable[[], None]) -> None:
         if self._passes():
@@ -282,7 +282,7 @@ class SimLink:
             self._network.scheduler.at(self._down_ms, arrive)
 
     def _passes(self) -> bool:
-        """Draw whether a message arrives; a reset follows a little later, before or after the message arrives."""
+        """Draw the faults of a message; return whether it is transmitted.  A reset follows a little later."""
         network, weather = self._network, self._network.weather
         if not self.is_silent and (weather.resets or weather.silences):
             drawn = network.rng.random()
@@ -304,10 +304,10 @@ class SimLink:
         self._end_server()
         self._broken("connection reset by peer", was_closed=True)
 
-    # --- the server's end -----------------------------------------------------------------
+    # --- broker side --------------------------------------------------------------------------
 
     def close_by_server(self, *, is_silent: bool = False) -> None:
-        """Close the server's end and drop queued requests; with ``is_silent`` the client is not notified."""
+        """Close the broker's end and discard queued requests; with ``is_silent`` the client is not notified."""
         if self._is_server_open:
             self._end_server()
             if not is_silent:
@@ -356,7 +356,7 @@ class SimLink:
             network.counters.drops += 1
             return
         if not self._is_server_open:
-            # The server does not know this connection; if the host is down, there is no response.
+            # The connection was closed on the broker; if the host is down, there is no response.
             if network.server.is_up or not network.is_host_down:
                 self._send_down(lambda: self._broken("connection reset by peer", was_closed=True))
             return
@@ -373,7 +373,7 @@ class SimLink:
             self._end_server()
 
     def _serve(self) -> None:
-        """Handle the next request after the response to the previous one."""
+        """Handle the next request, once the previous one has been answered."""
         if self._is_serving or not self._requests:
             return
         self._is_serving = True
@@ -390,7 +390,7 @@ class SimLink:
         self._is_serving = False
         self._used_ms = self._network.scheduler.now_ms
         if isinstance(response, Exception):
-            # A request that cannot be handled closes its connection.
+            # A request that cannot be handled closes the connection.
             self.close_by_server()
             return
         answer = response

@@ -1,4 +1,4 @@
-"""Outcomes of worlds: their results and stores, which are compared with those of undisturbed worlds.
+"""Outcomes of worlds: the contents of output topics and stores, compared with those of undisturbed worlds.
 
 Imports broker through the world's broker.
 """
@@ -28,16 +28,13 @@ class OutputPlace:
 
 @define
 class Outcome:
-    """The number of records and the last value per key of each topic and store.
-
-    A store has one record per key.
-    """
+    """The record count and the last value by key, for each output topic and store; a store has one record per key."""
 
     counts: dict[OutputPlace, dict[Key, int]] = field(factory=dict)
     finals: dict[OutputPlace, dict[Key, bytes | None]] = field(factory=dict)
 
     def add(self, place: OutputPlace, key: Key, value: bytes | None) -> None:
-        """Count a record."""
+        """Add a record."""
         counts = self.counts.setdefault(place, {})
         counts[key] = counts.get(key, 0) + 1
         self.finals.setdefault(place, {})[key] = value
@@ -51,10 +48,10 @@ def collect(
     *,
     committed_only: bool,
 ) -> Outcome:
-    """Read results and stores of a world at rest.
+    """Read output topics and stores of a world whose processing is complete.
 
-    ``stores`` contains for each store the number of bytes at the end of its keys that only number duplicates,
-    because these bytes differ between runs.
+    ``stores`` has, for each store, the length of the sequence number at the end of its keys (0 if it has none): it
+    distinguishes duplicates and differs between runs, so it is removed.
     """
     outcome = Outcome()
     for topic in topics:
@@ -76,7 +73,7 @@ def collect(
 
 
 class OrderDependenceError(Exception):
-    """Raised if undisturbed worlds with different orders of input have different results."""
+    """Raised if undisturbed worlds with different input orders have different results."""
 
     def __init__(self, places: Sequence[OutputPlace], difference: str) -> None:
         shown, names = ", ".join(map(str, places)), list(dict.fromkeys(place.name for place in places))
@@ -89,11 +86,11 @@ class OrderDependenceError(Exception):
 
 @define
 class Expectation:
-    """The expected outcome, which is the common result of undisturbed worlds.
+    """The expected outcome: the common result of undisturbed worlds.
 
-    A topic or store in which any key differs depends on the order in which records of several partitions arrive.
-    For such a topic the only check is that it has at least one record for each key that every undisturbed world
-    has.
+    If some key of a topic or store differs between these worlds, its content depends on the order in which records of
+    several partitions arrive.  Such a topic must only have at least one record for each key that all undisturbed worlds
+    have.
     """
 
     outcome: Outcome
@@ -103,7 +100,7 @@ class Expectation:
 
     @classmethod
     def of(cls, outcomes: Sequence[Outcome], may_differ: Collection[str] = ()) -> "Expectation":
-        """Compare undisturbed worlds with each other; names in ``may_differ`` always count as different.
+        """Compare undisturbed worlds with each other; those in ``may_differ`` count as order-dependent.
 
         Raises:
             OrderDependenceError: a topic or store not in ``may_differ`` differs.
@@ -128,11 +125,11 @@ class Expectation:
         return cls(first, unsettled, common)
 
     def order_dependent(self) -> tuple[str, ...]:
-        """Return the topics and stores whose records cannot be compared one by one."""
+        """Return the topics and stores that are not compared record by record."""
         return tuple(sorted(str(place) for place in self.unsettled))
 
     def violation_of_exactly_once(self, found: Outcome) -> str | None:
-        """Return a description of the difference, or None if there is none."""
+        """Return a description of the first difference from the expected outcome, or None."""
         for place in {**self.outcome.finals, **found.finals}:
             if place in self.unsettled:
                 continue

@@ -1,7 +1,6 @@
 """Machines that run an instance of the application, which crashes, stalls and restarts.
 
-A layer between the world, which causes the faults, and ``runtime.instance``, which is the production code.
-Imports runtime.
+The world causes the faults; the instance is production code (``runtime.instance``).  Imports runtime.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,13 +19,13 @@ from streams.testing.simulation.network import SimNetwork
 from streams.testing.simulation.report import Counters
 from streams.testing.simulation.scheduler import Scheduler, SimProcess, SimThreads
 
-#: Time in milliseconds until a process that has ended by itself is restarted.
+#: Time in milliseconds after which a process that has failed is restarted.
 _SUPERVISOR_MS = 500
 
 
 @define(eq=False)
 class Machine:
-    """One machine with a disk, and the process of the application on it."""
+    """One machine with a disk, and the application process on it."""
 
     name: str
     scheduler: Scheduler
@@ -38,11 +37,11 @@ class Machine:
     log_event: Callable[[str, str], None]
     #: Whether the threads of the instance are static members.
     is_static: bool = False
-    #: Called with an instance once its tasks match the assignment of the group.
+    #: Called when the instance is RUNNING, that is, its tasks match the group's assignment.
     on_settled: Callable[["Machine"], None] = lambda machine: None
     process: SimProcess | None = None
     instance: Instance | None = None
-    #: An unexpected error in user code or the library that no fault has caused.
+    #: Errors of user code or the library that no fault explains.
     failures: list[BaseException] = field(factory=list)
     #: Metrics of all instances so far.
     past: list[Metrics] = field(factory=list)
@@ -53,7 +52,7 @@ class Machine:
     # --- start and stop -------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the process unless it is running."""
+        """Start the process, unless it runs or is not wanted."""
         if self.process is not None or not self.is_wanted:
             return
         self._starts += 1
@@ -82,7 +81,7 @@ class Machine:
         process.spawn(lambda: self._run(process, instance))
 
     def crash(self) -> bool:
-        """Crash the process; writes that were not synced may be lost."""
+        """Crash the process; writes that are not synced may be lost.  Return whether it was running."""
         if self.process is None:
             return False
         self._end("crashes")
@@ -90,7 +89,7 @@ class Machine:
         return True
 
     def stop(self, then: Callable[[], None]) -> bool:
-        """Close the instance cleanly."""
+        """Close the instance cleanly, then call ``then``; return whether it was running."""
         process, instance = self.process, self.instance
         if process is None or instance is None or instance.state not in (State.RUNNING, State.REBALANCING):
             return False
@@ -106,14 +105,14 @@ class Machine:
         return True
 
     def stall(self, until_ms: int) -> bool:
-        """Stall the whole process for a time, like a long pause of the machine."""
+        """Suspend the whole process until a virtual time, as in a long pause; return whether it was running."""
         if self.process is None:
             return False
         self.process.stalled_until_ms = until_ms
         return True
 
     def do(self, what: Callable[[Instance], object]) -> bool:
-        """Run a function on the instance within the process."""
+        """Call a function with the instance, in a coroutine of the process; return whether the instance was running."""
         process, instance = self.process, self.instance
         if process is None or instance is None or instance.state not in (State.RUNNING, State.REBALANCING):
             return False
@@ -132,7 +131,7 @@ class Machine:
 
     @property
     def is_running(self) -> bool:
-        """Return whether the instance runs with the tasks that the group assigned."""
+        """Whether the instance is RUNNING: all its assigned tasks are open and restored."""
         return self.process is not None and self.instance is not None and self.instance.state is State.RUNNING
 
     def tasks(self) -> list[Task]:
@@ -145,7 +144,7 @@ class Machine:
         """Return the active tasks by their input partitions."""
         return {partition: task for task in self.tasks() for partition in task.inputs}
 
-    # --- inside -----------------------------------------------------------------------------
+    # --- internals ----------------------------------------------------------------------------
 
     def _run(self, process: SimProcess, instance: Instance) -> None:
         try:
@@ -154,7 +153,7 @@ class Machine:
         except StreamsError as error:
             self._note(error)
         if self.process is process and instance.state is not State.PENDING_SHUTDOWN:
-            # The process has ended by itself after a failure, and is restarted.
+            # The instance has failed, so the supervisor restarts the process.
             self._end("has ended")
             self.scheduler.after(_SUPERVISOR_MS, self.start)
 
@@ -163,7 +162,7 @@ class Machine:
         self._stopped_ms = self.scheduler.now_ms
         self.log_event(self.name, how)
         if process is not None:
-            # This runs in a new event, because the caller may be a coroutine of this process.
+            # This is a separate event, because the caller may be a coroutine of this process.
             process.is_alive = False
             self.scheduler.after(0, process.kill)
 
@@ -177,6 +176,6 @@ class Machine:
         return ExceptionResponse.REPLACE_THREAD
 
     def _note(self, error: BaseException) -> None:
-        """Record an error that neither the broker nor the network explains."""
+        """Record an error that is not a broker or connection error."""
         if not isinstance(error, BrokerError):
             self.failures.append(error)

@@ -1,4 +1,4 @@
-"""The report of a simulation: counts of the events that occurred, and failures. Imports core."""
+"""The report of a simulation: counts of events, and failures. Imports core."""
 
 from collections.abc import Sequence
 
@@ -24,54 +24,56 @@ class Counters:
     added_partitions: int = 0
     leader_moves: int = 0
     coordinator_moves: int = 0
-    #: Generations of the group that were completed.
+    #: Generations of the group that became stable.
     rebalances: int = 0
-    #: Members that the coordinator removed from the group after a session timeout.
+    #: Members that the coordinator removed after a session timeout.
     evictions: int = 0
     #: Tasks whose stores were restored from changelogs.
     restores: int = 0
     standby_takeovers: int = 0
     #: Assignments with a warm-up replica (KIP-441).
     warmups: int = 0
-    #: Threads that rejoined after they were fenced or removed from the group.
+    #: Times that a thread was fenced, removed from the group or timed out, and reopened its tasks.
     fencings: int = 0
-    #: Connections that were reset, closed by the broker because they were idle, or closed on a too large request.
+    #: Connections that were reset, closed by the broker when idle, or closed by it because of a request above the size
+    #: limit.
     resets: int = 0
     idle_closes: int = 0
     refused_requests: int = 0
-    #: Requests that a broker refused because it does not lead, coordinate or know what they are about, or is busy.
+    #: Requests rejected by a broker that is not the leader or coordinator, has stale metadata, or is busy.
     refusals: int = 0
-    #: Messages lost with their connection, slow ones, and requests handled after their client's timeout.
+    #: Messages lost with their connection, slow messages, and requests handled after the client has closed the
+    #: connection.
     drops: int = 0
     delays: int = 0
     late_requests: int = 0
-    #: Records processed again after a crash; with exactly-once their effect is still counted once.
+    #: Records processed again after a failure; with exactly-once the results contain them only once.
     reprocessed: int = 0
 
     def add(self, other: "Counters") -> None:
-        """Add the counters of another seed."""
+        """Add the counters of another world."""
         for name in attrs.fields_dict(Counters):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 @define
 class SimulationReport(Counters):
-    """The report on all seeds; every counter is an attribute with the sum over all seeds.
+    """The report of all seeds; every counter is an attribute with the sum over all seeds.
 
-    ``virtual_seconds`` is the total virtual time of all worlds. ``order_dependent`` contains the names of the
-    topics and stores that were not compared, because their results depend on the order in which records of
-    different partitions arrive, or may depend on it according to ``may_depend_on_order``.
+    ``virtual_seconds`` is the total virtual time of all worlds. ``order_dependent`` has the names of the topics and
+    stores that were not compared, because their results depend on the order in which records of different partitions
+    arrive, or may depend on it according to ``may_depend_on_order``.
     """
 
     seeds: int = 0
     virtual_seconds: float = 0.0
     records: int = 0
     order_dependent: tuple[str, ...] = ()
-    #: Digest of all events, which is equal for equal seeds.
+    #: Digest of all events and results of the last seed; a seed always has the same digest.
     digest: str = ""
 
     def summary(self) -> str:
-        """Return the counters in one line of text."""
+        """Return the counters as one line of text."""
         shown = [f"{self.seeds} seeds", f"{self.virtual_seconds:,.0f} virtual seconds", f"{self.records:,} records"]
         shown += [
             f"{getattr(self, name):,} {name.replace('_', ' ')}"
@@ -86,8 +88,8 @@ class SimulationReport(Counters):
 class SimulationError(StreamsError):
     """A seed failed, or a world without faults failed (seed -1 and below).
 
-    Fields: ``seed``; ``invariant``, the violated invariant; ``schedule``, the smallest set of faults found
-    that reproduces it; ``history``, the last events.  The same seed fails again.
+    Fields: ``seed``; ``invariant``, the violated invariant; ``schedule``, the smallest set of faults found that
+    reproduces it; ``history``, the last events.  A failure of a seed is reproducible.
     """
 
     def __init__(self, seed: int, invariant: str, schedule: Sequence[str], history: Sequence[str], repeat: str) -> None:
@@ -105,12 +107,12 @@ class SimulationError(StreamsError):
 
 
 class InvariantViolationError(Exception):
-    """Raised within a world, and then converted to a SimulationError."""
+    """An invariant was violated within a world; it becomes a SimulationError."""
 
 
 @define
 class EventLog:
-    """The log of events. The last lines are kept, and all lines are part of the digest."""
+    """The log of events; ``last`` returns the last ``limit`` lines, and all lines are part of the digest."""
 
     limit: int = 80
     lines: list[str] = field(factory=list)

@@ -1,8 +1,7 @@
 """Virtual time and simulated threads: one heap of events, and a coroutine for every thread.
 
-A simulated thread runs until it waits for a response, a flag or a time; the scheduler then runs the earliest
-event. Nothing runs concurrently, and time passes only while threads wait, so the seed determines the run. Imports
-core.
+A simulated thread runs until it waits for a response, a flag or a time; then the scheduler executes the earliest event.
+Nothing runs concurrently, and time advances only while all threads wait, so the seed determines the run. Imports core.
 """
 
 import heapq
@@ -18,7 +17,7 @@ from streams.core.threads import Signal, ThreadKilled, Worker
 
 @define(eq=False)
 class Scheduler:
-    """A queue of events, ordered by time and then by when they were scheduled."""
+    """A queue of events, ordered by time; events at the same time are in the order in which they were scheduled."""
 
     clock: VirtualClock = field(factory=VirtualClock)
     _events: list[tuple[int, int, Callable[[], None]]] = field(factory=list)
@@ -27,20 +26,20 @@ class Scheduler:
 
     @property
     def now_ms(self) -> int:
-        """Return the virtual time."""
+        """The virtual time in epoch milliseconds."""
         return self.clock.now_ms()
 
     def at(self, time_ms: int, action: Callable[[], None]) -> None:
-        """Schedule a call at a time."""
+        """Schedule a call at a virtual time, or immediately if this time has passed."""
         now_ms = self.clock.now_ms()
         heapq.heappush(self._events, (time_ms if time_ms > now_ms else now_ms, next(self._numbers), action))
 
     def after(self, delay_ms: int, action: Callable[[], None]) -> None:
-        """Schedule a call after a delay."""
+        """Schedule a call after a delay in milliseconds."""
         heapq.heappush(self._events, (self.clock.now_ms() + delay_ms, next(self._numbers), action))
 
     def run_until(self, time_ms: int) -> None:
-        """Run the events up to a time."""
+        """Execute the events up to a virtual time, and advance the clock to it."""
         events, clock = self._events, self.clock
         now_ms = clock.now_ms()
         while events and events[0][0] <= time_ms:
@@ -52,7 +51,7 @@ class Scheduler:
         clock.advance_to(time_ms)
 
     def switch(self) -> None:
-        """Suspend the running coroutine until an event resumes it."""
+        """Suspend the current coroutine until an event resumes it."""
         assert greenlet.getcurrent() is not self._hub, "only a simulated thread may wait"
         self._hub.switch()
 
@@ -64,13 +63,13 @@ class SimProcess:
     scheduler: Scheduler
     name: str
     is_alive: bool = True
-    #: No coroutine of the process runs before this time.
+    #: Virtual time until which no coroutine of the process runs.
     stalled_until_ms: int = 0
     _coroutines: dict[greenlet.greenlet, None] = field(factory=dict)
     _killing: bool = False
 
     def resume(self, coroutine: greenlet.greenlet) -> None:
-        """Resume a coroutine, with a delay if the process is stalled; do nothing if the process has crashed."""
+        """Resume a coroutine, later if the process is stalled, never if it has crashed."""
         if not self.is_alive or coroutine.dead:
             return
         if self.stalled_until_ms > self.scheduler.now_ms:
@@ -79,7 +78,7 @@ class SimProcess:
         coroutine.switch()
 
     def spawn(self, target: Callable[[], None]) -> greenlet.greenlet:
-        """Start a coroutine, which first runs in a later event."""
+        """Start a coroutine, which runs first in a later event."""
 
         def run() -> None:
             try:
@@ -95,7 +94,7 @@ class SimProcess:
         return coroutine
 
     def kill(self) -> None:
-        """Crash the process: its coroutines are ended, and their cleanup has no effects."""
+        """Crash the process: its coroutines are terminated, and their cleanup has no effects on the world."""
         self.is_alive = False
         for coroutine in list(self._coroutines):
             if coroutine:
@@ -103,7 +102,11 @@ class SimProcess:
         self._coroutines.clear()
 
     def wait(self, waiter: "Waiter", timeout_ms: int | None) -> bool:
-        """Wait until the waiter is woken or the timeout expires; return whether it was woken."""
+        """Wait until the waiter is woken or the timeout expires; return whether the waiter was woken.
+
+        Raises:
+            ThreadKilled: the process has crashed.
+        """
         if not self.is_alive:
             raise ThreadKilled
         scheduler = self.scheduler
@@ -128,25 +131,25 @@ class SimProcess:
 
 @define(eq=False)
 class Waiter:
-    """A wake-up flag for a coroutine, which is woken at most once for each wait."""
+    """A wake-up flag for one coroutine, which is woken at most once per wait."""
 
     _is_woken: bool = False
     _wake: Callable[[], None] | None = None
 
     def add(self, wake: Callable[[], None]) -> None:
-        """Add a coroutine to wake; it is woken immediately if ``wake`` was called before."""
+        """Set the function that wakes the waiting coroutine; it is called immediately if the flag is set."""
         self._wake = wake
         if self._is_woken:
             wake()
 
     def wake(self) -> None:
-        """Wake the waiting coroutine, or else the next coroutine that waits."""
+        """Set the flag, and wake the waiting coroutine, if any."""
         self._is_woken = True
         if self._wake is not None:
             self._wake()
 
     def take(self) -> bool:
-        """Reset the flag; return whether it was set."""
+        """Clear the flag; return whether it was set."""
         was_woken, self._is_woken, self._wake = self._is_woken, False, None
         return was_woken
 
@@ -190,12 +193,12 @@ class SimWorker:
 
     @property
     def is_alive(self) -> bool:
-        """Return whether the thread has not ended."""
+        """Whether the thread has not ended."""
         return not self._ended.is_set()
 
     @property
     def is_current(self) -> bool:
-        """Return whether this thread is the calling thread."""
+        """Whether this is the calling thread."""
         return greenlet.getcurrent() is self._coroutine
 
     def join(self, timeout_ms: int | None = None) -> bool:
@@ -203,7 +206,7 @@ class SimWorker:
         return self._ended.wait(timeout_ms)
 
     def stack(self) -> str:
-        """Return "": the position of a simulated thread is not recorded."""
+        """Return "": stacks of simulated threads are not available."""
         return ""
 
 
@@ -214,7 +217,7 @@ class SimThreads:
     _process: SimProcess
 
     def start(self, name: str, target: Callable[[], None]) -> Worker:
-        """Run a function as a coroutine."""
+        """Start a thread: a coroutine that calls a function."""
         ended = SimSignal(self._process)
 
         def run() -> None:

@@ -1,4 +1,4 @@
-"""``simulate`` runs many worlds of one topology with faults, and compares them with worlds without faults."""
+"""``simulate`` runs a topology in many worlds with faults, and compares them with worlds without faults."""
 
 import copy
 import reprlib
@@ -20,20 +20,20 @@ from streams.testing.simulation.report import SimulationError, SimulationReport,
 from streams.testing.simulation.world import Conditions, LoggedRecord, Scenario, World
 from streams.topology import Topology, sub_topologies
 
-#: Minimum number of seeds for which every kind of event must have occurred at least once.
+#: Number of seeds from which on every kind of event must have occurred at least once.
 _MANY = 50
-#: The same for events with preconditions: removing a thread requires a second thread, and a warm-up requires much
-#: state.
+#: The same for events with preconditions: removing a thread requires a second thread, and a warm-up replica requires
+#: much state.
 _VERY_MANY = 200
 #: Number of worlds without faults that determine the expected outcome.
 _UNDISTURBED = 6
-#: Descriptions of the fields of ``Weather`` that a failing seed may need.
+#: Descriptions of the message faults of ``Weather``, for the schedule of a failed seed.
 _MESSAGE_FAULTS = {
     "resets": "resets of connections",
     "silences": "silently lost connections",
     "slowness": "slow messages",
 }
-#: Maximum number of worlds that are run to shrink a failure.
+#: Maximum number of worlds run to shrink a failure.
 _SHRINK_RUNS = 40
 
 
@@ -48,7 +48,7 @@ class _Simulation:
     repeat: str
 
     def run(self, seed: int, conditions: Conditions) -> Verdict:
-        """Run one world under conditions, which can be reused."""
+        """Run one world under the given conditions, which are not changed."""
         fresh = evolve(conditions, weather=copy.copy(conditions.weather))
         return World(seed, self.scenario, fresh).verdict(self.expectation)
 
@@ -69,32 +69,33 @@ def simulate(
 ) -> SimulationReport:
     """Run a topology in many simulated worlds with faults, and check its results.
 
-    Each seed is a separate world on virtual time: a broker, three machines that run the application, and
-    a writer of the ``inputs`` ((key, value, timestamp_ms) by topic).  Connections are slow, reset, and
-    silently lost; machines crash (synced data survives), stall, restart and are cut off; threads are added
-    and removed, processing is paused, topics get more partitions, leaders and coordinators move, brokers learn
-    of new topics late, the brokers crash.  After ``storm_ms``
-    of virtual time the faults stop, and the group must settle.
+    Each seed is a separate world in virtual time: one or two brokers, three machines that run the application, and a
+    producer that writes the ``inputs`` ((key, value, timestamp_ms) by topic).  Connections are slow, reset, and
+    silently lost; machines crash (synced data survives), stall, restart and are cut off by network partitions; threads
+    are added and removed, processing is paused, partitions are added, leaders and coordinators move, the metadata of
+    brokers is stale, and brokers crash.  After ``storm_ms`` milliseconds of virtual time the faults stop, and the group
+    must become stable.
 
-    At every step, the simulation checks that a partition has one owner per generation, that committed offsets
-    never decrease, that removed members cannot commit, and that partitions stay in their partition groups. At the
-    end, it checks that the log contains each acknowledged record once and in order. With exactly_once_v2, the
-    results (as seen with read_committed) and stores must equal those of an undisturbed world in the number of
-    records and the final value of each key. With at_least_once, no record may be missing.
+    At every step, the simulation checks that a partition has one owner per generation, that committed offsets never
+    decrease, that removed members cannot commit, and that partitions stay in their partition groups. At the end, it
+    checks that the log contains each acknowledged record once and in order. With exactly_once_v2, the results (read
+    with read_committed) and stores must equal those of an undisturbed world in the number of records and the final
+    value of each key. With at_least_once, no record may be missing.
 
     Worlds without faults are run first. Running the same world twice must write the same records; otherwise the
-    topology is random or keeps state outside its stores. Worlds with other orders of input must have the same
-    results, except for the topics and stores named in ``may_depend_on_order``, which are only checked for missing
+    topology is not deterministic or keeps state outside of its stores. Worlds with other orders of input must have the
+    same results, except for the topics and stores named in ``may_depend_on_order``, which are only checked for missing
     keys and are listed in the report.
 
     ``partitions`` is the partition count of topics that do not declare one. ``settings`` are those of
     ``StreamsConfig``.
 
     Raises:
-        SimulationError: a seed failed, many seeds did not exercise every kind of event, or the topology is
-            not deterministic or depends on the order of arrival outside ``may_depend_on_order``.
-        ConfigError: there is nothing to run. TopologyError: an input is not a ``Topic`` or is not read by the
-        topology, or a name in ``may_depend_on_order`` is unknown.
+        SimulationError: a seed failed, a kind of event did not occur in many seeds, or the topology is not
+            deterministic, or depends on the order of arrival outside of ``may_depend_on_order``.
+        ConfigError: there are no seeds or no inputs.
+        TopologyError: an input is not a ``Topic`` or is not read by the topology, or a name in ``may_depend_on_order``
+            is unknown.
     """
     chosen = list(seeds)
     if not chosen:
@@ -157,14 +158,18 @@ def _prepared(
     if growing and expectation.violation_of_exactly_once(
         _undisturbed(scenario, _UNDISTURBED, Conditions.growing(scenario))[0]
     ):
-        # The results depend on the partition count, which a fault must not change.
+        # The results depend on the partition count, so no fault may change it.
         scenario = evolve(scenario, growing=())
     has_state = any(spec.has_changelog for spec in built.stores.values())
     return _Simulation(scenario, expectation, has_state, bool(scenario.growing), repeat)
 
 
 def _check_named(names: Collection[str], topology: Topology) -> None:
-    """Reject names of topics and stores that are not in the topology."""
+    """Check that the topology has these topics and stores.
+
+    Raises:
+        TopologyError: a name is unknown.
+    """
     known = {sink.topic for sink in topology.sinks() if sink.topic is not None} - set(topology.internal_topics)
     known |= set(topology.stores)
     for name in names:
@@ -175,10 +180,10 @@ def _check_named(names: Collection[str], topology: Topology) -> None:
 
 
 def _expectation(scenario: Scenario, may_depend_on_order: Collection[str]) -> Expectation:
-    """Run worlds without faults, and return the expected outcome for worlds with faults.
+    """Run worlds without faults, and return the expected outcome of worlds with faults.
 
     Raises:
-        SimulationError: the same world has two results, or results depend on the order of arrival.
+        SimulationError: the same world has two results, a world fails, or results depend on the order of arrival.
     """
     outcomes = []
     for number in range(_UNDISTURBED):
@@ -196,7 +201,11 @@ def _expectation(scenario: Scenario, may_depend_on_order: Collection[str]) -> Ex
 def _check_deterministic(
     records: Mapping[TopicPartition, Sequence[LoggedRecord]], again: Mapping[TopicPartition, Sequence[LoggedRecord]]
 ) -> None:
-    """Reject a topology that writes different records when the same world is run again."""
+    """Check that two runs of the same world have written the same records.
+
+    Raises:
+        SimulationError: the records differ.
+    """
     for partition, rows in records.items():
         if rows == again[partition]:
             continue
@@ -225,7 +234,11 @@ def _record(record: LoggedRecord | None) -> str:
 def _undisturbed(
     scenario: Scenario, number: int, conditions: Conditions
 ) -> tuple[Outcome, dict[TopicPartition, list[LoggedRecord]]]:
-    """Run a world without faults, which must not fail; return its results and all written records."""
+    """Run a world without faults, and return its results and all written records.
+
+    Raises:
+        SimulationError: the world fails.
+    """
     world = World(-1 - number, scenario, conditions)
     outcome, violation = world.run()
     if violation is not None:
@@ -234,7 +247,7 @@ def _undisturbed(
 
 
 def _explained(simulation: _Simulation, seed: int, conditions: Conditions, verdict: Verdict) -> SimulationError:
-    """Shrink a failure, and return it as an error with its history."""
+    """Shrink a failure, and return it as an error, with the faults needed and the last events."""
     found, verdict = _shrunk(simulation, seed, conditions, verdict)
     schedule = [str(fault) for fault in found.faults]
     weather = found.weather
@@ -248,7 +261,7 @@ def _explained(simulation: _Simulation, seed: int, conditions: Conditions, verdi
 
 
 def _shrunk(simulation: _Simulation, seed: int, conditions: Conditions, verdict: Verdict) -> tuple[Conditions, Verdict]:
-    """Remove faults and kinds of message faults as long as the seed still fails."""
+    """Remove faults and kinds of message faults while the seed still fails; return the conditions and the verdict."""
     best, told = conditions, verdict
     runs = 0
 
@@ -280,7 +293,11 @@ def _shrunk(simulation: _Simulation, seed: int, conditions: Conditions, verdict:
 
 
 def _check_exercised(simulation: _Simulation, report: SimulationReport) -> None:
-    """Raise an error if an expected kind of event did not occur in any of many worlds."""
+    """Check that every expected kind of event has occurred in at least one world.
+
+    Raises:
+        SimulationError: an event has never occurred.
+    """
     names = {"crashes", "stalls", "cuts", "broker_restarts", "clean_restarts", "static_restarts"}
     names |= {"added_threads", "pauses", "rebalances", "evictions", "drops", "delays", "resets", "idle_closes"}
     names |= {"leader_moves", "coordinator_moves", "refusals"}
@@ -306,5 +323,5 @@ def _check_exercised(simulation: _Simulation, report: SimulationReport) -> None:
 
 
 def _may_grow(topology: Topology) -> bool:
-    """Return whether topics may get more partitions: co-partitioned inputs would have to grow at the same time."""
+    """Return whether partitions may be added to topics; co-partitioned topics would have to be expanded together."""
     return not topology.copartitioned and not topology.global_stores

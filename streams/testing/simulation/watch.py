@@ -1,6 +1,6 @@
-"""Invariants that must hold at every step, checked at each response of the broker.
+"""Invariants of the group and its commits, checked with each response and change of the broker.
 
-Imports group to interpret assignments.
+Imports group to decode assignments.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ from streams.testing.simulation.report import Counters, InvariantViolationError
 
 @define(eq=False)
 class Watch:
-    """Checks every response of the broker, and every instance that has settled."""
+    """Checks every response and change of the broker, and every instance that has become RUNNING."""
 
     broker: SimBroker
     group_id: str
@@ -37,14 +37,14 @@ class Watch:
     log_event: Callable[[str, str], None]
     stateful: frozenset[int]
     _committed: dict[TopicPartition, int] = field(factory=dict)
-    #: Requests of connections that their clients have given up.
+    #: Requests whose connections have been closed by the clients.
     _late: list[Request] = field(factory=list)
     _generation: int = -1
     _members: frozenset[str] = frozenset()
     _group_of: dict[tuple[int, TopicPartition], int] = field(factory=dict)
 
     def on_late(self, request: Request) -> None:
-        """Record a request that the broker handles although its client no longer waits for the response."""
+        """Record a request that the broker handles although its client has closed the connection."""
         self._late.append(request)
 
     def on_answer(self, request: Request, response: Response | Exception) -> None:
@@ -69,7 +69,7 @@ class Watch:
                 self.log_event("broker", f"{type(request).__name__} of {_short(request)}: {name}")
 
     def on_change(self) -> None:
-        """Check the group after each change of the broker."""
+        """Check the group after a change of the broker."""
         group = self._group()
         if group is None:
             return
@@ -81,12 +81,12 @@ class Watch:
             self._check_assignment(group)
 
     def on_eviction(self, count: int) -> None:
-        """Count members whose sessions have timed out."""
+        """Count and log members whose sessions have timed out."""
         self.counters.evictions += count
         self.log_event("broker", f"removed {count} members: session timeout")
 
     def on_settled(self, machine: Machine) -> None:
-        """Check that partitions with state have remained in their partition groups."""
+        """Check that the partitions of stateful tasks have stayed in their partition groups."""
         tasks = machine.tasks()
         self.log_event(machine.name, f"runs tasks {', '.join(str(task.task_id) for task in tasks) or 'none'}")
         for task in tasks:
@@ -101,10 +101,10 @@ class Watch:
                     )
 
     def committed(self) -> Mapping[TopicPartition, int]:
-        """Return the last committed offsets."""
+        """Return the committed offsets as of the last check."""
         return self._committed
 
-    # --- inside -----------------------------------------------------------------------------
+    # --- internals ----------------------------------------------------------------------------
 
     def _group(self) -> Group | None:
         return self.broker.machine.coordinator.group(self.group_id)
@@ -121,7 +121,7 @@ class Watch:
     def _check_writes(self, request: Produce, response: ProduceResponse) -> None:
         """Check that no producer writes to a partition outside of its transaction.
 
-        Brokers before Kafka 3.6 accept such records, and no commit or abort covers them.  A request of a lost
+        Brokers before Kafka 3.6 accept such records, which are never committed or aborted.  A request of a closed
         connection may be handled after the end of its transaction.
         """
         for partition, produced in response.partitions.items():
@@ -136,8 +136,8 @@ class Watch:
     def _check_offsets(self, *, is_late: bool = False) -> None:
         """Check that no committed offset decreases.
 
-        ``OffsetCommit`` has no sequence number: one of a lost connection may be handled after a later commit of the
-        same member, as in Kafka.  It only repeats records, and only if the member fails before its next commit.
+        ``OffsetCommit`` has no sequence number: a request of a closed connection may be handled after a later commit of
+        the same member, as in Kafka.  It only causes reprocessing, and only if the member fails before its next commit.
         """
         group = self._group()
         if group is None:

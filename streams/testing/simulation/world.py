@@ -1,6 +1,6 @@
-"""A world: one broker, some machines, a writer, a storm of faults, and a calm phase after it.
+"""A world: simulated brokers, machines and a producer, a storm of faults, and a calm phase after it.
 
-Its seed determines everything that happens.
+The seed determines all events.
 """
 
 import hashlib
@@ -39,16 +39,16 @@ Row = tuple[Topic[Any, Any], Any, Any, int]
 LoggedRecord = tuple[bytes | None, bytes | None, int, Any]
 
 _APPLICATION = "sim"
-#: Application id, the prefix of internal topics.
+#: The application id with a hyphen, which is the prefix of internal topics.
 _OWN = f"{_APPLICATION}-"
-#: Time in milliseconds for the group to settle and its tasks to catch up after the faults have stopped.
+#: Maximum time in milliseconds, after the faults have stopped, until the group is stable and all records are processed.
 _SETTLING_MS = 180_000
-#: Number of bytes at the end of a key that number its duplicates.
+#: Length in bytes of the sequence number at the end of a key that distinguishes its duplicates.
 _SEQUENCE_BYTES = 4
-#: Interval in milliseconds at which to check whether everything is done.
+#: Interval in milliseconds of the checks whether all work is complete.
 _LOOK_MS = 200
 
-#: Timeouts in a world, with which sessions may or may not time out.
+#: Timeouts in a world, short enough that faults may exceed them.
 _TIMES: Mapping[str, Any] = {
     "session_timeout_ms": 6_000,
     "heartbeat_interval_ms": 1_000,
@@ -66,7 +66,7 @@ _TIMES: Mapping[str, Any] = {
 }
 
 
-#: Fraction of slow messages in undisturbed worlds, and the delay of slow messages in milliseconds.
+#: The probability of slow messages and their maximum delay in milliseconds, for undisturbed worlds.
 _FAIR_WEATHER = ((0.0, 1), (0.02, 800), (0.1, 400), (0.3, 800), (0.05, 900), (0.5, 100))
 
 
@@ -81,12 +81,12 @@ class Scenario:
     partitions: Mapping[str, int]
     storm_ms: int
     is_exactly_once: bool
-    #: Input topics that may get more partitions.
+    #: Input topics to which partitions may be added.
     growing: Sequence[str] = ()
 
 
 class Arrival(Enum):
-    """The order in which the writer writes the inputs; records with the same topic and key keep the given order."""
+    """The order in which the producer sends the inputs; records with the same topic and key keep their order."""
 
     BY_TIME = "by time"
     BY_TOPIC = "topic by topic"
@@ -94,7 +94,7 @@ class Arrival(Enum):
     BY_KEY = "key by key"
 
     def arranged(self, rows: Sequence[Row]) -> list[Row]:
-        """Return ``rows``, which are sorted by time, in this arrival order."""
+        """Return ``rows``, which are sorted by timestamp, in this order."""
         topics = {name: index for index, name in enumerate(dict.fromkeys(row[0].name for row in rows))}
         match self:
             case Arrival.BY_TOPIC:
@@ -120,29 +120,28 @@ class Conditions:
     arrival: Arrival = Arrival.BY_TIME
     #: ``connections_max_idle_ms`` of the clients.
     max_idle_ms: int = 540_000
-    #: The number of brokers, the longest time in milliseconds until one knows a new partition, and the longest time in
-    #: which the markers of an ended transaction are being written.
+    #: The number of brokers, the maximum time in ms until their metadata has a new partition, and the maximum time in
+    #: ms for which the markers of an ended transaction are being written.
     brokers: int = 1
     metadata_lag_ms: int = 0
     markers_ms: int = 0
-    #: Whether the broker closes the writer's connection on requests of more than a few records.
+    #: Whether the broker closes the producer's connection on requests of more than a few records.
     limits_requests: bool = False
 
     @classmethod
     def undisturbed(cls, number: int, scenario: Scenario) -> "Conditions":
-        """Draw a world without faults: all messages arrive, some of them late, and inputs are in random order.
+        """Return the conditions of a world without faults, whose messages are delayed and whose input order varies.
 
-        Differences between such worlds depend on the order of arrival.
+        Differences between the results of such worlds are due to the order of arrival.
         """
         rng = Random(f"undisturbed {number}")
-        # From no delay to a lag of seconds between topics.
+        # From no delay to a delay of seconds between topics.
         slowness, slow_ms = _FAIR_WEATHER[number % len(_FAIR_WEATHER)]
         settings = {"max_poll_records": rng.choice((1, 5, 1_000)), "commit_interval_ms": rng.choice((50, 1_000))}
         return cls(
             (),
             Weather(slowness=slowness, slow_ms=slow_ms),
-            # There is one machine, so that no task moves: a loss caused by a move must not look like order
-            # dependence.
+            # With one machine no task moves: a loss caused by a move must not be mistaken for order dependence.
             machines=1,
             settings=settings,
             arrival=list(Arrival)[number % len(Arrival)],
@@ -150,7 +149,7 @@ class Conditions:
 
     @classmethod
     def growing(cls, scenario: Scenario) -> "Conditions":
-        """Return a world without message faults in which all growable topics get more partitions, one by one."""
+        """Return conditions without message faults, in which the ``growing`` topics get more partitions, one by one."""
         faults = [
             Fault((index + 2) * scenario.storm_ms // (len(scenario.growing) + 4), "add_partitions", topic)
             for index, topic in enumerate(scenario.growing)
@@ -191,7 +190,7 @@ class Conditions:
 
 
 class World:
-    """One world; ``run`` it once."""
+    """One world, which can be run once."""
 
     def __init__(self, seed: int, scenario: Scenario, conditions: Conditions) -> None:
         self.seed = seed
@@ -257,12 +256,12 @@ class World:
         }
         self._deliveries: list[tuple[Row, Delivery]] = []
         self._has_written = False
-        #: Faults that wait for a request of their machine.
+        #: Faults that are triggered by a request of their machine.
         self._armed: list[Fault] = []
         self._writer_failure: StreamsError | None = None
 
     def run(self) -> tuple[Outcome, str | None]:
-        """Run the world; return its outcome and the violated invariant, if any."""
+        """Run the world; return its outcome, and the violated invariant or None."""
         before = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
         try:
@@ -291,7 +290,7 @@ class World:
         }
 
     def verdict(self, expectation: Expectation | None) -> Verdict:
-        """Run the world, and compare the outcome with undisturbed worlds."""
+        """Run the world, and compare its outcome with the expected one."""
         outcome, violation = self.run()
         self._sum_up()
         if violation is None and expectation is not None:
@@ -377,7 +376,7 @@ class World:
         self._has_written = True
 
     def _max_request_bytes(self) -> int:
-        """Return the broker's request limit for the writer: room for the largest record of every partition."""
+        """Return the brokers' request limit for the producer: a few of the largest records for every partition."""
         if not self.conditions.limits_requests:
             return MAX_FRAME_BYTES
         sizes = (
@@ -388,7 +387,7 @@ class World:
         return (RECORD_BYTES + max(sizes)) * 6 * partitions
 
     def _arm(self, fault: Fault) -> None:
-        """Apply a fault, now or when its machine sends the request for which the fault waits."""
+        """Apply a fault, now or when its machine sends the request that triggers it."""
         if fault.request is None:
             self._apply(fault)
             return
@@ -396,16 +395,16 @@ class World:
         self.scheduler.after(AT_REQUEST_MS, lambda: self._disarm(fault))
 
     def _disarm(self, fault: Fault) -> None:
-        """Apply a fault that still waits."""
+        """Apply a fault that has not been triggered yet."""
         if fault in self._armed:
             self._armed.remove(fault)
             self._apply(fault)
 
     def _on_send(self, name: str, request: Request) -> None:
-        """Apply the faults that wait for a request, before it is sent, or when it is under way or answered."""
+        """Apply the faults that a request triggers: before it is sent, while it is in flight, or after its response."""
         for fault in [fault for fault in self._armed if fault.target == name and fault.request is type(request)]:
             rng, weather = self.network.rng, self.network.weather
-            # What ends or suspends the calling coroutine needs an event of its own.
+            # A fault that ends or suspends the calling coroutine must be a separate event.
             if fault.kind in ("cut", "silence") and rng.random() < 0.5:
                 self._disarm(fault)
             else:
@@ -465,7 +464,7 @@ class World:
         machine.do(lambda instance: instance.resume())
 
     def _calm(self) -> None:
-        """End the storm: pending restarts still happen, but no new faults."""
+        """End the storm: pending restarts are still executed, but no new faults."""
         self._log_event("world", "the storm is over")
         self.conditions.weather.calm()
         self.network.cut_until_ms.clear()
@@ -483,7 +482,7 @@ class World:
                 raise InvariantViolationError(f"{machine.name}: {type(error).__name__}: {error}") from error
 
     def _unfinished(self) -> str:
-        """Return a description of the pending work; empty when the world is at rest."""
+        """Return a description of incomplete work, or "" if all work is complete."""
         if not self.broker.is_up:
             return "the broker is down"
         if not self._has_written:
@@ -526,7 +525,11 @@ class World:
         return (internal | sources) - globals_
 
     def _check_deliveries(self) -> None:
-        """Check that every acknowledged record is in its partition, once and in order."""
+        """Check that every acknowledged record is in its partition, once and in order.
+
+        Raises:
+            InvariantViolationError: a record is missing, repeated, different or out of order.
+        """
         written: dict[TopicPartition, list[int]] = {}
         for (topic, key, value, time_ms), delivery in self._deliveries:
             if not delivery.done():
