@@ -12,7 +12,7 @@ from attrs import define, field
 
 from streams.core.records import NO_TIMESTAMP, TaskId, TopicPartition
 from streams.dsl.operators import StreamGlobalTableJoin
-from streams.runtime import Task
+from streams.runtime import Task, TaskInput
 from streams.topology import Process, ProcessorNode, ProcessorOperator, SinkNode, SourceNode
 from streams.why.trace import Cause, Episode, Origin, Output, Step, StoreCall, Trace
 
@@ -80,6 +80,9 @@ class TaskRecorder:
     _episode: Episode | None = None
     #: Partition and offset of the record of the episode, None for another episode.
     _position: tuple[TopicPartition, int] | None = None
+    #: The bytes of the source record's value, if no node of the program reads it, and this value.
+    _undecoded: Any = None
+    _decoded: Any = None
     #: Topics that the application both writes and reads.
     _through: frozenset[str] = frozenset()
 
@@ -128,7 +131,7 @@ class TaskRecorder:
         if not isinstance(top, Step) or top.node != node:
             top = self._held(node, key, value, timestamp_ms)
             stack.append(top)
-        output = Output(top, key, value, timestamp_ms)
+        output = Output(top, key, self._readable(value), timestamp_ms)
         top.outputs.append(output)
         stack.append(output)
         try:
@@ -188,7 +191,7 @@ class TaskRecorder:
             top = self._stack[-1]
             if isinstance(top, Step):
                 # A record for one child only.
-                parent = Output(top, key, value, timestamp_ms)
+                parent = Output(top, key, self._readable(value), timestamp_ms)
                 top.outputs.append(parent)
             else:
                 parent = top
@@ -203,7 +206,7 @@ class TaskRecorder:
     def _step(
         self, episode: Episode, node: str, key: Any, value: Any, timestamp_ms: int, parent: Output | None
     ) -> Step:
-        step = Step(next(self.trace.numbers), node, key, value, timestamp_ms, episode, parent)
+        step = Step(next(self.trace.numbers), node, key, self._readable(value), timestamp_ms, episode, parent)
         step.stream_time_ms = self.task.stream_time_ms()
         episode.steps.append(step)
         if not episode.is_kept and self.trace.concerns(key):
@@ -220,6 +223,8 @@ class TaskRecorder:
         trace = self.trace
         episode = self._begin(Origin(item.topic, item.number, offset))
         self._position = (item.partition, offset)
+        self._undecoded, self._decoded = value, self._decode(item, value)
+        value = self._decoded
         at = (item.topic, item.number)
         trace.read[at] = trace.read.get(at, 0) + 1
         if len(trace.keys) < _MAX_KEYS:
@@ -248,9 +253,24 @@ class TaskRecorder:
 
     def _begin(self, place: Origin | None) -> Episode:
         self._episode = episode = Episode(self.task.task_id, place)
-        self._position = None
+        self._position = self._undecoded = self._decoded = None
         self.trace.recent.append(episode)
         return episode
+
+    def _readable(self, value: Any) -> Any:
+        """Return a value that the nodes have passed on as bytes as the object that it is."""
+        return self._decoded if value is self._undecoded else value
+
+    def _decode(self, item: TaskInput, value: Any) -> Any:
+        """Return the value of a source record; of internal topics, values that no node reads are left as bytes."""
+        source = self.task.topology.nodes[item.source]
+        assert isinstance(source, SourceNode)
+        if value is None or source.value_serde is self.task.readers[item.partition].value_serde:
+            return value
+        try:
+            return source.value_serde.deserialize(value)
+        except Exception:  # noqa: BLE001 - a serde of the user may raise anything; the bytes are shown then.
+            return value
 
 
 class ReportingStore:

@@ -436,3 +436,19 @@ def test_wall_clock_and_headers_are_repeated() -> None:
     driver.advance_wall_clock(5)
     assert driver.why("ann").outputs[0].value == 2
     assert driver.read(out) == [("ann", 2)]
+
+
+def test_value_that_a_count_passes_through_as_bytes_is_shown_as_the_object() -> None:
+    def topology(builder: StreamsBuilder) -> None:
+        by_amount = builder.stream(orders).group_by(lambda _, amount: f"level {amount}")
+        counts = by_amount.windowed_by(TimeWindows.of(SECOND, grace=timedelta(0))).count("levels")
+        counts.to_stream(lambda windowed, _: windowed.key).to(out)
+
+    driver = of(topology, (orders, "ann", 2, 9_000), (orders, "bob", 3, 1_000))
+
+    (end,) = ends(driver.why("level 3", out), "late")
+    assert end.record is not None
+    assert end.record.value == 3
+    assert "'level 3': 3 at 1000 ms" in driver.why("level 3", out).text
+    found = driver.why("level 2", out)
+    assert "orders-0 offset 0: 'ann': 2 at 9000 ms" in found.text
