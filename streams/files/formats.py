@@ -144,6 +144,14 @@ class _RecordLine(msgspec.Struct, forbid_unknown_fields=True):
 _read_record = msgspec.json.Decoder(_RecordLine).decode
 
 
+def is_record(line: bytes) -> bool:
+    """Return whether a line is a record with a value and a timestamp, as in files of records."""
+    try:
+        return _read_record(line).timestamp is not msgspec.UNSET
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+
+
 def _record_columns(key: Form, value: Form, rows: Sequence[bytes]) -> RowColumns:
     """Return all columns from records: ``{"key", "value", "timestamp", "headers", "partition"}``, one per line.
 

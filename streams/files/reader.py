@@ -20,7 +20,7 @@ from streams.core.partitioning import partitions_for
 from streams.core.records import Block, Headers
 from streams.core.timestamps import FromValue
 from streams.core.topic import Topic
-from streams.files.formats import FileFormat, RowBatch, RowColumns, format_of
+from streams.files.formats import FileFormat, RowBatch, RowColumns, format_of, is_record
 from streams.files.forms import BAD_INPUT, Form, form_of
 from streams.files.kinds import WHOLE, FileKind, FileSource, Kind, Part, input_kind
 
@@ -208,7 +208,8 @@ class FileInput:
             columns = self.format.columns(rows)
             values = self._checked(columns.values)
         except BAD_INPUT as error:
-            raise _BadRow(_reason(error, self.topic.name, self.kind.kind)) from error
+            reason = _reason(error, self.topic.name, self.kind.kind)
+            raise _BadRow(reason + self._hint(rows)) from error
         if columns.keys is None:
             columns.keys = self._keys(values, len(rows))
         timestamps = self._timestamps(columns, values, now_ms)
@@ -283,6 +284,16 @@ class FileInput:
 
     def _place(self, line: int) -> str:
         return f"{self.source}:{line}" if self.format.unit == "line" else f"{self.source}: {self.format.unit} {line}"
+
+    def _hint(self, rows: Sequence[Any]) -> str:
+        """Return what to do about a row that is a whole record in a file whose rows are values, or an empty text."""
+        if self.kind.kind is not Kind.JSON_LINES or len(rows) != 1 or not is_record(rows[0]):
+            return ""
+        suffix = f"{Kind.RECORDS.value}{'.gz' if self.kind.is_gzip else ''}"
+        return (
+            "; the row is a record with value and timestamp, but each row of this file is read as a value: rename the "
+            f"file so that its name ends with {suffix}"
+        )
 
     def _unreadable(self, raw: bytes) -> tuple[bytes, bool]:
         """Return (bytes that the serde rejects, True), or (``raw``, False) if the serde accepts any bytes."""

@@ -223,6 +223,27 @@ def test_a_bad_row_is_handed_over_unreadable_and_keeps_its_number(
     serde.deserialize(found[2][2])
 
 
+@pytest.mark.parametrize(
+    ("row", "has_hint"),
+    [
+        ('{"key": "a", "value": 1, "timestamp": 5}', True),
+        ('{"value": 1, "timestamp": 5}', True),
+        ('{"key": "a", "value": 1, "at": 5}', False),
+        ('{"key": "a", "value": 1}', False),
+        ('"a"', False),
+    ],
+)
+def test_a_record_in_a_file_of_values_is_refused_with_the_suffix_of_files_of_records(
+    write: Any, row: str, has_hint: bool
+) -> None:
+    path = write("a.jsonl", f"1\n{row}\n")
+
+    with pytest.raises(InputError, match=r"a\.jsonl:2: .*expected `int`") as caught:
+        list(open_input(Topic("t", value=int), path)(1, 0))
+
+    assert ("its name ends with .records.jsonl;" in str(caught.value)) == has_hint
+
+
 @pytest.mark.parametrize("time", [lambda row: row["at"], lambda row: row["missing"]])
 def test_a_row_without_valid_time_is_a_bad_row(write: Any, time: Any) -> None:
     path = write("a.jsonl", '{"at": null}\n')
