@@ -17,7 +17,8 @@ def add_http(parser: argparse.ArgumentParser) -> None:
         "--http",
         metavar="HOST:PORT",
         type=_address,
-        help="serve health and stores over HTTP; of several workers, each takes the next port (port 0: a free one)",
+        help="serve the live page, health, metrics and queries of stores over HTTP; of several workers, each takes the "
+        "next port (port 0: a free one)",
     )
     parser.add_argument(
         "--http-token-file",
@@ -47,7 +48,7 @@ def serve_if_asked(streams: "Streams", options: argparse.Namespace) -> None:
     """
     if options.http is not None:
         server = streams.serve(options.http, token=token_of(options.http_token_file))
-        print(f"streams: {server.url} has health and stores", file=sys.stderr, flush=True)
+        print(f"streams: {server.url} serves the live page, health, metrics and queries", file=sys.stderr, flush=True)
 
 
 def http_arguments(options: argparse.Namespace, number: int) -> list[str]:

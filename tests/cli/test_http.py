@@ -13,7 +13,7 @@ from tests.kafka.word_count import until
 
 
 def urls(log: Path) -> list[str]:
-    return re.findall(r"streams: (http://\S+) has", log.read_text())
+    return re.findall(r"streams: (http://\S+) serves the live page", log.read_text())
 
 
 def test_a_live_run_says_where_it_answers_and_asks_for_its_token(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ class Instance:
         command += ["--http", "127.0.0.1:0"]
         command += [f"--set={name}={value}" for name, value in SETTINGS.items()]
         self.started = Started(command, folder / f"said-{number}.log")
-        self.url = self.started.line_with("has health and stores").split()[1]
+        self.url = self.started.line_with("serves the live page").split()[1]
 
 
 def asked(client: httpx.Client, url: str, key: str) -> Asked:
