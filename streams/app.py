@@ -335,7 +335,7 @@ class Streams:
             ClientClosedError: the application is not running.
             UnknownTopicError: the topology writes no such topic, or has no such node.
             InputError: ``at`` is not a time.
-            StreamsError: another call of ``why`` is tracing this instance.
+            StreamsError: another call of ``why``, or ``POST /why``, is tracing this instance.
         """
         question = Question.of(key, topic, node, at)
         return follow(self.instance, self.topology, question, FollowLimits(seconds, limit))
@@ -368,8 +368,9 @@ class Streams:
         return next((server for server in self._servers if server.is_open), None)
 
     def serve(self, address: str = "127.0.0.1:0", *, token: str | None = None) -> "WebServer":
-        """Serve health and stores over HTTP at ``host:port`` (port 0: a free one), before or after ``start``.
+        """Serve the live page, health, metrics and queries over HTTP, before or after ``start``.
 
+        ``address`` is ``host:port``; port 0 selects a free one.
         The server is a context manager with ``url`` and ``close()``; it is closed with the application at the latest.
         Requests that change state need ``Authorization: Bearer`` with the ``token``; on an address other than
         loopback all requests need it.  Needs the extra ``web``.

@@ -4,7 +4,7 @@ from streams.clients.accumulator import oversized
 from streams.clients.admin import EARLIEST, LATEST, Admin, GroupListing
 from streams.clients.application_reset import ResetPlan, ResetTarget
 from streams.clients.consumer import Consumer
-from streams.clients.dead_letters import DeadLetters, RedriveResult, grouped
+from streams.clients.dead_letters import DeadLetters, Redriven, RedriveResult, grouped
 from streams.clients.delivery import Delivery
 from streams.clients.errors import (
     AuthenticationError,
@@ -61,6 +61,7 @@ __all__ = [
     "ProducerSettings",
     "RebalanceListener",
     "RedriveResult",
+    "Redriven",
     "RequestTimeoutError",
     "ResetPlan",
     "ResetTarget",

@@ -118,6 +118,10 @@ def _ignored(step: str) -> None:
     del step
 
 
+def _never() -> bool:
+    return False
+
+
 @define(eq=False)
 class DeadLetters:
     """The letters of a dead letter topic.
@@ -147,8 +151,18 @@ class DeadLetters:
                 f"there is no topic {self.topic!r}; `streams topics list` shows those that are there"
             )
 
-    def letters(self, redriven: Mapping[TopicPartition, Redriven] | None = None) -> Iterator[Letter]:
+    def offsets(self) -> dict[TopicPartition, range]:
+        """Return the offsets of each partition now."""
+        with self._consumer() as consumer:
+            starts, ends = consumer.beginning_offsets(self._partitions), consumer.end_offsets(self._partitions)
+        return {place: range(starts[place], ends[place]) for place in self._partitions}
+
+    def letters(
+        self, redriven: Mapping[TopicPartition, Redriven] | None = None, is_over: Callable[[], bool] = _never
+    ) -> Iterator[Letter]:
         """Yield all letters up to the current end offsets, in order within each partition.
+
+        It ends early once ``is_over`` returns true.
 
         With ``redriven``, partitions are read from the first letter that was not re-driven.
         """
@@ -160,7 +174,7 @@ class DeadLetters:
             consumer.assign(left)
             for place in left:
                 consumer.seek(place, starts[place])
-            while left:
+            while left and not is_over():
                 for record in consumer.poll(_POLL_MS):
                     place = TopicPartition(record.topic, record.partition)
                     if record.offset < ends[place]:

@@ -20,8 +20,10 @@ from streams.web.arguments import Arguments
 from streams.web.desk import QUERY_PATH, Desk
 from streams.web.guard import Guard
 from streams.web.health import Finding, Health
+from streams.web.letters import LETTERS_PATH, LettersEndpoint
 from streams.web.pages import page_routes
 from streams.web.peers import Peers
+from streams.web.questions import WHY_PATH, WhyEndpoint
 from streams.web.status import STATUS_PATH, Status
 from streams.web.stores import StoresEndpoint
 
@@ -61,6 +63,8 @@ def app(
         Route(STATUS_PATH, _status(status or Status(streams.instance, desk.peers))),
         *page_routes(),
         Route("/metrics", _metrics(streams.instance.metrics)),
+        Route(WHY_PATH, WhyEndpoint(streams.instance).respond, methods=["POST"]),
+        Route(LETTERS_PATH, LettersEndpoint(streams.instance).respond),
     ]
     inner = Starlette(routes=routes, exception_handlers={Refused: _refused, 404: _no_such_path, 405: _wrong_method})
     inner.router.redirect_slashes = False

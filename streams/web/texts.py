@@ -20,7 +20,7 @@ KEY_FORMATS = ("text", "json", "hex", "base64")
 
 
 def key_of(serde: Serde[Any], data: bytes, key_format: str | None) -> Any:
-    """Return the key for a text as bytes.
+    """Return the key for a text as bytes, by the serde of a store or a topic.
 
     ``key_format`` is ``text`` (as the type says), ``json``, or ``hex`` or ``base64`` (with either alphabet) for the
     serialized key.
@@ -34,7 +34,7 @@ def key_of(serde: Serde[Any], data: bytes, key_format: str | None) -> Any:
     try:
         return serde.deserialize(_serialized(serde, data, key_format))
     except (*BAD_INPUT, binascii.Error) as error:
-        raise Refused(400, "BAD_KEY", f"the key is none of this store, whose keys are {serde.name}: {error}") from None
+        raise Refused(400, "BAD_KEY", f"the key does not fit: keys here are {serde.name}: {error}") from None
 
 
 def _serialized(serde: Serde[Any], data: bytes, key_format: str | None) -> bytes | None:

@@ -4,6 +4,7 @@ The tracing program is put in and taken out by the threads that own the tasks, b
 Imports runtime; the application is an ``Instance``.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from attrs import frozen
@@ -23,6 +24,14 @@ _LOOK_MS = 50
 _RECENT = 2_000
 
 
+class TraceRunningError(StreamsError):
+    """The tasks are being traced for another question."""
+
+
+def _never() -> bool:
+    return False
+
+
 @frozen
 class FollowLimits:
     """How long a key is followed: until ``seconds`` have passed, or ``records`` of the key were seen."""
@@ -31,17 +40,25 @@ class FollowLimits:
     records: int = 1_000
 
 
-def follow(instance: Instance, topology: Topology, question: Question, limits: FollowLimits) -> Story:
+def follow(
+    instance: Instance,
+    topology: Topology,
+    question: Question,
+    limits: FollowLimits,
+    is_over: Callable[[], bool] = _never,
+) -> Story:
     """Trace the tasks of an instance within limits, and answer a question about what they did.
+
+    Tracing ends early once ``is_over`` returns true.
 
     Raises:
         ClientClosedError: the instance does not run.
         UnknownTopicError: the topology writes no such topic, or has no such node.
-        StreamsError: another trace is running.
+        TraceRunningError: another trace is running.
     """
     targets_of(question, topology)
     if instance.metrics.on_drop is not None:
-        raise StreamsError("the tasks are being traced for another question; ask again when it is answered")
+        raise TraceRunningError("the tasks are being traced for another question; ask again when it is answered")
     trace = Trace(question.follows, question.mentions, limits.records)
     trace.remember(_RECENT)
     recorder = Recorder(trace)
@@ -56,17 +73,19 @@ def follow(instance: Instance, topology: Topology, question: Question, limits: F
             recorder.stop(task)
         return list(notes_of(question, trace, thread.tasks))
 
-    clock, notes = instance.environment.clock, []
+    clock, notes = instance.environment.clock, list[End]()
     instance.metrics.on_drop = recorder.dropped
     try:
         deadline_ms = clock.monotonic_ms() + int(limits.seconds * 1000)
         # Tasks may come to this instance meanwhile.
         while instance.ask(begin) is not None and len(trace.kept) < limits.records:
-            if clock.monotonic_ms() >= deadline_ms or instance.ended.wait(_LOOK_MS):
+            if is_over() or clock.monotonic_ms() >= deadline_ms or instance.ended.wait(_LOOK_MS):
                 break
     finally:
         instance.metrics.on_drop = None
         # An instance that has ended runs no task any more.
         with suppress(ClientClosedError):
-            notes = [note for found in instance.ask(end) for note in found]
+            # What concerns the whole instance is noted by each thread.
+            for found in instance.ask(end):
+                notes += [note for note in found if note not in notes]
     return answer(question, trace, topology, recorder.open_tasks, notes)

@@ -45,10 +45,10 @@ def shop(builder: StreamsBuilder) -> None:
 
 
 @contextmanager
-def served(broker: EmbeddedBroker) -> Iterator[tuple[Streams, WebServer]]:
+def served(broker: EmbeddedBroker, token: str | None = None) -> Iterator[tuple[Streams, WebServer]]:
     """An instance of the shop with its server."""
     streams = Streams(shop, broker=broker, **SETTINGS)
-    server = streams.serve()
+    server = streams.serve(token=token)
     with streams:
         waiting.until(lambda: streams.state is State.RUNNING)
         yield streams, server

@@ -89,12 +89,15 @@ def test_everything_is_reached_with_the_keyboard(broker: EmbeddedBroker, page: P
         page.open(server.url)
         page.run("document.activeElement.blur(); window.scrollTo(0, 0)")
         seen = []
-        for _ in range(60):
+        for _ in range(80):
             page.keys(TAB)
             seen.append(page.focus)
             if seen[-1] == "BODY" or (len(seen) > 1 and seen[-1] == seen[0]):
                 break
-        wanted = ["scope", "pause", "turn", "task-filter", "store-key", "store-format", "store-get", "store-scan"]
+        wanted = [
+            *("scope", "pause", "turn", "task-filter", "store-key", "store-format", "store-get", "store-scan"),
+            *("why-key", "why-format", "why-topic", "why-seconds", "why-limit", "why-ask", "letters-read"),
+        ]
         assert [focus for focus in seen if focus in wanted] == wanted
         # The graph is one stop; arrows go from box to box.
         page.run("document.querySelector('#graph [tabindex=\"0\"]').focus()")

@@ -2,8 +2,10 @@
 
 import { Table, badge, by, count, duration, el, meter, moment, nanoseconds, percent, rate, setText } from "./dom.js";
 import { Graph, legend } from "./graph.js";
+import { Letters } from "./letters.js";
 import { Plots } from "./plots.js";
 import { Stores } from "./stores.js";
+import { Why } from "./why.js";
 
 const EVERY_MS = 2000, TIMEOUT_MS = 8000, FEW_TASKS = 100;
 const STATES = { RUNNING: "good", REBALANCING: "warn", CREATED: "warn", PENDING_SHUTDOWN: "warn", NOT_RUNNING: "bad", PENDING_ERROR: "bad", ERROR: "bad" };
@@ -15,10 +17,16 @@ let isPaused = false;
 let timer = 0;
 let round = 0;
 
-async function get(path) {
+// With a body it is a POST, which may need the token where reading does not.
+const refused = new Set();
+async function get(path, { body: sent, signal, timeoutMs = TIMEOUT_MS } = {}) {
   const headers = token ? { authorization: `Bearer ${token}` } : {};
-  const answer = await fetch(path, { headers, cache: "no-store", signal: AbortSignal.timeout(TIMEOUT_MS) });
-  by("token-form").hidden = answer.status !== 401;
+  const method = sent ? "POST" : "GET";
+  const signals = [AbortSignal.timeout(timeoutMs), ...(signal ? [signal] : [])];
+  const answer = await fetch(path, { method, body: sent && JSON.stringify(sent), headers, cache: "no-store", signal: AbortSignal.any(signals) });
+  if (answer.status === 401) refused.add(method);
+  else refused.delete(method);
+  by("token-form").hidden = !refused.size;
   let body = null;
   try { body = await answer.json(); } catch { /* No JSON: the status says what there is to say. */ }
   return { ok: answer.ok, status: answer.status, body };
@@ -28,6 +36,8 @@ const stateBadge = (states) => (row, text) => badge(text, states[text]);
 const share = (of) => ({ of, show: (row) => percent(of(row)), draw: (row, text) => { const part = el("span"); part.append(meter(of(row)), text); return part; }, kind: "number" });
 
 const stores = new Stores(by("browser"), get);
+const why = new Why(by("asking"), get);
+new Letters(by("letters"), get);
 const graph = new Graph(by("graph"), by("details"), (name) => stores.browse(name));
 const plots = new Plots(by("plots"));
 const tasks = new Table(by("task-table"), "Tasks", [
@@ -114,6 +124,7 @@ function show(status) {
   state.className = `badge ${STATES[status.state] || ""}`;
   plots.add(status.history, status.now_ms);
   graph.show(status);
+  if (status.graph) why.know(status.graph);
   graphId = status.graph_id;
   shownTasks = objects(status.tasks).map((row) => {
     const [sub, partition] = row.task.split("_").map(Number);
@@ -172,6 +183,7 @@ by("token-form").addEventListener("submit", (event) => {
   event.preventDefault();
   token = by("token").value;
   sessionStorage.setItem("streams-token", token);
+  refused.clear();
   start();
 });
 
