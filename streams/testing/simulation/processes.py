@@ -108,7 +108,8 @@ class Machine:
         """Suspend the whole process until a virtual time, as in a long pause; return whether it was running."""
         if self.process is None:
             return False
-        self.process.stalled_until_ms = until_ms
+        # A shorter stall within a longer one ends neither early, or calls would overtake those made before.
+        self.process.stalled_until_ms = max(self.process.stalled_until_ms, until_ms)
         return True
 
     def do(self, what: Callable[[Instance], object]) -> bool:
