@@ -35,6 +35,7 @@ def test_each_entry_leaves_something_out_and_keeps_its_kind(request):
         test_id.partition("::")[0] for test_id in set(ids) - left.keys()
     }
     assert modules == {
+        "tests/kafka/test_queries.py",
         "tests/kafka/test_workers.py",
         "tests/properties/test_caches.py",
         "tests/properties/test_engines.py",
