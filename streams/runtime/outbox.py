@@ -101,8 +101,7 @@ class Outbox:
             if not 0 <= partition < count:
                 raise ProcessingError(
                     f"a handler returned a dead letter for partition {partition} of topic {topic!r}, which has "
-                    "partitions "
-                    f"0 to {count - 1}"
+                    f"partitions 0 to {count - 1}"
                 )
             columns.partitions[index] = partition
         columns.keys.append(key)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from heapq import nlargest, nsmallest
 from itertools import islice
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 from attrs import field, frozen
 
@@ -103,10 +103,8 @@ class Position:
 class StoreQuery(Generic[R]):
     """A query of a store; ``R`` is the type of its result."""
 
-    @property
-    def is_of_key(self) -> bool:
-        """Whether the query is for one key, so that only one partition is queried."""
-        return hasattr(self, "key")
+    #: Whether the query is for one ``key``, so that only one partition is queried.
+    is_of_key: ClassVar[bool] = False
 
     def entries(self, store: Any) -> Iterable[StoreEntry] | None:
         """Return the entries of a store, or None if a store of its kind does not support this query."""
@@ -162,15 +160,24 @@ def _all(store: Any, verb: str, *arguments: Any) -> Iterable[StoreEntry] | None:
     return None if found is None else (_entry(key, value) for key, value in found)
 
 
+def _of_key(store: Any, key: Any) -> Iterable[StoreEntry] | None:
+    return _one(store.view.get(key), key) if "get" in store.spec.kind.queries else None
+
+
+def _range(store: Any, low: Any, high: Any, *, reverse: bool) -> Iterable[StoreEntry] | None:
+    return _all(store, "reverse_range" if reverse else "range", low, high)
+
+
 @frozen
 class TimestampedKeyQuery(StoreQuery["V | None"], Generic[K, V]):
     """The value of a key, with its timestamp if the store keeps timestamps, or None (KIP-960)."""
 
+    is_of_key = True
     key: K
 
     def entries(self, store: Any) -> Iterable[StoreEntry] | None:
         """Return one entry or none."""
-        return _one(store.view.get(self.key), self.key) if "get" in store.spec.kind.queries else None
+        return _of_key(store, self.key)
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
         """Return the value, or None."""
@@ -181,11 +188,12 @@ class TimestampedKeyQuery(StoreQuery["V | None"], Generic[K, V]):
 class KeyQuery(StoreQuery["V | None"], Generic[K, V]):
     """The value of a key without a timestamp, or None (KIP-796)."""
 
+    is_of_key = True
     key: K
 
     def entries(self, store: Any) -> Iterable[StoreEntry] | None:
         """Return one entry or none."""
-        return _one(store.view.get(self.key), self.key) if "get" in store.spec.kind.queries else None
+        return _of_key(store, self.key)
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
         """Return the value without its timestamp, or None."""
@@ -205,7 +213,7 @@ class TimestampedRangeQuery(StoreQuery["list[tuple[K, V]]"], Generic[K, V]):
 
     def entries(self, store: Any) -> Iterable[StoreEntry] | None:
         """Return the entries in order."""
-        return _all(store, "reverse_range" if self.reverse else "range", self.low, self.high)
+        return _range(store, self.low, self.high, reverse=self.reverse)
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
         """Return (key, value) for each entry; values have timestamps if the store keeps timestamps."""
@@ -222,7 +230,7 @@ class RangeQuery(StoreQuery["list[tuple[K, V]]"], Generic[K, V]):
 
     def entries(self, store: Any) -> Iterable[StoreEntry] | None:
         """Return the entries in order."""
-        return _all(store, "reverse_range" if self.reverse else "range", self.low, self.high)
+        return _range(store, self.low, self.high, reverse=self.reverse)
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
         """Return (key, value) for each entry."""
@@ -248,6 +256,7 @@ class PrefixQuery(StoreQuery["list[tuple[K, V]]"], Generic[K, V]):
 class WindowKeyQuery(StoreQuery["list[tuple[int, V]]"], Generic[K, V]):
     """The windows of a key that start from ``from_ms`` to ``to_ms``, inclusive (KIP-806)."""
 
+    is_of_key = True
     key: K
     from_ms: int = 0
     to_ms: int = MAX_TIME
@@ -293,6 +302,7 @@ class SessionKeyQuery(StoreQuery["list[tuple[Windowed[K], V]]"], Generic[K, V]):
     As ``WindowRangeQuery.withKey`` in Kafka Streams, with a time range in addition.
     """
 
+    is_of_key = True
     key: K
     from_ms: int = 0
     to_ms: int = MAX_TIME
@@ -333,6 +343,7 @@ class SessionRangeQuery(StoreQuery["list[tuple[Windowed[K], V]]"], Generic[K, V]
 class VersionedKeyQuery(StoreQuery["VersionedRecord[V] | None"], Generic[K, V]):
     """The version of a key that is valid at ``as_of_ms``, by default the latest, or None (KIP-960)."""
 
+    is_of_key = True
     key: K
     as_of_ms: int | None = None
 
@@ -352,6 +363,7 @@ class VersionedKeyQuery(StoreQuery["VersionedRecord[V] | None"], Generic[K, V]):
 class MultiVersionedKeyQuery(StoreQuery["list[VersionedRecord[V]]"], Generic[K, V]):
     """The versions of a key that are valid at some time from ``from_ms`` to ``to_ms``, oldest first (KIP-968)."""
 
+    is_of_key = True
     key: K
     from_ms: int = 0
     to_ms: int = MAX_TIME

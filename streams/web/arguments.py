@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -11,6 +11,7 @@ from attrs import frozen
 from starlette.types import Scope
 
 from streams.core.serdes import Serde
+from streams.core.timestamps import to_milliseconds
 from streams.runtime import Rank
 from streams.state import MAX_TIME
 from streams.web.answers import Refused
@@ -75,12 +76,11 @@ class Arguments:
         if not text or (text.isascii() and text.isdigit()):
             return self.number(name, default)
         try:
-            at = datetime.fromisoformat(text.replace(" ", "+"))
+            return to_milliseconds(datetime.fromisoformat(text.replace(" ", "+")))
         except ValueError:
             raise Refused(
                 400, "BAD_REQUEST", f"{name}={text[:40]} is no time: give epoch milliseconds, or 2026-01-31T12:00:00Z"
             ) from None
-        return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
     def flag(self, name: str) -> bool:
         """Return whether a flag is set: given alone, or as 1 or true.

@@ -9,13 +9,13 @@ Imports no other module of the package but ``answers``.
 """
 
 import hmac
-import ipaddress
 import logging
 from collections.abc import Collection
 
 from attrs import frozen
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from streams.core.address import is_loopback
 from streams.web.answers import Refused
 
 log = logging.getLogger(__name__)
@@ -42,14 +42,9 @@ _HEADERS = (
 )
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether a host name or an address is this machine's loopback."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+def _is_local(host: str) -> bool:
+    """Return whether a host is loopback, or a name below ``localhost``, which browsers resolve to it (RFC 6761)."""
+    return is_loopback(host) or host.endswith(".localhost")
 
 
 def host_of(authority: str) -> str:
@@ -119,7 +114,7 @@ class Guard:
 
     def _check_host(self, scope: Scope, host: str) -> None:
         server = scope.get("server")
-        if server is None or not is_loopback(server[0]) or is_loopback(host) or host in self._hosts:
+        if server is None or not _is_local(server[0]) or _is_local(host) or host in self._hosts:
             return
         raise Refused(
             421,

@@ -1,7 +1,6 @@
 """The HTTP server: uvicorn in a separate thread, with limits on connections, header size and idle time."""
 
 import asyncio
-import ipaddress
 import logging
 import socket
 from collections.abc import Collection
@@ -14,12 +13,13 @@ from attrs import define
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from streams.core.address import WILDCARDS, Address, is_loopback
 from streams.core.errors import ClientClosedError, ConfigError
 from streams.core.threads import Signal, SystemThreads, Worker
 from streams.runtime import Instance, KeyPartitioner, StateQueryResult, StoreRequest
 from streams.web.application import Served, app
 from streams.web.desk import Desk
-from streams.web.guard import host_of, is_loopback
+from streams.web.guard import host_of
 from streams.web.peers import Peers
 from streams.web.samples import SAMPLE_MS, Samples
 from streams.web.status import Status
@@ -169,8 +169,8 @@ def serve(streams: Served, address: str, *, token: str | None = None) -> WebServ
     server = _Uvicorn(_config(application), desk, status.samples, is_up)
     worker = threads.start(f"{instance.client_name}-http", lambda: server.run([listening]))
     is_up.wait()
-    place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    is_any = ipaddress.ip_address(host).is_unspecified
+    place = str(Address(host, port))
+    is_any = host in WILDCARDS
     instance.publish(endpoint or (f"{socket.gethostname()}:{port}" if is_any else place))
     return WebServer(f"http://{place}", instance, desk, server, worker)
 

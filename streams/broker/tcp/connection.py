@@ -21,10 +21,10 @@ from streams.broker.limits import (
     Limits,
 )
 from streams.broker.service import Broker
-from streams.broker.tcp.address import Address
 from streams.broker.tcp.authentication import Authentication, AuthenticationFailed
 from streams.broker.tcp.requests import VERSIONS, Exchange, read_request, served
 from streams.broker.tcp.users import Users
+from streams.core.address import Address
 from streams.core.errors import BrokerError
 from streams.protocol.admin_messages import (
     ApiVersions,

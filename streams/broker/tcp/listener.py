@@ -19,9 +19,9 @@ from attrs import define, field
 from streams.broker.descriptors import is_for_clients
 from streams.broker.driver import Driver
 from streams.broker.limits import Limits
-from streams.broker.tcp.address import WILDCARDS, Address
 from streams.broker.tcp.connection import ClientConnection
 from streams.broker.tcp.users import Users
+from streams.core.address import WILDCARDS, Address
 from streams.core.errors import BrokerError
 
 _LOGGER = logging.getLogger(__name__)

@@ -9,9 +9,9 @@ from typing import Self
 
 from streams.broker.driver import Driver
 from streams.broker.limits import Limits
-from streams.broker.tcp.address import Address, is_loopback
 from streams.broker.tcp.listener import Listener
 from streams.broker.tcp.users import Users
+from streams.core.address import Address, is_loopback
 from streams.core.errors import BrokerError, ConfigError
 from streams.core.threads import SystemThreads, Worker
 
