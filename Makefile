@@ -75,9 +75,9 @@ test-stress: $(VENV)/.test
 $(KAFKA_JARS)/.fetched: tests/kafka/pom.xml
 	@for tool in java mvn; do command -v $$tool >/dev/null || { \
 		echo "make: $$tool is not on the PATH; the tests of a real Kafka need Java 17 or later and Maven" >&2; exit 2; }; done
-	@echo "Fetching Kafka, Kafka Streams and Spark's Kafka source into $(KAFKA_JARS) ..."
+	@echo "Fetching Kafka, Kafka Streams, Spark's Kafka source and a database into $(KAFKA_JARS) ..."
 	@rm -rf $(KAFKA_JARS).new
-	@for part in node streams spark; do \
+	@for part in node streams spark jdbc; do \
 		mvn --quiet --batch-mode --file tests/kafka/pom.xml --activate-profiles $$part \
 			dependency:copy-dependencies -DoutputDirectory='$(CURDIR)/$(KAFKA_JARS).new/'$$part || exit 2; done
 	@rm -rf $(KAFKA_JARS) && mv $(KAFKA_JARS).new $(KAFKA_JARS) && touch $@

@@ -4,6 +4,7 @@
 table of names, ``totals`` a table of amounts; ``play`` shows what comes out for some input.
 """
 
+import asyncio
 import sys
 from datetime import timedelta
 from typing import Any
@@ -92,6 +93,7 @@ def examples(request: pytest.FixtureRequest, doctest_namespace: dict[str, Any]) 
         play=made.play,
         driver_of=made.driver_of,
         shown=shown,
+        asyncio=asyncio,
         timedelta=timedelta,
         Topic=Topic,
         TimeWindows=TimeWindows,

@@ -7,6 +7,8 @@ from typing import Any
 PAGE = Path(__file__).parent / "grafana.json"
 _THREAD, _TASK = "kafka_streams_stream_thread_metrics", "kafka_streams_stream_task_metrics"
 _NODE, _STATE = "kafka_streams_stream_processor_node_metrics", "kafka_streams_stream_state_metrics"
+_FETCH, _PRODUCER = "kafka_consumer_consumer_fetch_manager_metrics", "kafka_producer_producer_metrics"
+_CACHE = "kafka_streams_stream_record_cache_metrics"
 _TOPIC = "kafka_streams_stream_topic_metrics"
 
 #: Rows of panels: title, unit, and (query, legend) pairs.
@@ -15,7 +17,7 @@ ROWS: dict[str, list[tuple[str, str, list[tuple[str, str]]]]] = {
         ("Threads alive", "short", [("kafka_streams_stream_metrics_alive_stream_threads", "{{client_id}}")]),
         ("Threads failed", "short", [("kafka_streams_stream_metrics_failed_stream_threads", "{{client_id}}")]),
         ("State (2 = running)", "short", [("kafka_streams_stream_metrics_client_state", "{{client_id}}")]),
-        ("Time since the last turn", "ms", [(f"{_THREAD}_last_turn_age_ms", "{{thread_id}}")]),
+        ("Time since the last poll", "s", [(f"{_THREAD}_last_poll_seconds_ago", "{{thread_id}}")]),
     ],
     "Work": [
         ("Records processed", "ops", [(f"sum by (thread_id) ({_THREAD}_process_rate)", "{{thread_id}}")]),
@@ -58,6 +60,45 @@ ROWS: dict[str, list[tuple[str, str, list[tuple[str, str]]]]] = {
         ),
         ("Out of the group", "short", [(f"increase({_THREAD}_fenced_total[5m])", "{{thread_id}}")]),
     ],
+    "Calls and batches": [
+        ("Calls", "ops", [(f"sum by (processor_node_id) ({_NODE}_call_rate)", "{{processor_node_id}}")]),
+        (
+            "Calls in flight",
+            "short",
+            [(f"sum by (processor_node_id) ({_NODE}_calls_in_flight)", "{{processor_node_id}}")],
+        ),
+        (
+            "Records that wait",
+            "short",
+            [(f"sum by (processor_node_id) ({_NODE}_records_held)", "{{processor_node_id}}")],
+        ),
+        (
+            "Time of a call",
+            "ms",
+            [
+                (f"{_NODE}_call_latency_avg", "{{processor_node_id}} avg"),
+                (f"{_NODE}_call_latency_p99", "{{processor_node_id}} p99"),
+            ],
+        ),
+        (
+            "Retries, time-outs and failures",
+            "ops",
+            [
+                (f"sum by (processor_node_id) ({_NODE}_call_{what}_rate)", f"{{{{processor_node_id}}}} {what}")
+                for what in ("retry", "timeout", "failed")
+            ],
+        ),
+        (
+            "Look-ups, by answer",
+            "ops",
+            [
+                (f"sum by (processor_node_id) ({_NODE}_look_up_{what}_rate)", f"{{{{processor_node_id}}}} {what}")
+                for what in ("hit", "stale_hit", "negative_hit", "miss")
+            ],
+        ),
+        ("Records of a batch", "short", [(f"{_NODE}_batch_records_avg", "{{processor_node_id}}")]),
+        ("Time of a batch", "ms", [(f"{_NODE}_batch_latency_avg", "{{processor_node_id}}")]),
+    ],
     "Restore": [
         ("Records to restore", "short", [(f"{_TASK}_restore_remaining_records_total", "{{task_id}}")]),
         ("Time to the end", "ms", [(f"{_TASK}_restore_eta_ms", "{{task_id}}")]),
@@ -69,6 +110,23 @@ ROWS: dict[str, list[tuple[str, str, list[tuple[str, str]]]]] = {
         ("Bytes consumed", "Bps", [(f"sum by (topic) (rate({_TOPIC}_bytes_consumed_total[1m]))", "{{topic}}")]),
         ("Bytes produced", "Bps", [(f"sum by (topic) (rate({_TOPIC}_bytes_produced_total[1m]))", "{{topic}}")]),
     ],
+    "Clients": [
+        ("Largest lag of a partition", "short", [(f"{_FETCH}_records_lag_max", "{{client_id}}")]),
+        ("Records consumed", "ops", [(f"{_FETCH}_records_consumed_rate", "{{client_id}}")]),
+        ("Time of a fetch", "ms", [(f"{_FETCH}_fetch_latency_avg", "{{client_id}}")]),
+        ("Records sent", "ops", [(f"{_PRODUCER}_record_send_rate", "{{client_id}}")]),
+        ("Time of a produce request", "ms", [(f"{_PRODUCER}_request_latency_avg", "{{client_id}}")]),
+        ("Size of a batch", "bytes", [(f"{_PRODUCER}_batch_size_avg", "{{client_id}}")]),
+        (
+            "Records sent again, or failed",
+            "ops",
+            [
+                (f"{_PRODUCER}_record_retry_rate", "{{client_id}} again"),
+                (f"{_PRODUCER}_record_error_rate", "{{client_id}} failed"),
+            ],
+        ),
+        ("Free bytes of the buffer", "bytes", [(f"{_PRODUCER}_buffer_available_bytes", "{{client_id}}")]),
+    ],
     "Stores": [
         ("Keys", "short", [(f"{_STATE}_estimate_num_keys", "{{task_id}}")]),
         ("Files", "bytes", [(f"{_STATE}_total_sst_files_size", "{{task_id}} {{rocksdb_state_id}}")]),
@@ -77,6 +135,12 @@ ROWS: dict[str, list[tuple[str, str, list[tuple[str, str]]]]] = {
             "Block cache",
             "bytes",
             [(f"max({_STATE}_block_cache_usage)", "used"), (f"max({_STATE}_block_cache_capacity)", "size")],
+        ),
+        ("Hits of record caches", "percentunit", [(f"{_CACHE}_hit_ratio_avg", "{{record_cache_id}}")]),
+        (
+            "Time of calls (level debug)",
+            "ns",
+            [(f"avg({_STATE}_{call}_latency_avg)", call) for call in ("get", "put", "fetch", "range")],
         ),
     ],
 }

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from streams.core.metrics import SENSORS, MetricSpec, RecordingLevel, Scope, SensorSpec, Stat
+from streams.core.metrics import SENSORS, DropReason, MetricSpec, RecordingLevel, Scope, SensorSpec, Stat
 
 PAGE = Path(__file__).parent / "reference" / "metrics.md"
 TITLES = {
@@ -18,6 +18,9 @@ TITLES = {
     Scope.TOPIC: "Topic",
     Scope.STORE: "Store",
     Scope.CACHE: "Record cache",
+    Scope.FETCH: "Consumer",
+    Scope.COORDINATOR: "Commits of a consumer",
+    Scope.PRODUCER: "Producer",
 }
 
 #: The metrics of Kafka Streams 4.1.
@@ -27,8 +30,6 @@ KAFKA: Mapping[Scope, list[str]] = {
 _PER_RECORD = "would be a count per record; metrics are counted per run and block"
 _SUPPRESSED = "buffered results are counted where they are written: `records-produced-total` of the sink"
 _NO_ITERATORS = "no iterator stays open between two reads"
-_CALLS = ("put", "get", "fetch", "all", "range", "prefix-scan", "delete", "remove")
-_STATISTICS = ("bytes-", "memtable-", "write-stall", "block-cache-", "compaction-time", "number-")
 #: Why metrics of Kafka Streams are not there, by scope and first letters of the name.
 ABSENT: Mapping[tuple[Scope, str], str] = {
     (Scope.CLIENT, "commit-id"): "an installed release does not know its commit",
@@ -38,15 +39,14 @@ ABSENT: Mapping[tuple[Scope, str], str] = {
     (Scope.NODE, "suppression-emit"): _SUPPRESSED,
     (Scope.NODE, "window-aggregate-final-emit"): _SUPPRESSED,
     (Scope.NODE, "idempotent-update-skip"): _PER_RECORD,
-    **{(Scope.STORE, name): f"operators read and write in place, without a call; it {_PER_RECORD}" for name in _CALLS},
     (Scope.STORE, "suppression-buffer"): "the buffer is part of the operator, without a size of its own",
     (Scope.STORE, "record-e2e-latency"): "measured at sources and sinks",
     **{(Scope.STORE, name): _NO_ITERATORS for name in ("num-open-iterators", "iterator-duration", "oldest-iterator")},
     **{
-        (Scope.STORE, name): "RocksDB's statistics are off, since they slow its reads and writes"
-        for name in _STATISTICS
+        (Scope.STORE, name): "RocksDB's statistics, as text, have no minimum"
+        for name in ("memtable-flush-time-min", "compaction-time-min")
     },
-    (Scope.CACHE, "hit-ratio"): f"the cache is part of the program; it {_PER_RECORD}",
+    (Scope.STORE, "number-open-files"): "RocksDB does not count closed files; Kafka Streams reports -1",
 }
 
 
@@ -61,6 +61,17 @@ def _rows(specs: list[SensorSpec]) -> Iterator[str]:
         level = "always" if spec.level is RecordingLevel.OFF else spec.level.name.lower()
         for metric in spec.metrics:
             yield f"| `{metric.name}` | {metric.description} | {metric.unit} | {level} | {_origin(spec, metric)} |"
+
+
+def _reasons() -> Iterator[str]:
+    yield "| reason | the record |"
+    yield "|---|---|"
+    for reason in DropReason:
+        yield f"| `{reason}` | {reason.meaning} |"
+    yield ""
+    yield "Records that a handler drops are counted by the class of the error too: `failed, ValueError`. `unjoined`,"
+    yield "`null key` before a repartition topic, and rows that `group_by` of a table puts in no group are counted only"
+    yield "here, not among the drops of the task, as Kafka Streams does not count them."
 
 
 def absent() -> dict[tuple[Scope, str], str]:
@@ -85,9 +96,9 @@ def _comparison() -> Iterator[str]:
     for (scope, why), names in reasons.items():
         yield f"| `{scope.group}` | {', '.join(names)} | {why} |"
     yield ""
-    yield "Metrics of producers and consumers (`kafka.producer`, `kafka.consumer`) are not there: their records, bytes,"
-    yield "polls and lag are those of topics, threads and tasks above. Levels differ in one point: totals of a task"
-    yield "(`process`, `restore`, `update`) are recorded at `info`, since they are counted per run."
+    yield "Of the metrics of consumers and producers (`kafka.consumer`, `kafka.producer`) there are those above, which"
+    yield "dashboards of Kafka Streams show. Levels differ in one point: totals of a task (`process`, `restore`,"
+    yield "`update`) are recorded at `info`, since they are counted per run."
 
 
 def page() -> str:
@@ -105,6 +116,8 @@ def page() -> str:
         if specs:
             tags = ", ".join(f"`{tag}`" for tag in scope.tags)
             lines += ["", f"## {title}", "", f"Group `{scope.group}`, tags {tags}.", "", *_rows(specs)]
+        if scope is Scope.DROPS:
+            lines += ["", *_reasons()]
     return "\n".join([*lines, *_comparison()]) + "\n"
 
 

@@ -10,6 +10,7 @@ from streams.broker import EmbeddedBroker
 from streams.clients import Admin, Consumer, ParallelConsumer, Producer
 from streams.core.clock import Clock, SystemClock, VirtualClock
 from streams.core.config import StreamsConfig
+from streams.core.drop_notes import DropNote
 from streams.core.errors import (
     BrokerError,
     ClientClosedError,
@@ -27,6 +28,7 @@ from streams.core.errors import (
     ProducerFencedError,
     RebalanceInProgressError,
     RecordTooLargeError,
+    SchemaError,
     SerializationError,
     StateLockedError,
     StateStoreMigratedError,
@@ -63,18 +65,31 @@ from streams.core.records import (
     Window,
     Windowed,
 )
-from streams.core.serdes import Serde, session_windowed, time_windowed
+from streams.core.result_timing import ResultTiming
+from streams.core.serdes import Serde, count_windowed, session_windowed, time_windowed
 from streams.core.topic import Sink, Topic
-from streams.core.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+from streams.core.windower import Windower
+from streams.core.windows import (
+    CountWindows,
+    JoinWindows,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    UnlimitedWindows,
+)
+from streams.core.wrapping import ProcessorWrapper, RecordFunction, WrappedNode
 from streams.dsl import (
     Branched,
     CogroupedKStream,
+    DeduplicatedKStream,
     EmitStrategy,
     GlobalKTable,
+    JoinedKStream,
     KGroupedStream,
     KGroupedTable,
     KStream,
     KTable,
+    LookedUpKStream,
     SessionWindowedCogroupedKStream,
     SessionWindowedKStream,
     StreamsBuilder,
@@ -160,12 +175,14 @@ __all__ = [
     "ConfigError",
     "Consumer",
     "ConsumerRecord",
+    "CountWindows",
     "DeserializationHandler",
     "EmbeddedBroker",
     "EmitStrategy",
     "ErrorHandlerContext",
     "ExceptionResponse",
     "DamagedLogError",
+    "DeduplicatedKStream",
     "ForeignFormatError",
     "GlobalKTable",
     "HandlerError",
@@ -177,10 +194,13 @@ __all__ = [
     "JoinWindows",
     "KGroupedStream",
     "KGroupedTable",
+    "DropNote",
+    "JoinedKStream",
     "KStream",
     "KTable",
     "KeyQueryMetadata",
     "KeyValueStore",
+    "LookedUpKStream",
     "LostRecordsError",
     "MemberFencedError",
     "OffsetOutOfRangeError",
@@ -190,6 +210,7 @@ __all__ = [
     "ProcessingHandler",
     "Processor",
     "ProcessorContext",
+    "ProcessorWrapper",
     "Producer",
     "ProducerFencedError",
     "ProducerRecord",
@@ -198,10 +219,13 @@ __all__ = [
     "RebalanceInProgressError",
     "Record",
     "RecordContext",
+    "RecordFunction",
     "RecordMetadata",
     "RecordTooLargeError",
+    "ResultTiming",
     "SamePartitionGrouper",
     "Serde",
+    "SchemaError",
     "SerializationError",
     "SessionStore",
     "SessionWindowedCogroupedKStream",
@@ -249,7 +273,10 @@ __all__ = [
     "Window",
     "WindowStore",
     "Windowed",
+    "Windower",
+    "WrappedNode",
     "build_topology",
+    "count_windowed",
     "key_value_store",
     "lru_store",
     "punctuate",

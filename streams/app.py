@@ -1,12 +1,13 @@
-"""``Streams`` and ``run``: an application with its broker and clients; bounded runs are in ``bounded``.
+"""``Streams`` and ``run``, which run an application with its broker and clients; bounded runs are in ``bounded``.
 
-This module imports all lower layers, and no lower layer imports it.
+This module imports the lower layers, and none of them imports it.
 """
 
 import os
 import signal
 import threading
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -62,7 +63,7 @@ _LOOK_MS = 50
 
 
 def _named(config: StreamsConfig) -> StreamsConfig:
-    """Return the settings, of which ``application_id`` is required.
+    """Return the settings after checking that they have an ``application_id``.
 
     Raises:
         ConfigError: ``application_id`` is empty.
@@ -83,7 +84,7 @@ def _otlp_of(config: StreamsConfig, clock: Clock) -> "Otlp | None":
 
 
 def _cluster_of(config: StreamsConfig, broker: Cluster | None) -> tuple[Cluster, EmbeddedBroker | None]:
-    """Return the cluster to run on, and the broker if one was created, which is closed with the application."""
+    """Return the cluster to run on, and the embedded broker if one was created, to be closed with the application."""
     if config.bootstrap_servers:
         if broker is not None:
             raise ConfigError("both broker= and bootstrap_servers= are given: give one of them")
@@ -104,7 +105,7 @@ class Streams:
     As a context manager, the application is started on entry and closed on exit.  A failure of the application is
     raised at the end of the block, or added as a note to the exception that ends the block.
 
-    ``topology`` is a function of the builder or a built ``Topology``.  ``broker`` is an
+    ``topology`` is a function that takes the builder, or a built ``Topology``.  ``broker`` is an
     ``EmbeddedBroker`` (default: a new one, closed with the application).  With ``bootstrap_servers`` the
     application runs on a Kafka cluster, where source and sink topics must exist; internal topics are created.
     The settings are those of ``StreamsConfig``.  Instances with the same application ID share the partitions.
@@ -152,6 +153,9 @@ class Streams:
             spans=None if self._otlp is None else self._otlp.traces,
         )
 
+    def __repr__(self) -> str:
+        return f"<Streams {self.config.application_id!r} {self.state.value}>"
+
     @property
     def state(self) -> State:
         """The current state of the application; ERROR is final, even after ``close``."""
@@ -159,7 +163,7 @@ class Streams:
 
     @property
     def metrics(self) -> Metrics:
-        """The metrics of this instance."""
+        """The metrics of this instance, including those of its clients."""
         return self.instance.metrics
 
     @property
@@ -168,7 +172,7 @@ class Streams:
         return self.instance.failure
 
     def start(self) -> None:
-        """Check the topics, create missing internal topics, and start the threads.
+        """Check the topics, create missing internal topics, and start the stream threads.
 
         Raises:
             TopologyError: inputs are missing or not co-partitioned.
@@ -179,7 +183,7 @@ class Streams:
             self._otlp.start(self.metrics)
 
     def wait(self, timeout_ms: int | None = None) -> bool:
-        """Wait until all threads have ended; return False after ``timeout_ms``.
+        """Wait until all stream threads have ended; return False if this takes longer than ``timeout_ms``.
 
         ``timeout_ms`` None (default) waits without limit.
 
@@ -304,7 +308,7 @@ class Streams:
         this many milliseconds ago.
 
         Raises:
-            InvalidStateStoreError: there is no such store or partition, the application does not run or has no
+            InvalidStateStoreError: there is no such store or partition, the application is not running or has no
                 assignment yet, or the store does not read a topic of ``position``.
         """
         request = request_of(self.instance, store, query, position, stale_ms)
@@ -329,7 +333,7 @@ class Streams:
         processed; meanwhile, processing a record takes tens of microseconds instead of one or two. Earlier records
         are not traced. ``topic`` is the output topic (default: all); ``node`` selects a node instead. ``at`` is the
         event time of the output, or a time in its window (default: the last output): epoch milliseconds, a datetime,
-        or ISO 8601 text, which selects all times with this prefix. Store accesses by processors are not reported.
+        or ISO 8601 text, which selects all times with this prefix. ``POST /why`` also asks the other instances.
 
         Raises:
             ClientClosedError: the application is not running.
@@ -338,7 +342,7 @@ class Streams:
             StreamsError: another call of ``why``, or ``POST /why``, is tracing this instance.
         """
         question = Question.of(key, topic, node, at)
-        return follow(self.instance, self.topology, question, FollowLimits(seconds, limit))
+        return follow(self.instance, self.topology, question, FollowLimits(seconds, limit)).story
 
     def owner_of(self, store: str, key: Any, *, partitioner: KeyPartitioner | None = None) -> KeyQueryMetadata:
         """Return the group members with the active task and the standby tasks for a key of a store (KIP-535).
@@ -357,14 +361,14 @@ class Streams:
         between two commits.
 
         Raises:
-            InvalidStateStoreError: there is no such store, it has no changelog of its own, or the application does
-                not run or has no assignment yet.
+            InvalidStateStoreError: there is no such store, it has no changelog of its own, or the application is
+                not running or has no assignment yet.
         """
         return changes_of(self.instance, store)
 
     @property
     def _server(self) -> "WebServer | None":
-        """The first open server, or None."""
+        """The first HTTP server of this instance that is open, or None."""
         return next((server for server in self._servers if server.is_open), None)
 
     def serve(self, address: str = "127.0.0.1:0", *, token: str | None = None) -> "WebServer":
@@ -415,17 +419,40 @@ def run(
     *,
     application_id: str,
     broker: Cluster | None = None,
+    listen: str | None = None,
     on_state: StateListener | None = None,
     **settings: Unpack[Settings],
 ) -> None:
     """Run an application until SIGINT or SIGTERM, then close it cleanly.
 
-    With the setting ``bootstrap_servers="host:9092"`` the application runs on a Kafka cluster.
+    With the setting ``bootstrap_servers="host:9092"`` the application runs on a Kafka cluster.  With
+    ``listen="127.0.0.1:9092"``, its embedded broker also serves Kafka clients at this address; port 0 is a free one.
 
     Raises:
+        ConfigError: the address is taken, or the application has no embedded broker.
         StreamsError: the application failed.
     """
-    run_until_signal(Streams(topology, application_id=application_id, broker=broker, on_state=on_state, **settings))
+    streams = Streams(topology, application_id=application_id, broker=broker, on_state=on_state, **settings)
+    with nullcontext() if listen is None else _listening(streams, listen):
+        run_until_signal(streams)
+
+
+@contextmanager
+def _listening(streams: Streams, address: str) -> Iterator[None]:
+    """Serve the embedded broker of an application that has not been started; if that fails, close the application.
+
+    Raises:
+        ConfigError: the address is taken, or the application has no embedded broker.
+    """
+    try:
+        if not isinstance(streams.broker, EmbeddedBroker):
+            raise ConfigError(f"listen={address!r} serves an embedded broker: omit it with bootstrap_servers")
+        server = streams.broker.serve(address)
+    except BaseException:
+        streams.close()
+        raise
+    with server:
+        yield
 
 
 def run_until_signal(streams: Streams) -> None:

@@ -1,7 +1,7 @@
 """Bounded runs: a topology over finite inputs, on an embedded broker that belongs to the run.
 
 A bounded run uses the same instance as a live run.  A feeder appends the inputs to their topics; the run ends when
-every task has processed all its inputs.  This module imports all lower layers, and no lower layer imports it.
+every task has processed all its inputs.  This module imports the lower layers, and none of them imports it.
 """
 
 import threading
@@ -29,6 +29,11 @@ RowReader = Callable[[int, int], Iterator[list[tuple[int, Block]]]]
 #: A function from the end offset of each partition of a topic to the offset of the first input row in each partition.
 Begins = Callable[[Sequence[int]], Sequence[int]]
 
+#: Rows of a file, and the offsets of its first row.
+Rows = tuple[RowReader, Begins]
+#: The rows of an input: of one file, or of several, each of which is opened when the earlier ones are in the topic.
+Input = RowReader | Iterable[Rows]
+
 #: Interval in milliseconds between two checks of progress.
 _LOOK_MS = 50
 #: Maximum number of records fed ahead of the tasks while the tasks make progress.
@@ -50,7 +55,8 @@ class Progress:
 class BoundedRun:
     """A finished bounded run; its outputs can be read until it is closed.
 
-    The records of a topic that several tasks write are ordered by lane; see ``runtime.lanes``.
+    Each task writes to lanes (topic partitions of its own).  The records of a topic that several tasks write are the
+    merge of these lanes, whose order does not depend on timing (``runtime.lanes``).
     """
 
     broker: EmbeddedBroker
@@ -58,7 +64,7 @@ class BoundedRun:
     topology: Topology = field(repr=False)
 
     def read_output(self, topic: str) -> Iterator[tuple[int, Block]]:
-        """Yield the records of a topic as (partition, block), by partition and offset.
+        """Yield the records of a topic as (partition, block of records), by partition and offset.
 
         Offsets have no gaps: transaction markers are not counted.
         """
@@ -77,15 +83,15 @@ class BoundedRun:
 
     @property
     def dropped(self) -> dict[str, int]:
-        """Number of dropped records, by node."""
+        """The number of dropped records, by node."""
         return dropped_by_node(self.drops())
 
     def drops(self) -> list[Dropped]:
-        """Return dropped records by node and reason: their count and the first such record."""
+        """Return the dropped records by node and reason, each with the count and a description of the first record."""
         return self.metrics.drops()
 
     def close(self) -> None:
-        """Close the broker; a temporary broker is deleted."""
+        """Close the broker of the run, and delete it if it is temporary."""
         self.broker.close()
 
     def __enter__(self) -> Self:
@@ -97,7 +103,7 @@ class BoundedRun:
 
 def run_bounded(
     topology: TopologySource,
-    inputs: Mapping[str, RowReader],
+    inputs: Mapping[str, Input],
     *,
     application_id: str,
     partitions: int | None = None,
@@ -105,7 +111,6 @@ def run_bounded(
     final_flush: bool = False,
     settings: Settings | None = None,
     progress: Callable[[Progress], None] | None = None,
-    begins: Mapping[str, Begins] | None = None,
 ) -> BoundedRun:
     """Run a topology over finite inputs until all are processed.
 
@@ -113,11 +118,11 @@ def run_bounded(
     the number of threads.  A topic that the application both writes and reads may also have an input.
     Inputs of global tables are read completely before the first record of another input is processed.
     ``state_dir`` keeps the topics and state, so that a further run continues from there and appends to
-    the topics.  ``begins`` determines the offset of the first row for inputs whose topics have earlier records
-    (default: the start of the topic).
+    the topics.  An input is a reader whose rows begin at the start of the topic, or an iterable of readers with the
+    offsets of their first rows, for topics that have earlier records.
 
     Raises:
-        StreamsError: an input cannot be read, user code failed, or the directory is in use.
+        StreamsError: an input cannot be read, user code failed, or the state directory is in use.
     """
     config = StreamsConfig.of(cache_max_bytes=0).replace(application_id=application_id, **(settings or {}))
     if state_dir is None and config.state_dir:
@@ -144,7 +149,7 @@ def run_bounded(
         )
         globals_first = {topic for store in built.global_stores.values() for topic in store.source.topics}
         for topic in sorted(globals_first & set(inputs)):
-            rows = _new_rows(broker, topic, inputs[topic], lambda partition: partition, (begins or {}).get(topic))
+            rows = _new_rows(broker, topic, inputs[topic], lambda partition: partition)
             for batch in rows:
                 for partition, block in batch:
                     broker.append(partition, block)
@@ -155,7 +160,7 @@ def run_bounded(
                 filling = LaneFilling(instance.bounded.plan, broker, admin)
                 filling.take_up()
                 others = {topic: reader for topic, reader in inputs.items() if topic not in globals_first}
-                _Feeder(broker, instance, instance.bounded, others, progress, begins or {}).run()
+                _Feeder(broker, instance, instance.bounded, others, progress).run()
             finally:
                 instance.close()
             if instance.failure is not None:
@@ -170,7 +175,7 @@ def run_bounded(
 
 
 def _await_transactions(broker: EmbeddedBroker, timeout_ms: int) -> None:
-    """Wait until no transaction is open; transactions of a killed run only end at their timeout.
+    """Wait until no transaction is open; those of a killed run end only at their timeout.
 
     This run has already ended its own transactions, including those of threads that it has replaced.
 
@@ -194,7 +199,7 @@ def _await_transactions(broker: EmbeddedBroker, timeout_ms: int) -> None:
 
 
 def _create_topics(broker: EmbeddedBroker, topology: Topology, inputs: Iterable[str], partitions: int | None) -> None:
-    """Create source and sink topics.
+    """Create the source and sink topics of a topology.
 
     Raises:
         TopologyError: a topic of an earlier run has a different partition count.
@@ -218,28 +223,31 @@ def _create_topics(broker: EmbeddedBroker, topology: Topology, inputs: Iterable[
 def _new_rows(
     broker: EmbeddedBroker,
     topic: str,
-    reader: RowReader,
+    given: Input,
     place: Callable[[TopicPartition], TopicPartition],
-    begins: Begins | None,
 ) -> Iterator[list[tuple[TopicPartition, Block]]]:
-    """Yield the rows of an input that are not yet in its topic, with partitions mapped by ``place``.
+    """Yield the rows of an input that are not yet in its topic, as blocks by partition, which ``place`` maps.
 
     After a crash some partitions may have more rows of a batch than others, so rows are skipped for each
     partition separately; the partition of a row and the order within the partition never change.
     """
     count = broker.topics()[topic]
     places = [place(TopicPartition(topic, number)) for number in range(count)]
-    ends = [broker.end_offset(partition) for partition in places]
-    firsts = [0] * count if begins is None else begins(ends)
-    have = [end - first for end, first in zip(ends, firsts, strict=True)]
-    for batch in reader(count, 0):
-        new = []
-        for number, block in batch:
-            skip = min(have[number], len(block))
-            have[number] -= skip
-            if skip < len(block):
-                new.append((places[number], block.slice(skip) if skip else block))
-        yield new
+    for reader, begins in [(given, _from_start)] if callable(given) else given:
+        ends = [broker.end_offset(partition) for partition in places]
+        have = [end - first for end, first in zip(ends, begins(ends), strict=True)]
+        for batch in reader(count, 0):
+            new = []
+            for number, block in batch:
+                skip = min(have[number], len(block))
+                have[number] -= skip
+                if skip < len(block):
+                    new.append((places[number], block.slice(skip) if skip else block))
+            yield new
+
+
+def _from_start(ends: Sequence[int]) -> Sequence[int]:
+    return [0] * len(ends)
 
 
 class _Feeder:
@@ -250,9 +258,8 @@ class _Feeder:
         broker: EmbeddedBroker,
         instance: Instance,
         bounded: BoundedProgress,
-        inputs: Mapping[str, RowReader],
+        inputs: Mapping[str, Input],
         progress: Callable[[Progress], None] | None,
-        begins: Mapping[str, Begins],
     ) -> None:
         self._broker = broker
         self._instance = instance
@@ -269,9 +276,7 @@ class _Feeder:
         }
         #: Number of records in these partitions, including records of earlier runs.
         self._written = sum(broker.end_offset(partition) for partition in self._sources)
-        self._open = {
-            topic: _new_rows(broker, topic, reader, plan.feed, begins.get(topic)) for topic, reader in inputs.items()
-        }
+        self._open = {topic: _new_rows(broker, topic, given, plan.feed) for topic, given in inputs.items()}
         for topic in topics - set(inputs):
             bounded.end_topic(topic)
 
@@ -307,7 +312,7 @@ class _Feeder:
             self._show()
 
     def _read_so_far(self) -> int:
-        """Return the number of source records that the tasks have received, including records of earlier runs."""
+        """Return the number of source records that the tasks have received, including those of earlier runs."""
         return sum(
             queue.position or 0
             for task in self._tasks()

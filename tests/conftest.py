@@ -17,6 +17,8 @@ from tests import sample
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+#: Share of the examples of a property test that the sample tries; the rest of the tests tries all of them.
+SAMPLE_EXAMPLES = 0.4
 
 KAFKA = "of a real Kafka (make kafka-test)"
 BROWSER = "of the page in a browser (make browser-test)"
@@ -62,6 +64,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.scope is None:
         is_named = any("::" in argument for argument in config.args) or bool(config.option.markexpr)
         config.option.scope = "all" if is_named else "sample"
+    if config.option.scope == "sample":
+        usual = settings()
+        settings.register_profile("sample", usual, max_examples=int(usual.max_examples * SAMPLE_EXAMPLES))
+        settings.load_profile("sample")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -70,8 +76,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     ids = {item: item.nodeid for item in items}
     rest = sample.left_out(ids.values())
     if config.option.scope == "rest":
-        config.hook.pytest_deselected(items=[item for item in items if ids[item] not in rest])
-        items[:] = [item for item in items if ids[item] in rest]
+        chosen = [item for item in items if ids[item] in rest or _is_property(item)]
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+        items[:] = chosen
     for item in items:
         reason = _absence(config, item)
         if reason is None and config.option.scope == "sample" and ids[item] in rest:
@@ -91,6 +98,10 @@ def pytest_collection_finish() -> None:
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Look for tests in test modules only: the examples of docstrings are those of the product."""
     return (collection_path.suffix == ".py" and not collection_path.name.startswith("test_")) or None
+
+
+def _is_property(item: pytest.Item) -> bool:
+    return getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
 
 
 def _absence(config: pytest.Config, item: pytest.Item) -> str | None:

@@ -5,8 +5,10 @@ rule with more partitions, seeds, engines, guarantees or ways into Spark.  Each 
 it means, by the pattern of their ids, and which of these stay in the sample.
 """
 
-from collections.abc import Iterable
-from fnmatch import fnmatchcase
+import re
+from collections.abc import Callable, Iterable
+from fnmatch import translate
+from functools import cache
 
 from attrs import frozen
 
@@ -26,6 +28,10 @@ class Rest:
         found = [test_id for test_id in found if not any(_is_like(test_id, keep) for keep in self.keep)]
         return [test_id for number, test_id in enumerate(found) if not self.one_in or number % self.one_in]
 
+    def kept(self, ids: Iterable[str], keep: str) -> list[str]:
+        """Return the ids that one pattern of ``keep`` keeps."""
+        return [test_id for test_id in ids if _is_like(test_id, self.pattern) and _is_like(test_id, keep)]
+
 
 #: Tests that one worker runs one after the other, for what they share takes seconds to make: by name, patterns of ids.
 GROUPS = {
@@ -36,6 +42,9 @@ GROUPS = {
         "tests/replay/test_inputs.py::*[connect]",
         "tests/replay/test_inputs.py::*[classic]",
         "tests/replay/test_sessions.py::*on_spark*",
+        "tests/replay/test_table_inputs.py::*",
+        "tests/replay/test_order.py::*spark*",
+        "tests/replay/test_explain.py::*spark*",
     ),
     "tidy": ("tests/test_tidy.py::*",),
     "nexmark": ("tests/examples/test_nexmark.py::*all_queries*",),
@@ -53,9 +62,14 @@ def left_out(ids: Iterable[str]) -> dict[str, str]:
     return {test_id: rest.what for rest in REST for test_id in rest.chosen(ids)}
 
 
-def _is_like(test_id: str, pattern: str) -> bool:
+@cache
+def _matcher(pattern: str) -> Callable[[str], object]:
     # Brackets stand for themselves, as in the ids.
-    return fnmatchcase(test_id.replace("[", "("), pattern.replace("[", "("))
+    return re.compile(translate(pattern.replace("[", "[[]"))).match
+
+
+def _is_like(test_id: str, pattern: str) -> bool:
+    return _matcher(pattern)(test_id) is not None
 
 
 SPARK = "replays on Spark"
@@ -71,17 +85,70 @@ COST = "costs in bytecodes"
 LETTERS = "dead letters and resets from the command line"
 CAPSULES = "spans of a live run, reproduced"
 STORIES = "stories of traced records"
+FLOODS = "floods of requests"
 
 REST = (
-    Rest("exit statuses of streams run", "tests/cli/test_statuses.py::*", keep=("*(3-*",)),
+    Rest("formats in more places", "tests/formats/test_everywhere.py::*in_a_replay*"),
+    Rest("formats in more places", "tests/formats/test_everywhere.py::*simulation*"),
+    Rest("formats in more places", "tests/formats/test_everywhere.py::*versions_are_compared*"),
+    Rest("ends of processes", "tests/web/test_front.py::*of_the_application_is_killed"),
+    Rest("queries of other instances", "tests/web/test_relay.py::*no_instance*", keep=("*responses1*",)),
+    Rest(KILLED, "tests/cli/test_workers.py::test_workers_share_the_work*"),
+    Rest("commands on a broker's folder", "tests/cli/test_workers.py::*[folder]"),
+    Rest(
+        "versions that differ in more ways",
+        "tests/cli/test_diff.py::*",
+        keep=(
+            "*nothing_differs",
+            "*for_programs",
+            "*take_over_alone*",
+            "*mistakes*",
+            "*runs_twice",
+            "*inserted_filter*",
+        ),
+    ),
+    Rest("limits of late records", "tests/cli/test_late.py::*of_their_own[replay]"),
+    Rest("inputs of streams run", "tests/cli/test_run.py::*one_file_by_name[days]"),
+    Rest("inputs of streams run", "tests/cli/test_run.py::*spread_over_all_partitions*", keep=("*[4]",)),
+    Rest("exit statuses of streams run", "tests/cli/test_statuses.py::*", keep=("*[3-*",)),
+    Rest(KILLED, "tests/cli/test_broker.py::*killed_anywhere*"),
+    Rest(CAPSULES, "tests/capsule/test_stepping.py::*from_behind"),
+    Rest(CAPSULES, "tests/cli/test_capture.py::*that_was_killed*"),
+    Rest(CAPSULES, "tests/capsule/test_simulated.py::*", keep=("*[9-at_least_once]",)),
+    Rest("streams top in more terminals", "tests/cli/test_top.py::*", keep=("*printed*", "*text_only*", "*until_q")),
     Rest("ways to run a service", "tests/runtime/test_systemd.py::*[streams run]"),
+    Rest("ways to run a service", "tests/cli/test_worker_notices.py::*the_main_process*"),
+    Rest(WORLDS, "tests/testing/simulation/test_simulation.py::test_idle_windows*"),
+    Rest(WORLDS, "tests/testing/simulation/test_simulation.py::*keeps_its_state_in_an_attribute*"),
+    Rest(WORLDS, "tests/testing/simulation/test_simulation.py::*nothing_happens_prove_nothing"),
+    Rest(WORLDS, "tests/testing/simulation/test_simulation.py::*depend_on_the_order_of_arrival_fail*"),
+    Rest(WORLDS, "tests/testing/simulation/test_simulation.py::*in_a_few_worlds[at_least_once]"),
+    Rest(WORLDS, "tests/state/test_own_kind.py::*after_crashes*"),
+    Rest("idle inputs of live runs", "tests/runtime/test_idle_live.py::*[at_least_once]"),
+    Rest(
+        "look-ups with more guarantees", "tests/dsl_operators/test_look_up.py::*survive_a_restart*", keep=("*[exac*",)
+    ),
+    Rest("services that fail", "tests/lookup/test_enrichment.py::*"),
+    Rest("look-ups with more partitions", "tests/dsl_operators/test_look_up.py::*slices_agree*", keep=("*[3]",)),
+    Rest(
+        "async calls with more orders", "tests/dsl_operators/test_asynchronous.py::*after_a_restart*", keep=("*[key]",)
+    ),
+    Rest(
+        "async calls with more partitions", "tests/dsl_operators/test_asynchronous.py::*slices_agree*", keep=("*[3]",)
+    ),
     Rest(SPARK, "tests/replay/test_equality_spark.py::*"),
     Rest(
         SPARK,
         "tests/replay/test_spark.py::*",
-        keep=("*equals_the_live_run[classic]", "*equals_the_live_run[connect]", "*names_node_file_and_row*[classic]"),
+        keep=("*equals_the_live_run[classic]", "*equals_the_live_run[connect]"),
     ),
     Rest(SPARK, "tests/replay/test_spark_masters.py::*"),
+    Rest(SPARK, "tests/replay/test_spark_cluster.py::*"),
+    Rest(REPLAY, "tests/replay/test_s3.py::*"),
+    Rest(SPARK, "tests/replay/test_explain.py::*tables_of_spark*"),
+    Rest(EXAMPLES, "tests/examples/test_airflow.py::*each_night*"),
+    Rest(SPARK, "tests/replay/test_spark_tables.py::*", keep=("*are_refused",)),
+    Rest("outputs that are folders", "tests/cli/test_replay.py::*folder_is_partitioned*"),
     Rest(
         SPARK,
         "tests/replay/test_spark_failures.py::*",
@@ -89,23 +156,46 @@ REST = (
     Rest(SPARK, "tests/replay/test_spark_session.py::*", keep=("*listens_on_loopback_only", "*without_*")),
     Rest(SPARK, "tests/replay/test_inputs.py::*through_spark*", keep=("*same_records[classic]",)),
     Rest(SPARK, "tests/replay/test_sessions.py::*on_spark*"),
+    Rest(SPARK, "tests/replay/test_table_inputs.py::*", keep=("*in_order_gives[classic]",)),
+    Rest(SPARK, "tests/replay/test_order.py::*spark*"),
+    Rest(REPLAY, "tests/replay/test_order.py::*ordered_one_gives[4]"),
     Rest(REPLAY, "tests/replay/test_equality.py::*ten_slices*"),
+    Rest(REPLAY, "tests/replay/test_changes.py::*any_topology*"),
+    Rest(
+        "tables of outputs",
+        "tests/replay/test_tables.py::*",
+        keep=("*types_of_a_lake", "*leaves_no_row_twice[resumed-3]"),
+    ),
+    Rest(
+        "tables of lakes in both formats",
+        "tests/replay/test_lake_tables.py::*[delta*",
+        keep=("*row_of_the_output_once*",),
+    ),
     Rest(REPLAY, "tests/replay/test_equality.py::*_process*", keep=("*one_process[shown-3]",)),
-    Rest(REPLAY, "tests/replay/test_equality.py::*more_threads*", keep=("*shown-2*",)),
+    Rest(REPLAY, "tests/replay/test_equality.py::*more_threads*"),
     Rest(REPLAY, "tests/replay/test_resume.py::*archives_that_grow*", keep=("*[chosen_topics]",)),
     Rest(REPLAY, "tests/replay/test_structs.py::*is_elsewhere*", keep=("*[methods_and_inheritance]",)),
     Rest(REPLAY, "tests/replay/test_resume.py::*killed_at_any_call*", keep=("*[True-None]", "*[False-None]")),
     Rest(REPLAY, "tests/properties/test_replay.py::*", one_in=3),
-    Rest(
-        WORLDS,
-        "tests/testing/simulation/test_*.py::*bears_a_storm*",
-        keep=("*[word-count-exactly_once_v2-range(0,-50)]",),
-    ),
+    Rest(REPLAY, "tests/conformance/test_own.py::*as_history*"),
+    Rest(WORLDS, "tests/testing/simulation/test_*.py::*bears_a_storm*"),
     Rest(WORLDS, "tests/testing/simulation/test_simulation.py::*may_depend_on*", keep=("*_is_*",)),
     Rest(
         CASES, "tests/conformance/test_blocks.py::test_no_split_shows_in_any_topic*", keep=("*[windows]", "*[tables]")
     ),
-    Rest(WORLDS, "tests/testing/simulation/test_*.py::*deliberate_bug_is_found*", one_in=6),
+    Rest(WORLDS, "tests/testing/simulation/test_simulation.py::*repeated_after_a_crash*"),
+    # One of the group, the consumer, the producer, a commit and a restore.
+    Rest(
+        WORLDS,
+        "tests/testing/simulation/test_*.py::*deliberate_bug_is_found*",
+        keep=(
+            "*[commits_of_anybody]",
+            "*[lost_fetch_moves_the_position]",
+            "*[retried_with_a_new_sequence]",
+            "*[state_before_commit]",
+            "*[restored_rows_do_not_expire]",
+        ),
+    ),
     Rest(WORLDS, "tests/testing/simulation/test_*.py::*decides_everything_in_any_process*"),
     Rest(CASES, "tests/conformance/test_blocks.py::test_nearly_all_cases_agree_in_everything"),
     Rest(CASES, "tests/conformance/test_blocks.py::test_what_blocks_would_reorder*"),
@@ -129,6 +219,8 @@ REST = (
     Rest(KILLED, "tests/kafka/test_queries.py::*is_killed*"),
     Rest(KILLED, "tests/broker/test_disk.py::*killed_again*", keep=("*[commit]",)),
     Rest(KILLED, "tests/cli/test_workers.py::*broker_is_away*"),
+    Rest(KILLED, "tests/cli/test_workers.py::*that_fails_ends_the_run*"),
+    Rest(EXAMPLES, "tests/test_installation.py::*[mypy]"),
     Rest(EXAMPLES, "tests/examples/test_nexmark.py::*all_queries*"),
     Rest(EXAMPLES, "tests/examples/test_nexmark.py::*each_query_by_itself*", keep=("*q4*",)),
     Rest(EXAMPLES, "tests/examples/test_replay.py::*", keep=("*test_counts_go_on*",)),
@@ -138,28 +230,50 @@ REST = (
     Rest(EXAMPLES, "tests/examples/test_guide.py::*[why]"),
     Rest(EXAMPLES, "tests/cli/test_why.py::*", keep=("*requests: late*", "*did you mean 'pages'*")),
     Rest(EXAMPLES, "tests/examples/test_weather.py::*no_pair*", keep=("*synthetic-7-10]",)),
+    Rest(EXAMPLES, "tests/examples/test_weather.py::*polled_at_once*"),
+    Rest(EXAMPLES, "tests/examples/test_*.py::*equal_those*[synthetic-*", keep=("*synthetic-4]",)),
+    Rest(EXAMPLES, "tests/examples/test_sessions.py::*do_not_depend_on*"),
+    Rest(EXAMPLES, "tests/examples/test_sessions.py::*lies_in_all_partitions*", keep=("*[synthetic-4]",)),
     Rest(EXAMPLES, "tests/dsl/test_typing.py::*pyright*"),
+    Rest(EXAMPLES, "tests/dsl/test_typing.py::*is_clean*", keep=("*[mypy-positive.py]",)),
+    Rest("kinds of files and cuts of them", "tests/replay/test_ingest.py::*every_kind_of_file*", one_in=4),
+    Rest("functions that nobody would run", "tests/test_user_functions.py::*is_refused_where*", one_in=6),
     Rest(PROPERTIES, "tests/properties/test_restore.py::*", keep=("*that_was_stopped*",)),
     Rest(PROPERTIES, "tests/properties/test_determinism.py::*polls_threads*"),
+    Rest(PROPERTIES, "tests/properties/test_drivers.py::*calls_and_batches*"),
     Rest(PROPERTIES, "tests/properties/test_engines.py::*"),
     Rest(PROPERTIES, "tests/properties/test_caches.py::*"),
-    Rest(PROPERTIES, "tests/runtime/test_lanes.py::*cycle_through*", keep=("*[1-counted_down-words]",)),
-    Rest(PROPERTIES, "tests/state/test_carried.py::*", one_in=4),
+    Rest(PROPERTIES, "tests/runtime/test_lanes.py::*cycle_through*"),
+    Rest(PROPERTIES, "tests/replay/test_ingest.py::*grown_and_added_files*"),
+    Rest(PROPERTIES, "tests/state/test_expiry.py::*however_much_is_alive[sessions-rocksdb-*]"),
+    Rest(
+        PROPERTIES,
+        "tests/runtime/test_lanes.py::*written_and_read_loses_nothing*",
+        keep=("*[alone-2]", "*[with a file-2]"),
+    ),
+    Rest(PROPERTIES, "tests/state/test_carried.py::*", one_in=6),
     Rest(PROPERTIES, "tests/state/test_carried.py::*kv of pinned types*"),
     Rest(PROPERTIES, "tests/broker/test_maintenance.py::*between_two_steps*", keep=("*[file]",)),
-    Rest(PROPERTIES, "tests/state/test_views_against_models.py::*", one_in=3),
+    Rest(PROPERTIES, "tests/properties/test_asof.py::*"),
+    Rest(PROPERTIES, "tests/state/test_expiring.py::*[rocksdb]"),
+    Rest(PROPERTIES, "tests/state/test_views_against_models.py::*", one_in=5),
     Rest(PROPERTIES, "tests/core/test_serdes.py::*canonical_json_does_not_depend*"),
     Rest(LETTERS, "tests/cli/test_dlq.py::*", keep=("*listed_by_reason*", "*pass_a_new_version*")),
     Rest(LETTERS, "tests/cli/test_reset.py::*", keep=("*everything_again", "*changes_nothing")),
+    Rest(LETTERS, "tests/kafka/test_reset_from_snapshot.py::*"),
     Rest(LETTERS, "tests/clients/test_dead_letters.py::*killed_before_any_step*"),
     Rest(CAPSULES, "tests/capsule/test_reproduced.py::*of_three_threads*", keep=("*[smooth-exactly_once_v2]",)),
     Rest(CAPSULES, "tests/capsule/test_reproduced.py::*within_a_run*"),
+    Rest(FLOODS, "tests/web/test_guard.py::*ten_thousand*"),
+    Rest(FLOODS, "tests/web/test_guard.py::*of_a_gib*", keep=("*gib[/query]",)),
     Rest(STORIES, "tests/why/test_replayed.py::*", keep=("*leads_through*[3]",)),
     Rest(STORIES, "tests/properties/test_tracing.py::*", keep=("*keep_the_same",)),
-    Rest(COST, "tests/bench/test_bytecodes.py::*", keep=("*stateless*",)),
+    Rest(COST, "tests/bench/test_bytecodes.py::*", keep=("*one_percent_more[stateless]",)),
     Rest(SCALE, "tests/group/test_scale.py::*ten_thousand*", keep=("*-1000]",)),
     Rest(SCALE, "tests/group/test_scale.py::*thousand_consumers*", keep=("*[RangeAssignor]",)),
-    Rest(WIRE, "tests/protocol/wire/test_oracle.py::*", one_in=8),
-    Rest(WIRE, "tests/protocol/wire/test_codec.py::*", one_in=8),
-    Rest(WIRE, "tests/protocol/wire/test_derived.py::*read_and_written_again*", one_in=4),
+    Rest(WIRE, "tests/broker/tcp/test_administration.py::*every_version_of_every_api*", one_in=4),
+    Rest(WIRE, "tests/protocol/wire/test_mapping.py::*said_is_what_is_heard*", one_in=4),
+    Rest(WIRE, "tests/protocol/wire/test_oracle.py::*", one_in=12),
+    Rest(WIRE, "tests/protocol/wire/test_codec.py::*", one_in=12),
+    Rest(WIRE, "tests/protocol/wire/test_derived.py::*read_and_written_again*", one_in=6),
 )

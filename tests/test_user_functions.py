@@ -185,6 +185,8 @@ DECLARED: dict[str, Give] = {
         key_value_store(str, str, "s"), words, make("process", f)
     ),
     "filter": lambda f: stream().filter(f),
+    "deduplicate": lambda f: stream().deduplicate(f, within=HOUR),
+    "join_latest": lambda f: joined(two_streams(), f, verb="join_latest", tolerance=HOUR),
     "filter_not": lambda f: stream().filter_not(f),
     "map": lambda f: stream().map(f),
     "map_values": lambda f: stream().map_values(f),
@@ -352,6 +354,7 @@ DISCARDED: dict[str, Callable[[StreamsBuilder], object]] = {
     "for_each": lambda builder: builder.stream(words).for_each(lambda k, v: later(v)),
     "peek": lambda builder: builder.stream(words).peek(lambda k, v: later(v)).to(copies),
     "filter": lambda builder: builder.stream(words).filter(lambda k, v: later(v)).to(copies),
+    "deduplicate": lambda builder: builder.stream(words).deduplicate(lambda k, v: later(v), within=HOUR).to(copies),
     "filter_not": lambda builder: builder.stream(words).filter_not(lambda k, v: later(v)).to(copies),
     "branch": lambda builder: builder.stream(words).split().branch(lambda k, v: later(v)).to(copies),
     "map_values": lambda builder: builder.stream(words).map_values(lambda v: later(v)).for_each(lambda k, v: None),

@@ -1,41 +1,25 @@
 """The embedded broker: topics, logs and consumer groups in one process, with nothing to install."""
 
-from streams.broker.array import ArrayStorage
-from streams.broker.config import BrokerConfig, FsyncPolicy
-from streams.broker.embedded import EmbeddedBroker
-from streams.broker.expiry import TTL_HEADER, ttl_header
-from streams.broker.file import FileStorage
-from streams.broker.linked import LinkedStorage
-from streams.broker.offline import OfflineTopics, offline_topics
-from streams.broker.refusals import refusal
-from streams.broker.repair import repair_data
-from streams.broker.serialization import Serialization
-from streams.broker.service import Broker
-from streams.broker.storage import CompactableStorage, LogExtent, LogStorage, StorageContext, StorageFactory
-from streams.broker.topics import OFFSETS_TOPIC, StorageChoice, Storages, Topics
-
-__all__ = [
-    "ArrayStorage",
-    "Broker",
-    "BrokerConfig",
-    "CompactableStorage",
-    "EmbeddedBroker",
-    "FileStorage",
-    "FsyncPolicy",
-    "LinkedStorage",
-    "LogExtent",
-    "LogStorage",
-    "OFFSETS_TOPIC",
-    "OfflineTopics",
-    "Serialization",
-    "StorageChoice",
-    "StorageContext",
-    "StorageFactory",
-    "Storages",
-    "TTL_HEADER",
-    "Topics",
-    "offline_topics",
-    "refusal",
-    "repair_data",
-    "ttl_header",
-]
+from streams.broker.array import ArrayStorage as ArrayStorage
+from streams.broker.config import BrokerConfig as BrokerConfig
+from streams.broker.config import FsyncPolicy as FsyncPolicy
+from streams.broker.embedded import EmbeddedBroker as EmbeddedBroker
+from streams.broker.expiry import TTL_HEADER as TTL_HEADER
+from streams.broker.expiry import ttl_header as ttl_header
+from streams.broker.file import FileStorage as FileStorage
+from streams.broker.linked import LinkedStorage as LinkedStorage
+from streams.broker.offline import OfflineTopics as OfflineTopics
+from streams.broker.offline import offline_topics as offline_topics
+from streams.broker.refusals import refusal as refusal
+from streams.broker.repair import repair_data as repair_data
+from streams.broker.serialization import Serialization as Serialization
+from streams.broker.service import Broker as Broker
+from streams.broker.storage import CompactableStorage as CompactableStorage
+from streams.broker.storage import LogExtent as LogExtent
+from streams.broker.storage import LogStorage as LogStorage
+from streams.broker.storage import StorageContext as StorageContext
+from streams.broker.storage import StorageFactory as StorageFactory
+from streams.broker.topics import OFFSETS_TOPIC as OFFSETS_TOPIC
+from streams.broker.topics import StorageChoice as StorageChoice
+from streams.broker.topics import Storages as Storages
+from streams.broker.topics import Topics as Topics

@@ -1,18 +1,16 @@
 """Handlers for administrative requests: topic settings, group offsets, leader epochs and the cluster.
 
 Each handler receives the broker, the request and the monotonic time in milliseconds, and returns the response.
-Used by ``service``.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from streams.broker.config import PARTITIONER, STORAGE, BrokerConfig, parse_config
+from streams.broker.config import PARTITIONER, STORAGE, parse_config
 from streams.broker.reads import LEADER_EPOCH
 from streams.broker.refusals import error_of
-from streams.broker.topics import TopicLogs, Topics
-from streams.broker.transactions import TransactionCoordinator
+from streams.broker.topics import TopicLogs
 from streams.core.errors import BrokerError, ConfigError
 from streams.core.records import TopicPartition
 from streams.protocol.admin_messages import (
@@ -48,54 +46,24 @@ from streams.protocol.admin_messages import (
 )
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import ListGroups, ListGroupsResponse
-from streams.protocol.request import Request, Response
+from streams.protocol.request import Response
+
+if TYPE_CHECKING:
+    from streams.broker.service import Broker
 
 _LISTS: Final = frozenset(
     {"cleanup.policy", "follower.replication.throttled.replicas", "leader.replication.throttled.replicas"}
 )
 
 
-class BrokerParts(Protocol):
-    """The broker interface that the handlers use."""
-
-    topics: Topics
-    config: BrokerConfig
-    transactions: TransactionCoordinator
-
-    @property
-    def is_ending(self) -> bool:
-        """Whether the broker is closing; bulk requests then stop early."""
-        ...
-
-    def handle(self, request: Request, now_ms: int, answer: Callable[[Response], None]) -> None:
-        """Handle a request on behalf of the current one; ``answer`` receives the response."""
-        ...
-
-    def alter_topic(self, name: str, config: Mapping[str, str], now_ms: int) -> None:
-        """Replace all settings of a topic."""
-        ...
-
-    def delete_offsets(
-        self, group_id: str, partitions: Sequence[TopicPartition], now_ms: int
-    ) -> tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]:
-        """Delete committed offsets of a group."""
-        ...
-
-    def write_marker(
-        self, partition: TopicPartition, producer_id: int, epoch: int, now_ms: int, *, is_commit: bool
-    ) -> ErrorCode:
-        """Write the transaction marker (commit or abort) of a producer to one partition."""
-        ...
-
-
 #: Handles one kind of request and returns its response.
-Handler: TypeAlias = Callable[[BrokerParts, Any, int], Response]
+Handler: TypeAlias = "Callable[[Broker, Any, int], Response]"
 
 
 # --- the cluster --------------------------------------------------------------------------
 
 
-def _describe_cluster(machine: BrokerParts, request: DescribeCluster, now_ms: int) -> DescribeClusterResponse:
+def _describe_cluster(machine: "Broker", request: DescribeCluster, now_ms: int) -> DescribeClusterResponse:
     node_id = machine.config.node_id
     return DescribeClusterResponse(ErrorCode.NONE, "", node_id, (DescribedBroker(node_id),))
 
@@ -103,7 +71,7 @@ def _describe_cluster(machine: BrokerParts, request: DescribeCluster, now_ms: in
 # --- settings -----------------------------------------------------------------------------
 
 
-def _describe_configs(machine: BrokerParts, request: DescribeConfigs, now_ms: int) -> DescribeConfigsResponse:
+def _describe_configs(machine: "Broker", request: DescribeConfigs, now_ms: int) -> DescribeConfigsResponse:
     # Each resource once, even if the request repeats it: a response row is a thousand times as long as its request.
     distinct = {(asked.resource_type, asked.resource_name): asked for asked in request.resources}.values()
     return DescribeConfigsResponse(
@@ -111,7 +79,7 @@ def _describe_configs(machine: BrokerParts, request: DescribeConfigs, now_ms: in
     )
 
 
-def _described(machine: BrokerParts, asked: ConfigResource, *, includes_synonyms: bool) -> DescribedResource:
+def _described(machine: "Broker", asked: ConfigResource, *, includes_synonyms: bool) -> DescribedResource:
     kind, name, wanted = asked.resource_type, asked.resource_name, asked.configuration_keys
     try:
         settings, given = _settings(machine, kind, name)
@@ -130,8 +98,8 @@ def _described(machine: BrokerParts, asked: ConfigResource, *, includes_synonyms
     return DescribedResource(ErrorCode.NONE, kind, name, tuple(configs))
 
 
-def _settings(machine: BrokerParts, kind: int, name: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Return the effective settings of a resource, and the explicitly set ones."""
+def _settings(machine: "Broker", kind: int, name: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Return all effective settings of a resource, and the settings that were set explicitly."""
     if kind == ResourceType.TOPIC:
         topic = machine.topics.topic(name)
         return topic.shown(), topic.config.given
@@ -173,7 +141,7 @@ def _type_of(setting: str, value: str) -> ConfigType:
     return ConfigType.DOUBLE if setting.endswith(".ratio") else ConfigType.STRING
 
 
-def _alter_configs(machine: BrokerParts, request: AlterConfigs, now_ms: int) -> AlterConfigsResponse:
+def _alter_configs(machine: "Broker", request: AlterConfigs, now_ms: int) -> AlterConfigsResponse:
     def changed(topic: TopicLogs, asked: ReplacedConfigs) -> dict[str, str]:
         # Settings that are fixed at creation are kept, whether the request names them or not.
         kept = {name: value for name, value in topic.config.given.items() if name in (PARTITIONER, STORAGE)}
@@ -183,7 +151,7 @@ def _alter_configs(machine: BrokerParts, request: AlterConfigs, now_ms: int) -> 
 
 
 def _incremental_alter_configs(
-    machine: BrokerParts, request: IncrementalAlterConfigs, now_ms: int
+    machine: "Broker", request: IncrementalAlterConfigs, now_ms: int
 ) -> IncrementalAlterConfigsResponse:
     def changed(topic: TopicLogs, asked: Any) -> dict[str, str]:
         given = dict(topic.config.given)
@@ -220,7 +188,7 @@ def _change(given: dict[str, str], topic: TopicLogs, change: ConfigChange) -> No
 
 
 def _altered(
-    machine: BrokerParts,
+    machine: "Broker",
     now_ms: int,
     request: AlterConfigs | IncrementalAlterConfigs,
     changed: Callable[[TopicLogs, Any], dict[str, str]],
@@ -251,9 +219,7 @@ def _altered(
     return tuple(results)
 
 
-def _list_config_resources(
-    machine: BrokerParts, request: ListConfigResources, now_ms: int
-) -> ListConfigResourcesResponse:
+def _list_config_resources(machine: "Broker", request: ListConfigResources, now_ms: int) -> ListConfigResourcesResponse:
     node = (str(machine.config.node_id),)
     names: dict[int, Callable[[], Sequence[str]]] = {
         ResourceType.TOPIC: lambda: tuple(machine.topics.by_name),
@@ -269,7 +235,7 @@ def _list_config_resources(
     return ListConfigResourcesResponse(ErrorCode.NONE, found)
 
 
-def _groups(machine: BrokerParts, now_ms: int) -> list[str]:
+def _groups(machine: "Broker", now_ms: int) -> list[str]:
     responses: list[Response] = []
     machine.handle(ListGroups(), now_ms, responses.append)
     (response,) = responses
@@ -280,18 +246,18 @@ def _groups(machine: BrokerParts, now_ms: int) -> list[str]:
 # --- offsets ------------------------------------------------------------------------------
 
 
-def _delete_offsets(machine: BrokerParts, request: OffsetDelete, now_ms: int) -> OffsetDeleteResponse:
+def _delete_offsets(machine: "Broker", request: OffsetDelete, now_ms: int) -> OffsetDeleteResponse:
     return OffsetDeleteResponse(*machine.delete_offsets(request.group_id, request.partitions, now_ms))
 
 
 def _offsets_for_leader_epochs(
-    machine: BrokerParts, request: OffsetForLeaderEpoch, now_ms: int
+    machine: "Broker", request: OffsetForLeaderEpoch, now_ms: int
 ) -> OffsetForLeaderEpochResponse:
     ends = {partition: _end_of_epoch(machine, partition, asked) for partition, asked in request.partitions.items()}
     return OffsetForLeaderEpochResponse(ends)
 
 
-def _end_of_epoch(machine: BrokerParts, partition: TopicPartition, asked: AskedEpoch) -> EpochEnd:
+def _end_of_epoch(machine: "Broker", partition: TopicPartition, asked: AskedEpoch) -> EpochEnd:
     log = machine.topics.logs.get(partition)
     if log is None:
         return EpochEnd(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -1,9 +1,9 @@
-"""In-memory log storage that keeps the appended blocks.
+"""In-memory log storage that keeps the appended blocks of records.
 
 Large blocks are kept without a copy.  Small ones are merged into one growing chunk, so that a
 million single-record appends stay fast and a reader gets few large blocks.  Batches that arrive
 encoded stay encoded, one block each; other blocks are encoded when they are first sent to another process.
-Sizes and timestamps are computed on first use.  Used by ``log``.
+Sizes and timestamps are computed on first use.
 """
 
 from bisect import bisect_left, bisect_right
@@ -25,7 +25,7 @@ CHUNK_RECORDS = 4096
 
 @define(eq=False)
 class ArrayStorage:
-    """The records of one partition, in lists.
+    """The storage of one partition, which keeps blocks of records in memory.
 
     With ``keeps_decoded=False``, a batch that arrived encoded is kept only as bytes, even after it has been decoded.
     """
@@ -43,7 +43,7 @@ class ArrayStorage:
         self._open = _OpenChunk(self.end_offset)
 
     def append(self, block: Block) -> int:
-        """Add the records; see ``LogStorage.append``."""
+        """Append a block of records; see ``LogStorage.append``."""
         base, count = self.end_offset, len(block)
         if count >= KEEP_RECORDS or (count and isinstance(block, EncodedBlock)):
             self._seal()
@@ -61,7 +61,7 @@ class ArrayStorage:
         return base
 
     def read(self, offset: int, max_records: int) -> list[Block]:
-        """Return records from ``offset`` on; the blocks are not copied, so the caller must not modify them."""
+        """Return blocks of records from ``offset`` on.  They are not copied, so the caller must not modify them."""
         result: list[Block] = []
         position = max(offset, self.start_offset)
         index = max(bisect_right(self._bases, position) - 1, 0)
@@ -87,7 +87,7 @@ class ArrayStorage:
         return list(joined(result)) if is_split else result
 
     def read_encoded(self, offset: int, max_bytes: int, upto: int, *, is_first: bool) -> EncodedRun:
-        """Return whole batches; see ``EncodedStorage.read_encoded``."""
+        """Return whole record batches; see ``EncodedStorage.read_encoded``."""
         position = max(offset, self.start_offset)
         return run_of(self._encoded_from(position), position, max_bytes, upto, is_first=is_first)
 
@@ -116,7 +116,10 @@ class ArrayStorage:
             self._open = _OpenChunk(self.end_offset)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return the first record at or after a timestamp; an older block is skipped after one comparison."""
+        """Return (offset, timestamp) of the first record at or after a timestamp, or None.
+
+        Only the maximum timestamp of an older block is compared, not the timestamps of its records.
+        """
         self._seal()
         for block in self._blocks:
             if self._extent(block).max_timestamp < timestamp_ms:
@@ -127,7 +130,7 @@ class ArrayStorage:
         return None
 
     def extents(self) -> Sequence[LogExtent]:
-        """Return one extent per block."""
+        """Return one extent for each block in memory."""
         self._seal()
         return [self._extent(block) for block in self._blocks]
 
@@ -137,17 +140,13 @@ class ArrayStorage:
         return self.end_offset
 
     def compact(self, upto: int, keep: Keep) -> int:
-        """Compact the blocks below ``upto``; adjacent small ones are merged."""
+        """Compact the blocks of records below the offset ``upto``; adjacent small blocks are merged."""
         return whole(self.compaction(upto, keep))
 
     def compaction(self, upto: int, keep: Keep) -> Steps[int]:
         """Compact like ``compact``, but in steps; readers see the result after the last step."""
         self._seal()
-        below: list[Block] = []
-        for portion in portions(blocks_below(self._blocks, upto)):
-            kept = (keep(block) for block in portion)
-            below += joined(block for block in kept if block is not None and len(block))
-            yield records_in(portion)
+        below = yield from kept_below(self._blocks, upto, keep)
         # Since the first step, records may have been appended, and records at the start may have been deleted.
         self._seal()
         below = [block for block in joined(below) if block.offsets[-1] >= self.start_offset]
@@ -171,7 +170,7 @@ class ArrayStorage:
         self.close()
 
     def _encoded_from(self, offset: int) -> Iterator[EncodedBlock]:
-        """Yield all batches from the one that contains ``offset`` on; newly encoded batches are cached."""
+        """Yield all batches from the one that contains ``offset`` on, encoded; newly encoded batches are cached."""
         index = max(bisect_right(self._bases, offset) - 1, 0)
         while index < len(self._blocks):
             block = self._blocks[index]
@@ -199,22 +198,15 @@ class ArrayStorage:
             self._open = _OpenChunk(self.end_offset)
 
     def _extent(self, block: Block) -> LogExtent:
-        base = block.offsets[0]
-        extent = self._extents.get(base)
-        if extent is None and isinstance(block, EncodedBlock):
-            header = block.header
-            extent = LogExtent(base, header.next_offset, header.size, header.max_timestamp)
-            self._extents[base] = extent
+        extent = self._extents.get(block.offsets[0])
         if extent is None:
-            size = payload_size(block) + RECORD_OVERHEAD * len(block)
-            latest = max(block.timestamps, default=NO_TIMESTAMP)
-            extent = self._extents[base] = LogExtent(base, block.offsets[-1] + 1, size, latest)
+            extent = self._extents[block.offsets[0]] = extent_of(block)
         return extent
 
 
 @define(eq=False)
 class _OpenChunk:
-    """Small blocks merged into one growing chunk without offset gaps."""
+    """A growing chunk of records, merged from small blocks without offset gaps."""
 
     base_offset: int
     keys: list[bytes | None] = field(factory=list, init=False)
@@ -224,7 +216,7 @@ class _OpenChunk:
     producer: ProducerStamp | None = field(default=None, init=False)
 
     def accepts(self, block: Block) -> bool:
-        """Return whether a block can be added to this chunk."""
+        """Whether a block can be added to this chunk."""
         return not self.values or continues(self.producer, len(self.values), block.producer)
 
     def add(self, block: Block, count: int) -> None:
@@ -239,7 +231,7 @@ class _OpenChunk:
         self.timestamps += block.timestamps
 
     def block(self, offset: int, max_records: int) -> Block | None:
-        """Return a copy of the records from ``offset`` on; a copy, because this chunk still grows."""
+        """Return a block with a copy of the records from ``offset`` on, or None if the chunk has none."""
         first = max(0, offset - self.base_offset)
         stop = min(len(self.values), first + max_records)
         if first >= stop:
@@ -262,7 +254,7 @@ class _OpenChunk:
 
 
 def numbered(block: Block, base_offset: int) -> Block:
-    """Return the block renumbered from ``base_offset``; an encoded block stays encoded."""
+    """Return the block with consecutive offsets from ``base_offset`` on; a gapless encoded block stays encoded."""
     if isinstance(block, EncodedBlock) and is_gapless(block):
         is_there = block.header.base_offset == base_offset and block.header.leader_epoch == 0
         return block if is_there else EncodedBlock.of(block, base_offset)
@@ -271,14 +263,36 @@ def numbered(block: Block, base_offset: int) -> Block:
 
 
 def index_of(offsets: Sequence[int], offset: int) -> int:
-    """Return the index of the first record at or after an offset."""
+    """Return the index of the first of ``offsets`` that is not below ``offset``."""
     if isinstance(offsets, range):
         return min(max(offset - offsets.start, 0), len(offsets))
     return bisect_left(offsets, offset)
 
 
+def extent_of(block: Block) -> LogExtent:
+    """Return the extent of a block in memory; its size is estimated if the block is not encoded."""
+    if isinstance(block, EncodedBlock):
+        header = block.header
+        return LogExtent(header.base_offset, header.next_offset, header.size, header.max_timestamp)
+    size = payload_size(block) + RECORD_OVERHEAD * len(block)
+    return LogExtent(block.offsets[0], block.offsets[-1] + 1, size, max(block.timestamps, default=NO_TIMESTAMP))
+
+
+def kept_below(blocks: Iterable[Block], upto: int, keep: Keep) -> Steps[list[Block]]:
+    """Apply ``keep`` to the records below the offset ``upto``, in steps, and return the remaining records.
+
+    Adjacent small blocks are merged.
+    """
+    below: list[Block] = []
+    for portion in portions(blocks_below(blocks, upto)):
+        kept = (keep(block) for block in portion)
+        below += joined(block for block in kept if block is not None and len(block))
+        yield records_in(portion)
+    return below
+
+
 def blocks_below(blocks: Iterable[Block], upto: int) -> list[Block]:
-    """Return the records below an offset."""
+    """Return the blocks with the records below the offset ``upto``; a block that extends beyond it is cut."""
     found: list[Block] = []
     for block in blocks:
         split = index_of(block.offsets, upto)
@@ -289,7 +303,7 @@ def blocks_below(blocks: Iterable[Block], upto: int) -> list[Block]:
 
 
 def blocks_from(blocks: Iterable[Block], offset: int) -> list[Block]:
-    """Return the records from an offset on."""
+    """Return the blocks with the records from ``offset`` on; a block that starts below it is cut."""
     found: list[Block] = []
     for block in blocks:
         split = index_of(block.offsets, offset)
@@ -344,5 +358,5 @@ def concatenate(blocks: Sequence[Block]) -> Block:
 
 
 def array_storage(context: StorageContext) -> ArrayStorage:
-    """Return the storage for a partition of a topic with ``storage="array"``."""
+    """Return a storage for a partition of a topic with ``storage="array"``."""
     return ArrayStorage()

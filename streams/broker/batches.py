@@ -1,6 +1,6 @@
 """Encoded record batches, as logs store them and return them to clients in other processes.
 
-Used by the storages, which keep blocks or files, and by the code that sends batches.  Performs no I/O.
+This module performs no I/O.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,7 +29,7 @@ _CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 17, 21, 35
 
 
 class EncodedRun(NamedTuple):
-    """Whole batches in offset order: their bytes in chunks, the total ``size`` in bytes, and the next offset."""
+    """Consecutive whole batches: their bytes in chunks, the total ``size`` in bytes, and the next offset to read."""
 
     chunks: list[bytes]
     size: int
@@ -43,9 +43,8 @@ class EncodedStorage(LogStorage, Protocol):
     def read_encoded(self, offset: int, max_bytes: int, upto: int, *, is_first: bool) -> EncodedRun:
         """Return as many whole batches as fit into ``max_bytes``, from the one that contains ``offset`` on.
 
-        All returned batches start below ``upto``.
-
-        With ``is_first``, the first batch is returned even if it is too large (KIP-74).
+        All returned batches start below ``upto``.  With ``is_first``, the first batch is returned even if it exceeds
+        ``max_bytes`` (KIP-74).
 
         Raises:
             CorruptBatchError: the stored bytes are damaged.
@@ -54,7 +53,7 @@ class EncodedStorage(LogStorage, Protocol):
 
 
 def run_of(blocks: Iterable[EncodedBlock], offset: int, max_bytes: int, upto: int, *, is_first: bool) -> EncodedRun:
-    """Return the batches that fit into ``max_bytes``; see ``EncodedStorage.read_encoded``."""
+    """Return the first batches that fit into ``max_bytes``; see ``EncodedStorage.read_encoded``."""
     chunks: list[bytes] = []
     size, next_offset = 0, offset
     for block in blocks:
@@ -70,7 +69,7 @@ def run_of(blocks: Iterable[EncodedBlock], offset: int, max_bytes: int, upto: in
 
 
 def encoded_blocks(blocks: Iterable[Block]) -> Iterator[EncodedBlock]:
-    """Yield blocks as encoded batches with unchanged offsets; a large block is split into several batches."""
+    """Yield blocks of records as encoded batches with unchanged offsets; a large block is split into batches."""
     for block in blocks:
         if isinstance(block, EncodedBlock):
             yield block
@@ -80,7 +79,7 @@ def encoded_blocks(blocks: Iterable[Block]) -> Iterator[EncodedBlock]:
 
 
 def pieces(block: Block) -> list[Block]:
-    """Split a block into pieces with equal record counts, each of about ``BATCH_BYTES`` bytes at most."""
+    """Split a block of records into pieces with equal record counts, each of about ``BATCH_BYTES`` bytes at most."""
     size, length = payload_size(block) + RECORD_OVERHEAD * len(block), len(block)
     count = min(-(-size // BATCH_BYTES), length)
     if count <= 1:
@@ -96,7 +95,10 @@ def pieces(block: Block) -> list[Block]:
 
 
 def empty_batches(base_offset: int, next_offset: int) -> bytes:
-    """Return batches that replace removed records; each has one control record, which readers skip."""
+    """Return encoded batches that replace the removed records from ``base_offset`` up to ``next_offset``.
+
+    Each batch has one control record, which readers skip.
+    """
     found = []
     while base_offset < next_offset:
         end = min(next_offset, base_offset + _MOST_OFFSETS)
@@ -112,7 +114,7 @@ def is_gapless(block: EncodedBlock) -> bool:
 
 
 def at_append_time(block: EncodedBlock, now_ms: int) -> EncodedBlock:
-    """Return the batch with the append time as every record's timestamp (``message.timestamp.type=LogAppendTime``).
+    """Return the batch with ``now_ms`` as the timestamp of every record (``message.timestamp.type=LogAppendTime``).
 
     Only the header changes (Kafka's protocol guide, "Record Batch"); nothing is decoded.
     """

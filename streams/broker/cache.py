@@ -1,7 +1,7 @@
 """In-memory cache of the newest batches of file-backed partitions, with one budget for all partitions of a broker.
 
 The overhead of a batch counts towards the budget: it is most of the memory of a single-record batch.  When the
-budget is used up, the least recently written partition is evicted, and its readers read the file.  Used by ``file``.
+budget is used up, the least recently written partition is evicted, and its readers read the file.
 """
 
 from collections import OrderedDict, deque
@@ -34,7 +34,10 @@ class CacheBudget:
     _caches: "OrderedDict[RecentBatches, None]" = field(factory=OrderedDict, init=False)
 
     def take(self, cache: "RecentBatches", size: int) -> None:
-        """Add the bytes by which a cache has grown; over budget, evict other caches first, then this one."""
+        """Add the ``size`` in bytes by which a cache has grown.
+
+        If the budget is exceeded, caches are cleared, beginning with the least recently written; ``cache`` comes last.
+        """
         self.used_bytes += size
         self._caches[cache] = None
         self._caches.move_to_end(cache)
@@ -42,7 +45,7 @@ class CacheBudget:
             next(iter(self._caches)).clear()
 
     def give(self, cache: "RecentBatches", size: int) -> None:
-        """Subtract the bytes by which a cache has shrunk."""
+        """Subtract the ``size`` in bytes by which a cache has shrunk."""
         self.used_bytes -= size
         if not cache.used_bytes:
             self._caches.pop(cache, None)
@@ -50,7 +53,7 @@ class CacheBudget:
 
 @define(eq=False)
 class RecentBatches:
-    """The cached tail of one partition log, from ``start_offset`` on."""
+    """The cached end of the log of one partition: all batches from ``start_offset`` on."""
 
     budget: CacheBudget
     #: Offset after the last record.
@@ -71,7 +74,7 @@ class RecentBatches:
         return self._batches.start_offset
 
     def append(self, block: Block, size: int) -> None:
-        """Append the next block; ``size`` is its size in the file in bytes."""
+        """Append the next block of records to the cache; ``size`` is the size of the block in the file in bytes."""
         self._batches.append(block)
         self.end_offset = self._batches.end_offset
         cost = size + BATCH_OVERHEAD
@@ -90,15 +93,18 @@ class RecentBatches:
             self._free(freed)
 
     def read(self, offset: int, max_records: int) -> list[Block]:
-        """Return records from ``offset`` on, which must be cached."""
+        """Return the cached records from ``offset`` on; ``offset`` must be cached."""
         return self._batches.read(offset, max_records)
 
     def batches(self, offset: int) -> Iterator[EncodedBlock]:
-        """Yield batches from the one that contains ``offset``, up to the first block that did not arrive encoded."""
+        """Yield the cached batches from the one that contains ``offset`` on.
+
+        The iteration ends before the first block that did not arrive encoded.
+        """
         return self._batches.kept_encoded(offset)
 
     def truncate_before(self, offset: int) -> None:
-        """Drop the records below an offset."""
+        """Drop the cached records below an offset."""
         self._batches.truncate_before(offset)
         self.end_offset = self._batches.end_offset
         while self._marks and self._marks[0][0] <= offset:
@@ -107,7 +113,7 @@ class RecentBatches:
             self.clear()
 
     def clear(self) -> None:
-        """Drop everything; later appends are cached again."""
+        """Drop all cached records; later appends are cached again."""
         self._batches.truncate_before(self.end_offset)
         self._marks.clear()
         self._unmarked_bytes = 0

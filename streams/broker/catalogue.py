@@ -1,6 +1,6 @@
 """Handlers for topic requests: describe, create, add partitions and delete, with limits on what one request may create.
 
-Used by ``service``; the topics are in ``topics``.  The current time is an argument.
+The topics are in ``topics``.  The handlers receive the current time as an argument.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -30,7 +30,10 @@ from streams.protocol.messages import (
 
 @define(eq=False)
 class Catalogue:
-    """Handles topic requests; ``delete`` deletes a topic, given its name and the monotonic time in milliseconds."""
+    """The handlers for topic requests.
+
+    ``delete`` is the function that deletes a topic, given its name and the monotonic time in milliseconds.
+    """
 
     topics: Topics
     config: BrokerConfig
@@ -39,7 +42,7 @@ class Catalogue:
     is_ending: bool = field(default=False, init=False)
 
     def metadata(self, request: Metadata, now_ms: int, answer: Answer) -> None:
-        """Return topic metadata; create unknown topics if both the request and the broker settings allow it."""
+        """Respond with topic metadata; create unknown topics if both the request and the broker settings allow it."""
         if request.topics is None:
             topics = [self.described(topic) for topic in self.topics]
         else:
@@ -77,7 +80,7 @@ class Catalogue:
         return self.described(topic)
 
     def described(self, topic: TopicLogs, partitions: int | None = None) -> TopicMetadata:
-        """Return the partitions and settings of a topic; ``partitions`` defaults to the current count."""
+        """Return the metadata of a topic; ``partitions`` is the partition count, by default the current one."""
         leaders = (self.config.node_id,) * (len(topic.logs) if partitions is None else partitions)
         return TopicMetadata(
             topic.name,
@@ -90,7 +93,7 @@ class Catalogue:
         )
 
     def create_topics(self, request: CreateTopics, now_ms: int, answer: Answer) -> None:
-        """Create topics, each with its own result; none is created if the request exceeds the limit."""
+        """Create topics, each with its own result; none is created if the request exceeds the partition limit."""
         errors: dict[str, ErrorText] = {}
         made: dict[str, TopicMetadata] = {}
         create = self.topics.check_new if request.is_trial else self.topics.create
@@ -119,7 +122,7 @@ class Catalogue:
         answer(CreateTopicsResponse(errors, made))
 
     def create_partitions(self, request: CreatePartitions, now_ms: int, answer: Answer) -> None:
-        """Add partitions to topics, each with its own result; none is added if the request exceeds the limit."""
+        """Add partitions to topics, each with its own result; none is added if they exceed the limit per request."""
         is_trial, counts = request.is_trial, request.counts
         try:
             _check_created(count - len(self.topics.logs_of(name)) for name, count in counts.items())
@@ -129,7 +132,7 @@ class Catalogue:
         answer(CreatePartitionsResponse(errors))
 
     def add_partitions(self, name: str, partitions: int, is_trial: bool = False) -> None:
-        """Raise the partition count of a topic; with ``is_trial`` the request is only validated.
+        """Raise the partition count of a topic; with ``is_trial``, the new count is only validated.
 
         Raises:
             UnknownTopicError: the topic does not exist.
@@ -142,7 +145,7 @@ class Catalogue:
             self.topics.add_partitions(name, partitions)
 
     def delete_topics(self, request: DeleteTopics, now_ms: int, answer: Answer) -> None:
-        """Delete topics by name and by id, each with its own result."""
+        """Delete topics by name and by ID, and respond with a result for each topic."""
         errors = {name: self.attempt(self.delete, name, now_ms)[0] for name in request.topics}
         by_id: dict[bytes, tuple[ErrorCode, str]] = {}
         known = self.topics.by_id() if request.topic_ids else {}
@@ -155,7 +158,10 @@ class Catalogue:
         answer(DeleteTopicsResponse(errors, by_id))
 
     def attempt(self, action: Callable[..., object], *arguments: object) -> ErrorText:
-        """Perform one item of a bulk request and return its result; nothing is done while the broker is closing."""
+        """Perform one item of a bulk request, and return its error code and message.
+
+        Nothing is done while the broker is closing.
+        """
         if self.is_ending:
             return ErrorCode.REQUEST_TIMED_OUT, "the broker is closing: nothing was done"
         try:
@@ -166,7 +172,7 @@ class Catalogue:
 
 
 def refuse_internal(name: str) -> None:
-    """Reject changes to an internal topic.
+    """Check that a topic is not internal, because clients cannot change internal topics.
 
     Raises:
         BrokerError: the topic is internal (``INVALID_TOPIC``).
@@ -178,7 +184,7 @@ def refuse_internal(name: str) -> None:
 
 
 def _check_created(counts: Iterable[int]) -> None:
-    """Check that one request may create this many partitions in total.
+    """Check the total number of partitions that one request creates.
 
     Raises:
         BrokerError: the count exceeds ``CREATED_PARTITIONS`` (``POLICY_VIOLATION``, with Kafka's message).
@@ -188,7 +194,11 @@ def _check_created(counts: Iterable[int]) -> None:
 
 
 def _own_spec(spec: TopicSpec) -> TopicSpec:
-    """Return the specification of an internal topic, the only one with which clients may create the topic."""
+    """Return the specification of an internal topic, after checking that a client requests no other settings.
+
+    Raises:
+        BrokerError: the client requests another partition count or other settings.
+    """
     if spec.partitions not in (-1, 1):
         raise BrokerError(
             f"topic {spec.name!r} is internal and has 1 partition, not {spec.partitions}",

@@ -1,7 +1,7 @@
-"""Checkpoint files in a log folder: the start offset and the recovery point.
+"""Checkpoint files in the folder of a log: the start offset and the recovery point.
 
-A file has one line with a checksum and is overwritten in place: a power failure leaves either the old or the new
-line.  Used by ``file``.
+Each file has one line with an offset and a checksum, and is overwritten in place: a power failure leaves either the
+old or the new line.
 """
 
 import os
@@ -13,11 +13,11 @@ from streams.broker.files import FILE_MODE, write_at
 
 
 class CheckpointError(ValueError):
-    """A checkpoint file has invalid content."""
+    """The content of a checkpoint file is invalid."""
 
 
 def write_checkpoint(path: Path, offset: int, *, is_durable: bool) -> None:
-    """Write an offset, with fsync if ``is_durable``."""
+    """Write an offset to a checkpoint file; with ``is_durable``, the file is synced to disk."""
     digits = b"%020d" % offset
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
@@ -29,7 +29,7 @@ def write_checkpoint(path: Path, offset: int, *, is_durable: bool) -> None:
 
 
 def read_checkpoint(path: Path) -> int | None:
-    """Return the stored offset, or None if there is no file or a power failure left the file empty.
+    """Return the offset in a checkpoint file, or None if there is no file or a power failure left the file empty.
 
     Raises:
         CheckpointError: the file has invalid content.

@@ -1,6 +1,6 @@
-"""Block compaction: keep the newest record per key, and tombstones for ``delete.retention.ms``.
+"""Compaction of blocks of records: keep the newest record per key, and tombstones for ``delete.retention.ms``.
 
-The blocks and the current time are arguments.  Offsets never change.  Used by ``log``.
+Offsets never change.  The caller passes the blocks and the current time.
 """
 
 from collections.abc import Callable, Iterable
@@ -35,13 +35,16 @@ class Cleaner:
     next_expiry_ms: int | None = field(default=None, init=False)
 
     def learn(self, blocks: Iterable[Block]) -> None:
-        """Record the latest offset of each key; the blocks are in offset order."""
+        """Record the latest offset of each key; the blocks must be in offset order."""
         for block in blocks:
             if not _is_control(block) and not self.is_aborted(block):
                 self.newest.update(zip(block.keys, block.offsets, strict=True))
 
     def keep(self, block: Block) -> Block | None:
-        """Return the block with the records that are kept, None if none is kept, or the same block if all are kept."""
+        """Return a block with the records that compaction keeps, or None if it keeps none.
+
+        If all records are kept, the same block is returned.
+        """
         if _is_control(block):
             # A marker has a delete horizon like a tombstone: readers in the middle of the transaction still need it.
             return block if self._keeps_tombstone(block.offsets[0]) else None

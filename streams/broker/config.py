@@ -38,7 +38,7 @@ _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 class TopicConfig:
     """The parsed settings of a topic; times are in milliseconds, and -1 means no limit.
 
-    ``given`` has the explicitly set settings as text.  If ``record_ttl_ms`` is None, records have
+    ``given`` has the settings that were set explicitly, as text.  If ``record_ttl_ms`` is None, records have
     no time to live, and time-to-live headers are ignored.
     """
 
@@ -66,7 +66,7 @@ class TopicConfig:
         return self.is_compacted or has_retention or self.record_ttl_ms is not None
 
     def described(self) -> dict[str, str]:
-        """Return every setting that has an effect, and every explicitly set one."""
+        """Return every setting that has an effect in this broker, and every setting that was set explicitly."""
         return {name: default for name, (default, _) in _SETTINGS.items()} | dict(self.given)
 
     def shown(self) -> dict[str, str]:
@@ -237,11 +237,11 @@ class BrokerConfig:
     - ``auto_create_topics``: a Metadata request for an unknown topic creates the topic with
       ``default_partitions`` partitions (Kafka's ``auto.create.topics.enable``, which is also true by default).
     - ``maintenance_interval_ms``: how often ``tick`` starts a retention and compaction pass (Kafka's
-      ``log.retention.check.interval.ms``); with None, only ``maintain`` does.
+      ``log.retention.check.interval.ms``); with None, only ``maintain`` starts one.
     - ``serves_damaged``: partitions with damaged records are offline and the others are served; if False, a broker
       with damaged records does not open.
     - ``fsync``: when files are synced to disk.
-    - ``is_private``: only this process and its child processes connect.
+    - ``is_private``: whether only this process and its child processes connect to the broker.
     """
 
     node_id: int = 0

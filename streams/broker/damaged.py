@@ -12,7 +12,7 @@ from streams.core.records import Block
 
 @frozen
 class DamagedStorage:
-    """A storage on which every read and write fails; the files stay unchanged."""
+    """The storage of an offline partition, on which every read and write fails; the files stay unchanged."""
 
     error: DamagedLogError
     start_offset: Final[int] = 0
@@ -22,19 +22,19 @@ class DamagedStorage:
         raise self.error
 
     def append(self, block: Block) -> int:
-        """Raise ``error``."""
+        """Raise the error of the partition, because it accepts no records."""
         self._refuse()
 
     def read(self, offset: int, max_records: int) -> list[Block]:
-        """Raise ``error``."""
+        """Raise the error of the partition, because its records cannot be read."""
         self._refuse()
 
     def truncate_before(self, offset: int) -> None:
-        """Raise ``error``."""
+        """Raise the error of the partition, because its files must not be changed."""
         self._refuse()
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Raise ``error``."""
+        """Raise the error of the partition, because its records cannot be searched."""
         self._refuse()
 
     def extents(self) -> Sequence[LogExtent]:
@@ -48,5 +48,5 @@ class DamagedStorage:
         """Do nothing, because no file is open."""
 
     def delete(self) -> None:
-        """Raise ``error``: the files are kept for a repair."""
+        """Raise the error of the partition, because its files are kept for a repair."""
         self._refuse()

@@ -1,6 +1,6 @@
 """File descriptor limits: how many descriptors the process may have, and how many are reserved for log files.
 
-This module only reads and sets the limit of the operating system (``RLIMIT_NOFILE``); it opens no files.
+This module only reads and sets the operating system limit (``RLIMIT_NOFILE``); it opens no files.
 """
 
 import resource
@@ -22,7 +22,7 @@ def raise_limit() -> int:
 
 
 def limit() -> int:
-    """Return the number of descriptors that the process may have."""
+    """Return the number of file descriptors that the process may have open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
 
@@ -33,7 +33,7 @@ def open_files() -> int:
 
 
 def is_for_clients(descriptor: int) -> bool:
-    """Whether a connection may use this descriptor; higher descriptors are reserved for files.
+    """Whether a client connection may use this file descriptor; higher descriptors are reserved for files.
 
     The operating system assigns the lowest free number, which therefore reflects how many descriptors are open.
     """

@@ -46,7 +46,10 @@ def login_secret(directory: Path | None, size: int) -> bytes:
 
 
 def locked(directory: Path) -> int:
-    """Lock the data directory and return the lock descriptor; closing it, or the end of the process, unlocks it."""
+    """Lock a data directory, and return the file descriptor of the lock.
+
+    The directory is unlocked when the descriptor is closed or the process ends.
+    """
     directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:

@@ -20,15 +20,15 @@ from streams.protocol.request import Request, Response
 
 
 class TimeKeeper(Protocol):
-    """Runs the timers of the state machine."""
+    """An object that runs the timers of a broker: a server, or a connection that polls."""
 
     def nudge(self) -> None:
-        """Recheck the next deadline, which has become earlier; called from any thread, under the lock."""
+        """Check the next deadline again, because it is now earlier; called from any thread, under the broker lock."""
         ...
 
 
 class Driver:
-    """A broker state machine, used by one thread at a time.
+    """A broker state machine with the lock that lets one thread at a time use it.
 
     ``lock`` guards the state machine; call ``check_open`` right after acquiring the lock.
     """
@@ -51,13 +51,13 @@ class Driver:
 
     @property
     def node_id(self) -> int:
-        """The broker ID."""
+        """The broker ID of the state machine."""
         return self.machine.config.node_id
 
     # --- for servers ----------------------------------------------------------------------
 
     def act(self, action: Callable[[Broker, int], None]) -> None:
-        """Call a function with the state machine and the monotonic time, under the lock.
+        """Call a function with the state machine and the monotonic time in milliseconds, under the lock.
 
         Raises:
             BrokerError: the broker is closed.  Errors from the function are passed on.
@@ -70,7 +70,7 @@ class Driver:
             self.nudge_keeper()
 
     def keep_time(self, server: TimeKeeper) -> None:
-        """Register a server that can run the timers."""
+        """Register a server, which can run the timers from now on."""
         with self.lock:
             self._servers.append(server)
             self._keeper, self._armed_ms = self._servers[0], None
@@ -82,7 +82,7 @@ class Driver:
             self._hand_on()
 
     def run_due(self) -> int | None:
-        """Run due timers; return the milliseconds until the next one, or None to wait for ``nudge``.
+        """Run the timers that are due; return the milliseconds until the next one, or None if no timer is set.
 
         Raises:
             BrokerError: the broker is closed.
@@ -97,7 +97,7 @@ class Driver:
     # --- for connections in this process --------------------------------------------------
 
     def connect(self, client_id: str) -> "LocalConnection":
-        """Open a connection for one client.
+        """Open an in-process connection for a client with this client ID.
 
         Raises:
             BrokerError: the broker is closed.
@@ -109,7 +109,7 @@ class Driver:
             return connection
 
     def handle(self, connection: "LocalConnection", correlation_id: int, node_id: int, request: Request) -> None:
-        """Handle a request; the response is delivered to the connection now or later."""
+        """Handle a request from a connection; the response is delivered to the connection now or later."""
         with self.lock:
             if self.is_closed:
                 connection.deliver(correlation_id, closed_error())
@@ -127,13 +127,13 @@ class Driver:
             self.nudge_keeper()
 
     def tick(self) -> None:
-        """Run due timers."""
+        """Run the timers that are due, unless the broker is closed."""
         with self.lock:
             if not self.is_closed:
                 self._run_due(self.now_ms())
 
     def enter_wait(self, connection: "LocalConnection", remaining_ms: int) -> int:
-        """Register a waiting connection, and return how long it may sleep."""
+        """Register a waiting connection, and return how many milliseconds it may sleep."""
         with self.lock:
             self._waiting[connection] = None
             if self._keeper is None:
@@ -146,7 +146,7 @@ class Driver:
             return max(0, min(remaining_ms, self._armed_ms - self.now_ms()))
 
     def leave_wait(self, connection: "LocalConnection") -> None:
-        """Unregister a connection whose ``poll`` returns; another connection takes over the timers."""
+        """Unregister a connection whose ``poll`` returns; a server or another connection takes over the timers."""
         with self.lock:
             self._waiting.pop(connection, None)
             if self._keeper is connection:
@@ -169,7 +169,7 @@ class Driver:
             raise closed_error()
 
     def now_ms(self) -> int:
-        """Return the monotonic time for deadlines, and update the offset of the wall clock.
+        """Return the monotonic time in milliseconds for deadlines, and update the difference to the wall clock.
 
         Timestamps and retention use the wall-clock time, which never goes back: if the wall clock is set back,
         time continues from the latest value.
@@ -179,11 +179,11 @@ class Driver:
         return now_ms
 
     def wall_ms(self) -> int:
-        """Return the wall-clock time, which never goes back."""
+        """Return the wall-clock time in epoch milliseconds, which never goes back."""
         return self.machine.wall_ms(self.now_ms())
 
     def nudge_keeper(self) -> None:
-        """Wake the keeper if the next deadline is earlier than the one it sleeps for."""
+        """Wake the object that runs the timers, if the next deadline is earlier than the one it sleeps until."""
         if self._keeper is None:
             return
         deadline_ms = self.machine.next_deadline_ms()
@@ -202,7 +202,10 @@ class Driver:
             self.machine.tick(now_ms)
 
     def _hand_on(self) -> None:
-        """Assign the timers to a server, to a waiting connection, or to the next connection that waits."""
+        """Assign the timers to a server or, if none is listening, to a waiting connection.
+
+        If no connection is waiting, the next connection that waits runs the timers.
+        """
         self._keeper = self._servers[0] if self._servers else None
         heir = self._keeper or next(iter(self._waiting), None)
         if heir is not None:
@@ -210,7 +213,7 @@ class Driver:
 
 
 class LocalConnection:
-    """One client's connection to the embedded broker; see ``protocol.transport.Connection``."""
+    """The in-process connection of one client to the embedded broker; see ``protocol.transport.Connection``."""
 
     traits = ONE_BROKER
 
@@ -227,7 +230,7 @@ class LocalConnection:
         self.pending: set[int] = set()
 
     def send(self, node_id: int, request: Request) -> int:
-        """Send a request and return its correlation id; ``poll`` returns the response.
+        """Send a request and return its correlation ID; ``poll`` returns the response.
 
         Raises:
             ClientClosedError: the connection is closed.
@@ -266,7 +269,7 @@ class LocalConnection:
                 driver.leave_wait(self)
 
     def give_up(self, correlation_id: int) -> None:
-        """Do nothing: in this process, no request blocks another one."""
+        """Do nothing: on an in-process connection, no request blocks another one."""
 
     def wakeup(self) -> None:
         """Interrupt the current or the next ``poll`` from another thread."""
@@ -275,7 +278,7 @@ class LocalConnection:
             self._condition.notify()
 
     def close(self) -> None:
-        """Close the connection; pending requests get no response."""
+        """Close the connection; pending requests get neither a response nor an error."""
         with self._condition:
             self._is_closed = True
             self._inbox.clear()
@@ -302,7 +305,7 @@ class LocalConnection:
             self._is_nudged = False
 
     def deliver(self, correlation_id: int, answer: Response | Exception) -> None:
-        """Add a response to the inbox."""
+        """Add the response to a request, or an error, to the inbox."""
         self.pending.discard(correlation_id)
         with self._condition:
             if not self._is_closed:
@@ -310,13 +313,13 @@ class LocalConnection:
                 self._condition.notify()
 
     def nudge(self) -> None:
-        """Make a waiting ``poll`` recompute how long to sleep."""
+        """Wake a waiting ``poll``, which then recomputes how long it may sleep."""
         with self._condition:
             self._is_nudged = True
             self._condition.notify()
 
     def fail_pending(self, error: Exception) -> None:
-        """Fail all pending requests with an error."""
+        """Fail all pending requests of this connection with an error."""
         for correlation_id in sorted(self.pending):
             self.deliver(correlation_id, error)
 
@@ -325,5 +328,5 @@ class LocalConnection:
 
 
 def closed_error() -> BrokerError:
-    """Return the error for a closed broker."""
+    """Return the error for requests to a closed broker."""
     return BrokerError("the embedded broker is closed: open another one", code=ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -1,6 +1,6 @@
 """The embedded broker (``broker=``), which runs in this process with nothing to install.
 
-It handles requests without serialization, for clients in any number of threads.
+The broker handles requests without serialization, for clients in any number of threads.
 
 Locking:
 
@@ -10,7 +10,7 @@ Locking:
   acquire the condition (to deliver a response), never the other way round, so the two cannot deadlock.
 - The broker has no thread of its own, unless it is served over TCP.  Timers are driven by
   polls: one of the waiting connections is the *keeper*.  It sleeps until the next deadline at most,
-  is nudged when that deadline becomes earlier, and hands the role over when its poll returns.  A
+  is woken when that deadline becomes earlier, and hands the role over when its poll returns.  A
   server takes over the role while it listens.
 """
 
@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from attrs import evolve
 
@@ -40,6 +40,9 @@ from streams.core.topic import Topic, TopicLike, topic_name
 from streams.core.user_code import refuse_unawaited
 from streams.group import Coordinator, CoordinatorConfig
 from streams.protocol.messages import TopicMetadata
+
+if TYPE_CHECKING:
+    from streams.registry import RegistryServer
 
 
 class EmbeddedBroker:
@@ -63,7 +66,7 @@ class EmbeddedBroker:
       poll; with None, they only run in ``maintain``.
     - ``serves_damaged``: partitions with damaged records are offline (``STORAGE_ERROR``) and the others are
       served, as by ``streams broker``; if False, a broker with damaged records does not open.
-    - ``is_private``: only this process and its child processes connect.  When groups are loaded from
+    - ``is_private``: whether only this process and its child processes connect.  When groups are loaded from
       ``data_dir``, members that ran in the earlier broker process are removed immediately.  Members in other
       processes may return within their session timeout; with ``is_private``, they are removed as well.
     - ``clock``: with a ``VirtualClock``, a poll never waits: it returns the responses that are available at
@@ -110,10 +113,13 @@ class EmbeddedBroker:
         self._lock_descriptor = None if directory is None else locked(directory)
         self._driver = self._loaded(SystemClock() if clock is None else clock)
         self._lock, self._clock = self._driver.lock, self._driver.clock
-        self._servers: list[BrokerServer] = []
+        self._servers: list[BrokerServer | RegistryServer] = []
 
     def _loaded(self, clock: Clock) -> Driver:
-        """Load the data directory, and remove group members that ran in an earlier broker process (all if private)."""
+        """Load the data directory, and remove group members that ran in an earlier broker process.
+
+        With ``is_private``, all group members are removed.
+        """
         machine = self._machine
         try:
             driver = Driver(machine, clock, cluster_id(self._directory))
@@ -128,6 +134,9 @@ class EmbeddedBroker:
             raise
         return driver
 
+    def __repr__(self) -> str:
+        return f"<EmbeddedBroker in {'memory' if self._directory is None else self._directory}>"
+
     def __enter__(self) -> Self:
         return self
 
@@ -137,7 +146,7 @@ class EmbeddedBroker:
         self.close()
 
     def connect(self, client_id: str) -> LocalConnection:
-        """Open a connection for one client.
+        """Open an in-process connection for a client with this client ID.
 
         Raises:
             BrokerError: the broker is closed.
@@ -182,12 +191,33 @@ class EmbeddedBroker:
             users = evolve(users, secret=login_secret(self._directory, SECRET_BYTES))
         server = BrokerServer(
             self._driver,
-            parse_address(listen),
+            parse_address(listen, needs_host=False),
             advertise=None if advertise is None else parse_address(advertise),
             tls=None if tls_cert is None else tls_context(tls_cert, tls_key),
             users=users,
             limits=limits,
         )
+        self._servers.append(server)
+        return server
+
+    def serve_registry(self, listen: str = "127.0.0.1:8081") -> "RegistryServer":
+        """Serve a schema registry, with the HTTP API of Confluent's; the caller closes the returned server.
+
+        The server is a context manager, and has the address for clients as ``url``.  Schemas are kept in the topic
+        ``_schemas``, which is created if it does not exist.  ``listen`` is HOST:PORT; port 0 selects a free port.  On
+        an address other than loopback, anybody can register and delete schemas.
+
+        Raises:
+            ConfigError: the address cannot be bound.
+            BrokerError: the broker is closed.
+        """
+        # Only here: most brokers have no registry, and the HTTP server takes its time to import.
+        from streams.broker.schemas import CONFIG, PARTITION, SchemaTopic
+        from streams.registry import RegistryServer
+
+        if PARTITION.topic not in self.topics(include_internal=True):
+            self.create_topic(PARTITION.topic, 1, CONFIG)
+        server = RegistryServer(SchemaTopic(self, self._clock), listen)
         self._servers.append(server)
         return server
 
@@ -218,6 +248,7 @@ class EmbeddedBroker:
         partitioner: Strategy | Partitioner | None = None,
         serialization: Serialization | None = None,
         ttl_ms: int | None = None,
+        exist_ok: bool = False,
     ) -> None:
         """Create a topic by name or from a ``Topic``; ``config`` uses Kafka's setting names.
 
@@ -229,6 +260,7 @@ class EmbeddedBroker:
         - ``serialization``: a user-defined codec for stored blocks.
         - ``ttl_ms``: how long a record lives after its timestamp, unless the record has a time-to-live header
           (``ttl_header``).  With -1, only records with a header expire; with None, headers are ignored.
+        - ``exist_ok``: a topic that exists is left as it is, if it has the partition count that is given, if any.
 
         These arguments override ``config``.  A user-defined factory, function or codec must be passed
         again (``storages=``, ``partitioners=``, ``serializations=``) when the broker is reopened.
@@ -250,8 +282,14 @@ class EmbeddedBroker:
         refuse_unawaited(function, f"partitioner of topic {name!r}", error=ConfigError)
         with self._lock:
             self._check_open()
+            topics = self._machine.topics
+            found = len(topics.logs_of(name)) if exist_ok else 0
+            if found:
+                if partitions not in (None, found):
+                    raise BrokerError(f"topic {name!r} exists with {found} partitions, not {partitions}")
+                return
             count_ = self._config.default_partitions if partitions is None else partitions
-            self._machine.topics.create(name, count_, given, storage, serialization, function)
+            topics.create(name, count_, given, storage, serialization, function)
 
     def begin_at(self, partition: TopicPartition, offset: int) -> None:
         """Set the start offset of an empty partition, to continue a log from another broker.
@@ -301,7 +339,7 @@ class EmbeddedBroker:
             self._machine.delete_topic(name, self._driver.now_ms())
 
     def topics(self, *, include_internal: bool = False) -> dict[str, int]:
-        """Return the partition count of each topic."""
+        """Return the partition count of each topic by topic name."""
         with self._lock:
             self._check_open()
             topics = self._machine.topics
@@ -318,9 +356,9 @@ class EmbeddedBroker:
             return self._machine.catalogue.described(self._machine.topics.topic(name))
 
     def append(self, partition: TopicPartition, block: Block) -> int:
-        """Append a block without copying, and return the offset of its first record.
+        """Append a block of records without copying, and return the offset of its first record.
 
-        The log owns the columns of the block afterwards; the caller must not modify them.
+        The log then owns the columns of the block, which the caller must not modify.
 
         Raises:
             UnknownTopicError: the partition does not exist.
@@ -357,20 +395,20 @@ class EmbeddedBroker:
             return []
 
     def damages(self) -> Mapping[TopicPartition, DamagedLogError]:
-        """Return the offline partitions, each with the reason."""
+        """Return the damaged partitions, which are offline, each with the reason."""
         with self._lock:
             self._check_open()
             logs = self._machine.topics.logs
             return {partition: log.damage for partition, log in logs.items() if log.damage is not None}
 
     def start_offset(self, partition: TopicPartition) -> int:
-        """Return the lowest offset that can be read."""
+        """Return the lowest offset of a partition that can be read."""
         with self._lock:
             self._check_open()
             return self._machine.topics.log(partition).start_offset
 
     def end_offset(self, partition: TopicPartition) -> int:
-        """Return the offset of the next record."""
+        """Return the offset that the next record of a partition will get."""
         with self._lock:
             self._check_open()
             return self._machine.topics.log(partition).high_watermark
@@ -401,13 +439,13 @@ class EmbeddedBroker:
             return self._machine.topics.log(partition).delete_records(offset)
 
     def maintain(self, now_ms: int | None = None) -> None:
-        """Apply retention and compaction as of a wall-clock time in milliseconds (None = now)."""
+        """Apply retention and compaction as of a wall-clock time in epoch milliseconds; None means now."""
         with self._lock:
             self._check_open()
             self._machine.maintain(self._driver.wall_ms() if now_ms is None else now_ms)
 
     def flush(self) -> None:
-        """Sync files to disk, unless ``fsync`` is "never"."""
+        """Sync the files of all topics to disk, unless ``fsync`` is "never"."""
         with self._lock:
             self._check_open()
             self._machine.topics.flush()

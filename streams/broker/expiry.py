@@ -4,7 +4,7 @@ A record of a topic with ``streams.record.ttl.ms`` expires when the broker time 
 timestamp plus the time to live, which is the ``streams.ttl.ms`` header if present, or else the topic
 setting.  Records with a time to live of -1 or without a timestamp never expire.  Expired records are
 not returned.  They are removed by the next compaction, or by retention when no live record precedes
-them.  Offsets do not change.  The blocks and the current time are arguments.  Used by ``log``.
+them.  Offsets do not change.  The functions receive the blocks and the current time as arguments.
 """
 
 from collections.abc import Iterable
@@ -32,7 +32,7 @@ def ttl_header(ttl_ms: int) -> tuple[str, bytes]:
 
 
 def check_ttl(block: Block, place: object) -> None:
-    """Check that the time-to-live headers are valid.
+    """Check the time-to-live headers of the records in a block; ``place`` is named in error messages.
 
     Raises:
         BrokerError: a header value is not a number of milliseconds (``INVALID_RECORD``).
@@ -47,7 +47,7 @@ def check_ttl(block: Block, place: object) -> None:
 
 
 def expires_ms(timestamp_ms: int, headers: Headers, topic_ttl_ms: int) -> int | None:
-    """Return the time at which a record expires, or None if it never does."""
+    """Return the time in epoch milliseconds at which a record expires, or None if it never expires."""
     ttl_ms = topic_ttl_ms
     for name, content in headers:
         if name == TTL_HEADER:
@@ -57,7 +57,7 @@ def expires_ms(timestamp_ms: int, headers: Headers, topic_ttl_ms: int) -> int | 
 
 
 def live_indexes(block: Block, topic_ttl_ms: int, now_ms: int) -> list[int]:
-    """Return the indexes of the records that have not expired."""
+    """Return the indexes of the records in a block that have not expired."""
     if block.headers is None:
         if topic_ttl_ms < 0:
             return list(range(len(block)))
@@ -72,7 +72,7 @@ def live_indexes(block: Block, topic_ttl_ms: int, now_ms: int) -> list[int]:
 
 
 def live(block: Block, topic_ttl_ms: int, now_ms: int) -> Block | None:
-    """Return the live records of a block, or the block itself if no record has expired."""
+    """Return a block without its expired records, None if all have expired, or the same block if none has expired."""
     if block.producer is not None and block.producer.is_control:
         return block
     indexes = live_indexes(block, topic_ttl_ms, now_ms)
@@ -82,7 +82,10 @@ def live(block: Block, topic_ttl_ms: int, now_ms: int) -> Block | None:
 
 
 def without_expired(blocks: Iterable[Block], topic_ttl_ms: int, now_ms: int) -> list[Block]:
-    """Return the live records; expired records at the end are replaced by a control record, so that readers advance."""
+    """Return the blocks without expired records.
+
+    Expired records at the end are replaced by a control record, so that readers advance.
+    """
     result: list[Block] = []
     last_offset = next_offset = -1
     for block in blocks:

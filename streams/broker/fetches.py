@@ -1,6 +1,6 @@
 """Waiting fetches (Kafka's fetch purgatory), by partition and by deadline.
 
-The current time is an argument.  Used by ``service``, which reads the logs and responds.
+The caller reads the logs, responds to the fetches, and passes the current time.
 """
 
 import heapq
@@ -22,7 +22,7 @@ _IDLE_ENTRIES: Final = 64
 
 
 class PendingFetch(NamedTuple):
-    """A fetch request and the callback for its response."""
+    """A fetch request, and the callback that receives the response."""
 
     request: Fetch
     answer: Answer
@@ -30,7 +30,7 @@ class PendingFetch(NamedTuple):
 
 @define(eq=False)
 class WaitingFetch:
-    """A fetch that waits for data until its deadline; ``number`` is the order of arrival."""
+    """A fetch request that waits for records until its deadline; ``number`` is the order of arrival."""
 
     number: int
     #: None once the fetch is answered or dropped, so that a remaining heap entry keeps no request in memory.
@@ -39,7 +39,10 @@ class WaitingFetch:
 
 @define(eq=False)
 class WaitingFetches:
-    """Waiting fetches by partition and by deadline; ``max_places`` limits the partitions of all fetches together."""
+    """Waiting fetches by partition and by deadline.
+
+    ``max_places`` limits the total number of partitions in all waiting fetches.
+    """
 
     max_places: int = WAITING_PLACES
     _by_partition: dict[TopicPartition, dict[int, WaitingFetch]] = field(factory=dict, init=False)
@@ -53,11 +56,11 @@ class WaitingFetches:
 
     @property
     def kept(self) -> int:
-        """The number of heap entries, including finished fetches that have not been removed yet."""
+        """The number of entries in the deadline heap, including finished fetches that have not been removed yet."""
         return len(self._by_deadline)
 
     def add(self, request: Fetch, answer: Answer, deadline_ms: int) -> WaitingFetch:
-        """Add a waiting fetch, and return it."""
+        """Add a fetch that waits until ``deadline_ms`` (monotonic time), and return it."""
         self._arrived += 1
         fetch = WaitingFetch(self._arrived, PendingFetch(request, answer))
         for partition in request.positions:
@@ -68,7 +71,10 @@ class WaitingFetches:
         return fetch
 
     def take_surplus(self) -> list[PendingFetch]:
-        """Remove and return the fetches above the limit, starting with those that have the most partitions."""
+        """Remove and return fetches until the others are within ``max_places``.
+
+        The fetches with the most partitions are removed first.
+        """
         surplus: list[PendingFetch] = []
         if self._places > self.max_places:
             live = [fetch for _, _, fetch in self._by_deadline if fetch.asked is not None]
@@ -95,14 +101,14 @@ class WaitingFetches:
         return due
 
     def next_deadline_ms(self) -> int | None:
-        """Return the earliest deadline of the waiting fetches, or None if there are none."""
+        """Return the earliest deadline of the waiting fetches in monotonic time, or None if no fetch is waiting."""
         heap = self._by_deadline
         while heap and heap[0][2].asked is None:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
     def finish(self, fetch: WaitingFetch) -> tuple[PendingFetch, ...]:
-        """Remove a fetch and return it as a tuple of one, or () if it has already been removed."""
+        """Remove a fetch, and return its request in a tuple; the tuple is empty if the fetch was already removed."""
         asked = fetch.asked
         if asked is None:
             return ()

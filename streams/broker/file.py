@@ -1,12 +1,11 @@
-"""On-disk log storage: segment files of record batches, with the newest blocks cached in memory.
+"""On-disk log storage: segment files of record batches, with the newest batches cached in memory.
 
-Appended bytes reach the operating system before ``append`` returns, so a killed
+Appended bytes reach the operating system before ``append`` returns, so that a killed
 process loses nothing; the fsync policy decides when they also survive a power failure.  Reads near the end
-of the log are served from memory without decoding.  Used by ``log``.
+of the log are served from memory without decoding.
 """
 
 import os
-import shutil
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
@@ -20,6 +19,7 @@ from streams.broker.cache import CacheBudget, RecentBatches
 from streams.broker.checkpoint import write_checkpoint
 from streams.broker.config import FsyncPolicy
 from streams.broker.files import DIRECTORY_MODE, OpenFiles, sync_directory
+from streams.broker.folders import remove_partition
 from streams.broker.limits import PARTITION_CACHE_BYTES
 from streams.broker.recovery import RECOVERY_FILE, START_FILE, damaged, recovered
 from streams.broker.segment import Segment
@@ -43,12 +43,12 @@ _MOST_OFFSETS = 2**31 - 1
 
 @define(eq=False)
 class FileStorage:
-    """The records of one partition, in segment files of one directory.
+    """The storage of one partition, which keeps records in segment files in one directory.
 
     A new segment starts at ``segment_bytes``, or when records are ``segment_ms`` newer than the first batch of the
     segment.  ``compression`` is the codec for all batches; "producer" keeps the codec of each block.  ``cache_bytes``
     limits the share of ``budget`` that this partition uses for its newest batches.  ``is_known`` means that the
-    partition existed before, so its folder must exist.
+    partition already existed, so its folder must exist.
 
     Raises:
         DamagedLogError: records of the log are damaged or missing; nothing is changed.
@@ -85,7 +85,7 @@ class FileStorage:
     # --- operations of a storage ----------------------------------------------------------
 
     def append(self, block: Block) -> int:
-        """Write the records; see ``LogStorage.append``."""
+        """Write a block of records to the active segment; see ``LogStorage.append``."""
         base, count = self.end_offset, len(block)
         if not count:
             return base
@@ -116,7 +116,7 @@ class FileStorage:
         return base
 
     def read(self, offset: int, max_records: int) -> list[Block]:
-        """Return records from ``offset`` on, from memory if they are recent.
+        """Return records from ``offset`` on; recent records are read from memory.
 
         Raises:
             CorruptBatchError: the bytes on disk are damaged.
@@ -138,7 +138,7 @@ class FileStorage:
         return list(joined(result)) if len(result) > 1 else result
 
     def read_encoded(self, offset: int, max_bytes: int, upto: int, *, is_first: bool) -> EncodedRun:
-        """Return whole batches from memory or a file; see ``EncodedStorage.read_encoded``."""
+        """Return whole record batches from memory or a file; see ``EncodedStorage.read_encoded``."""
         position = max(offset, self.start_offset)
         if position >= self._cache.start_offset:
             run = run_of(self._cache.batches(position), position, max_bytes, upto, is_first=is_first)
@@ -157,7 +157,7 @@ class FileStorage:
             yield from segment.stamped()
 
     def truncate_before(self, offset: int) -> None:
-        """Raise the start offset, store it, and delete the files that are entirely below it."""
+        """Raise the start offset, store it, and delete the segment files that are entirely below it."""
         if offset <= self.start_offset:
             return
         # Store the new start first: after a crash the files below it are deleted later.
@@ -170,7 +170,10 @@ class FileStorage:
         self._cache.truncate_before(offset)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return the first record at or after a timestamp, using the time indexes of the segments."""
+        """Return (offset, timestamp) of the first record at or after a timestamp, or None.
+
+        The record is found with the time indexes of the segments.
+        """
         for segment in self._segments:
             found = segment.first_at(timestamp_ms, self.start_offset)
             if found is not None:
@@ -178,7 +181,7 @@ class FileStorage:
         return None
 
     def extents(self) -> Sequence[LogExtent]:
-        """Return one extent per segment file that is not empty."""
+        """Return one extent for each segment file that is not empty."""
         ends = [*self._bases[1:], self.end_offset]
         return [
             LogExtent(segment.base_offset, end, segment.size, segment.max_timestamp)
@@ -193,7 +196,7 @@ class FileStorage:
         self.compression = config.get("compression.type", "producer")
 
     def flush(self) -> None:
-        """Sync the appends since the last flush to disk, unless the policy is "never"."""
+        """Sync the appends since the last flush to disk, unless the fsync policy is "never"."""
         for path in sorted(self._unsynced):
             if path.exists():
                 self.files.sync(path)
@@ -214,17 +217,17 @@ class FileStorage:
         self._unsynced.clear()
         self._noted_end = self.end_offset
         self.close()
-        shutil.rmtree(self.directory)
+        remove_partition(self.directory)
 
     # --- compaction -----------------------------------------------------------------------
 
     @property
     def sealed_offset(self) -> int:
-        """The start of the active segment, which is not compacted."""
+        """The start offset of the active segment, which is not compacted."""
         return self._segments[-1].base_offset
 
     def seal(self, *, is_due: bool) -> None:
-        """Seal the active segment for compaction if it is due or large enough."""
+        """Start a new segment, so that the active one can be compacted, if ``is_due`` or if the active one is large."""
         size = self._segments[-1].size
         if size and (is_due or size >= _SEAL_BYTES):
             self._roll()
@@ -280,9 +283,10 @@ class FileStorage:
         return count
 
     def _clean(self, group: list[Segment], result: Segment, keep: Keep) -> Steps[int]:
-        """Write the remaining records of a segment group; return their number, or -1 if one was deleted meanwhile.
+        """Write the records of a segment group that ``keep`` keeps to ``result``, and return their number.
 
-        The written batches cover all offsets of the group, so that a missing batch is detected.
+        The result is -1 if a segment was deleted meanwhile.  The written batches cover all offsets of the group, so
+        that a missing batch is detected.
         """
         end = self._bases[self._segments.index(group[-1]) + 1]
         held: Block | None = None
@@ -301,7 +305,7 @@ class FileStorage:
         return count
 
     def _write(self, result: Segment, block: Block | None, upto: int) -> None:
-        """Write a block, if given, and empty batches for the removed records up to an offset."""
+        """Write a block of records, if given, and empty batches for the removed records up to the offset ``upto``."""
         first = upto if block is None else block.offsets[0]
         if first > result.next_offset:
             _append(result, empty_batches(result.next_offset, first))
@@ -344,7 +348,10 @@ class FileStorage:
         return segment
 
     def _reopen_active(self) -> None:
-        """Undo a write whose fsync failed: the write was not acknowledged, so its records must not be read."""
+        """Remove the batches whose fsync failed from the active segment.
+
+        The write was not acknowledged, so its records must not be read.
+        """
         active = self._segments[-1]
         os.ftruncate(self.files.get(active.path), self._cut_position(active))
         self._segments[-1], damage = Segment.open(active.path, self.files)
@@ -384,7 +391,7 @@ class FileStorage:
         )
 
     def _exceeds_segment_ms(self, active: Segment, headers: Sequence[BatchHeader]) -> bool:
-        """Whether records are more than ``segment_ms`` newer than the first batch of a segment, as in Kafka."""
+        """Whether batches are more than ``segment_ms`` newer than the first batch of a segment, as in Kafka."""
         if active.first_timestamp < 0:
             return False
         return max(header.max_timestamp for header in headers) - active.first_timestamp > self.segment_ms
@@ -401,7 +408,7 @@ def _first_not_below(block: Block, offset: int) -> int:
 
 
 def file_storage(data_dir: Path, fsync: FsyncPolicy = "never") -> StorageFactory:
-    """Return the factory that stores each partition in ``data_dir/<topic>-<partition>``."""
+    """Return a storage factory that stores each partition in ``data_dir/<topic>-<partition>``."""
     files, budget = OpenFiles(), CacheBudget()
 
     def make(context: StorageContext) -> FileStorage:

@@ -1,6 +1,6 @@
 """File handling shared by logs and the topics file: a bounded number of open files, and atomic writes.
 
-Independent of the file contents.  Operating system errors are passed on to the caller.
+This module does not depend on the content of files.  It passes operating system errors on to the caller.
 """
 
 import errno
@@ -22,16 +22,16 @@ _NO_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 
 @define(eq=False)
 class OpenFiles:
-    """Descriptors by path; above the limit, the least recently used one is closed.
+    """Open file descriptors by path; above the limit, the least recently used one is closed.
 
-    Thousands of partitions would otherwise exceed the process limit on open files.
+    Without the limit, thousands of partitions would exceed the number of files that the process may open.
     """
 
     limit: int = field(factory=open_files)
     _descriptors: "OrderedDict[Path, int]" = field(factory=OrderedDict, init=False)
 
     def get(self, path: Path) -> int:
-        """Return a descriptor for reading and writing; the file is created if necessary."""
+        """Return a descriptor for reading and writing a file; the file is created if necessary."""
         descriptor = self._descriptors.get(path)
         if descriptor is not None:
             self._descriptors.move_to_end(path)
@@ -42,7 +42,7 @@ class OpenFiles:
         return descriptor
 
     def _opened(self, path: Path) -> int:
-        """Open a file; if no descriptor is left, close another log file first."""
+        """Open a file; if the process has no descriptor left, close another log file first."""
         while True:
             try:
                 return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
@@ -72,7 +72,7 @@ class OpenFiles:
 
 
 def write_at(descriptor: int, data: bytes, position: int) -> None:
-    """Write all of ``data`` at a position."""
+    """Write all of ``data`` to a file, at a byte position."""
     written = os.pwrite(descriptor, data, position)
     while written < len(data):
         more = os.pwrite(descriptor, data[written:], position + written)

@@ -1,8 +1,8 @@
 """Partition folders with topic metadata, from which a lost topics file can be rebuilt.
 
-In addition to segments, a folder contains ``partition.metadata``: topic name, ID, settings and partition count.  A
+In addition to segments, each folder contains ``partition.metadata``: topic name, ID, settings and partition count.  A
 folder that is not in the topics file is adopted if all partitions of its topic are present.  A folder with records is
-deleted only if its topic was deleted.  Used by ``topics``.
+deleted only if its topic was deleted.
 """
 
 import json
@@ -101,7 +101,7 @@ def write_metadata(folder: Path, topic: str, entry: Entry, *, is_durable: bool) 
 
 
 def read_metadata(folder: Path, topic: str) -> Entry | None:
-    """Read the topic metadata from a partition folder; None if it is missing or belongs to another topic."""
+    """Return the topic metadata in a partition folder, or None if it is missing or belongs to another topic."""
     path = folder / METADATA_FILE
     try:
         document = json.loads(path.read_bytes())
@@ -113,6 +113,17 @@ def read_metadata(folder: Path, topic: str) -> Entry | None:
     except (ValueError, KeyError, TypeError, ConfigError) as error:
         _LOGGER.warning("%s: cannot be read and is left alone: %s", path, error)
         return None
+
+
+def remove_partition(folder: Path) -> None:
+    """Delete a partition folder.
+
+    The metadata is deleted last, so that an interrupted deletion is recognized.
+    """
+    for path in folder.iterdir():
+        if path.name != METADATA_FILE:
+            path.unlink()
+    shutil.rmtree(folder)
 
 
 def check_owner(folder: Path, topic: str, topic_id: str) -> None:
@@ -128,14 +139,17 @@ def check_owner(folder: Path, topic: str, topic_id: str) -> None:
 
 @define
 class Adoption:
-    """Adoption of folders that are not in ``entries``; ``deleting`` has the IDs of topics that are being deleted."""
+    """The adoption of partition folders whose topics are not in the topics file.
+
+    ``entries`` has the topics in the file, and ``deleting`` the IDs of topics that are being deleted.
+    """
 
     logs: Path
     entries: dict[str, Entry]
     deleting: Collection[str]
 
     def run(self) -> bool:
-        """Adopt or delete each folder; return whether a topic was adopted.
+        """Adopt or delete each unknown partition folder; return whether a topic was adopted.
 
         Raises:
             ConfigError: a folder has records but no topic, and cannot be adopted.
@@ -147,7 +161,7 @@ class Adoption:
             found = {number: read_metadata(self._folder(topic, number), topic) for number in numbers}
             for number, entry in list(found.items()):
                 if entry is not None and entry.get("id") in self.deleting:
-                    shutil.rmtree(self._folder(topic, number))
+                    remove_partition(self._folder(topic, number))
                     del found[number]
             if not found:
                 continue
@@ -166,7 +180,7 @@ class Adoption:
             else:
                 # The broker was killed while creating the topic, and no client got a response.
                 for number in found:
-                    shutil.rmtree(self._folder(topic, number))
+                    remove_partition(self._folder(topic, number))
         if refused:
             raise ConfigError(
                 f"{self.logs} holds records that belong to no topic of the topics' file: {', '.join(refused)}; not "
@@ -192,7 +206,10 @@ class Adoption:
         return self.logs / str(TopicPartition(topic, number))
 
     def _adopted(self, topic: str, found: Mapping[int, Entry | None]) -> Entry | None:
-        """Return the topic of these partitions; None if partitions are missing or their metadata differs."""
+        """Return the metadata of a topic that is adopted, given the metadata in its partition folders.
+
+        The result is None if partitions are missing or their metadata differs.
+        """
         entry, known = self.entries.get(topic), [metadata for metadata in found.values() if metadata is not None]
         present = set(found)
         if entry is not None:

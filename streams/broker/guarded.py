@@ -1,8 +1,8 @@
 """Wrapper of a user-defined storage that converts exceptions and wrong results to ``STORAGE_ERROR``.
 
 Built-in storages raise operating system errors and errors for damaged bytes, which their callers handle.
-A user-defined storage may raise any exception, which must not stop the broker.  It may also return as if
-records were stored that are not; such an append must not be acknowledged.  Used by ``log``.
+A user-defined storage may raise any exception, which must not stop the broker.  Its ``append`` may also return
+without having stored the records; such an append must not be acknowledged.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ S = TypeVar("S", bound=LogStorage)
 
 @define(eq=False)
 class GuardedStorage(Generic[S]):
-    """A storage wrapper that converts exceptions to ``BrokerError`` and checks results."""
+    """A wrapper of a storage that converts exceptions to ``BrokerError`` and checks results."""
 
     inner: S
     partition: TopicPartition
@@ -38,7 +38,7 @@ class GuardedStorage(Generic[S]):
         return self.inner.end_offset
 
     def append(self, block: Block) -> int:
-        """Append the records, and check that they were assigned the next offsets."""
+        """Append a block of records, and check that the records were assigned the next offsets."""
         base = self.inner.end_offset
         returned = self._named("append to", lambda: self.inner.append(block))
         end = self.inner.end_offset
@@ -55,17 +55,17 @@ class GuardedStorage(Generic[S]):
         return self._named("read", lambda: self.inner.read(offset, max_records))
 
     def truncate_before(self, offset: int) -> None:
-        """Make ``offset`` the start of the log, and check that the log does not end before it."""
+        """Make ``offset`` the start of the log, and check that the log does not end before this offset."""
         self._named("truncate", lambda: self.inner.truncate_before(offset))
         if self.inner.end_offset < offset:
             raise self._error("truncate", f"it was to begin at {offset}, it ends at {self.inner.end_offset}")
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return the first record at or after a timestamp."""
+        """Return (offset, timestamp) of the first record at or after a timestamp, or None."""
         return self._named("find a time in", lambda: self.inner.offset_for_timestamp(timestamp_ms))
 
     def extents(self) -> Sequence[LogExtent]:
-        """Return the extents in offset order."""
+        """Return the extents of the storage in offset order."""
         return self._named("list the extents of", self.inner.extents)
 
     def flush(self) -> None:
@@ -73,11 +73,11 @@ class GuardedStorage(Generic[S]):
         self._named("flush", self.inner.flush)
 
     def close(self) -> None:
-        """Close the storage."""
+        """Close the wrapped storage."""
         self._named("close", self.inner.close)
 
     def delete(self) -> None:
-        """Delete the records."""
+        """Delete the records of the wrapped storage."""
         self._named("delete", self.inner.delete)
 
     def _named(self, action: str, act: Callable[[], T]) -> T:
@@ -137,7 +137,7 @@ class GuardedGradualStorage(GuardedCompactableStorage):
 def guarded(
     inner: LogStorage, partition: TopicPartition
 ) -> GuardedStorage[LogStorage] | GuardedStorage[CompactableStorage]:
-    """Wrap a storage in a guard.
+    """Wrap a user-defined storage, so that its errors do not stop the broker.
 
     Raises:
         BrokerError: the storage lacks a required method.

@@ -1,6 +1,6 @@
-"""All limits of a broker: memory, requests, descriptors and logins.
+"""The limits of a broker: memory, requests, file descriptors and logins.
 
-``Limits`` can be set per server; the constants apply to the broker itself.
+``Limits`` are options of the TCP server; the constants are fixed for every broker.
 This module imports no other broker module.
 """
 

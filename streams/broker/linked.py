@@ -1,8 +1,8 @@
 """In-memory log storage as a linked list, with one node per append.
 
 An append never moves existing records, and dropping the oldest records frees them node by node.
-Sequential readers find their node without a search.  Suitable for logs that are used as short-lived
-queues; ``array`` is faster for random access.  Used by ``log``.
+Sequential readers find their node without a search.  This storage is suitable for logs that are used as
+short-lived queues; ``array`` is faster for random access.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,11 +10,11 @@ from typing import Final
 
 from attrs import define, field
 
-from streams.broker.array import blocks_below, blocks_from, index_of, joined, numbered
+from streams.broker.array import blocks_from, extent_of, index_of, joined, kept_below, numbered
 from streams.broker.batches import EncodedRun, pieces, run_of
-from streams.broker.steps import Keep, Steps, portions, records_in, whole
-from streams.broker.storage import RECORD_OVERHEAD, LogExtent, StorageContext, payload_size
-from streams.core.records import NO_TIMESTAMP, Block
+from streams.broker.steps import Keep, Steps, whole
+from streams.broker.storage import LogExtent, StorageContext
+from streams.core.records import Block
 from streams.protocol.wire import EncodedBlock
 
 # Number of readers whose position is cached.
@@ -23,7 +23,7 @@ _MAX_CURSORS: Final = 64
 
 @define(eq=False)
 class _Node:
-    """A list node with one non-empty block."""
+    """A node of the linked list, with one non-empty block of records."""
 
     block: Block
     next: "_Node | None" = None
@@ -35,7 +35,7 @@ class _Node:
 
 @define(eq=False)
 class LinkedStorage:
-    """The records of one partition, in a singly linked list of blocks."""
+    """The storage of one partition, which keeps blocks of records in a singly linked list in memory."""
 
     start_offset: int = field(default=0, init=False)
     end_offset: int = field(default=0, init=False)
@@ -45,7 +45,7 @@ class LinkedStorage:
     _cursors: dict[int, _Node] = field(factory=dict, init=False)
 
     def append(self, block: Block) -> int:
-        """Add the records; see ``LogStorage.append``."""
+        """Append a block of records; see ``LogStorage.append``."""
         base, count = self.end_offset, len(block)
         if count:
             self._link(numbered(block, base))
@@ -74,7 +74,7 @@ class LinkedStorage:
         return list(joined(result)) if len(result) > 1 else result
 
     def read_encoded(self, offset: int, max_bytes: int, upto: int, *, is_first: bool) -> EncodedRun:
-        """Return whole batches; see ``EncodedStorage.read_encoded``."""
+        """Return whole record batches; see ``EncodedStorage.read_encoded``."""
         position = max(offset, self.start_offset)
         node: _Node | None = self._cursors.pop(position, self._head)
         while node is not None and node.last_offset < position:
@@ -109,7 +109,7 @@ class LinkedStorage:
         self._cursors.clear()
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return the first record at or after a timestamp, by scanning the list."""
+        """Scan the list, and return (offset, timestamp) of the first record at or after a timestamp, or None."""
         for node in self._nodes():
             for offset, timestamp in zip(node.block.offsets, node.block.timestamps, strict=True):
                 if timestamp >= timestamp_ms and offset >= self.start_offset:
@@ -117,8 +117,8 @@ class LinkedStorage:
         return None
 
     def extents(self) -> Sequence[LogExtent]:
-        """Return one extent per node."""
-        return [_extent(node.block) for node in self._nodes()]
+        """Return one extent for each node of the list."""
+        return [extent_of(node.block) for node in self._nodes()]
 
     @property
     def sealed_offset(self) -> int:
@@ -126,16 +126,12 @@ class LinkedStorage:
         return self.end_offset
 
     def compact(self, upto: int, keep: Keep) -> int:
-        """Compact the nodes below ``upto``; adjacent small ones are merged."""
+        """Compact the nodes below the offset ``upto``; adjacent small nodes are merged."""
         return whole(self.compaction(upto, keep))
 
     def compaction(self, upto: int, keep: Keep) -> Steps[int]:
         """Compact like ``compact``, but in steps; readers see the result after the last step."""
-        below: list[Block] = []
-        for portion in portions(blocks_below((node.block for node in self._nodes()), upto)):
-            kept = (keep(block) for block in portion)
-            below += joined(block for block in kept if block is not None and len(block))
-            yield records_in(portion)
+        below = yield from kept_below((node.block for node in self._nodes()), upto, keep)
         # Since the first step, records may have been appended, and records at the start may have been deleted.
         below = [block for block in joined(below) if block.offsets[-1] >= self.start_offset]
         above = blocks_from((node.block for node in self._nodes()), upto)
@@ -190,14 +186,6 @@ class LinkedStorage:
             del self._cursors[next(iter(self._cursors))]
 
 
-def _extent(block: Block) -> LogExtent:
-    if isinstance(block, EncodedBlock):
-        header = block.header
-        return LogExtent(header.base_offset, header.next_offset, header.size, header.max_timestamp)
-    size = payload_size(block) + RECORD_OVERHEAD * len(block)
-    return LogExtent(block.offsets[0], block.offsets[-1] + 1, size, max(block.timestamps, default=NO_TIMESTAMP))
-
-
 def linked_storage(context: StorageContext) -> LinkedStorage:
-    """Return the storage for a partition of a topic with ``storage="linked"``."""
+    """Return a storage for a partition of a topic with ``storage="linked"``."""
     return LinkedStorage()

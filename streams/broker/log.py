@@ -1,7 +1,7 @@
 """The log of one partition: validated appends, reads, retention and compaction.
 
-Used by the topics, which own the logs; the records are in a storage.  The current
-time is an argument; there are no timers.
+The topics own the logs, and a storage has the records.  Methods receive the current time as an argument; there are
+no timers.
 """
 
 from bisect import bisect_left
@@ -16,7 +16,7 @@ from streams.broker.compaction import Cleaner
 from streams.broker.config import TopicConfig
 from streams.broker.damaged import DamagedStorage
 from streams.broker.limits import LOOKED_INTO_BYTES
-from streams.broker.producers import ActiveProducer, ProducerLedger
+from streams.broker.producers import ProducerLedger
 from streams.broker.steps import STEP_RECORDS, Steps, portions, records_in, whole
 from streams.broker.storage import (
     CompactableStorage,
@@ -38,7 +38,6 @@ from streams.protocol.messages import (
     MAX_TIMESTAMP,
     READ_COMMITTED,
     READ_UNCOMMITTED,
-    AbortedTransaction,
 )
 from streams.protocol.wire import EncodedBlock
 
@@ -55,7 +54,7 @@ _PRODUCER_EXPIRATION_MS = 86_400_000
 
 @define(eq=False)
 class PartitionLog:
-    """The records of one partition, subject to the limits of its topic."""
+    """The log of one partition, with the limits and cleanup policies of its topic."""
 
     partition: TopicPartition
     storage: LogStorage
@@ -68,7 +67,8 @@ class PartitionLog:
     _next_expiry_ms: int | None = field(default=None, init=False)
     # The start of the active segment, and when the segment was first seen.
     _unsealed: tuple[int, int] | None = field(default=None, init=False)
-    _producers: ProducerLedger = field(init=False)
+    #: The idempotent and transactional producers of this log.
+    producers: ProducerLedger = field(init=False)
     # The storage, if it can return encoded batches.
     _encoded: EncodedStorage | None = field(init=False)
     #: The reason why the partition is offline, or None.
@@ -76,14 +76,14 @@ class PartitionLog:
 
     def __attrs_post_init__(self) -> None:
         self.damage = self.storage.error if isinstance(self.storage, DamagedStorage) else None
-        self._producers = ProducerLedger(self.partition)
+        self.producers = ProducerLedger(self.partition)
         self._encoded = self.storage if isinstance(self.storage, EncodedStorage) else None
 
     def check_sound(self) -> None:
-        """Check that the log has no damaged records.
+        """Check that the partition is not offline because of damaged records.
 
         Raises:
-            DamagedLogError: records are damaged.
+            DamagedLogError: records of the partition are damaged.
         """
         if self.damage is not None:
             raise self.damage
@@ -91,7 +91,7 @@ class PartitionLog:
     def load(self, now_ms: int) -> None:
         """Rebuild the producer state from the records in the storage."""
         for stamped in stamps_of(self.storage) if self.damage is None else ():
-            self._producers.appended(stamped, now_ms)
+            self.producers.appended(stamped, now_ms)
 
     @property
     def start_offset(self) -> int:
@@ -100,49 +100,29 @@ class PartitionLog:
 
     @property
     def high_watermark(self) -> int:
-        """The offset after the last readable record; in a single broker, the end of the log."""
+        """The offset after the last readable record; because there are no replicas, it is the end of the log."""
         return self.storage.end_offset
 
     @property
     def last_stable_offset(self) -> int:
         """The offset after the last record that ``read_committed`` consumers may see."""
-        return self._producers.last_stable_offset(self.storage.end_offset)
-
-    def epoch_of(self, producer_id: int) -> int:
-        """Return the latest epoch of a producer in this log, or -1 if the producer is unknown."""
-        return self._producers.epoch_of(producer_id)
-
-    def active_producers(self) -> Sequence[ActiveProducer]:
-        """Return the known idempotent and transactional producers of this log."""
-        return self._producers.active()
-
-    def is_open(self, producer_id: int) -> bool:
-        """Whether a producer has an open transaction in this log."""
-        return self._producers.is_open(producer_id)
+        return self.producers.last_stable_offset(self.storage.end_offset)
 
     def committed(self, blocks: Iterable[Block]) -> Iterator[Block]:
-        """Yield blocks without the records of aborted transactions, and only up to the last stable offset."""
+        """Yield the blocks up to the last stable offset, without the records of aborted transactions."""
         stable = self.last_stable_offset
         for block in blocks:
             if block.offsets[0] >= stable:
                 return
-            if not self._producers.is_aborted(block):
+            if not self.producers.is_aborted(block):
                 yield block if block.offsets[-1] < stable else block.slice(0, bisect_left(block.offsets, stable))
-
-    def is_aborted(self, block: Block) -> bool:
-        """Whether the records of a block belong to an aborted transaction."""
-        return self._producers.is_aborted(block)
-
-    def aborted_between(self, start: int, end: int) -> Sequence[AbortedTransaction]:
-        """Return the aborted transactions that have records from ``start`` up to ``end``."""
-        return self._producers.aborted_between(start, end)
 
     # --- records --------------------------------------------------------------------------
 
     def append(self, blocks: Sequence[Block], now_ms: int) -> int:
-        """Append blocks and return the offset of the first record.
+        """Append blocks of records, and return the offset of the first record.
 
-        For a duplicate from an idempotent producer, the offset of the original is returned.  If the
+        For a duplicate block from an idempotent producer, the offset of the original is returned.  If the
         storage fails between two blocks, the first block stays; when both are retried, readers
         may see the first block twice.
 
@@ -156,7 +136,7 @@ class PartitionLog:
             self._check(block)
         base: int | None = None
         for block in blocks:
-            at = self._producers.repeated(block)
+            at = self.producers.repeated(block)
             if at is None:
                 at = self.storage.end_offset
                 self._store(block, now_ms)
@@ -179,7 +159,7 @@ class PartitionLog:
             raise self._storage_error("append to", error) from error
         stamped = Stamped.of(block, offset)
         if stamped is not None:
-            self._producers.appended(stamped, now_ms)
+            self.producers.appended(stamped, now_ms)
 
     def read(self, offset: int, max_records: int) -> list[Block]:
         """Return up to ``max_records`` records from ``offset`` on, or [] at the end of the log.
@@ -204,7 +184,7 @@ class PartitionLog:
             )
 
     def _named(self, offset: int, read: Callable[[], T]) -> T:
-        """Call a read function, and add the partition to its errors."""
+        """Call a function that reads from ``offset`` on, and name the partition in its errors."""
         try:
             return read()
         except CorruptBatchError as error:
@@ -215,9 +195,10 @@ class PartitionLog:
             raise self._storage_error("read", error) from error
 
     def fetch(self, offset: int, max_records: int, now_ms: int) -> list[Block]:
-        """Return the records that a client may see at this time: like ``read``, but without expired records.
+        """Return the records from ``offset`` on that a client may see at the time ``now_ms``.
 
-        Expired records at the end are replaced by a control record (see ``expiry``).
+        Unlike ``read``, this method leaves out expired records; those at the end are replaced by a control record (see
+        ``expiry``).
         """
         blocks, ttl_ms = self.read(offset, max_records), self.config.record_ttl_ms
         return blocks if ttl_ms is None else expiry.without_expired(blocks, ttl_ms, now_ms)
@@ -225,9 +206,10 @@ class PartitionLog:
     def fetch_encoded(
         self, offset: int, max_bytes: int, now_ms: int, isolation_level: int, *, is_first: bool
     ) -> EncodedRun:
-        """Return the batches that a client may see at this time; with ``READ_COMMITTED``, only stable ones.
+        """Return the encoded batches from ``offset`` on that a client may see at the time ``now_ms``.
 
-        With ``is_first``, the first batch is returned even if it is too large.
+        With ``READ_COMMITTED``, only batches below the last stable offset are returned.  With ``is_first``, the first
+        batch is returned even if it is larger than ``max_bytes``.
 
         Raises:
             OffsetOutOfRangeError: the offset is below the start or above the end.
@@ -236,7 +218,7 @@ class PartitionLog:
         self.check_sound()
         self._check_offset(offset)
         end = self.storage.end_offset
-        upto = self._producers.last_stable_offset(end) if isolation_level == READ_COMMITTED else end
+        upto = self.producers.last_stable_offset(end) if isolation_level == READ_COMMITTED else end
         if offset >= upto or (max_bytes <= 0 and not is_first):
             return EncodedRun([], 0, offset)
         if self._encoded is None or self.config.record_ttl_ms is not None:
@@ -248,8 +230,8 @@ class PartitionLog:
     def offset_for(self, timestamp_ms: int, isolation_level: int = READ_UNCOMMITTED) -> tuple[int, int]:
         """Return (timestamp, offset) of the first record at or after a timestamp; (-1, -1) if there is none.
 
-        Special timestamps (``ListOffsets`` in Kafka's protocol guide): -2 is the start of the log, -1 the end,
-        -3 the first record with the highest timestamp (KIP-734), -4 the local start (KIP-405), which is the
+        The special timestamps are those of ``ListOffsets`` in Kafka's protocol guide: -2 is the start of the log, -1
+        the end, -3 the first record with the highest timestamp (KIP-734), -4 the local start (KIP-405), which is the
         start here, and -5 the end of tiered records, of which there are none (KIP-1005).
         """
         if timestamp_ms == LATEST_TIERED_TIMESTAMP:
@@ -295,7 +277,10 @@ class PartitionLog:
         )
 
     def _check_batch(self, block: EncodedBlock) -> None:
-        """Validate an encoded batch, because an unreadable record would stop every reader of the partition."""
+        """Validate an encoded batch before it is appended.
+
+        An unreadable record would stop every reader of the partition.
+        """
         config = self.config
         if block.header.size > config.max_message_bytes:
             raise RecordTooLargeError(
@@ -359,8 +344,8 @@ class PartitionLog:
         record after a newer one is kept.  Records without a timestamp never expire.
         """
         config, start = self.config, self.start_offset
-        self._producers.expire(now_ms - _PRODUCER_EXPIRATION_MS)
-        self._producers.truncated(start)
+        self.producers.expire(now_ms - _PRODUCER_EXPIRATION_MS)
+        self.producers.truncated(start)
         if config.is_deleted and config.record_ttl_ms is not None:
             self._drop_expired(config.record_ttl_ms, now_ms)
         if not config.is_deleted or (config.retention_ms < 0 and config.retention_bytes < 0):
@@ -380,7 +365,7 @@ class PartitionLog:
         return self.start_offset - start
 
     def _drop_expired(self, ttl_ms: int, now_ms: int) -> None:
-        """Raise the start offset to the first record that has not expired."""
+        """Raise the start offset to the first record whose time to live has not expired."""
         for block in _blocks_between(self.storage, self.start_offset, self.high_watermark):
             kept = expiry.live(block, ttl_ms, now_ms)
             if kept is not None:
@@ -405,7 +390,7 @@ class PartitionLog:
     def compact(self, now_ms: int) -> bool:
         """Keep the latest record per key if ``cleanup.policy`` and ``min.cleanable.dirty.ratio`` require it.
 
-        Returns whether a pass was run.  Storages that cannot be compacted are skipped.
+        Returns whether a compaction pass was run.  Storages that cannot be compacted are skipped.
         """
         return whole(self.compaction(now_ms))
 
@@ -430,7 +415,7 @@ class PartitionLog:
             last_offset,
             self._horizons,
             self.config.record_ttl_ms,
-            self._producers.is_aborted,
+            self.producers.is_aborted,
         )
         for portion in portions(_blocks_between(storage, first_dirty, upto)):
             cleaner.learn(portion)
@@ -461,7 +446,7 @@ def _longest(column: Sequence[bytes | None]) -> int:
 
 
 def _blocks_between(storage: LogStorage, offset: int, upto: int) -> Iterator[Block]:
-    """Yield the blocks with records from ``offset`` up to ``upto``."""
+    """Yield blocks with the records from ``offset`` up to, but not including, ``upto``."""
     while offset < upto:
         # The start offset may have been raised between two steps.
         offset = max(offset, storage.start_offset)

@@ -1,7 +1,7 @@
 """Retention and compaction of all logs in a broker, in small steps.
 
 A pass over a large log can last seconds, and would block all clients, because it needs the broker lock.  A pass is
-therefore split into steps of a few thousand records, with pauses for requests.  Used by ``service``.
+therefore split into steps of a few thousand records, with pauses for requests.
 """
 
 import logging
@@ -23,13 +23,13 @@ PAUSE_MS: Final = 5
 
 @define(eq=False)
 class Maintenance:
-    """The current pass over all logs, if one is in progress."""
+    """Retention and compaction of all logs of a broker, in passes; at most one pass is in progress."""
 
     topics: Topics
     _pass: Iterator[None] | None = field(default=None, init=False)
 
     def step(self, now_ms: int) -> bool:
-        """Start a pass or run its next step; return whether the pass is finished."""
+        """Start a pass, or run the next step of the current pass; return whether the pass is finished."""
         if self._pass is None:
             self._pass = self._steps(now_ms)
         for _ in self._pass:
@@ -38,7 +38,7 @@ class Maintenance:
         return True
 
     def run(self, now_ms: int) -> None:
-        """Run a whole pass; a pass in progress is abandoned."""
+        """Run a whole pass over all logs; a pass in progress is abandoned."""
         self.stop()
         for _ in self._steps(now_ms):
             pass
@@ -66,5 +66,5 @@ class Maintenance:
                 _LOGGER.error("maintenance of %s failed and will be retried: %s", log.partition, error)
 
     def _has(self, log: PartitionLog) -> bool:
-        """Whether a log still exists; its topic may have been deleted meanwhile."""
+        """Whether a log still exists; its topic may have been deleted since the pass started."""
         return self.topics.logs.get(log.partition) is log

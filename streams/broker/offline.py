@@ -1,7 +1,7 @@
 """Read-only access to the data directory of an embedded broker.
 
-Opening a broker recovers from a crash, ends transactions and applies retention.  Here, this is done on a
-copy of one partition at a time; the data directory is not changed.  Used for archives.
+Opening a broker recovers from a crash, ends transactions and applies retention.  ``OfflineTopics.opened`` therefore
+opens a broker on a copy of one partition; the data directory is not changed.
 """
 
 import fcntl
@@ -31,7 +31,7 @@ from streams.core.records import TopicPartition
 
 @frozen
 class OfflineTopics:
-    """The topics of a data directory that is not in use."""
+    """The topics in the data directory of a broker that is not running."""
 
     data_dir: Path
     _document: dict[str, Any] = field(repr=False)
@@ -58,7 +58,7 @@ class OfflineTopics:
     def opened(
         self, partition: TopicPartition, scratch: Path, offset: int = 0, clock: Clock | None = None
     ) -> Iterator[EmbeddedBroker]:
-        """Open a broker on a temporary copy of one partition below ``scratch``.
+        """Open a broker on a temporary copy of one partition, in the directory ``scratch``.
 
         The copy has the records from ``offset`` on, and possibly earlier ones.  The other partitions of the topic
         are empty.  An unfinished transaction stays open.
@@ -92,14 +92,14 @@ def _begin_at_first_segment(folder: Path) -> None:
 
 
 def _below(offset: int, folder: str, names: list[str]) -> list[str]:
-    """Return the segment files that end before an offset, according to the base offsets in their names."""
+    """Return the names of segment files that end at or below an offset, based on the base offsets in the names."""
     segments = sorted(name for name in names if name.endswith(".log"))
     return [name for name, after in pairwise(segments) if int(Path(after).stem) <= offset]
 
 
 @contextmanager
 def offline_topics(data_dir: Path) -> Iterator[OfflineTopics]:
-    """Lock a data directory and read its topics.
+    """Lock the data directory of a broker that is not running, and read its topics.
 
     Raises:
         ConfigError: the directory is not the data directory of a broker.

@@ -1,7 +1,7 @@
 """The producer state of a log: sequence numbers, epochs, and open and aborted transactions (KIP-98).
 
-Each log has one ledger (Kafka's ``ProducerStateManager``), which is updated with every appended block and rebuilt
-from the records when the log is opened.  The current time is an argument.
+Each log has one ledger (Kafka's ``ProducerStateManager``), which is updated with every appended block of records, and
+rebuilt from the records when the log is opened.  Methods receive the current time as an argument.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ _SEQUENCE_MASK = 0x7FFFFFFF
 
 
 class _Appended(NamedTuple):
-    """Consecutive records from one producer: their sequence numbers and the offset of the first record."""
+    """A run of consecutive records from one producer: first sequence number, record count and first offset."""
 
     first: int
     length: int
@@ -42,7 +42,7 @@ class _Producer:
 
 
 class _Aborted(NamedTuple):
-    """An aborted transaction in this log: the offsets of its first record and of its marker."""
+    """An aborted transaction in a log: the offsets of its first record and of its abort marker."""
 
     producer_id: int
     first_offset: int
@@ -50,7 +50,10 @@ class _Aborted(NamedTuple):
 
 
 class ActiveProducer(NamedTuple):
-    """A known idempotent producer; ``open_offset`` is the start of its open transaction, or -1 if there is none."""
+    """An idempotent producer that is known to a log.
+
+    ``open_offset`` is the first offset of its open transaction, or -1 if no transaction is open.
+    """
 
     producer_id: int
     epoch: int
@@ -61,7 +64,7 @@ class ActiveProducer(NamedTuple):
 
 @define(eq=False)
 class ProducerLedger:
-    """The state of all producers of one log."""
+    """The state of all idempotent and transactional producers of one log."""
 
     partition: TopicPartition
     _producers: dict[int, _Producer] = field(factory=dict)
@@ -73,7 +76,9 @@ class ProducerLedger:
     # --- appending ------------------------------------------------------------------------
 
     def repeated(self, block: Block) -> int | None:
-        """Check a block before it is appended; for a duplicate, return the base offset of the original, else None.
+        """Check the producer epoch and sequence of a block before it is appended.
+
+        Returns the base offset of the original if the block is a duplicate, otherwise None.
 
         Raises:
             BrokerError: the producer was fenced (``INVALID_PRODUCER_EPOCH``), or earlier records
@@ -106,7 +111,7 @@ class ProducerLedger:
         return None
 
     def appended(self, stamped: Stamped, now_ms: int) -> None:
-        """Update the state with records that were appended."""
+        """Update the producer state with records that were appended to the log."""
         stamp, base_offset, length, is_commit = stamped
         if stamp.is_control:
             self._end(stamp, base_offset, is_commit, now_ms)
@@ -127,7 +132,7 @@ class ProducerLedger:
             self._open.setdefault(stamp.producer_id, base_offset)
 
     def fence(self, producer_id: int, epoch: int, now_ms: int) -> None:
-        """Reject earlier epochs of a producer from now on."""
+        """Reject later appends by a producer with an epoch below ``epoch``."""
         self._producer(ProducerStamp(producer_id, epoch), now_ms)
 
     def epoch_of(self, producer_id: int) -> int:
@@ -136,7 +141,7 @@ class ProducerLedger:
         return -1 if known is None else known.epoch
 
     def active(self) -> list[ActiveProducer]:
-        """Return all known producers."""
+        """Return all idempotent and transactional producers that are known to the log."""
         return [
             ActiveProducer(
                 producer_id,
@@ -151,7 +156,7 @@ class ProducerLedger:
     # --- transactions ---------------------------------------------------------------------
 
     def last_stable_offset(self, end: int) -> int:
-        """Return the first offset of the oldest open transaction, or ``end`` if none is open."""
+        """Return the first offset of the oldest open transaction, or ``end`` if no transaction is open."""
         return next(iter(self._open.values()), end)
 
     def is_open(self, producer_id: int) -> bool:
@@ -182,12 +187,12 @@ class ProducerLedger:
     # --- upkeep ---------------------------------------------------------------------------
 
     def truncated(self, start: int) -> None:
-        """Drop aborted transactions before the start of the log."""
+        """Drop the aborted transactions that ended below ``start``, the new start offset of the log."""
         if self._aborted and self._aborted[0].marker_offset < start:
             self._aborted = [item for item in self._aborted if item.marker_offset >= start]
 
     def expire(self, idle_since_ms: int) -> None:
-        """Drop producers that have not written since the given time."""
+        """Drop producers that have not written since ``idle_since_ms`` and have no open transaction."""
         idle = [
             producer_id
             for producer_id, known in self._producers.items()

@@ -1,6 +1,6 @@
 """Client reads: records as blocks or as stored bytes, and offsets by timestamp.
 
-Used by ``service``, which keeps the waiting fetches.  The current time is an argument.
+Fetches that must wait are kept by ``service``.  The functions receive the current time as an argument.
 """
 
 import logging
@@ -28,9 +28,9 @@ LEADER_EPOCH = 0
 
 
 def fetched(logs: Mapping[TopicPartition, PartitionLog], request: Fetch, now_ms: int) -> tuple[FetchResponse, bool]:
-    """Return the available records, and whether they suffice to respond immediately.
+    """Return the records that are available to a fetch, and whether they suffice to respond immediately.
 
-    Partitions without new records are left out, unless the response is requested as bytes.
+    Partitions without new records are left out, unless the fetch requests the records as bytes.
     """
     as_bytes, isolation_level = request.as_bytes, request.isolation_level
     is_committed_only = isolation_level == READ_COMMITTED
@@ -71,7 +71,7 @@ def fetched(logs: Mapping[TopicPartition, PartitionLog], request: Fetch, now_ms:
             upto = blocks[-1].offsets[-1] + 1 if blocks else offset
         aborted: Sequence[AbortedTransaction] = ()
         if is_committed_only and (blocks or chunks):
-            aborted = log.aborted_between(offset, upto)
+            aborted = log.producers.aborted_between(offset, upto)
         partitions[partition] = FetchedPartition(ErrorCode.NONE, end, log.start_offset, blocks, stable, aborted, chunks)
     is_enough = as_bytes and size >= request.min_bytes
     return FetchResponse(partitions), is_ready or is_enough or not request.positions
@@ -80,7 +80,10 @@ def fetched(logs: Mapping[TopicPartition, PartitionLog], request: Fetch, now_ms:
 def listed_offsets(
     log_of: Callable[[TopicPartition], PartitionLog], request: ListOffsets
 ) -> Mapping[TopicPartition, ListedOffset]:
-    """Return the first offset at or after each timestamp; ``log_of`` raises ``BrokerError`` for an unusable log."""
+    """Return the offset of the first record at or after the requested timestamp, for each partition.
+
+    ``log_of`` returns the log of a partition, or raises ``BrokerError`` if there is none or it is damaged.
+    """
     results: dict[TopicPartition, ListedOffset] = {}
     for partition, timestamp_ms in request.timestamps.items():
         try:

@@ -1,9 +1,9 @@
 """Log recovery on open: a torn write at the end is cut off, and all other damage is an error.
 
-The recovery point is stored when a log is closed or synced to disk.  A tail may be cut off if no offset below the
-recovery point is missing and no whole batch follows, because the tail was never acknowledged as durable.  The cut
-bytes are kept in the folder.  Other damage raises ``DamagedLogError`` and changes nothing; see ``repair``.  Used by
-``file``.
+The recovery point is stored when a log is closed or synced to disk.  The end of a log may be cut off if no offset
+below the recovery point is missing and no whole batch follows, because those bytes were never acknowledged as
+durable.  The cut bytes are kept in the folder.  Other damage raises ``DamagedLogError`` and changes nothing; see
+``repair``.
 """
 
 import logging
@@ -36,7 +36,7 @@ _LIKE_A_BATCH: Final = re.compile(rb"(?=\0\0.{6}[\0-\x7f].{7}\x02)", re.DOTALL)
 
 
 class Recovered(NamedTuple):
-    """The segments of a log (at least one), with the start and end offsets of the log."""
+    """The segments of a recovered log (at least one), with the start and end offsets of the log."""
 
     segments: list[Segment]
     start_offset: int
@@ -58,7 +58,7 @@ def damaged(folder: Path, reason: str, path: Path, *, position: int = -1, offset
 
 
 def segment_paths(directory: Path) -> list[Path]:
-    """Return the segment files of a log by offset; other files are ignored with a warning."""
+    """Return the segment files of a log, ordered by base offset; other ``.log`` files are ignored with a warning."""
     paths = []
     for path in sorted(directory.glob("*.log")):
         if _SEGMENT_NAME.fullmatch(path.name):
@@ -84,7 +84,10 @@ def noted_offset(path: Path) -> int:
 
 
 def find_batch(data: bytes | mmap.mmap, position: int, lowest: int = 0) -> tuple[int, BatchHeader] | None:
-    """Return the position and header of the first whole batch from a position on, with an offset from ``lowest`` on."""
+    """Return the position and header of the first whole batch at or after ``position``, or None.
+
+    Batches with a base offset below ``lowest`` are skipped.
+    """
     for match in _LIKE_A_BATCH.finditer(data, position):
         header = whole_batch(data, match.start())
         if header is not None and header.base_offset >= lowest:
@@ -93,7 +96,7 @@ def find_batch(data: bytes | mmap.mmap, position: int, lowest: int = 0) -> tuple
 
 
 def whole_batch(data: bytes | mmap.mmap, position: int) -> BatchHeader | None:
-    """Return the header of the batch at a position if it is complete and its checksum matches."""
+    """Return the header of the batch at a position, or None if it is incomplete or its checksum does not match."""
     try:
         header = batch.read_header(data[position : position + batch.HEADER_SIZE])
         if position + header.size > len(data):
@@ -105,7 +108,7 @@ def whole_batch(data: bytes | mmap.mmap, position: int) -> BatchHeader | None:
 
 @contextmanager
 def mapped(path: Path) -> Iterator[bytes | mmap.mmap]:
-    """Map a file into memory."""
+    """Map a file into memory for reading; an empty file yields empty bytes."""
     with open(path, "rb") as file:
         if not path.stat().st_size:
             yield b""
@@ -121,7 +124,7 @@ def _has_batch(path: Path, position: int) -> bool:
 
 @define
 class _Recovery:
-    """The recovery of one log."""
+    """The recovery of the log in one partition folder."""
 
     directory: Path
     files: OpenFiles
@@ -207,7 +210,7 @@ class _Recovery:
         os.ftruncate(self.files.get(damage.path), damage.position)
 
     def _drop_tail(self, paths: Sequence[Path]) -> None:
-        """Rename or delete the files after a torn write; they contain no batch."""
+        """Rename or delete the segment files after a torn write; these files contain no batch."""
         for path in paths:
             self.files.drop(path)
             if path.stat().st_size:
@@ -235,7 +238,7 @@ class _Recovery:
 def recovered(directory: Path, files: OpenFiles, *, is_known: bool) -> Recovered | None:
     """Open and recover the segments of a log; return None if the folder has no log.
 
-    ``is_known`` means that the partition existed before.
+    ``is_known`` is True for a partition that already existed.
 
     Raises:
         DamagedLogError: records of the log are damaged or missing.

@@ -1,4 +1,7 @@
-"""Kafka error codes for exceptions, and error responses to group and transaction requests whose log write failed."""
+"""Kafka error codes for exceptions, and error responses.
+
+The error responses are for group and transaction requests whose write to a log failed.
+"""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -23,7 +26,7 @@ def error_of(error: Exception) -> ErrorText:
 
 
 def refusal(request: Request, error: ErrorCode) -> Response:
-    """Return the response with this error to a group or transaction request."""
+    """Return the response to a group or transaction request that reports this error."""
     kind: Callable[..., Response] = response_type(type(request))
     match request:
         case JoinGroup():

@@ -1,7 +1,7 @@
 """Repair of damaged logs: damaged batches are removed, and all readable batches are kept.
 
 Offsets never change: lost records are replaced by a gap that readers skip, even at the end of the log, so that
-no offset is assigned twice.  The original of a rewritten file is kept as ``.damaged``.  Uses ``recovery``.
+no offset is assigned twice.  The original of a rewritten file is kept, with ``.damaged`` in its name.
 """
 
 import mmap
@@ -59,7 +59,7 @@ class UnreadableSpan:
 
 @define
 class _Repair:
-    """The repair of one log."""
+    """The repair of the log in one partition folder."""
 
     directory: Path
     losses: list[UnreadableSpan] = field(factory=list, init=False)
@@ -90,7 +90,10 @@ class _Repair:
             begin = max(begin, self._survey(path, following))
 
     def _survey(self, path: Path, following: int | None) -> int:
-        """Scan one file, and return the offset after its last record."""
+        """Scan one segment file for damage, and return the offset after its last record.
+
+        ``following`` is the base offset of the next segment, or None for the last one.
+        """
         length = path.stat().st_size
         expected, position = _base(path), 0
         parts: list[tuple[str, int, int]] = []
@@ -153,7 +156,7 @@ def _base(path: Path) -> int:
 
 
 def _aside(path: Path) -> Path:
-    """Return an unused file name for the original of a rewritten file."""
+    """Return an unused file name under which the original of a rewritten file can be kept."""
     number = 1
     while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
         number += 1
@@ -176,7 +179,10 @@ def _write(parts: list[tuple[str, int, int]], path: Path, write: Callable[[bytes
 
 
 def _batches(data: bytes | mmap.mmap, expected: int, end: int) -> Iterator[tuple[int, BatchHeader, int]]:
-    """Yield the position, header and correct base offset of each whole batch; ``end`` is the known end offset."""
+    """Yield the position, header and correct base offset of each whole batch in a file.
+
+    ``expected`` is the offset at which the file should start, and ``end`` is the known end offset.
+    """
     position = 0
     while position < len(data):
         header = whole_batch(data, position)
@@ -199,7 +205,10 @@ def _batches(data: bytes | mmap.mmap, expected: int, end: int) -> Iterator[tuple
 
 
 def _resumed(data: bytes | mmap.mmap, start: int, expected: int, end: int) -> tuple[int, BatchHeader] | None:
-    """Return the position and header of the next batch whose base offset is confirmed, or None."""
+    """Return the position and header of the first whole batch after damaged bytes, or None.
+
+    The base offset of the batch must be plausible, because the checksum does not cover it.
+    """
     position = start
     while (found := find_batch(data, position, expected)) is not None:
         at, header = found
@@ -215,7 +224,7 @@ def _resumed(data: bytes | mmap.mmap, start: int, expected: int, end: int) -> tu
 
 
 def repair(directory: Path, *, is_trial: bool) -> list[UnreadableSpan]:
-    """Rewrite the damaged files of a log without the damaged batches, and return the lost parts.
+    """Rewrite the damaged files of a log without the damaged batches, and return the unreadable spans.
 
     With ``is_trial``, only return what would be lost.
 
@@ -238,14 +247,14 @@ def repair(directory: Path, *, is_trial: bool) -> list[UnreadableSpan]:
 
 
 def repair_data(data_dir: Path, *, is_trial: bool) -> Iterator[UnreadableSpan]:
-    """Repair every damaged log in a data directory that is not in use, and yield the lost parts.
+    """Repair every damaged log in the data directory of a broker that is not running, and yield the unreadable spans.
 
     With ``is_trial``, only yield what would be lost.
 
     Raises:
         ConfigError: the directory is not the data directory of a broker, or its topics file cannot be read.
         StateLockedError: a broker uses the directory.
-        OSError, DamagedLogError: see ``repair``.
+        OSError, DamagedLogError: a log could not be repaired; see ``repair``.
     """
     with offline_topics(data_dir) as topics:
         for folder in topics.folders():

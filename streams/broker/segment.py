@@ -1,7 +1,7 @@
 """One segment file of a log: consecutive record batches, with a sparse index.
 
 The file contains only batches in Kafka's format; the sparse index of offsets and
-timestamps is kept in memory and rebuilt on open.  Used by ``file``.
+timestamps is kept in memory and rebuilt on open.
 """
 
 import os
@@ -42,7 +42,7 @@ class Damage:
 
 @define(eq=False)
 class Segment:
-    """A segment file of record batches, named by its base offset, as in Kafka."""
+    """A segment file of record batches; as in Kafka, its name is the base offset."""
 
     path: Path
     base_offset: int
@@ -62,12 +62,12 @@ class Segment:
 
     @staticmethod
     def path_of(directory: Path, base_offset: int) -> Path:
-        """Return the path of a segment file, named as in Kafka."""
+        """Return the path of the segment file with this base offset, named as in Kafka."""
         return directory / f"{base_offset:020d}.log"
 
     @classmethod
     def open(cls, path: Path, files: OpenFiles) -> tuple["Segment", "Damage | None"]:
-        """Scan a segment file, and return its valid part and the damage after that part.
+        """Scan a segment file; return a segment with its valid part, and the damage after that part, if there is any.
 
         Batch offsets are consecutive: compaction leaves no gaps between batches.
         """
@@ -90,7 +90,7 @@ class Segment:
         return segment, Damage(path, segment.size, length, segment.next_offset, reason)
 
     def note(self, header: BatchHeader) -> None:
-        """Update the index and the end offset with a batch at the end of the file."""
+        """Add a batch to the index, and update the end offset; the batch must be the next one in the file."""
         if not self._positions or self.size - self._positions[-1] >= INDEX_INTERVAL:
             self._offsets.append(header.base_offset)
             self._positions.append(self.size)
@@ -103,7 +103,7 @@ class Segment:
             self.max_timestamp = header.max_timestamp
 
     def append(self, data: bytes, headers: Iterable[BatchHeader]) -> None:
-        """Append whole batches with their headers; after an error, none of the batches is stored."""
+        """Append whole batches, given their bytes and headers; if an error is raised, no batch is stored."""
         descriptor = self.files.get(self.path)
         try:
             write_at(descriptor, data, self.size)
@@ -114,11 +114,11 @@ class Segment:
             self.note(header)
 
     def sync(self) -> None:
-        """Make written batches durable."""
+        """Sync the file to disk, which makes the appended batches durable."""
         self.files.sync(self.path)
 
     def blocks(self, offset: int = 0, end: int = -1) -> Iterator[Block]:
-        """Yield batches from the one that contains ``offset`` on, without empty batches.
+        """Yield decoded batches from the one that contains ``offset`` on, without empty batches.
 
         An empty batch that ends the log at ``end`` is included, because readers need it to reach the end.
         """
@@ -129,7 +129,7 @@ class Segment:
                 yield self._decoded(data, header)
 
     def read_encoded(self, offset: int, max_bytes: int, upto: int, *, is_first: bool) -> EncodedRun:
-        """Return the bytes of whole batches; see ``EncodedStorage.read_encoded``."""
+        """Return the bytes of whole record batches; see ``EncodedStorage.read_encoded``."""
         index = max(bisect_right(self._offsets, offset) - 1, 0)
         place = self._positions[index] if self._positions else 0
         window = self._bytes(place, min(INDEX_INTERVAL + max(0, min(max_bytes, WINDOW)), self.size - place))
@@ -183,7 +183,7 @@ class Segment:
         return None
 
     def remove(self) -> None:
-        """Delete the file."""
+        """Delete the segment file."""
         self.files.drop(self.path)
         self.path.unlink(missing_ok=True)
 
@@ -194,7 +194,7 @@ class Segment:
             raise CorruptBatchError(f"log segment {self.path}: {error}") from error
 
     def _scan(self, position: int, end: int) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Yield (header, bytes) of each whole batch; the file is read in large pieces."""
+        """Yield the header and bytes of each whole batch between two positions; the file is read in large pieces."""
         window, base = b"", position
         while end - position >= batch.HEADER_SIZE:
             if position - base + batch.HEADER_SIZE > len(window):

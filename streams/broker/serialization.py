@@ -1,9 +1,9 @@
-"""User-defined log serialization: a codec between blocks and stored bytes.
+"""User-defined log serialization: a codec between blocks of records and stored bytes.
 
-Wraps any storage.  Each appended block becomes one record in the inner storage, called an envelope.
+The codec works with any storage.  Each appended block becomes one record in the inner storage, called an envelope.
 The value of the envelope is the block encoded by the codec; the key has the metadata that the log
 needs (offsets and producer).  Offsets, retention, compaction and restarts therefore work with every
-codec.  Used between ``log`` and a storage.
+codec.
 """
 
 from bisect import bisect_left, bisect_right
@@ -31,22 +31,22 @@ _HAS_PRODUCER, _IS_TRANSACTIONAL, _IS_CONTROL, _IS_MARK = 1, 2, 4, 8
 class Serialization(Protocol):
     """A user-defined codec: ``decode`` returns the keys, values, timestamps and headers that were passed to ``encode``.
 
-    The log itself stores offsets and the producer.  If ``encode`` raises, the append is rejected; if ``decode``
-    raises, the read fails with an error that names the offset.
+    The log itself stores offsets and the producer.  If ``encode`` raises an exception, the append is rejected; if
+    ``decode`` raises one, the read fails with an error that names the offset.
     """
 
     def encode(self, block: Block) -> bytes:
-        """Return the bytes to store for a block, which has at least one record."""
+        """Return the bytes to store for a non-empty block of records."""
         ...
 
     def decode(self, data: bytes) -> Block:
-        """Return the encoded records: the same number, in the same order."""
+        """Return the records that ``encode`` encoded as ``data``: the same number, in the same order."""
         ...
 
 
 @define(eq=False)
 class SerializedStorage(Generic[S]):
-    """The records of one partition, stored as bytes encoded by a codec."""
+    """The storage of one partition, which encodes records with a user-defined codec."""
 
     inner: S
     serialization: Serialization
@@ -60,7 +60,7 @@ class SerializedStorage(Generic[S]):
         self._index()
 
     def append(self, block: Block) -> int:
-        """Add the records; see ``LogStorage.append``."""
+        """Append a block of records, encoded by the codec; see ``LogStorage.append``."""
         base, count = self.end_offset, len(block)
         if count:
             key = _key(base, count, block.producer, range(count))
@@ -71,7 +71,7 @@ class SerializedStorage(Generic[S]):
         return base
 
     def read(self, offset: int, max_records: int) -> list[Block]:
-        """Return records from ``offset`` on.
+        """Return decoded records from ``offset`` on.
 
         Raises:
             CorruptBatchError: the codec cannot decode the bytes, or returns a wrong number of records.
@@ -90,7 +90,7 @@ class SerializedStorage(Generic[S]):
         return result
 
     def truncate_before(self, offset: int) -> None:
-        """Raise the start offset, and drop the envelopes that are entirely below it."""
+        """Raise the start offset, and drop the encoded blocks that are entirely below it."""
         if offset <= self.start_offset:
             return
         self.end_offset = max(offset, self.end_offset)
@@ -104,7 +104,10 @@ class SerializedStorage(Generic[S]):
         del self._bases[:first], self._numbers[:first]
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return the first record at or after a timestamp; envelopes have the maximum timestamp of their records."""
+        """Return (offset, timestamp) of the first record at or after a timestamp, or None.
+
+        The inner storage finds the encoded block by the maximum timestamp of its records.
+        """
         found = self.inner.offset_for_timestamp(timestamp_ms)
         if found is None:
             return None
@@ -132,7 +135,7 @@ class SerializedStorage(Generic[S]):
         self.inner.close()
 
     def delete(self) -> None:
-        """Delete the records."""
+        """Delete the records of the inner storage."""
         self.inner.delete()
         self.start_offset = self.end_offset = 0
         self._bases, self._numbers = [], []
@@ -154,7 +157,7 @@ class SerializedStorage(Generic[S]):
         return max(bisect_right(self._bases, offset) - 1, 0)
 
     def _offset_at(self, number: int) -> int:
-        """Return the first record offset of the envelope at an inner offset, or of the next envelope after it."""
+        """Return the base offset of the first encoded block at or after the offset ``number`` in the inner storage."""
         index = bisect_left(self._numbers, number)
         return self._bases[index] if index < len(self._bases) else self.end_offset
 
@@ -215,7 +218,7 @@ class SerializedStorage(Generic[S]):
 
 @define(eq=False)
 class CompactableSerializedStorage(SerializedStorage[CompactableStorage]):
-    """Records stored as bytes encoded by a codec, in a storage that can be compacted."""
+    """A storage that encodes records with a user-defined codec, and that can be compacted."""
 
     @property
     def sealed_offset(self) -> int:
@@ -223,7 +226,7 @@ class CompactableSerializedStorage(SerializedStorage[CompactableStorage]):
         return self._offset_at(self.inner.sealed_offset)
 
     def compact(self, upto: int, keep: Callable[[Block], Block | None]) -> int:
-        """Compact the envelopes that are entirely below ``upto``; changed envelopes are encoded again."""
+        """Compact the encoded blocks that are entirely below ``upto``; changed blocks are encoded again."""
         count = 0
 
         def thinned(envelopes: Block) -> Block | None:
@@ -279,7 +282,7 @@ def _stacked(rows: Sequence[tuple[int, Block]], compression: str) -> Block:
 def serialized(
     inner: LogStorage, serialization: Serialization
 ) -> SerializedStorage[LogStorage] | SerializedStorage[CompactableStorage]:
-    """Wrap a storage so that it stores bytes encoded by a codec."""
+    """Wrap a storage, so that it stores records encoded by a user-defined codec."""
     if isinstance(inner, CompactableStorage):
         return CompactableSerializedStorage(inner, serialization)
     return SerializedStorage(inner, serialization)

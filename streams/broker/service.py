@@ -79,7 +79,7 @@ _LOAD_RECORDS = 50_000
 
 @frozen(eq=False)
 class _GroupToken:
-    """A request with its response callback; the coordinator passes the token back with the response."""
+    """A request to the group coordinator with its response callback; it is passed back with the response."""
 
     request: GroupRequest | TxnOffsetCommit
     answer: Answer
@@ -87,7 +87,7 @@ class _GroupToken:
 
 @define(eq=False)
 class Broker:
-    """A broker with its topics, logs, waiting fetches and groups."""
+    """The state machine of a broker: topics, logs, waiting fetches, groups and transactions."""
 
     topics: Topics
     coordinator: Coordinator
@@ -136,7 +136,7 @@ class Broker:
         self.catalogue.is_ending = True
 
     def wall_ms(self, now_ms: int) -> int:
-        """Return the wall-clock time for a monotonic time."""
+        """Return the wall-clock time in epoch milliseconds for a monotonic time."""
         return now_ms + self.clock_ahead_ms
 
     # --- life cycle and timers --------------------------------------------------------------
@@ -169,7 +169,7 @@ class Broker:
 
     def _has_written(self, producer_id: int) -> bool:
         """Whether any log has records with a producer ID."""
-        return any(log.epoch_of(producer_id) >= 0 for log in self.topics.logs.values())
+        return any(log.producers.epoch_of(producer_id) >= 0 for log in self.topics.logs.values())
 
     def handle(self, request: Request, now_ms: int, answer: Answer) -> None:
         """Handle a request; ``answer`` is called once, before this method returns or in a later call.
@@ -187,7 +187,8 @@ class Broker:
     def handle_remote(self, request: Request, now_ms: int, answer: Answer) -> None:
         """Handle a request from another process; offset commits for unknown partitions are rejected.
 
-        Clients in this process may commit them: a hand-over commits offsets of topics that the next run creates.
+        Clients in this process may commit offsets for partitions that do not exist yet: the hand-over of a replayed
+        application commits offsets for topics that the application creates when it starts.
         """
         if isinstance(request, OffsetCommit | TxnOffsetCommit):
             logs = self.topics.logs
@@ -206,7 +207,7 @@ class Broker:
         return frozenset(self._handlers)
 
     def next_deadline_ms(self) -> int | None:
-        """Return when ``tick`` is due next, or None if there is no deadline."""
+        """Return the monotonic time at which ``tick`` is due next, or None if there is no deadline."""
         deadlines = (
             self._fetches.next_deadline_ms(),
             self.coordinator.next_deadline_ms(),
@@ -233,7 +234,7 @@ class Broker:
                 self._maintenance_due_ms = now_ms + PAUSE_MS
 
     def maintain(self, wall_ms: int) -> None:
-        """Apply retention and compaction to every log, as of a wall-clock time.
+        """Apply retention and compaction to every log, as of a wall-clock time in epoch milliseconds.
 
         If the storage of a log fails, the error is logged and the log is skipped.
         """
@@ -252,7 +253,9 @@ class Broker:
     # --- records ------------------------------------------------------------------------------
 
     def append(self, partition: TopicPartition, blocks: Sequence[Block], now_ms: int) -> int:
-        """Append to one partition, respond to waiting fetches that are now complete, and return the base offset.
+        """Append blocks of records to a partition, and return the offset of the first record.
+
+        Waiting fetches that are now complete receive their responses.
 
         Raises:
             UnknownTopicError, RecordTooLargeError, BrokerError: the append is rejected; nothing is appended.
@@ -293,7 +296,7 @@ class Broker:
         self._wake([partition for partition, result in results.items() if result[0] is ErrorCode.NONE], now_ms)
 
     def _check_transaction(self, request: Produce, partition: TopicPartition, blocks: Sequence[Block]) -> None:
-        """Reject transactional records for partitions that are not in the open transaction."""
+        """Reject transactional records for a partition that has not been added to the open transaction."""
         for block in blocks:
             stamp = block.producer
             if stamp is None or not (stamp.is_transactional or stamp.is_control or request.transactional_id):
@@ -318,7 +321,7 @@ class Broker:
     def fetch(self, request: Fetch, now_ms: int, answer: Answer) -> WaitingFetch | None:
         """Handle a fetch; ``answer`` is called once, now or later.
 
-        Returns the waiting fetch (for ``forget_fetch``), or None if the request was answered.
+        Returns the waiting fetch (for ``forget_fetch``), or None if the response has already been sent.
         """
         response, is_ready = fetched(self.topics.logs, request, self.wall_ms(now_ms))
         if is_ready or request.max_wait_ms <= 0:
@@ -329,12 +332,12 @@ class Broker:
         return fetch
 
     def _answer(self, ended: Sequence[PendingFetch], now_ms: int) -> None:
-        """Respond to fetches that have timed out or exceed the limit, with the available records."""
+        """Respond to waiting fetches that have timed out or exceed the limit, with the available records."""
         for request, answer in ended:
             answer(fetched(self.topics.logs, request, self.wall_ms(now_ms))[0])
 
     def forget_fetch(self, fetch: WaitingFetch) -> None:
-        """Drop a fetch whose client has disconnected."""
+        """Drop a waiting fetch whose client has disconnected."""
         self._fetches.finish(fetch)
 
     def _wake(self, partitions: Sequence[TopicPartition], now_ms: int) -> None:
@@ -411,14 +414,17 @@ class Broker:
             answer(refusal(request, error_of(error)[0]))
 
     def _perform_by_itself(self, effects: Sequence[TransactionEffect], now_ms: int) -> None:
-        """Perform effects that do not result from a request; failures are logged and retried later."""
+        """Perform effects of the transaction coordinator without a request; failures are logged and retried."""
         try:
             self._perform_transaction(effects, now_ms)
         except (OSError, BrokerError) as error:
             _LOGGER.error("writing %s failed and will be retried: %s", _TRANSACTIONS_PARTITION.topic, error)
 
     def _perform_transaction(self, effects: Sequence[TransactionEffect], now_ms: int) -> None:
-        """Perform effects in order; the effects of an ended transaction precede later responses."""
+        """Perform effects of the transaction coordinator, in order.
+
+        If an effect ends a transaction, the effects of completing it are performed before later responses are sent.
+        """
         for effect in effects:
             match effect:
                 case PersistTransaction(transactional_id, value):
@@ -435,7 +441,10 @@ class Broker:
                     answer(effect.response)
 
     def _end_transaction(self, end: WriteMarkers, now_ms: int) -> None:
-        """Write the markers of a transaction; failed writes are retried, because the outcome is already in the log."""
+        """Write the commit or abort markers of a transaction to its partitions.
+
+        Failed writes are retried, because the outcome of the transaction is already in the transaction log.
+        """
         block = marker(end.producer_id, end.epoch, is_commit=end.is_commit, timestamp_ms=self.wall_ms(now_ms))
         is_complete = True
         for partition in end.partitions:
@@ -445,7 +454,7 @@ class Broker:
                 is_complete = False
                 continue
             # No marker is needed for deleted topics and for partitions that already have one.
-            if log is None or not (log.is_open(end.producer_id) or partition == _OFFSETS_PARTITION):
+            if log is None or not (log.producers.is_open(end.producer_id) or partition == _OFFSETS_PARTITION):
                 continue
             try:
                 self._append(log, [block], now_ms)
@@ -470,14 +479,14 @@ class Broker:
     ) -> ErrorCode:
         """End a producer's transaction in one partition, regardless of the coordinator state (KIP-664).
 
-        Nothing is written if no transaction is open.
+        No marker is written if the producer has no open transaction in the partition.
         """
         log = self.topics.logs.get(partition)
         if log is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if epoch < log.epoch_of(producer_id):
+        if epoch < log.producers.epoch_of(producer_id):
             return ErrorCode.INVALID_PRODUCER_EPOCH
-        if not log.is_open(producer_id):
+        if not log.producers.is_open(producer_id):
             return ErrorCode.NONE
         try:
             self._append(
@@ -510,7 +519,10 @@ class Broker:
     def _commit_known(
         self, request: OffsetCommit | TxnOffsetCommit, unknown: Sequence[TopicPartition], now_ms: int, answer: Answer
     ) -> None:
-        """Commit offsets of existing partitions; unknown ones are rejected here, not in the coordinator."""
+        """Commit offsets for existing partitions.
+
+        The ``unknown`` partitions are rejected here, because the coordinator does not check whether partitions exist.
+        """
         errors = dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         known = {partition: offset for partition, offset in request.offsets.items() if partition not in errors}
 
@@ -526,15 +538,15 @@ class Broker:
     def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition], now_ms: int
     ) -> tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]:
-        """Delete committed offsets of a group; return an error for the group, or one per partition."""
+        """Delete committed offsets of a group; return the error for the group, and the errors by partition."""
         error, errors, effects = self.coordinator.delete_offsets(group_id, partitions)
         failure = self._perform(effects, now_ms)
         return (error, errors) if failure is None else (failure[0], {})
 
     def _perform(self, effects: Sequence[Effect], now_ms: int) -> ErrorText | None:
-        """Append to the log and then respond, so that a commit is acknowledged only when it is in the log.
+        """Perform effects of the group coordinator: append to the offsets log, and then respond.
 
-        Returns the error, or None on success.
+        A commit is therefore acknowledged only when it is in the log.  Returns the error of the append, or None.
         """
         failure: ErrorText | None = None
         if persists := [effect for effect in effects if isinstance(effect, Persist)]:

@@ -1,4 +1,7 @@
-"""Work on many blocks in steps: generators that yield the number of records that each step processed."""
+"""Work on many blocks of records in steps.
+
+The steps of a task are a generator, which yields the number of records that each step has processed.
+"""
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Final, TypeAlias, TypeVar
@@ -17,7 +20,7 @@ STEP_RECORDS: Final = 4_096
 
 
 def whole(steps: Steps[T]) -> T:
-    """Run all steps at once and return the result."""
+    """Run all remaining steps of a task at once, and return the result of the task."""
     while True:
         try:
             next(steps)
@@ -27,7 +30,7 @@ def whole(steps: Steps[T]) -> T:
 
 
 def portions(blocks: Iterable[Block]) -> Iterator[list[Block]]:
-    """Group blocks into portions of at least ``STEP_RECORDS`` records; only the last portion may be smaller."""
+    """Group blocks into lists of at least ``STEP_RECORDS`` records; only the last list may have fewer."""
     portion: list[Block] = []
     count = 0
     for block in blocks:
@@ -41,5 +44,5 @@ def portions(blocks: Iterable[Block]) -> Iterator[list[Block]]:
 
 
 def records_in(blocks: Iterable[Block]) -> int:
-    """Return the total number of records in some blocks."""
+    """Return the total number of records in the blocks."""
     return sum(map(len, blocks))

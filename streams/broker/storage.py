@@ -30,7 +30,7 @@ class LogExtent(NamedTuple):
 
 
 class LogStorage(Protocol):
-    """The records of one partition, numbered from 0 upwards."""
+    """The storage of one partition, whose records have ascending offsets from 0 on."""
 
     @property
     def start_offset(self) -> int:
@@ -43,11 +43,11 @@ class LogStorage(Protocol):
         ...
 
     def append(self, block: Block) -> int:
-        """Append the records, ignoring their ``offsets``, and return the offset of the first record.
+        """Append a block of records, ignoring its ``offsets``, and return the offset of the first record.
 
         An append is atomic: after an ``OSError``, none of the records is stored.  The storage may keep
         the columns without copying, because the caller does not modify them afterwards.  The
-        ``producer`` of a block is stored with the block.
+        ``producer`` of the block is stored with the records.
         """
         ...
 
@@ -67,11 +67,11 @@ class LogStorage(Protocol):
         ...
 
     def extents(self) -> Sequence[LogExtent]:
-        """Return the extents in offset order."""
+        """Return the extents of the log in offset order."""
         ...
 
     def flush(self) -> None:
-        """Make appended records durable, if the policy of the storage requires it."""
+        """Make appended records durable, if the fsync policy of the storage requires it."""
         ...
 
     def close(self) -> None:
@@ -103,7 +103,7 @@ class CompactableStorage(LogStorage, Protocol):
 
 @runtime_checkable
 class GradualStorage(CompactableStorage, Protocol):
-    """A storage that is compacted in steps, so that requests are not blocked for a whole pass."""
+    """A storage that is compacted in steps, so that requests are not blocked for a whole compaction pass."""
 
     def compaction(self, upto: int, keep: Keep) -> Steps[int]:
         """Compact like ``compact``, but in steps.
@@ -118,23 +118,23 @@ class SealableStorage(CompactableStorage, Protocol):
     """A segmented storage whose active segment is not compacted."""
 
     def seal(self, *, is_due: bool) -> None:
-        """Seal the active segment if it is due or large enough."""
+        """Start a new segment, so that the active one can be compacted, if ``is_due`` or if the active one is large."""
         ...
 
 
 @runtime_checkable
 class ConfigurableStorage(LogStorage, Protocol):
-    """A storage that uses topic settings."""
+    """A storage that applies changes of the topic configuration."""
 
     def configure(self, config: Mapping[str, str]) -> None:
-        """Apply new settings by their Kafka names; absent settings have their defaults."""
+        """Apply new topic settings, given by their Kafka names; absent settings have their defaults."""
         ...
 
 
 class Stamped(NamedTuple):
     """Consecutive records of one producer in a log, with the ID, epoch and first sequence in ``stamp``.
 
-    ``is_commit`` applies to transaction markers.
+    ``is_commit`` is True for a transaction marker that commits the transaction.
     """
 
     stamp: ProducerStamp
@@ -144,7 +144,7 @@ class Stamped(NamedTuple):
 
     @classmethod
     def of(cls, block: Block, offset: int) -> "Stamped | None":
-        """Return the producer data of a block at an offset, or None if the block has no producer."""
+        """Return the producer data of a block whose first record is at ``offset``, or None if it has no producer."""
         stamp = block.producer
         if stamp is None:
             return None
@@ -178,7 +178,7 @@ def stamps_of(storage: LogStorage) -> Iterator[Stamped]:
 class StorageContext:
     """The argument of a storage factory: the partition, and the topic configuration by Kafka setting name.
 
-    ``is_known`` means that the partition existed before, so its records must exist.
+    ``is_known`` is True for a partition that already existed, so its records must exist.
     """
 
     partition: TopicPartition
@@ -190,7 +190,7 @@ StorageFactory: TypeAlias = Callable[[StorageContext], LogStorage]
 
 
 def continues(first: ProducerStamp | None, distance: int, following: ProducerStamp | None) -> bool:
-    """Return whether records continue a block that started ``distance`` offsets earlier.
+    """Whether records directly continue a block that started ``distance`` offsets earlier.
 
     They do if both have the same producer and the sequence numbers continue.  A transaction marker always has its
     own block.
@@ -203,7 +203,7 @@ def continues(first: ProducerStamp | None, distance: int, following: ProducerSta
 
 
 def advanced(stamp: ProducerStamp, distance: int) -> ProducerStamp:
-    """Return the producer stamp ``distance`` records later, with the sequence advanced by ``distance``."""
+    """Return the producer ID, epoch and sequence of the record ``distance`` records after the one with ``stamp``."""
     return stamp if stamp.sequence < 0 or not distance else stamp._replace(sequence=stamp.sequence + distance)
 
 
@@ -232,7 +232,7 @@ def payload_size(block: Block) -> int:
 
 
 def column_size(column: Sequence[bytes | None]) -> int:
-    """Return the total size of a column in bytes; nulls count as 0."""
+    """Return the total size of a column of keys or values in bytes; nulls count as 0."""
     try:
         return sum(map(len, column))  # type: ignore[arg-type]
     except TypeError:

@@ -1,7 +1,7 @@
 """The topics of a broker: creation, growth, deletion, and loading after a restart.
 
-Owns the logs of all partitions; used by ``service``.  With a data directory, topic names,
-partition counts, settings and storages are stored in one file that is replaced atomically.
+The topics own the logs of all partitions.  With a data directory, topic names, partition counts, settings and
+storages are stored in one file that is replaced atomically.
 """
 
 import logging
@@ -96,8 +96,8 @@ class Storages:
 class TopicLogs:
     """A topic and the logs of its partitions.
 
-    If ``serialization`` is None, in-memory storages keep blocks and files have record batches.  ``partitioner`` is the
-    user-defined function of a topic with a custom partitioner.
+    If ``serialization`` is None, in-memory storages keep blocks of records, and files contain record batches.
+    ``partitioner`` is the function of a topic with a user-defined partitioner.
     """
 
     name: str
@@ -111,20 +111,20 @@ class TopicLogs:
 
     @property
     def is_internal(self) -> bool:
-        """Whether the topic is internal."""
+        """Whether the broker itself uses the topic, such as ``__consumer_offsets``."""
         return self.name in INTERNAL_TOPICS
 
     @property
     def storage_name(self) -> str:
-        """The name of the storage, or "custom" for a user-defined factory."""
+        """The name of the topic storage, or "custom" for a user-defined storage factory."""
         return "custom" if callable(self.storage) else self.storage
 
     def described(self) -> dict[str, str]:
-        """Return the effective settings."""
+        """Return the effective settings of the topic."""
         return self.config.described() | {STORAGE: self.storage_name}
 
     def shown(self) -> dict[str, str]:
-        """Return the effective settings, and the Kafka settings that have no effect in this broker."""
+        """Return the effective settings of the topic, and the Kafka settings that have no effect in this broker."""
         return self.config.shown() | {STORAGE: self.storage_name}
 
 
@@ -159,7 +159,7 @@ class Topics:
         return log
 
     def topic(self, name: str) -> TopicLogs:
-        """Return a topic.
+        """Return the topic with this name.
 
         Raises:
             UnknownTopicError: the topic does not exist.
@@ -178,7 +178,7 @@ class Topics:
         serialization: Serialization | None = None,
         partitioner: Partitioner | None = None,
     ) -> TopicLogs:
-        """Create a topic.
+        """Create a topic and the storages of its partitions.
 
         User-defined objects default to the ones registered with the broker for the topic name.  If an error is
         raised, the topic is not created.
@@ -202,11 +202,11 @@ class Topics:
         return topic
 
     def by_id(self) -> dict[bytes, TopicLogs]:
-        """Return the topics by ID."""
+        """Return the topics by topic ID."""
         return {topic.topic_id: topic for topic in self}
 
     def logs_of(self, name: str) -> Sequence[PartitionLog]:
-        """Return the logs of a topic, or none if the topic does not exist."""
+        """Return the logs of a topic, or an empty sequence if the topic does not exist."""
         topic = self.by_name.get(name)
         return () if topic is None else topic.logs
 
@@ -236,7 +236,7 @@ class Topics:
         """Validate a new topic, and return it without partitions.
 
         Raises:
-            BrokerError, ConfigError: see ``create``, except for storage errors.
+            BrokerError, ConfigError: the topic cannot be created; see ``create``.
         """
         return self._new(name, partitions, config, None, None, None)
 
@@ -292,7 +292,7 @@ class Topics:
         """Check a new partition count, and return the topic.
 
         Raises:
-            UnknownTopicError, BrokerError: see ``add_partitions``.
+            UnknownTopicError, BrokerError: the partition count cannot be raised; see ``add_partitions``.
         """
         topic = self.topic(name)
         count = len(topic.logs)
@@ -357,12 +357,12 @@ class Topics:
         return partitions
 
     def flush(self) -> None:
-        """Flush every log."""
+        """Flush the logs of all partitions."""
         for log in self.logs.values():
             log.storage.flush()
 
     def close(self) -> None:
-        """Close every log."""
+        """Close the logs of all partitions."""
         _each(self.logs.values(), lambda log: log.storage.close())
 
     def reopened(self) -> "Topics":
@@ -406,7 +406,7 @@ class Topics:
             self._describe_folders(topic)
 
     def _found(self, topic: TopicLogs, partition: TopicPartition) -> LogStorage:
-        """Open the storage of an existing partition; a damaged partition gets a ``DamagedStorage``."""
+        """Return the opened storage of an existing partition, or a ``DamagedStorage`` if the partition is damaged."""
         folder = self._folder(topic, partition)
         try:
             if folder is not None:
@@ -531,7 +531,7 @@ class Topics:
 
 
 def _entry(topic: TopicLogs) -> Entry:
-    """Return the entry for a topic in the topics file."""
+    """Return the metadata of a topic, as stored in the topics file."""
     return {
         "partitions": len(topic.logs),
         "config": dict(topic.config.given),
@@ -546,7 +546,7 @@ def _named(storage: str) -> StorageChoice | None:
 
 
 def _partitioner(topic: TopicLogs, given: Partitioner | None) -> Partitioner | None:
-    """Return the user-defined partitioner of a topic, or None if it uses a built-in strategy."""
+    """Return the user-defined partitioner of a topic, or None if the topic uses a built-in strategy."""
     if topic.config.partitioner != "custom":
         if given is not None:
             raise ConfigError(
@@ -563,7 +563,7 @@ def _partitioner(topic: TopicLogs, given: Partitioner | None) -> Partitioner | N
 
 
 def _each(logs: Iterable[PartitionLog], act: Callable[[PartitionLog], None]) -> None:
-    """Apply a function to every log, and raise the first error at the end."""
+    """Apply a function to every log; if it fails for any log, raise the first error at the end."""
     failure: Exception | None = None
     for log in logs:
         try:

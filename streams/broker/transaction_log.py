@@ -43,19 +43,22 @@ class TransactionMetadata:
 
 
 def transaction_key(transactional_id: str) -> bytes:
-    """Return the record key for a transactional ID."""
+    """Return the record key for the state of a transactional ID."""
     return Writer().int16(_VERSION).string(transactional_id).finish()
 
 
 def transaction_value(known: TransactionMetadata) -> bytes:
-    """Return the record value with the producer identity, state and partitions of a transaction."""
+    """Return the record value for the state of a transactional ID."""
     writer = Writer().int16(_VERSION).int64(known.producer_id).int16(known.epoch).int32(known.timeout_ms)
     writer.int8(_STATES.index(known.state)).partitions(known.partitions)
     return writer.int64(known.updated_ms).int64(known.started_ms).finish()
 
 
 def read_transaction(key: bytes, value: bytes | None) -> tuple[str, TransactionMetadata | None] | None:
-    """Return a transactional ID and its state (None = deleted), or None for other key versions."""
+    """Decode a record with the state of a transactional ID.
+
+    Returns the ID and its state, which is None if the ID was deleted; or None if the record has another key version.
+    """
     reader = Reader(key)
     if reader.int16() != _VERSION:
         return None
@@ -73,17 +76,17 @@ def read_transaction(key: bytes, value: bytes | None) -> tuple[str, TransactionM
 
 
 def producer_ids_key() -> bytes:
-    """Return the key of the record for producer IDs."""
+    """Return the key of the record that reserves producer IDs."""
     return Writer().int16(_PRODUCER_IDS_VERSION).finish()
 
 
 def producer_ids_value(below: int) -> bytes:
-    """Return the record value that reserves all producer IDs below this one."""
+    """Return the value of the record that reserves all producer IDs less than ``below``."""
     return Writer().int64(below).finish()
 
 
 def read_producer_ids(key: bytes, value: bytes | None) -> int:
-    """Return the lowest producer ID that is not reserved, or 0 for other records."""
+    """Return the lowest producer ID that is not reserved, or 0 if the record does not reserve producer IDs."""
     if value is None or Reader(key).int16() != _PRODUCER_IDS_VERSION:
         return 0
     return Reader(value).int64()

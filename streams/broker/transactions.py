@@ -67,7 +67,7 @@ class TransactionConfig:
 
 @frozen
 class AnswerRequest:
-    """Respond to the request that has this token."""
+    """An effect: send this response to the request that has this token."""
 
     token: object
     response: Response
@@ -75,9 +75,9 @@ class AnswerRequest:
 
 @frozen
 class PersistTransaction:
-    """Append the state of a transactional ID to ``__transaction_state`` before any later response is sent.
+    """An effect: append the state of a transactional ID to ``__transaction_state`` before any later response is sent.
 
-    The value None is a tombstone, which deletes the ID.
+    If ``value`` is None, the record is a tombstone, which deletes the ID.
     """
 
     transactional_id: str
@@ -86,14 +86,14 @@ class PersistTransaction:
 
 @frozen
 class PersistProducerIds:
-    """Reserve all producer IDs below this one in ``__transaction_state``."""
+    """An effect: reserve all producer IDs less than ``below`` in ``__transaction_state``."""
 
     below: int
 
 
 @frozen
 class WriteMarkers:
-    """Write markers to these partitions, then call ``on_ended`` or ``on_end_failed``."""
+    """An effect: write transaction markers to these partitions, then call ``on_ended`` or ``on_end_failed``."""
 
     transactional_id: str
     producer_id: int
@@ -108,7 +108,7 @@ CoordinatedRequest: TypeAlias = InitProducerId | AddPartitionsToTxn | AddOffsets
 
 @define(eq=False)
 class TransactionCoordinator:
-    """Coordinates all transactional IDs of a broker.
+    """The coordinator of all transactional IDs of a broker.
 
     ``offsets_partition`` returns the partition that stores a group's committed offsets; a transaction
     that commits offsets includes this partition.
@@ -131,7 +131,7 @@ class TransactionCoordinator:
     # --- called by the service ------------------------------------------------------------
 
     def handle(self, request: CoordinatedRequest, now_ms: int, token: object) -> list[TransactionEffect]:
-        """Handle a request and return the effects, in order."""
+        """Handle a request, and return the effects to perform, in order."""
         match request:
             case InitProducerId(transactional_id=None):
                 self._answer(token, InitProducerIdResponse(ErrorCode.NONE, self._new_producer_id(), 0))
@@ -161,7 +161,7 @@ class TransactionCoordinator:
         self._timers.set(transactional_id, now_ms + _RETRY_MS)
 
     def next_deadline_ms(self) -> int | None:
-        """Return when ``tick`` is due next, or None if no timer is set."""
+        """Return the monotonic time at which ``tick`` is due next, or None if no timer is set."""
         return self._timers.next_ms()
 
     def tick(self, now_ms: int) -> list[TransactionEffect]:
@@ -178,7 +178,7 @@ class TransactionCoordinator:
         return self._take_effects()
 
     def expire(self, now_ms: int) -> list[TransactionEffect]:
-        """Delete transactional IDs that have expired."""
+        """Delete transactional IDs that have not been used for ``id_expiration_ms``."""
         for known in list(self._known.values()):
             is_idle = known.state is not _S.ONGOING and known.state not in _PREPARED
             if is_idle and known.updated_ms < now_ms - self.config.id_expiration_ms:
@@ -187,7 +187,10 @@ class TransactionCoordinator:
         return self._take_effects()
 
     def load(self, records: Iterable[tuple[bytes, bytes | None]], now_ms: int) -> list[TransactionEffect]:
-        """Load the log; prepared commits and aborts are completed, and the timeouts of open transactions restart."""
+        """Rebuild the state from the records of the transaction log, and return the effects to perform.
+
+        Prepared commits and aborts are completed, and the timeouts of open transactions restart.
+        """
         for key, value in records:
             noted = read_producer_ids(key, value)
             # No broker assigns IDs above the bound: a client sent an invented one.
@@ -210,7 +213,7 @@ class TransactionCoordinator:
         return self._take_effects()
 
     def restore(self, transactional_id: str | None, before: TransactionMetadata | None) -> None:
-        """Revert a change that could not be written."""
+        """Restore the state of a transactional ID from before a change that could not be written to the log."""
         # The record for producer IDs may have failed: write it again with the next ID.
         self._noted_below = min(self._noted_below, self._next_producer_id)
         if transactional_id is None:
@@ -221,7 +224,7 @@ class TransactionCoordinator:
             self._known[transactional_id] = before
 
     def known(self, transactional_id: str | None) -> TransactionMetadata | None:
-        """Return the state of a transactional ID."""
+        """Return the state of a transactional ID, or None if the ID is unknown."""
         return None if transactional_id is None else self._known.get(transactional_id)
 
     def all_known(self) -> Iterable[TransactionMetadata]:
@@ -229,7 +232,10 @@ class TransactionCoordinator:
         return tuple(self._known.values())
 
     def check_write(self, transactional_id: str, producer_id: int, epoch: int, partition: TopicPartition) -> ErrorCode:
-        """Return the error code for a write to a partition in a transaction, or ``NONE`` if the producer may write."""
+        """Check whether a producer may write to a partition as part of a transaction.
+
+        Returns ``NONE`` if it may, otherwise the error code.
+        """
         known = self._known.get(transactional_id)
         if known is None or known.producer_id != producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -361,7 +367,10 @@ class TransactionCoordinator:
         self._effects.append(PersistTransaction(known.transactional_id, transaction_value(known)))
 
     def _renewed(self, known: TransactionMetadata) -> TransactionMetadata:
-        """Return the producer identity for the next transaction: the next epoch, or a new ID after the last epoch."""
+        """Return the state with the producer ID and epoch for the next transaction.
+
+        They are the same ID with the next epoch or, after the last epoch, a new ID.
+        """
         if known.epoch < _LAST_EPOCH:
             return evolve(known, epoch=known.epoch + 1)
         return evolve(known, producer_id=self._new_producer_id(), epoch=0)

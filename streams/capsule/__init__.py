@@ -1,8 +1,19 @@
-"""Capsules: a span of a live application, captured with its records, and re-run in the recorded order."""
+"""Capsules: a time span of a live application, which is captured with its records to be re-run in the same order."""
 
 from streams.capsule.capsule import Capsule, TaskSpan
 from streams.capsule.capture import capture
 from streams.capsule.reproduce import Agreement, Difference, Moment, Reproduction
+from streams.capsule.secrets import without_secrets
 from streams.capsule.stepper import Stepper
 
-__all__ = ["Capsule", "Agreement", "Difference", "Moment", "Reproduction", "Stepper", "TaskSpan", "capture"]
+__all__ = [
+    "Capsule",
+    "Agreement",
+    "Difference",
+    "Moment",
+    "Reproduction",
+    "Stepper",
+    "TaskSpan",
+    "capture",
+    "without_secrets",
+]

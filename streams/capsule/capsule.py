@@ -1,7 +1,7 @@
-"""A capsule: one file with everything that is needed to re-run a span of a live application.
+"""A capsule: one file with everything that is needed to re-run a time span of a live application.
 
-The file is a ZIP archive: ``manifest.json``, the frames of each task, the records of each partition as lines of JSON,
-and the sources of the script.  Keys and values of the records are stored unchanged, not masked.
+The file is a ZIP archive: ``manifest.json``, the frames of each task (one per commit), the records of each partition as
+lines of JSON, and the sources of the script.  Keys and values of the records are stored unchanged, not masked.
 """
 
 import base64
@@ -26,10 +26,10 @@ Row = tuple[bytes | None, bytes | None, int, Headers]
 
 @frozen
 class TaskSpan:
-    """The frames of one task to re-run.
+    """The recorded frames from which one task is run again; a frame covers the time between two commits.
 
-    ``before`` is the preceding frame, whose end offsets are the start positions; None if the first frame has an
-    opening.
+    ``before`` is the preceding frame, whose end offsets are the start positions; None if the first frame begins
+    where the task was created.
     """
 
     task_id: TaskId
@@ -44,7 +44,7 @@ class TaskSpan:
 
 @define(eq=False)
 class Capsule:
-    """A captured span of an application: ``capture`` returns it, ``Reproduction`` runs it.
+    """A captured time span of an application; ``capture`` creates it, and ``Reproduction`` re-runs it.
 
     Args:
         known: Partition counts by topic.
@@ -147,7 +147,7 @@ class Capsule:
         """Return the capsule with only the given tasks, or with all if none are given.
 
         Raises:
-            InputError: the capsule does not have one of them.
+            InputError: a given task is not in the capsule.
         """
         wanted = list(tasks)
         for task_id in wanted:

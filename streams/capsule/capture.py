@@ -1,4 +1,4 @@
-"""Captures a span: reads the frames of an application's flight recorder, and the records that they refer to."""
+"""``capture`` reads the frames of an application's flight recorder, and the records that they refer to."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -17,6 +17,8 @@ from streams.protocol.transport import Cluster
 from streams.runtime import Frame, recorder_topic
 from streams.topology import Topology
 
+#: Settings that belong to a machine or may contain a password, such as that of a collector's address.
+_LOCAL = ("bootstrap_servers", "state_dir", "application_server", "otlp_endpoint")
 #: Timeout of one poll, in milliseconds.
 _POLL_MS = 100
 
@@ -37,7 +39,8 @@ def capture(
     wall-clock times in epoch milliseconds (default: all that was recorded); ``tasks`` selects tasks (default: all).
 
     Raises:
-        InputError: nothing was recorded in that span, a task is unknown, records that are needed have been deleted,
+        InputError: nothing was recorded in this time span, a task is unknown, records that are needed have been
+        deleted,
             or the topology has global stores, whose contents over time are not recorded.
     """
     if topology.global_stores:
@@ -73,7 +76,7 @@ def capture(
         if not spans:
             times = f"{frames[0].now_ms} to {frames[-1].now_ms}" if frames else "nothing"
             raise InputError(f"no commit was recorded in that span; recorded (epoch milliseconds): {times}")
-        settings, left_out = _settings(config)
+        settings, left_out = captured_settings(config)
         needed = _Needed(topology, config.application_id)
         for span in spans.values():
             needed.add(span)
@@ -103,15 +106,15 @@ def _span(chain: FrameChain, since_ms: int | None, until_ms: int | None, notes: 
     return TaskSpan(chain.task_id, chosen, frames[first - 1])
 
 
-def _settings(config: StreamsConfig) -> tuple[dict[str, Any], list[str]]:
-    """Return the settings that differ from their defaults, and the names of those left out."""
+def captured_settings(config: StreamsConfig) -> tuple[dict[str, Any], list[str]]:
+    """Return the settings that differ from their defaults, and the names of the settings that are left out."""
     private = table_of(Security).keys() | table_of(ConnectionSettings).keys()
     kept, left_out = {}, []
     for name, setting in SETTINGS.items():
         value = _value(config, name)
         if value == setting.default:
             continue
-        if name in private or setting.is_secret or callable(value) or name in ("bootstrap_servers", "state_dir"):
+        if name in private or setting.is_secret or callable(value) or name in _LOCAL:
             left_out.append(name)
         elif isinstance(value, str | int | bool):
             kept[name] = value
@@ -127,7 +130,7 @@ def _value(config: StreamsConfig, name: str) -> Any:
 
 @define(eq=False)
 class _Needed:
-    """The records that the spans need: the first and the end offset of each partition."""
+    """The records that are needed to re-run task spans: the first and the end offset of each partition."""
 
     topology: Topology
     application_id: str
@@ -145,7 +148,7 @@ class _Needed:
         for frame in span.frames:
             for partition, position in frame.end.items():
                 self._range(partition, start.get(partition, position), position)
-            for row in (*frame.outputs, *frame.changes.values()):
+            for row in (*frame.outputs, *(row for rows in frame.changes.values() for row in rows)):
                 self._range(row.partition, row.base, row.base + row.count)
             for store, position in (frame.opening.changelogs if frame.opening else {}).items():
                 self._range(self._changelog(store, span.task_id), 0, position)
@@ -174,15 +177,15 @@ class _Needed:
 
 @define(eq=False)
 class _Reader:
-    """Reads ranges of partitions."""
+    """Reads the records of partitions between two offsets."""
 
     consumer: Consumer
 
     def read(self, partition: TopicPartition, needed: _Needed) -> Block:
-        """Return the needed records of a partition as one block.
+        """Return the needed records of a partition as one block of records.
 
         Raises:
-            InputError: input records of the span have been deleted.
+            InputError: some input records of the recorded span have been deleted.
         """
         start, end = needed.starts[partition], needed.ends[partition]
         oldest = self.consumer.beginning_offsets([partition])[partition]
@@ -208,7 +211,7 @@ class _Reader:
         return Block(keys, values, times, headers if any(headers) else None, offsets)
 
     def blocks(self, partition: TopicPartition, start: int, end: int | None) -> Iterator[Block]:
-        """Yield the blocks of a partition from ``start`` to ``end``; the last block may have records after ``end``.
+        """Yield blocks of a partition's records from ``start`` to ``end``; the last may have records after ``end``.
 
         If ``end`` is None, ``start`` is ignored, and the whole partition is read up to its current end offset.
         """

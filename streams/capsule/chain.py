@@ -1,4 +1,4 @@
-"""The valid frames of a task: those of completed commits, in order."""
+"""The valid frames of a task (recordings of one commit each): those of completed commits, in order."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from streams.runtime import Frame
 
 @define(eq=False)
 class FrameChain:
-    """The frames of one task; each starts at the end offsets of the previous one."""
+    """The valid frames of one task; each starts at the end offsets of the previous one."""
 
     task_id: TaskId
     frames: list[Frame] = field(factory=list)
@@ -20,21 +20,25 @@ class FrameChain:
     gaps: int = 0
 
     def add(self, frame: Frame) -> None:
-        """Add the next frame of the topic.
+        """Add the task's next frame from the recorder topic.
 
         With at-least-once a frame is sent before its offsets are committed.  If that commit fails, the task is
-        reopened at the end offsets of an earlier frame, and the frames after that one are discarded.
+        reopened at the end offsets of an earlier frame, and the frames after that one are discarded.  A former owner
+        may send its first frame late: its opening is older than that of the current owner, and it is discarded.
         """
         frames = self.frames
-        if frame.opening is not None:
-            before = len(frames)
-            while frames and not _continues(frame, frames[-1]):
-                frames.pop()
-            if frames or not before:
-                self.discarded += before - len(frames)
+        if frame.opening is not None and frame.opening.now_ms < self._opened_ms():
+            self.discarded += 1
+        elif frame.opening is not None:
+            kept = frames[:]
+            while kept and not _continues(frame, kept[-1]):
+                kept.pop()
+            # Without a commit, the task is opened again where it began.
+            if kept or not frames or (frames[0].opening and frames[0].opening.start == frame.opening.start):
+                self.discarded += len(frames) - len(kept)
             else:
                 self.gaps += 1
-            frames.append(frame)
+            frames[:] = [*kept, frame]
         elif not frames:
             # Retention has deleted the earlier frames: the chain starts with this one.
             frames.append(frame)
@@ -46,6 +50,10 @@ class FrameChain:
             self.gaps += 1
             frames[:] = [frame]
 
+    def _opened_ms(self) -> int:
+        """Return the time at which the task was last opened, or 0 if it is unknown."""
+        return next((frame.opening.now_ms for frame in reversed(self.frames) if frame.opening is not None), 0)
+
 
 def _continues(frame: Frame, last: Frame) -> bool:
     assert frame.opening is not None
@@ -54,7 +62,7 @@ def _continues(frame: Frame, last: Frame) -> bool:
 
 
 def chains(frames: Iterable[Frame]) -> dict[TaskId, FrameChain]:
-    """Return the chain of each task; ``frames`` are in offset order."""
+    """Return the chain of valid frames of each task; ``frames`` must be in offset order."""
     result: dict[TaskId, FrameChain] = {}
     for frame in frames:
         result.setdefault(frame.task_id, FrameChain(frame.task_id)).add(frame)

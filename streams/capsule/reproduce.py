@@ -1,4 +1,4 @@
-"""Reproduction: re-runs the tasks of a capsule in the recorded order, and compares the records that they write."""
+"""``Reproduction`` re-runs the tasks of a capsule in the recorded order, and compares the records that they write."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal
@@ -24,7 +24,7 @@ from streams.runtime import (
     Written,
 )
 from streams.state import RecordCache, open_store
-from streams.topology import Topology
+from streams.topology import ProcessorNode, ProcessorOperator, Topology
 
 #: Header of sampled traces (W3C Trace Context).
 _TRACE = "traceparent"
@@ -32,7 +32,7 @@ _TRACE = "traceparent"
 
 @frozen
 class Difference:
-    """The first difference of a task's re-run from the recording.
+    """The first difference between the re-run of a task and its recording.
 
     ``where`` is text: a partition or changelog with an offset, the order of the inputs, the times, or a failure.
     ``recorded`` and ``found`` are the two sides as text.
@@ -57,7 +57,7 @@ class Moment:
     (partition, record) pairs, ``changes`` (store, changelog record) pairs.
     """
 
-    kind: Literal["opened", "took", "punctuated", "flushed", "committed"]
+    kind: Literal["opened", "took", "punctuated", "flushed", "idled", "committed"]
     task: Task = field(repr=False)
     frame: Frame = field(repr=False)
     now_ms: int
@@ -70,7 +70,7 @@ class Moment:
 
 @define
 class Agreement:
-    """The result of a comparison: numbers of equal records, and the first difference of each task."""
+    """The result of a comparison: the numbers of equal records, and the first difference of each task."""
 
     #: Input records of the commits without a difference, and the number of these commits.
     inputs: int = 0
@@ -82,7 +82,7 @@ class Agreement:
 
     @property
     def is_same(self) -> bool:
-        """Whether nothing differs."""
+        """Whether the re-run has no difference from the recorded run."""
         return not self.differences
 
     def __str__(self) -> str:
@@ -131,7 +131,7 @@ class Reproduction:
                 raise InputError(f"the topology has no task {span.task_id}; with these topics it has {tasks}")
 
     def compare(self) -> Agreement:
-        """Run all tasks, each up to its first difference.
+        """Re-run all tasks, each up to its first difference from the recording.
 
         Raises:
             InputError: a task reads other partitions in this topology.
@@ -145,23 +145,46 @@ class Reproduction:
                 result.differences.append(found.difference)
         return result
 
-    def moments(self, task_id: TaskId) -> Iterator[Moment]:
-        """Run one task record by record, without comparison.
+    def begins_at(self, task_id: TaskId, first: int) -> bool:
+        """Whether the state of a task is known before frame ``first``, so that ``moments`` can start there.
+
+        It is known where the task was opened, and at each commit if all state is in stores that are restored exactly.
+        """
+        frames = self.capsule.spans[task_id].frames
+        if first >= len(frames):
+            return False
+        sub = next(sub for sub in self._plan.subs if sub.id == task_id.sub_topology)
+        nodes = [self.topology.nodes[name] for name in sub.nodes]
+        has_own_state = any(
+            isinstance(node, ProcessorNode) and type(node.operator) is ProcessorOperator for node in nodes
+        )
+        specs = self._plan.stores_of(task_id)
+        is_restored = all(spec.has_changelog and spec.max_entries < 0 for spec in specs)
+        return frames[first].opening is not None or (is_restored and not has_own_state)
+
+    def moments(self, task_id: TaskId, first: int = 0) -> Iterator[Moment]:
+        """Re-run one task record by record, without comparison, from frame (recorded commit) ``first`` on.
 
         Raises:
             ProcessingError: user code failed.
             InputError: the recorded order does not fit the input records, or the task reads other partitions in this
                 topology.
         """
+        span = self.capsule.spans[task_id]
+        if first:
+            span = TaskSpan(task_id, span.frames[first:], span.frames[first - 1])
+        moments = self._run(span, None)
         try:
-            yield from self._run(self.capsule.spans[task_id], None)
+            if first and span.frames[0].opening is None:
+                next(moments)  # The opening for this run, which is not one of the recorded steps.
+            yield from moments
         except _Differs as found:
             raise InputError(str(found.difference)) from found
 
     # --- running ----------------------------------------------------------------------------
 
     def _run(self, span: TaskSpan, comparison: Agreement | None) -> Iterator[Moment]:
-        """Run the frames of a task; with a comparison, only openings and commits are yielded."""
+        """Re-run the frames of a task, and yield each step; with a comparison, only openings and commits."""
         task: Task | None = None
         position = dict(span.before.end) if span.before is not None else {}
         try:
@@ -216,7 +239,7 @@ class Reproduction:
         )
 
     def _feed(self, task: Task, frame: Frame, position: dict[TopicPartition, int]) -> None:
-        """Add the input records of a frame to the task."""
+        """Add the input records of a frame (recorded commit) to the task."""
         for partition, end in frame.end.items():
             block = self.capsule.rows(partition, position.get(partition, 0), end)
             task.note_end(partition, end)
@@ -229,8 +252,10 @@ class Reproduction:
                 if step.kind != "took":
                     if step.kind == "punctuated":
                         task.punctuate(step.now_ms)
+                    elif step.kind == "idled":
+                        self._idle(task, frame, step)
                     else:
-                        task.flush_caches()
+                        task.prepare_commit()
                     if comparison is None:
                         yield self._moment(step.kind, task, frame, step.now_ms)
                 elif comparison is None:
@@ -261,6 +286,11 @@ class Reproduction:
                 raise _Differs(Difference(task.task_id, frame, "the order of the inputs", "they were taken", left))
             count -= done
 
+    def _idle(self, task: Task, frame: Frame, step: Choice) -> None:
+        if task.idle is None or step.index >= len(task.idle.groups):
+            raise _Differs(Difference(task.task_id, frame, "idle inputs", "operators were advanced", "they are not"))
+        task.idle.step(step.index, step.now_ms)
+
     def _record(self, task: Task, frame: Frame, step: Choice) -> Moment:
         """Process one record, and return it with its outputs and changes."""
         partition = frame.inputs[step.index]
@@ -273,7 +303,7 @@ class Reproduction:
 
     def _moment(
         self,
-        kind: Literal["took", "punctuated", "flushed", "committed"],
+        kind: Literal["took", "punctuated", "flushed", "idled", "committed"],
         task: Task,
         frame: Frame,
         now_ms: int,
@@ -309,7 +339,7 @@ class Reproduction:
             if store not in plan.topology.source_changelogs
         }
         for store in sorted(changes.keys() | frame.changes.keys()):
-            before = self._written(frame.changes[store]) if store in frame.changes else []
+            before = [row for written in frame.changes.get(store, ()) for row in self._written(written)]
             self._same(task, frame, f"changelog of store {store!r}", before, changes.get(store, []))
             into.changes += len(before)
         now, then = Checkpoint.from_json(frame.checkpoint), task.checkpoint()
@@ -335,7 +365,7 @@ class Reproduction:
 
 
 def _untraced(row: Row | None) -> Row | None:
-    """Return a record without its trace header, which depends on sampling and is not compared."""
+    """Return a record without its trace header, which depends on the sampling of traces and is not compared."""
     if row is None:
         return None
     return (*row[:3], tuple(header for header in row[3] if header[0] != _TRACE))

@@ -8,9 +8,12 @@ from attrs import define, evolve, field
 from streams.capsule.reproduce import Moment, Reproduction, row_text
 from streams.core.errors import InputError, StreamsError
 from streams.core.records import TaskId, Windowed
+from streams.state import SessionStore, Store, VersionedStore
 from streams.why import Recorder, Trace, change_value, shown
 from streams.why import moment as time_text
 
+#: The last possible time in epoch milliseconds.
+_LAST_MS = (1 << 63) - 1
 _HELP = """\
 n [COUNT]      next step: a record, punctuations, a flush or a commit
 b [COUNT]      back
@@ -28,9 +31,10 @@ def _any(_: Any) -> bool:
 
 @define(eq=False)
 class Stepper:
-    """Steps through one task; ``say`` is called with each line of output.
+    """Steps through one task of a capsule; ``say`` is called with each line of output.
 
-    A step back re-runs the task from the start of the span.
+    A step back re-runs the task from the last preceding commit at which its state is known, or from the start of the
+    captured span.
     """
 
     _reproduction: Reproduction
@@ -39,11 +43,15 @@ class Stepper:
     #: Number of steps executed.
     _place: int = 0
     _current: Moment | None = None
+    #: The step and the number of each commit so far from which the task can be re-run.
+    _commits: list[tuple[int, int]] = field(factory=lambda: [(0, 0)])
+    #: Number of commits executed.
+    _committed: int = 0
     _moments: Iterator[Moment] = field(init=False)
     _trace: Trace = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._restart()
+        self._restart(0)
 
     def run(self, lines: Iterable[str]) -> None:
         """Execute commands until ``q`` or the end of the lines."""
@@ -76,20 +84,29 @@ class Stepper:
         else:
             self._say(_HELP)
 
-    def _restart(self) -> None:
-        self._trace = Trace(_any, _any)
+    def _restart(self, place: int) -> None:
+        """Go back to the last commit, at or before step number ``place``, at which the state is known."""
+        while self._commits[-1][0] > place:
+            self._commits.pop()
+        self._place, self._committed = self._commits[-1]
+        self._trace, self._current = Trace(_any, _any), None
         again = evolve(self._reproduction, watch=Recorder(self._trace))
-        self._moments, self._place, self._current = again.moments(self._task_id), 0, None
+        self._moments = again.moments(self._task_id, self._committed)
 
     def _advance(self) -> bool:
-        """Execute one step; return False at the end of the span."""
-        self._trace.recent.clear()
-        found = next(self._moments, None)
-        if found is None:
+        """Execute one step; return False at the end of the captured span."""
+        if self._committed == len(self._reproduction.capsule.spans[self._task_id].frames):
+            # Without another step the task stays open, so that its stores can be read.
             self._say("the end of the span")
             return False
+        self._trace.recent.clear()
+        found = next(self._moments)
         self._current = found
         self._place += 1
+        if found.kind == "committed":
+            self._committed += 1
+            if self._place > self._commits[-1][0] and self._reproduction.begins_at(self._task_id, self._committed):
+                self._commits.append((self._place, self._committed))
         return True
 
     def _forward(self, count: int) -> None:
@@ -100,7 +117,8 @@ class Stepper:
 
     def _go(self, place: int) -> None:
         if place < self._place:
-            self._restart()
+            # At least one step is executed again, since a step shows what it has done.
+            self._restart(max(place - 1, 0))
         if place < 1:
             self._say("the start of the span")
             return
@@ -142,15 +160,32 @@ class Stepper:
         stores = self._current.task.stores
         if name not in stores:
             raise InputError(f"task {self._task_id} has no store {name!r}; it has {', '.join(stores) or 'none'}")
-        view = stores[name].view
-        every = getattr(view, "all", None)
-        if every is None:
-            raise InputError(f"the rows of a store of type {stores[name].type_name} cannot be listed")
-        rows = [(found, value) for found, value in every() if not key or _is(found, key)]
-        for found, value in rows:
-            self._say(f"    {shown(found)}: {shown(value)}")
+        rows = [(found, text) for found, text in _entries(stores[name]) if not key or _is(found, key)]
+        for found, text in rows:
+            self._say(f"    {shown(found)}: {text}")
         if not rows:
             self._say(f"    no such key: {key}" if key else "    empty")
+
+
+def _entries(store: Store) -> Iterator[tuple[Any, str]]:
+    """Yield the entries of a store (by key, window, session or version), each as its key and its value as text.
+
+    Raises:
+        InputError: the store is of a custom kind that has no method ``all``.
+    """
+    view = store.view
+    if isinstance(view, SessionStore):
+        yield from ((session, shown(value)) for session, value in view.fetch_keys(None, None))
+    elif isinstance(view, VersionedStore):
+        to_key = store.spec.key_serde.deserialize
+        for data in dict.fromkeys(data for block in store.snapshot_blocks() for data in block.keys):
+            for version in view.history(to_key(data), 0, _LAST_MS):
+                until = "now" if version.valid_to_ms is None else time_text(version.valid_to_ms)
+                yield to_key(data), f"{shown(version.value)} from {time_text(version.timestamp_ms)} to {until}"
+    elif hasattr(view, "all"):
+        yield from ((found, shown(value)) for found, value in view.all())
+    else:
+        raise InputError(f"the rows of a store of type {store.type_name} cannot be listed")
 
 
 def _number(arguments: list[str]) -> int:

@@ -20,7 +20,7 @@ example:
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command to the program."""
+    """Add ``streams archive`` and its arguments to the program."""
     parser = commands.add_parser(
         "archive",
         help="copy topics to files for a replay, with their partitions and offsets",

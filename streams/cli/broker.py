@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 from streams.cli.mistakes import FAILED, UsageError
 from streams.cli.options import Commands, add_debug, number_of, partition_count
+from streams.cli.serving import announce
 
 if TYPE_CHECKING:
-    from streams.broker.tcp import BrokerServer
+    from streams.registry import RegistryServer
 
 LISTEN = "127.0.0.1:9092"
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command to the program."""
+    """Add ``streams broker`` and its arguments to the program."""
     parser = commands.add_parser(
         "broker",
         help="serve a broker that speaks Kafka's protocol",
@@ -28,6 +29,9 @@ def add_parser(commands: Commands) -> None:
         help=f"where to listen; port 0 is a free one (default {LISTEN})",
     )
     parser.add_argument("--advertise", metavar="HOST:PORT", help="address given to clients (default: where it listens)")
+    parser.add_argument(
+        "--registry", metavar="HOST:PORT", help="also serve a schema registry there, such as 127.0.0.1:8081"
+    )
     parser.add_argument("--data", metavar="DIR", help="folder that keeps everything (default: memory)")
     parser.add_argument(
         "--fsync",
@@ -69,7 +73,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Serve until SIGINT or SIGTERM."""
+    """Serve the embedded broker until SIGINT or SIGTERM."""
     from streams import EmbeddedBroker
     from streams.broker import descriptors
     from streams.runtime import collector
@@ -95,10 +99,13 @@ def execute(options: argparse.Namespace) -> int:
             tls_key=options.tls_key,
             users=options.users,
         )
+        registry = broker.serve_registry(options.registry) if options.registry else None
         # Batches in memory are many objects without reference cycles, which the garbage collector would scan.
         collector.tune()
         try:
-            _announce(server, options)
+            announce(server, f"data in {options.data}" if options.data else "in memory", has_users=bool(options.users))
+            if registry is not None:
+                _announce_registry(registry)
             server.wait()
         except KeyboardInterrupt:
             # SIGINT or SIGTERM is the normal end.
@@ -133,11 +140,7 @@ def _repair(options: argparse.Namespace) -> int:
     return 0
 
 
-def _announce(server: "BrokerServer", options: argparse.Namespace) -> None:
-    where = f"data in {options.data}" if options.data else "in memory"
-    print(f"streams: broker listens on {server.address}, {where}", file=sys.stderr, flush=True)
-    if not (server.is_loopback or options.users):
-        print(
-            f"streams: every client that reaches {server.address} may read and write; --users restricts it",
-            file=sys.stderr,
-        )
+def _announce_registry(registry: "RegistryServer") -> None:
+    print(f"streams: schema registry at {registry.url}", file=sys.stderr, flush=True)
+    if not registry.is_loopback:
+        print(f"streams: anybody who reaches {registry.url} may change schemas", file=sys.stderr)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from streams.cli.cluster import add_where, opened
 from streams.cli.mistakes import UsageError
-from streams.cli.options import Commands, settings_of
+from streams.cli.options import Commands, add_tasks, settings_of
 
 if TYPE_CHECKING:
     from streams.core.records import TaskId
@@ -24,7 +24,7 @@ examples:
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command to the program."""
+    """Add ``streams capture`` and its arguments to the program."""
     parser = commands.add_parser(
         "capture",
         help="capture a span of a live application, to run it again",
@@ -37,14 +37,14 @@ def add_parser(commands: Commands) -> None:
     add_where(parser)
     parser.add_argument("--since", metavar="TIME", help="commits from this wall-clock time on (default: all recorded)")
     parser.add_argument("--until", metavar="TIME", help="commits before this wall-clock time (default: all recorded)")
-    parser.add_argument("--task", metavar="N_N", action="append", default=[], help="only this task (may be repeated)")
+    add_tasks(parser)
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the capsule to write")
     parser.set_defaults(execute=execute)
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Write the capsule, and print its contents and what was left out."""
-    from streams.capsule import capture
+    """Write the capsule (the file of captured records), and print its contents and what was left out."""
+    from streams.capsule import capture, without_secrets
     from streams.cli.scripts import Script, load
     from streams.clients import Admin
     from streams.core.config import StreamsConfig
@@ -65,7 +65,9 @@ def execute(options: argparse.Namespace) -> int:
         tasks = [task_of(text) for text in options.task]
         found = capture(broker, topology, config, known, since_ms=since, until_ms=until, tasks=tasks)
     found.script = (script.path.name, script.function)
-    found.sources = _sources(script.path.resolve())
+    for name, text in _sources(script.path.resolve()).items():
+        found.sources[name], secrets = without_secrets(text)
+        found.left_out += [f"{secret} ({name}:{line})" for line, secret in secrets]
     found.versions = versions()
     found.write(Path(options.output))
     commits = sum(len(span.frames) for span in found.spans.values())

@@ -26,7 +26,7 @@ def add_where(parser: argparse.ArgumentParser, state_dir: str = "which must not 
 
 
 def cluster_at(servers: str, settings: dict[str, Any] | None = None) -> "TcpCluster":
-    """Return the cluster at an address.
+    """Return the cluster at an address; ``settings`` are those of its connection.
 
     Raises:
         ConfigError: the address or a setting is invalid.
@@ -51,11 +51,11 @@ def broker_folder(state_dir: str) -> Path:
 
 @contextmanager
 def opened(options: argparse.Namespace, *, makes: bool = False) -> Iterator["TcpCluster | EmbeddedBroker"]:
-    """Open the selected broker; with ``makes``, a missing embedded broker is created.
+    """Open the broker that the arguments select; with ``makes``, a missing embedded broker is created.
 
     Raises:
         UsageError: the folder has no embedded broker.
-        StateLockedError: the embedded broker runs in another process.
+        StateLockedError: the embedded broker is running in another process.
     """
     if options.bootstrap_servers:
         yield cluster_at(options.bootstrap_servers, texts_of(options))

@@ -8,7 +8,7 @@ FORMATS = ("text", "mermaid", "json", "svg", "program")
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command to the program."""
+    """Add ``streams describe`` and its arguments to the program."""
     parser = commands.add_parser(
         "describe",
         help="show sub-topologies, topics and stores of a topology",

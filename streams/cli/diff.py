@@ -1,4 +1,4 @@
-"""``streams diff``: compare two versions of a topology over the same history, and check whether NEW can take over."""
+"""``streams diff``: compare two versions of a topology over the same history, and check for a takeover."""
 
 import argparse
 import sys
@@ -29,7 +29,7 @@ exit status: 0 nothing differs and the state can be taken over, 1 something diff
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command to the program."""
+    """Add ``streams diff`` and its arguments to the program."""
     parser = commands.add_parser(
         "diff",
         help="compare two versions of a topology over the same history",
@@ -89,7 +89,7 @@ def _check(options: argparse.Namespace, inputs: Mapping[str, str]) -> None:
 
 
 def _check_inputs(sides: "list[_Side]", inputs: Mapping[str, str]) -> None:
-    """Reject a topic that neither version reads."""
+    """Check that each topic of ``--input`` is read by at least one of the two versions."""
     from streams.cli.topics import declared_source
 
     for topic in inputs:
@@ -136,7 +136,10 @@ class _Side:
         return True
 
     def version(self, inputs: Mapping[str, str], stack: ExitStack) -> "Version":
-        """Return the version, replayed unless only the state is compared; the exit stack closes its resources."""
+        """Return the version, which has been replayed unless only the state is compared.
+
+        ``stack`` closes the resources of the replay.
+        """
         from streams.comparison import Version
 
         with self.world.inside():

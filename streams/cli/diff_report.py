@@ -66,7 +66,7 @@ class Title:
 
 
 def as_text(comparison: Comparison, title: Title) -> str:
-    """Return the report as text: outputs, stores, and whether NEW can take over."""
+    """Return the report as text: outputs, stores, and whether the new version can take over the state."""
     lines = [f"{title.application_id}: OLD {title.old}, NEW {title.new}"]
     if not title.only_state:
         lines += ["", "OUTPUTS", *_topics(comparison), "", "STORES", *_stores(comparison)]

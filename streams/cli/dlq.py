@@ -1,4 +1,4 @@
-"""``streams dlq``: list and show dead letters, and send them to their source topics again."""
+"""``streams dlq``: list and show dead letters, and send them back to their source topics."""
 
 import argparse
 import json
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from streams.cli.cluster import add_where, opened
 from streams.cli.mistakes import UsageError
-from streams.cli.options import Commands, add_repeatable, number_of
+from streams.cli.options import Commands, add_execute, add_repeatable, number_of
 
 if TYPE_CHECKING:
     from streams.clients import DeadLetters
@@ -25,7 +25,7 @@ examples:
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command to the program."""
+    """Add ``streams dlq`` and its arguments to the program."""
     parser = commands.add_parser(
         "dlq",
         help="list and show dead letters, and send them to their source topics again",
@@ -61,7 +61,7 @@ def add_parser(commands: Commands) -> None:
         default=3,
         help="leave records that were re-driven so often (default 3)",
     )
-    redrive.add_argument("--execute", dest="is_executed", action="store_true", help="do it (default: print the plan)")
+    add_execute(redrive)
     for verb in (show, redrive):
         verb.add_argument(
             "--application-id", metavar="ID", help="of the topology, for its internal topics (default: its script)"
@@ -89,7 +89,7 @@ def _add_filters(verb: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Execute the subcommand."""
+    """Execute the given subcommand of ``streams dlq``."""
     from streams.clients import DeadLetters
 
     with opened(options) as cluster:
@@ -189,7 +189,7 @@ def _show(letters: "DeadLetters", options: argparse.Namespace) -> int:
 
 
 def _decoded(letter: "Letter", options: argparse.Namespace) -> tuple[str, str]:
-    """Return key and value as text; with ``--script``, deserialized by the serdes of the source topic."""
+    """Return a dead letter's key and value as text; with ``--script``, the serdes of its source topic are used."""
     from streams.core.errors import SerializationError
 
     if options.script is None or letter.source is None:
@@ -238,7 +238,7 @@ def _redrive(letters: "DeadLetters", options: argparse.Namespace) -> int:
 
 
 def _plan(letters: "DeadLetters", wanted: Filter, max_redrives: int) -> tuple[dict[Any, int], dict[str, int]]:
-    """Return how many letters ``redrive`` would send, by source partition, and would refuse, by reason."""
+    """Return how many letters ``redrive`` would send, by source partition, and how many it would refuse, by reason."""
     sent: dict[Any, int] = {}
     refused: dict[str, int] = {}
     redriven, refusal = letters.redriven(), letters.refusal(max_redrives)
@@ -254,7 +254,7 @@ def _plan(letters: "DeadLetters", wanted: Filter, max_redrives: int) -> tuple[di
 
 
 class _Test:
-    """Processes letters with another version of the topology, in the test driver."""
+    """Processes dead letters with another version of the topology, in a ``TopologyTestDriver``."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         from streams.cli.scripts import Script, load
@@ -271,7 +271,7 @@ class _Test:
         self._failed: dict[str, int] = {}
 
     def passes(self, letter: "Letter") -> bool:
-        """Process the record of a letter; return whether it is processed without a failure."""
+        """Process the record of a dead letter, and return whether this succeeded."""
         source = letter.source
         if source is None or (letter.key is None and letter.value is None):
             return True  # ``redrive`` refuses it and reports the reason.
@@ -289,7 +289,7 @@ class _Test:
         return not self._failures
 
     def report(self) -> None:
-        """Print how many letters pass, and the errors of the others."""
+        """Print how many dead letters were processed without error, and the errors of the others."""
         total = self._passed + sum(self._failed.values())
         print(f"{self._name}: letters that pass: {self._passed:,} of {total:,}")
         for why, number in sorted(self._failed.items(), key=lambda item: -item[1]):
@@ -321,7 +321,7 @@ class _Test:
 
 
 def _filter(options: argparse.Namespace) -> Filter:
-    """Return the function that selects the letters that match all given filters."""
+    """Return a function that selects the dead letters that match all given filters."""
     from streams.core.dead_letters import EXCEPTION_HEADER, MESSAGE_HEADER, NODE_HEADER
 
     since = None if options.since is None else _time(options.since, "--from")
@@ -352,7 +352,7 @@ def _any(wanted: Iterable[Any], fits: Callable[[Any], bool]) -> bool:
 
 
 def _offsets(text: str) -> tuple[int, int, int]:
-    """Parse PARTITION:OFFSET or PARTITION:FIRST-LAST.
+    """Parse PARTITION:OFFSET or PARTITION:FIRST-LAST into (partition, first offset, last offset).
 
     >>> _offsets("0:17"), _offsets("2:5-9")
     ((0, 17, 17), (2, 5, 9))

@@ -1,4 +1,4 @@
-"""``streams golive``: load a snapshot into the offsets and changelogs of a live application."""
+"""``streams golive``: load a snapshot into the changelogs and committed offsets of a live application."""
 
 import argparse
 from pathlib import Path
@@ -9,7 +9,7 @@ from streams.cli.options import Commands, add_repeatable, pairs
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command to the program."""
+    """Add ``streams golive`` and its arguments to the program."""
     parser = commands.add_parser(
         "golive",
         help="load a snapshot into a broker, so that its application continues live",

@@ -1,4 +1,4 @@
-"""``streams groups``: list, describe, rewind and delete groups of a cluster or an embedded broker."""
+"""``streams groups``: list, describe, rewind and delete consumer groups of a cluster or an embedded broker."""
 
 import argparse
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ examples:
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command to the program."""
+    """Add ``streams groups`` and its arguments to the program."""
     parser = commands.add_parser(
         "groups",
         help="list, describe, rewind and delete groups",
@@ -50,7 +50,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Execute the subcommand."""
+    """Execute the given subcommand of ``streams groups``."""
     from streams.clients import Admin
 
     with opened(options) as cluster, Admin(cluster) as admin:
@@ -102,7 +102,7 @@ def _rewind(admin: "Admin", options: argparse.Namespace) -> None:
 
 
 def _time(text: str) -> int:
-    """Return a time in epoch milliseconds, or the constant for the start or end of the log.
+    """Return a time in epoch milliseconds, or the constant for the start or end of a partition.
 
     Raises:
         UsageError: the text is not "earliest", "latest", epoch milliseconds or an ISO 8601 time with a time zone.

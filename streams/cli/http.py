@@ -6,17 +6,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streams.cli.mistakes import UsageError
+from streams.cli.options import address
 
 if TYPE_CHECKING:
     from streams.app import Streams
 
 
 def add_http(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
+    """Add the arguments ``--http`` and ``--http-token-file``."""
     parser.add_argument(
         "--http",
         metavar="HOST:PORT",
-        type=_address,
+        type=address,
         help="serve the live page, health, metrics and queries of stores over HTTP; of several workers, each takes the "
         "next port (port 0: a free one)",
     )
@@ -25,18 +26,6 @@ def add_http(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="file with the token that requests need which change something, or all if HOST is not loopback",
     )
-
-
-def _address(text: str) -> str:
-    """Return the text if it is HOST:PORT.
-
-    Raises:
-        ArgumentTypeError: the text is not HOST:PORT.
-    """
-    host, _, port = text.rpartition(":")
-    if not (host and port.isascii() and port.isdigit() and int(port) < 65_536):
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:8080")
-    return text
 
 
 def serve_if_asked(streams: "Streams", options: argparse.Namespace) -> None:
@@ -52,7 +41,7 @@ def serve_if_asked(streams: "Streams", options: argparse.Namespace) -> None:
 
 
 def http_arguments(options: argparse.Namespace, number: int) -> list[str]:
-    """Return the arguments for worker ``number``, counted from 1."""
+    """Return the HTTP arguments for worker ``number``, counted from 1."""
     arguments = []
     if options.http is not None:
         host, _, port = options.http.rpartition(":")
@@ -63,10 +52,10 @@ def http_arguments(options: argparse.Namespace, number: int) -> list[str]:
 
 
 def token_of(path: str | None) -> str | None:
-    """Return the token in a file, None without a file.
+    """Return the access token in a file, None if ``path`` is None.
 
     Raises:
-        UsageError: it cannot be read, or is none.
+        UsageError: the file cannot be read, or does not contain a token.
     """
     if path is None:
         return None

@@ -10,6 +10,9 @@ from types import FrameType
 
 from attrs import define
 
+#: Exit status after SIGINT by shell convention (128 + 2).
+INTERRUPTED = 130
+
 
 @define
 class Interrupt:
@@ -18,7 +21,7 @@ class Interrupt:
     is_asked: bool = False
 
     def check(self) -> None:
-        """Stop the run if requested; called between complete steps.
+        """Stop the run if this was requested; it is called between two steps.
 
         Raises:
             KeyboardInterrupt: a stop was requested.
@@ -29,7 +32,7 @@ class Interrupt:
 
 @contextmanager
 def orderly() -> Iterator[Interrupt]:
-    """Record signals instead of raising an exception at an arbitrary point."""
+    """Record SIGINT and SIGTERM in an ``Interrupt``, instead of raising an exception at an arbitrary point."""
     interrupt = Interrupt()
 
     def on_signal(number: int, frame: FrameType | None) -> None:

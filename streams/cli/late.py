@@ -1,4 +1,4 @@
-"""The report on late records after a run over history, and the exit status."""
+"""The report of late records after a run over history, and the resulting exit status."""
 
 import argparse
 import sys
@@ -51,7 +51,7 @@ def status_of(late: "Sequence[Late]", limit: "DropLimit") -> int:
 
 def say_drops(drops: "Iterable[Dropped]") -> None:
     """Print dropped records, except late records, which ``status_of`` prints with their share and cause."""
-    from streams.runtime import LATE_REASONS
+    from streams.core.metrics import LATE_REASONS
 
     for found in drops:
         if found.reason not in LATE_REASONS:

@@ -12,7 +12,6 @@ from streams.core.errors import (
     ConfigError,
     InputError,
     ProcessingError,
-    StateLockedError,
     StreamsError,
     TopologyError,
     UnknownTopicError,
@@ -21,18 +20,19 @@ from streams.core.user_code import place_in_user_code
 from streams.files import OutputError
 from streams.replay.errors import ReplayError, ReplayTaskError
 
-#: Exit status if a record could not be processed, or for an internal error.
+#: Exit status of a failure that a restart may cure: a record that cannot be processed, an unavailable broker, a
+#: state directory in use, an internal error.
 FAILED = 1
-#: Exit status for a user mistake.
+#: Exit status for a user mistake, which a restart would repeat.
 MISTAKE = 2
 
 
 class UsageError(StreamsError):
-    """An argument that does not match the topology or the other arguments."""
+    """A command-line argument does not match the topology or the other arguments."""
 
 
 class ScriptError(StreamsError):
-    """A script that cannot be loaded, or whose topology cannot be built."""
+    """A script cannot be loaded, or its topology cannot be built."""
 
 
 _MISTAKES = (
@@ -41,7 +41,6 @@ _MISTAKES = (
     OutputError,
     ReplayError,
     ScriptError,
-    StateLockedError,
     TopologyError,
     UnknownTopicError,
     UsageError,
@@ -75,7 +74,7 @@ def _message(error: BaseException, *, is_debug: bool) -> str:
 
 
 def _details(error: ProcessingError, *, is_debug: bool) -> list[str]:
-    """Return the lines after the message: the record position and the user error, unless the message includes them."""
+    """Return the lines to print after the message: record position and user error, if the message lacks them."""
     message = str(error)
     place = {"node": error.node, "topic": error.topic, "partition": error.partition, "offset": error.offset}
     given = {name: str(value) for name, value in place.items() if value is not None}
@@ -102,6 +101,6 @@ def _in_user_code(error: BaseException) -> str:
 
 
 def frame_in(trace: TracebackType | None, file: str) -> traceback.FrameSummary | None:
-    """Return the innermost frame of a traceback that is in a given file."""
+    """Return the innermost frame of a traceback that is in the given file, None if there is none."""
     frames = [frame for frame in traceback.extract_tb(trace) if frame.filename == file]
     return frames[-1] if frames else None

@@ -21,7 +21,7 @@ def add_repeatable(parser: argparse.ArgumentParser, option: str, form: str, text
 
 
 def add_settings(parser: argparse.ArgumentParser, text: str) -> None:
-    """Add the arguments ``--set`` and ``--debug``."""
+    """Add the arguments ``--set`` and ``--debug``; ``text`` is the help text of ``--set``."""
     add_repeatable(parser, "--set", "NAME=VALUE", text, dest="settings")
     add_debug(parser)
 
@@ -49,6 +49,16 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--application-id", metavar="ID", help="default: the name of the script")
 
 
+def add_tasks(parser: argparse.ArgumentParser) -> None:
+    """Add the argument ``--task``, which limits a command to the given tasks."""
+    add_repeatable(parser, "--task", "N_N", "only this task (may be repeated)")
+
+
+def add_execute(parser: argparse.ArgumentParser) -> None:
+    """Add the argument ``--execute``, without which a command only prints its plan."""
+    parser.add_argument("--execute", dest="is_executed", action="store_true", help="do it (default: print the plan)")
+
+
 def add_history(parser: argparse.ArgumentParser, *, executor: str) -> None:
     """Add the arguments of commands that replay history."""
     add_repeatable(parser, "--input", "TOPIC=PATH", "history of a source topic (may be repeated)")
@@ -57,11 +67,24 @@ def add_history(parser: argparse.ArgumentParser, *, executor: str) -> None:
     )
     parser.add_argument("--master", metavar="URL", help="Spark master, or sc://HOST:PORT (default local[*])")
     add_run(parser)
-    parser.add_argument("--until", metavar="TIMESTAMP", help="end before this time: ISO text or epoch milliseconds")
+    parser.add_argument(
+        "--since", metavar="TIMESTAMP", help="rows of tables from this time on: ISO text or epoch milliseconds"
+    )
+    add_times(parser)
     parser.add_argument(
         "--slices",
         metavar="1d|N",
         help="divide history: a span of event time, a number of slices up to 1000, or above that records in each",
+    )
+
+
+def add_times(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the time of history: its end, and the treatment of wall-clock time."""
+    parser.add_argument("--until", metavar="TIMESTAMP", help="end before this time: ISO text or epoch milliseconds")
+    parser.add_argument(
+        "--order",
+        choices=("event-time", "as-given"),
+        help="order of records from files in each partition (default: event-time for a folder, else as-given)",
     )
     parser.add_argument(
         "--wall-clock",
@@ -72,9 +95,10 @@ def add_history(parser: argparse.ArgumentParser, *, executor: str) -> None:
 
 
 def history_of(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments of ``add_history``, other than inputs and application id, as arguments of ``replay``."""
-    names = ("executor", "master", "partitions", "slices", "until", "wall_clock", "final_flush")
-    return {name: getattr(options, name) for name in names}
+    """Return the arguments of ``add_history``, except inputs and application ID, as arguments of ``replay``."""
+    names = ("executor", "master", "partitions", "slices", "since", "until", "wall_clock", "final_flush")
+    order = options.order and options.order.replace("-", "_")
+    return {name: getattr(options, name) for name in names} | {"order": order}
 
 
 def number_of(what: str, low: int, high: int | None = None) -> Callable[[str], int]:
@@ -98,7 +122,7 @@ partition_count = number_of("partitions", 1, 10_000)
 
 
 def texts_of(options: argparse.Namespace) -> dict[str, str]:
-    """Return the settings given by ``--set`` as text.
+    """Return the settings given by ``--set``, with their values as text.
 
     Raises:
         UsageError: a setting has no value, or is given twice.
@@ -107,7 +131,7 @@ def texts_of(options: argparse.Namespace) -> dict[str, str]:
 
 
 def settings_of(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings given by ``--set``; functions are given as MODULE:FUNCTION and loaded.
+    """Return the settings given by ``--set``; functions, given as MODULE:FUNCTION, are loaded.
 
     Raises:
         UsageError: a setting has no value, or is given twice.
@@ -143,3 +167,15 @@ def pairs(texts: Iterable[str], option: str, form: str) -> list[tuple[str, str]]
             raise UsageError(f"{option} {text}: {name.strip()!r} is given twice; give it once")
         found[name.strip()] = value
     return list(found.items())
+
+
+def address(text: str) -> str:
+    """Check that the text has the form HOST:PORT, and return it.
+
+    Raises:
+        ArgumentTypeError: the text is not HOST:PORT.
+    """
+    host, _, port = text.rpartition(":")
+    if not (host and port.isascii() and port.isdigit() and int(port) < 65_536):
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:8080")
+    return text

@@ -1,7 +1,8 @@
 """The entry point: parses the command line, runs a command and returns its exit status.
 
-Exit statuses: 0 is success.  1 means that a record could not be processed or the program failed, 2 is a user
-mistake, and 3 means that a run over history succeeded but dropped more late records than ``--max-dropped``.
+Exit statuses: 0 is success.  1 is a failure that a restart may cure, such as a record that could not be processed or
+a state directory in use, 2 is a user mistake, and 3 means that a run over history succeeded but dropped more late
+records than ``--max-dropped``.
 """
 
 import argparse
@@ -36,6 +37,7 @@ from streams.cli import (
     topics_command,
     why,
 )
+from streams.cli.interrupts import INTERRUPTED
 from streams.cli.mistakes import MISTAKE, report
 from streams.core.clock import Clock, SystemClock
 
@@ -61,8 +63,6 @@ _COMMANDS = (
     consume,
     describe,
 )
-#: Exit status after SIGINT by shell convention (128 + 2).
-INTERRUPTED = 130
 #: Exit status after SIGPIPE by shell convention (128 + 13).
 PIPE_CLOSED = 141
 #: Maximum number of messages per minute that only differ in their arguments.
@@ -86,7 +86,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
+    """Return the command-line parser with all commands."""
     main_parser = Parser(
         prog="streams",
         description="Run a stream processing topology over files or live, and describe it.",
@@ -141,7 +141,7 @@ class MessageHandler(logging.Handler):
         super().close()
 
     def _end_minutes(self, until_ms: int | None) -> None:
-        """Remove counts that started at or before a time (None: all), and write how many messages were omitted."""
+        """Remove counts that began at or before ``until_ms`` (None: all), and write how many messages were omitted."""
         over = [kind for kind, (since_ms, _) in self._seen.items() if until_ms is None or since_ms <= until_ms]
         counts = [self._seen.pop(kind)[1] for kind in over]
         left_out = sum(max(0, count - self._limit) for count in counts) if self._limit is not None else 0

@@ -10,7 +10,7 @@ from streams.bounded import Progress
 
 @contextmanager
 def shown(title: str) -> Iterator[Callable[[str], None] | None]:
-    """Return the function that shows a line of progress, None if standard error is not a terminal."""
+    """Yield a function that shows a line of progress, None if standard error is not a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

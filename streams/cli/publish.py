@@ -8,7 +8,7 @@ from streams.cli.options import Commands
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command to the program."""
+    """Add ``streams publish`` and its arguments to the program."""
     parser = commands.add_parser(
         "publish",
         help="publish the outputs of a replay to topics",
@@ -24,7 +24,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Publish the topics."""
+    """Publish the output topics of the snapshot."""
     from streams.replay import Snapshot, publish
     from streams.replay.storage.places import Place
 

@@ -1,4 +1,4 @@
-"""``streams reproduce``: run a capsule again, record by record."""
+"""``streams reproduce``: re-run a capsule (a captured span of an application), record by record."""
 
 import argparse
 import sys
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from streams.cli.capture import task_of, versions
 from streams.cli.mistakes import UsageError
-from streams.cli.options import Commands, add_settings, settings_of
+from streams.cli.options import Commands, add_settings, add_tasks, settings_of
 
 if TYPE_CHECKING:
     from streams.capsule import Capsule
@@ -26,7 +26,7 @@ exit status: 0 the same, 1 different, 2 a mistake in what was given
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command to the program."""
+    """Add ``streams reproduce`` and its arguments to the program."""
     parser = commands.add_parser(
         "reproduce",
         help="run a capsule again, record for record",
@@ -36,14 +36,14 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument("capsule", metavar="CAPSULE", help="file that `streams capture` has written")
     parser.add_argument("--script", metavar="SCRIPT[:FUNCTION]", help="another version (default: that of the capsule)")
-    parser.add_argument("--task", metavar="N_N", action="append", default=[], help="only this task (may be repeated)")
+    add_tasks(parser)
     parser.add_argument("--step", action="store_true", help="step through one task by commands; h lists them")
     add_settings(parser, "a setting that differs from the captured ones (may be repeated)")
     parser.set_defaults(execute=execute)
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Run the capsule and print the differences, or step through one task."""
+    """Re-run the capsule and print the differences from the recorded run, or step through one task."""
     from streams.capsule import Capsule
 
     capsule = Capsule.read(Path(options.capsule)).only([task_of(text) for text in options.task])

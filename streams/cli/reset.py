@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from streams.cli.cluster import add_where, opened
 from streams.cli.mistakes import UsageError
-from streams.cli.options import Commands, add_repeatable, number_of, pairs
+from streams.cli.options import Commands, add_execute, add_repeatable, number_of, pairs
 
 if TYPE_CHECKING:
     from streams.broker import EmbeddedBroker
@@ -24,7 +24,7 @@ examples:
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command to the program."""
+    """Add ``streams reset`` and its arguments to the program."""
     parser = commands.add_parser(
         "reset",
         help="set an application back: offsets, internal topics, state, outputs",
@@ -56,20 +56,20 @@ def add_parser(commands: Commands) -> None:
         parser, "--local-state", "DIR", "state_dir of the application on this machine (with --state-dir: known)"
     )
     parser.add_argument("--force", action="store_true", help="remove members that are still in the group")
-    parser.add_argument("--execute", dest="is_executed", action="store_true", help="do it (default: print the plan)")
+    add_execute(parser)
     add_where(parser)
     parser.set_defaults(execute=execute)
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Print the plan; with ``--execute``, execute it."""
+    """Print the plan of the reset; with ``--execute``, execute it."""
     from streams.clients import Admin, ResetPlan
 
     snapshot = _snapshot(options)
     folders = [Path(options.state_dir) / "state"] if options.state_dir else []
     folders += map(Path, options.local_state)
     with opened(options) as cluster, Admin(cluster) as admin:
-        target = _target(options) if snapshot is None else _target_of(snapshot, admin, options)
+        target = _target(options) if snapshot is None else _target_of(snapshot, cluster, admin, options)
         topics = options.topic if snapshot is None else sorted(snapshot.inputs)
         plan = ResetPlan.of(
             admin, options.application, target, topics=topics, outputs=options.output, state_dirs=folders
@@ -140,7 +140,7 @@ def _offsets_in(file: str) -> dict["TopicPartition", int]:
 
 
 def _snapshot(options: argparse.Namespace) -> "Snapshot | None":
-    """Return the snapshot of ``--from-snapshot``, or None without it.
+    """Return the snapshot given by ``--from-snapshot``, or None if there is none.
 
     Raises:
         UsageError: the snapshot belongs to another application, or other arguments contradict it.
@@ -164,8 +164,10 @@ def _snapshot(options: argparse.Namespace) -> "Snapshot | None":
     return snapshot
 
 
-def _target_of(snapshot: "Snapshot", admin: "Admin", options: argparse.Namespace) -> "ResetTarget":
-    """Return the end offsets of a snapshot as the target.
+def _target_of(
+    snapshot: "Snapshot", cluster: "TcpCluster | EmbeddedBroker", admin: "Admin", options: argparse.Namespace
+) -> "ResetTarget":
+    """Return the end offsets of a snapshot as the target of the reset.
 
     Raises:
         UsageError: the snapshot does not end at the time of ``--to``.
@@ -184,15 +186,37 @@ def _target_of(snapshot: "Snapshot", admin: "Admin", options: argparse.Namespace
     asked = [place for place in offsets if place.topic not in free]
     found, ends = admin.list_offsets(dict.fromkeys(asked, to)), admin.list_offsets(dict.fromkeys(asked, LATEST))
     for place in asked:
+        end, first = offsets[place], found[place]
+        if 0 <= first < end:
+            first = _first_record(cluster, place, first, end, to)
         # If no record has this time or a later one, only transaction markers may follow the end of the snapshot.
-        is_there = offsets[place] <= ends[place] if found[place] < 0 else offsets[place] == found[place]
+        is_there = end <= ends[place] if first < 0 else end == first
         if not is_there:
             raise UsageError(
-                f"--from-snapshot {options.from_snapshot}: ends at offset {offsets[place]} of {place}, and the first "
-                f"record from {options.to} on has offset {found[place]}; make one with `streams replay --until "
+                f"--from-snapshot {options.from_snapshot}: ends at offset {end} of {place}, and the first "
+                f"record from {options.to} on has offset {first}; make one with `streams replay --until "
                 f"{options.to} --snapshot DIR`"
             )
     return ResetTarget(offsets=offsets)
+
+
+def _first_record(
+    cluster: "TcpCluster | EmbeddedBroker", place: "TopicPartition", begin: int, end: int, time_ms: int
+) -> int:
+    """Return the offset of the first record from a time on that is between two offsets, or ``end`` if there is none.
+
+    The broker may have found a transaction marker, whose time is that of the commit, before records of an earlier time.
+    """
+    from streams.clients import Consumer
+
+    with Consumer(cluster, isolation_level="read_committed") as consumer:
+        consumer.assign([place])
+        consumer.seek(place, begin)
+        while consumer.position(place) < end:
+            for record in consumer.poll(100):
+                if record.offset >= end or record.timestamp_ms >= time_ms:
+                    return min(record.offset, end)
+    return end
 
 
 def _load(snapshot: "Snapshot", cluster: "TcpCluster | EmbeddedBroker", options: argparse.Namespace) -> None:

@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -14,40 +14,43 @@ from attrs import frozen
 from streams.cli.http import add_http, serve_if_asked
 from streams.cli.late import add_limit, limit_of, say_drops, status_of
 from streams.cli.mistakes import UsageError
-from streams.cli.options import Commands, add_common, add_repeatable, add_run, number_of, pairs, settings_of
+from streams.cli.options import Commands, add_common, add_repeatable, add_run, address, number_of, pairs, settings_of
+from streams.cli.serving import announce
 from streams.cli.sharing import announcing, run_on_cluster
 
 if TYPE_CHECKING:
-    from streams.bounded import BoundedRun
+    from streams.bounded import Begins, BoundedRun
     from streams.core.config import StreamsConfig
     from streams.core.settings import Settings
-    from streams.files import Continued, FileInput, FileOutput
+    from streams.files import Continued, FileInput, FileOutput, Ledger
     from streams.topology import Topology
 
 _EXAMPLES = """\
 examples:
   streams run word_count.py --input lines=book.txt --output counts=-
   streams run sessions.py --input access=access.log.gz --output sessions=sessions.records.jsonl --partitions 4
+  streams run word_count.py --listen 127.0.0.1:9092
   streams run sessions.py --bootstrap-servers localhost:9092 --state-dir state --workers 3
 """
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command to the program."""
+    """Add ``streams run`` and its arguments to the program."""
     from streams.files import WRITTEN, listed
 
     parser = commands.add_parser(
         "run",
         help="run a topology over files, or live",
         description="Run a topology. With --input it ends when the files are read; without, at SIGINT or SIGTERM.",
-        epilog=f"Inputs are {listed()}; outputs {listed(WRITTEN)}; each also with .gz.\n\n{_EXAMPLES}",
+        epilog=f"Inputs are {listed()}, or folders and patterns of them; outputs {listed(WRITTEN)}; each also with "
+        f".gz.\n\n{_EXAMPLES}",
     )
     add_common(parser)
-    add_repeatable(parser, "--input", "TOPIC=FILE", "file that a source topic is read from")
+    add_repeatable(parser, "--input", "TOPIC=PATH", "file, folder or pattern that a source topic is read from, by name")
     add_repeatable(
         parser,
         "--next",
-        "TOPIC=FILE",
+        "TOPIC=PATH",
         "an --input that follows the files of earlier runs over the same --state-dir, even if it has the name "
         "or the contents of a file read before",
     )
@@ -74,6 +77,12 @@ def add_parser(commands: Commands) -> None:
         default=1,
         help="processes that share the work of a live run, over the cluster or the embedded broker (default 1)",
     )
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        type=address,
+        help="also serve the embedded broker of a live run to Kafka clients at this address (port 0: a free one)",
+    )
     add_http(parser)
     add_limit(parser)
     # The number of this worker, set by the process that starts the workers.
@@ -96,8 +105,8 @@ def execute(options: argparse.Namespace) -> int:
     settings |= {name: value for name, value in given.items() if value is not None}
     settings.setdefault("application_id", script.application_id)
     config = StreamsConfig.of(**settings)
+    _check_live(config, options)
     files = NamedFiles.parse(options)
-    _check_live(files, config, options)
     topology = load(script, config)
     if config.bootstrap_servers:
         _state_folder(config)
@@ -113,7 +122,7 @@ def execute(options: argparse.Namespace) -> int:
 def _beginning(
     topology: "Topology", files: "NamedFiles", config: "StreamsConfig", options: argparse.Namespace
 ) -> Iterator[Path | None]:
-    """Open the folder of the run, and load the snapshot into it if given; None for a live run in memory.
+    """Open the folder of the run, and load the snapshot, if given, into it; yield None for a live run in memory.
 
     Raises:
         UsageError: the folder cannot be created or written to.
@@ -135,29 +144,32 @@ def _beginning(
         yield folder
 
 
-def _check_live(files: "NamedFiles", config: "StreamsConfig", options: argparse.Namespace) -> None:
-    """Reject arguments that a live run, or a run over files, does not support.
+def _check_live(config: "StreamsConfig", options: argparse.Namespace) -> None:
+    """Check that the arguments are supported by this kind of run: live, or over files.
 
     Raises:
-        UsageError: an argument is not supported.
+        UsageError: this kind of run does not support an argument.
     """
-    if files.inputs and options.workers > 1:
+    has_inputs = bool(options.input or options.next)
+    if has_inputs and options.workers > 1:
         raise UsageError(
             "--workers needs a live run: a run over files orders records by where they come from, which takes one "
             "process; omit --input, or use `streams replay` to spread history over processes"
         )
-    if files.next_inputs and not (config.state_dir or options.from_snapshot):
+    if options.next and not (config.state_dir or options.from_snapshot):
         raise UsageError("--next needs --state-dir: it adds a file after those that earlier runs have read")
     if options.http_token_file is not None and options.http is None:
         raise UsageError("--http-token-file needs --http HOST:PORT")
-    if files.inputs and options.http is not None:
+    if has_inputs and options.http is not None:
         raise UsageError("--http needs a live run: a run over files ends with its inputs; omit --input")
-    if not files.inputs and (files.outputs or options.final_flush or options.max_dropped):
-        what = "--output" if files.outputs else "--final-flush" if options.final_flush else "--max-dropped"
+    if options.listen is not None and (has_inputs or config.bootstrap_servers):
+        raise UsageError("--listen serves the embedded broker of a live run: omit --input and --bootstrap-servers")
+    if not has_inputs and (options.output or options.final_flush or options.max_dropped):
+        what = "--output" if options.output else "--final-flush" if options.final_flush else "--max-dropped"
         raise UsageError(f"{what} needs --input: without inputs a run has no end")
     if not config.bootstrap_servers:
         return
-    if files.inputs:
+    if has_inputs:
         raise UsageError(
             "--input and --bootstrap-servers: a run over files has a broker of its own; write the file to the cluster "
             "with `streams produce`, or leave one of them out"
@@ -190,7 +202,11 @@ def _run_live(
         settings = settings | {"state_dir": str(folder / "state")}
 
     data, count = folder and folder / "broker", options.partitions or 1
-    with EmbeddedBroker(data, default_partitions=count, is_private=True) as broker:
+    with ExitStack() as stack:
+        is_private = options.listen is None
+        broker = stack.enter_context(EmbeddedBroker(data, default_partitions=count, is_private=is_private))
+        if options.listen is not None:
+            announce(stack.enter_context(broker.serve(options.listen)))
         if options.workers > 1:
             return run_workers_here(topology, broker, config, options)
         streams = Streams(topology, broker=broker, on_state=announcing(config, "on an embedded broker"), **settings)
@@ -236,7 +252,6 @@ def _run_bounded(
             final_flush=options.final_flush,
             settings=cast("Settings", passed),
             progress=on_progress,
-            begins={topic: reader.begins for topic, reader in continued.items()},
         )
     with result:
         written = {name: output.write(result.read_output(name)) for name, output in outputs.items()}
@@ -244,14 +259,15 @@ def _run_bounded(
         return status_of(late_of(result.topology, result.metrics.tallies()), limit)
 
 
-def _continued(files: "NamedFiles", inputs: "dict[str, FileInput]", folder: Path) -> "dict[str, Continued]":
+def _continued(
+    files: "NamedFiles", inputs: "dict[str, list[FileInput]]", folder: Path
+) -> "dict[str, Iterator[tuple[Continued, Begins]]]":
     """Return readers that continue after the rows that earlier runs, or the replay of the snapshot, have read.
 
-    A file that begins with all replayed rows is the replayed history with new rows: the rows that were read
-    before are skipped.  Any other file is read after the replayed history.
+    Files that begin with all replayed rows are the replayed history with new rows: the rows that were read
+    before are skipped.  Other files are read after the replayed history, in their order.
 
     Raises:
-        InputError: rows that were read have changed, or the file cannot be read after the earlier files.
         UsageError: a replay has read only a part of a file, or another file of the same name.
     """
     from streams.files import Ledger
@@ -259,37 +275,68 @@ def _continued(files: "NamedFiles", inputs: "dict[str, FileInput]", folder: Path
 
     ledger = Ledger.open(folder, lambda text: print(f"streams: {text}", file=sys.stderr))
     origin = origin_of(folder)
-    result: dict[str, Continued] = {}
-    for topic, reader in inputs.items():
+    result = {}
+    for topic, readers in inputs.items():
         known = None if origin is None else origin["inputs"].get(topic)
         is_next = topic in files.next_inputs
-        if known is not None and _is_history(topic, reader, known) and not is_next:
-            result[topic] = ledger.grown(topic, reader, len(known["ends"]), known["rows"])
-        else:
-            if known is not None and not is_next and not ledger.knows(topic, reader):
-                _refuse_replayed(topic, reader, known)
-            rows_before = None if known is None else known["rows"]
-            result[topic] = ledger.follow(topic, reader, is_next=is_next, rows_before=rows_before)
+        replayed = 0 if known is None or is_next else _replayed(topic, readers, known)
+        if known is not None and not is_next:
+            for reader in readers[replayed:]:
+                if not ledger.knows(topic, reader):
+                    _refuse_replayed(topic, reader, known)
+        result[topic] = _following(ledger, topic, readers, known, replayed, is_next=is_next)
     return result
 
 
-def _is_history(topic: str, reader: "FileInput", known: Mapping[str, Any]) -> bool:
-    """Return whether a file is the only file that a replay has read, unchanged or grown.
+def _following(
+    ledger: "Ledger",
+    topic: str,
+    readers: "Sequence[FileInput]",
+    known: Mapping[str, Any] | None,
+    replayed: int,
+    *,
+    is_next: bool,
+) -> "Iterator[tuple[Continued, Begins]]":
+    """Yield the reader of each file when the earlier files have been read.
 
     Raises:
-        UsageError: the replay has read only a part of the file.
+        InputError: rows that were read have changed, or the file cannot be read after the earlier files.
+    """
+    if replayed == 1 and known is not None:
+        only = ledger.grown(topic, readers[0], len(known["ends"]), known["rows"])
+        yield only, only.begins
+    for reader in readers[replayed:]:
+        rows_before = None if known is None else known["rows"]
+        by_name = len(readers) > 1
+        found = ledger.follow(topic, reader, is_next=is_next, rows_before=rows_before, by_name=by_name)
+        yield found, found.begins
+
+
+def _replayed(topic: str, readers: "Sequence[FileInput]", known: Mapping[str, Any]) -> int:
+    """Return how many of the first files are those that a replay has read; a single one may have grown since.
+
+    Raises:
+        UsageError: the replay has read only a part of a file, or the last of several files has grown.
     """
     from streams.replay.history.inputs import FileMark
 
     marks = [FileMark(*mark) for mark in known["files"]]
-    if not marks or known["rows_before"] or not marks[0].is_in(str(reader.path)):
-        return False
+    if not marks or known["rows_before"] or not marks[0].is_in(readers[0].path):
+        return 0
     if known["is_cut"]:
         raise UsageError(
-            f"--input {topic}={reader.path}: is the history that the replay ended within; give a file of what "
+            f"--input {topic}={readers[0].path}: is the history that the replay ended within; give a file of what "
             "follows that end, or resume the replay"
         )
-    return len(marks) == 1
+    are_same = [mark.is_in(reader.path) for mark, reader in zip(marks, readers, strict=False)]
+    if len(readers) < len(marks) or not all(are_same):
+        return 0
+    if len(marks) > 1 and os.path.getsize(readers[len(marks) - 1].path) > marks[-1].size:
+        raise UsageError(
+            f"--input {topic}: {readers[len(marks) - 1].path} has grown since it was replayed after other files; put "
+            "its new rows into a separate file, or resume the replay"
+        )
+    return len(marks)
 
 
 def _refuse_replayed(topic: str, reader: "FileInput", known: Mapping[str, Any]) -> None:
@@ -332,7 +379,7 @@ def _state_folder(config: "StreamsConfig") -> Path | None:
 def _summarize(
     result: "BoundedRun", outputs: Mapping[str, "FileOutput"], written: Mapping[str, int], elapsed_ms: int
 ) -> None:
-    """Print dropped records and, on a terminal, the results."""
+    """Print the dropped records and, on a terminal, the written outputs."""
     say_drops(result.drops())
     if sys.stderr.isatty():
         for name, count in written.items():
@@ -341,11 +388,28 @@ def _summarize(
         print(f"done in {elapsed_ms / 1000:.1f} s", file=sys.stderr)
 
 
+def _refuse_history(topic: str, path: str) -> None:
+    """Reject history that is not in local files of rows.
+
+    Raises:
+        UsageError: the path is an archive, a table or a URI.
+    """
+    from streams.replay.history.inputs import TABLE_PREFIXES
+
+    is_far = "://" in path and not path.startswith("file://")
+    if is_far or path.startswith(TABLE_PREFIXES) or Path(path, "MANIFEST.json").exists():
+        what = "is no local file" if is_far or not Path(path).exists() else "is an archive, a snapshot or a replay"
+        raise UsageError(
+            f"--input {topic}={path}: {what}, and a run over files reads files of this machine; `streams replay` reads "
+            "archives, tables and other file systems"
+        )
+
+
 @frozen
 class NamedFiles:
     """The file arguments by topic; ``next_inputs`` are the topics of inputs that are given by ``--next``."""
 
-    inputs: Mapping[str, str]
+    inputs: Mapping[str, Sequence[str]]
     outputs: Mapping[str, str]
     next_inputs: Collection[str] = ()
 
@@ -355,14 +419,19 @@ class NamedFiles:
 
         Raises:
             UsageError: an argument is malformed, or a file is given twice.
+            InputError: there is no such file.
         """
-        inputs = dict(pairs(options.input, "--input", "TOPIC=FILE"))
-        following = dict(pairs(options.next, "--next", "TOPIC=FILE"))
-        for topic in sorted(inputs.keys() & following.keys()):
+        from streams.files import local_files
+
+        given = dict(pairs(options.input, "--input", "TOPIC=PATH"))
+        following = dict(pairs(options.next, "--next", "TOPIC=PATH"))
+        for topic in sorted(given.keys() & following.keys()):
             raise UsageError(f"topic {topic!r} has an --input and a --next; give one file in a run, one run for each")
-        inputs |= following
+        for topic, path in (given | following).items():
+            _refuse_history(topic, path)
+        inputs = {topic: local_files(path) for topic, path in (given | following).items()}
         outputs = dict(pairs(options.output, "--output", "TOPIC=FILE"))
-        taken = {os.path.realpath(path): f"--input {topic}" for topic, path in inputs.items()}
+        taken = {os.path.realpath(path): f"--input {topic}" for topic, found in inputs.items() for path in found}
         for topic, path in outputs.items():
             place = path if path == "-" else os.path.realpath(path)
             if place in taken:
@@ -370,30 +439,26 @@ class NamedFiles:
             taken[place] = f"--output {topic}"
         return cls(inputs, outputs, frozenset(following))
 
-    def readers(self, topology: "Topology", *, on_bad_row: Any) -> dict[str, "FileInput"]:
-        """Return readers for the inputs.
+    def readers(self, topology: "Topology", *, on_bad_row: Any) -> dict[str, list["FileInput"]]:
+        """Return readers of the input files of each topic.
 
         Raises:
             UsageError: a topic is not a source of the topology.
             InputError: a file cannot be read.
         """
         from streams.cli.topics import declared_source, sink_topics, source_topics
-        from streams.files import open_input, table_around
+        from streams.files import open_input
 
-        for path in self.inputs.values():
-            table = table_around(path)
-            if table is not None:
-                raise table.refused_as_input()
         readers = {
-            name: open_input(declared_source(topology, name), path, on_bad_row=on_bad_row)
-            for name, path in self.inputs.items()
+            name: [open_input(declared_source(topology, name), path, on_bad_row=on_bad_row) for path in paths]
+            for name, paths in self.inputs.items()
         }
         for name in sorted(source_topics(topology) - readers.keys() - sink_topics(topology)):
             print(f"streams: topic {name!r} has no --input: it gets no records", file=sys.stderr)
         return readers
 
     def writers(self, topology: "Topology", config: "StreamsConfig") -> dict[str, "FileOutput"]:
-        """Check the outputs and return their writers.
+        """Check the output topics, and return a writer of the file of each.
 
         Raises:
             UsageError: the topology does not write a topic.

@@ -76,7 +76,7 @@ def source(script: Script) -> TopologySource:
 
 
 def function_named(script: Script, option: str, text: str) -> Any:
-    """Return the function for MODULE:FUNCTION, a module in the folder of the script, or for :FUNCTION in the script.
+    """Return the function named by MODULE:FUNCTION (in the folder of the script) or :FUNCTION (in the script).
 
     Raises:
         ScriptError: the module or function does not exist, or the module fails to load.
@@ -117,7 +117,7 @@ def built(script: Script, made: TopologySource, config: StreamsConfig) -> Topolo
 
 
 def _preloaded(resolved: Path) -> ModuleType | None:
-    """Return the module of a script that was run for a function in the settings, or None if there is none.
+    """Return the module of a script that was already run to find a function of the settings, else None.
 
     The topology is built from the same module, so that the script runs once.  Two versions that are compared run
     their scripts separately, even if both are the same file.
@@ -166,7 +166,7 @@ def _put_first(script: Path) -> None:
 
 
 def _module_name(path: Path) -> str:
-    """Return the module name of the script, or a different name if another module has that name."""
+    """Return the file name of the script as its module name, or another name if this one is taken."""
     try:
         taken = importlib.util.find_spec(path.stem)
     except (ImportError, ValueError, AttributeError):

@@ -5,6 +5,7 @@ Each worker runs the same command on a cluster, with its own folder; the module 
 
 import argparse
 import logging
+import os
 import shlex
 import signal
 import sys
@@ -30,7 +31,7 @@ _RETRY_S = 0.1
 def run_on_cluster(
     topology: "Topology", config: "StreamsConfig", settings: dict[str, Any], options: argparse.Namespace
 ) -> int:
-    """Run in one or several processes until a signal."""
+    """Run the application on a cluster, in one or several processes, until SIGINT or SIGTERM."""
     from streams import Streams
     from streams.app import run_until_signal
     from streams.cli.workers import Workers, end_with_parent
@@ -60,7 +61,7 @@ def run_on_cluster(
 def _run_worker(
     topology: "Topology", config: "StreamsConfig", settings: dict[str, Any], options: argparse.Namespace
 ) -> None:
-    """Run as one of several workers until a signal; wait at startup if the brokers are unavailable.
+    """Run as one of several workers until SIGINT or SIGTERM; at startup, wait while the brokers are unavailable.
 
     The process that starts the workers has already connected to the brokers.  If the brokers are unavailable now,
     a replaced worker must not end the whole run.
@@ -71,6 +72,7 @@ def _run_worker(
     from streams import Streams
     from streams.clients import RequestTimeoutError
     from streams.core.clock import SystemClock
+    from streams.runtime import Notifier
 
     stop, clock = threading.Event(), SystemClock()
     for kind in (signal.SIGINT, signal.SIGTERM):
@@ -88,10 +90,11 @@ def _run_worker(
             log.warning("worker %d waits for a broker: %s", options.worker, error)
             stop.wait(_RETRY_S)
             continue
+        notifier = Notifier.of(streams.instance, os.environ)
         try:
             # Wait in short steps, since signals are delivered between the steps.
             while not stop.is_set() and not streams.wait(_LOOK_MS):
-                pass
+                notifier.look()
         finally:
             streams.close()
         return
@@ -100,7 +103,7 @@ def _run_worker(
 def run_workers_here(
     topology: "Topology", broker: "EmbeddedBroker", config: "StreamsConfig", options: argparse.Namespace
 ) -> int:
-    """Run several workers on an embedded broker, which this process serves to these workers only."""
+    """Run several workers on an embedded broker, which this process serves only to them."""
     from streams.cli.workers import Workers
     from streams.core.clock import SystemClock
     from streams.runtime import Provisioner
@@ -137,7 +140,7 @@ def _commands(servers: str, config: "StreamsConfig", options: argparse.Namespace
 
 
 def announcing(config: "StreamsConfig", how: str) -> "StateListener":
-    """Return a state listener that prints once that the application is running."""
+    """Return a state listener that prints, only once, that the application is running; ``how`` says in which way."""
     from streams import State
 
     is_said = False

@@ -7,7 +7,7 @@ from streams.cli.options import Commands, add_debug
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command to the program."""
+    """Add ``streams snapshot`` and its arguments to the program."""
     parser = commands.add_parser(
         "snapshot",
         help="show, verify or compare snapshots",
@@ -27,7 +27,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Execute the subcommand; return 1 if a snapshot is damaged or two snapshots differ."""
+    """Execute the given subcommand; return 1 if a snapshot is damaged or two snapshots differ."""
     from streams.replay import Snapshot
     from streams.replay.handover.contents import differences, shown
     from streams.replay.storage.places import Place

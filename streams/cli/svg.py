@@ -1,7 +1,7 @@
 """Drawing of a topology as SVG: one column per processing step, one area per sub-topology.
 
-Topics are drawn as rounded boxes and stores as cylinders; edges run from left to right.  Pure; imports the
-description of topologies.
+Topics are drawn as rounded boxes and stores as cylinders; edges run from left to right.  This module is
+pure; of the other packages, it imports only ``topology``.
 """
 
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ text { font: 12px ui-monospace, monospace; fill: #1b1f24; text-anchor: middle; d
 
 @define(eq=False)
 class _Box:
-    """A box with its kind, its column (from the left) and, once placed, its position."""
+    """A box of the drawing: its kind, its column (counted from the left) and, once set, its position."""
 
     kind: str
     label: str
@@ -46,7 +46,7 @@ class _Box:
 
 @frozen
 class _Drawing:
-    """The boxes by sub-topology (-1: topics between sub-topologies), and the edges between boxes."""
+    """The boxes, by number of their sub-topology (-1: topics between sub-topologies), and the edges."""
 
     boxes: dict[tuple[str, str], _Box] = field(factory=dict)
     members: dict[int, list[_Box]] = field(factory=dict)
@@ -62,7 +62,7 @@ class _Drawing:
 
 
 def to_svg(description: TopologyDescription) -> str:
-    """Return the drawing as an SVG document."""
+    """Return a drawing of the topology as an SVG document."""
     drawing = _collect(description)
     _set_columns(drawing)
     areas = _place(drawing)
@@ -104,7 +104,7 @@ def _collect(description: TopologyDescription) -> _Drawing:
 
 
 def _set_columns(drawing: _Drawing) -> None:
-    """Put each box to the right of its predecessors; cycles are cut after as many rounds as there are boxes."""
+    """Put each box to the right of its predecessors; the number of rounds is limited, since cycles never settle."""
     for _ in drawing.boxes:
         late = [(start, end) for start, end in drawing.edges if end.column <= start.column]
         for start, end in late:
@@ -119,7 +119,7 @@ def _set_columns(drawing: _Drawing) -> None:
 
 
 def _place(drawing: _Drawing) -> list[tuple[int, float, float]]:
-    """Set the position of each box; return (sub-topology, top, bottom) of each area."""
+    """Set the position of each box, and return the area of each sub-topology as (sub-topology, top, bottom)."""
     boxes = drawing.boxes.values()
     widths = {column: max(box.width for box in boxes if box.column == column) for column in {b.column for b in boxes}}
     left: dict[int, float] = {}
@@ -138,7 +138,7 @@ def _place(drawing: _Drawing) -> list[tuple[int, float, float]]:
 
 
 def _stack(members: Iterable[_Box], left: dict[int, float], widths: dict[int, float], top: float) -> float:
-    """Stack the boxes of each column; return the height of the highest stack."""
+    """Stack the boxes of each column from ``top`` on, and return the height of the highest stack."""
     used: dict[int, int] = {}
     for box in members:
         row = used.get(box.column, 0)

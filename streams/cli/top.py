@@ -1,66 +1,139 @@
-"""``streams top``: what a running application does, in a terminal; the same facts as on its page."""
+"""``streams top``: show the status of a running application in a terminal, with the figures of its web page."""
 
 import argparse
 import json
+import os
+import select
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from threading import Event
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from streams.cli.http import token_of
 from streams.cli.mistakes import UsageError
 from streams.cli.options import Commands, add_debug
+from streams.core.clock import SystemClock
 
 if TYPE_CHECKING:
-    from rich.console import Group
+    from rich.console import Console, Group
 
-#: Seconds between two requests, and for an answer.
-_EVERY_S = 2.0
+#: Seconds between two requests, and between two checks of the keyboard and the terminal size.
+_EVERY_MS = 2_000
+_LOOK_S = 0.2
+#: Timeout of a request in seconds.
 _TIMEOUT_S = 10.0
-#: Tasks and errors that are shown.
+#: Number of tasks, and of rows of each other table, that are shown.
 _TASKS = 20
-_ERRORS = 5
+_ROWS = 5
+#: In terminals with fewer columns, each table shows only its most important columns.
+_NARROW = 80
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command to the program."""
+    """Add ``streams top`` and its arguments to the program."""
     parser = commands.add_parser(
         "top",
         help="show what a running application does",
-        description="Show tasks, lag, errors and instances of an application that runs with --http, until Ctrl-C.",
+        description="Show tasks, lag, errors and instances of an application that runs with --http, until q or Ctrl-C.",
     )
     parser.add_argument("--http", metavar="URL", required=True, help="address of an instance, such as 127.0.0.1:8080")
     parser.add_argument("--http-token-file", metavar="FILE", help="file with the token of the server, if it needs one")
     parser.add_argument("--group", action="store_true", help="all instances of the group, not only this one")
     parser.add_argument("--json", action="store_true", help="print the status once, as JSON")
+    parser.add_argument("--no-color", action="store_true", help="no colors; also with NO_COLOR in the environment")
     add_debug(parser)
     parser.set_defaults(execute=execute)
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Show the status."""
+    """Show the status once, or on a terminal until q is pressed."""
     token = token_of(options.http_token_file)
     if options.json:
         json.dump(_status(options, token), sys.stdout, indent=2, ensure_ascii=False)
         print()
         return 0
-    from rich.live import Live
+    from rich.console import Console
 
-    never = Event()
-    with Live(screen(_status(options, token)), screen=sys.stdout.isatty()) as live:
-        while sys.stdout.isatty():
-            never.wait(_EVERY_S)
-            live.update(screen(_status(options, token)))
+    status = _status(options, token)
+    console = Console(no_color=options.no_color or None, highlight=False)
+    if not console.is_terminal:
+        console.print(screen(status, console.width))
+        return 0
+    with _keys() as is_over:
+        _show(console, status, options, token, is_over)
     return 0
 
 
+def _show(
+    console: "Console",
+    status: dict[str, Any],
+    options: argparse.Namespace,
+    token: str | None,
+    is_over: Callable[[], bool],
+) -> None:
+    """Show the status in the whole terminal, whose size may change, until ``is_over`` returns true."""
+    from rich.live import Live
+
+    clock, trouble, size = SystemClock(), "", console.size
+    next_ms = clock.monotonic_ms() + _EVERY_MS
+    with Live(
+        get_renderable=lambda: screen(status, console.width, trouble, console.height),
+        console=console,
+        screen=True,
+        auto_refresh=False,
+    ) as live:
+        live.refresh()
+        while not is_over():
+            if clock.monotonic_ms() >= next_ms:
+                try:
+                    status, trouble = _status(options, token), ""
+                except UsageError as error:
+                    # The application may be restarting.
+                    trouble = str(error)
+                next_ms = clock.monotonic_ms() + _EVERY_MS
+            elif console.size == size:
+                continue
+            size = console.size
+            live.refresh()
+
+
+@contextmanager
+def _keys() -> Iterator[Callable[[], bool]]:
+    """Yield a function that briefly waits for a key press, and returns whether it was q or Ctrl-C.
+
+    Keys are read as they are pressed, without echo, until the end of the ``with`` block.
+    """
+    # Not on Windows.
+    import termios
+    import tty
+
+    keyboard = sys.stdin.fileno()
+    keyboards = [keyboard] if sys.stdin.isatty() else []
+
+    def is_over() -> bool:
+        found, _, _ = select.select(keyboards, [], [], _LOOK_S)
+        keys = os.read(keyboard, 64) if found else b"-"
+        return not keys or b"q" in keys.lower()
+
+    before = termios.tcgetattr(keyboard) if keyboards else None
+    try:
+        if keyboards:
+            tty.setcbreak(keyboard)
+        yield is_over
+    except KeyboardInterrupt:
+        return
+    finally:
+        if before is not None:
+            termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
+
+
 def _status(options: argparse.Namespace, token: str | None) -> dict[str, Any]:
-    """Ask for the status.
+    """Request the status from the application's HTTP server.
 
     Raises:
-        UsageError: the server cannot be reached, or has refused.
+        UsageError: the server cannot be reached, or refuses the request.
     """
     given = options.http if "://" in options.http else f"http://{options.http}"
     place = urlsplit(given)
@@ -83,60 +156,73 @@ def _status(options: argparse.Namespace, token: str | None) -> dict[str, Any]:
     return found
 
 
-def screen(status: dict[str, Any]) -> "Group":
-    """Return the tables for a status; the tasks with the most lag come first."""
+def screen(status: dict[str, Any], width: int, trouble: str = "", height: int = 0) -> "Group":
+    """Return the tables that show a status in ``width`` columns; ``trouble`` is an error text to show first.
+
+    The tasks come last, those with the most lag first, since what exceeds the terminal's height is cut off.
+    """
     from rich.console import Group
     from rich.text import Text
 
     totals = status["totals"]
-    head = Text.assemble(
-        (status["application_id"], "bold"),
-        f"  {status['state']}{', paused' if status['is_paused'] else ''}  ",
-        f"{totals['in_rate']:,.0f}/s in, {totals['out_rate']:,.0f}/s out, {totals['processed']:,} processed, ",
-        f"{totals['failures']:,} errors, {totals['dropped']:,} dropped, {totals['dead_letters']:,} dead letters",
+    parts: list[Any] = [Text(_printable(trouble), style="bold red")] if trouble else []
+    parts.append(
+        Text.assemble(
+            (_printable(status["application_id"]), "bold"),
+            f"  {status['state']}{', paused' if status['is_paused'] else ''}  ",
+            f"{totals['in_rate']:,.0f}/s in, {totals['out_rate']:,.0f}/s out, {totals['processed']:,} processed, ",
+            f"{totals['failures']:,} errors, {totals['dropped']:,} dropped, {totals['dead_letters']:,} dead letters",
+        )
     )
+    rows: list[tuple[str, ...]]
+    if status["restoring"]:
+        rows = [(row["task"], f"{row['remaining']:,}", _ms(row["eta_ms"])) for row in status["restoring"][:_ROWS]]
+        parts.append(_table("task,records left,ready in", rows, "restoring", width))
+    if status["failures"]:
+        rows = [
+            (row["node"], f"{row['error']}: {row['message']}", row["place"], f"{row['count']:,}")
+            for row in status["failures"][:_ROWS]
+        ]
+        parts.append(_table("node,error,*where,times", rows, "last errors", width))
+    rows = [
+        (row["client"], row["endpoint"], row["error"] or row["state"] or "not asked", f"{row['tasks']:,}")
+        for row in status["instances"][:_ROWS]
+    ]
+    parts.append(_table("instance,*address,state,tasks", rows, f"instances: {len(status['instances']):,}", width))
     columns = status["tasks"]["columns"]
     tasks = [dict(zip(columns, row, strict=True)) for row in status["tasks"]["rows"]]
     tasks.sort(key=lambda task: (-task["lag"], -task["rate"]))
     threads = [row[0] for row in status["threads"]["rows"]]
-    shown = [
+    rows = [
         (
             task["task"], threads[task["thread"]], task["state"], f"{task['rate']:,.0f}", f"{task['lag']:,}",
             _ms(task["time_lag_ms"]), task["waits_for"] or "", f"{task['busy']:.0%}",
         )
-        for task in tasks[:_TASKS]
+        for task in tasks[: max(_TASKS, height)]
     ]  # fmt: skip
-    parts: list[Any] = [
-        head,
-        _table("task,owner,state,records/s,lag,event-time lag,waits for,busy", shown, f"{len(tasks)} tasks"),
-    ]
-    if status["restoring"]:
-        rows = [(row["task"], f"{row['remaining']:,}", _ms(row["eta_ms"])) for row in status["restoring"][:_TASKS]]
-        parts.append(_table("task,records left,ready in", rows, "restoring"))
-    if status["failures"]:
-        errors = [
-            (row["node"], f"{row['error']}: {row['message']}", row["place"], f"{row['count']:,}")
-            for row in status["failures"][:_ERRORS]
-        ]
-        parts.append(_table("node,error,where,times", errors, "last errors"))
-    instances = [
-        (row["client"], row["endpoint"], row["error"] or row["state"] or "not asked", f"{row['tasks']:,}")
-        for row in status["instances"]
-    ]
-    parts.append(_table("instance,address,state,tasks", instances, "instances"))
+    heads = "task,*owner,state,records/s,lag,*event-time lag,*waits for,*busy"
+    parts.append(_table(heads, rows, f"{len(tasks):,} tasks", width))
     return Group(*parts)
 
 
-def _table(heads: str, rows: Sequence[tuple[str, ...]], title: str) -> Any:
+def _table(heads: str, rows: Sequence[tuple[str, ...]], title: str, width: int) -> Any:
+    """Return a table; columns whose head begins with ``*`` are left out in a narrow terminal."""
     from rich.box import SIMPLE
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*heads.split(","), title=title, title_justify="left", box=SIMPLE, expand=True)
+    shown = [(i, head) for i, head in enumerate(heads.split(",")) if width >= _NARROW or not head.startswith("*")]
+    table = Table(title=title, title_justify="left", box=SIMPLE, expand=True)
+    for _, head in shown:
+        table.add_column(head.removeprefix("*"), overflow="fold")
     for row in rows:
-        # As texts: markup and control characters of messages are no commands.
-        table.add_row(*(Text("".join(letter if letter.isprintable() else " " for letter in cell)) for cell in row))
+        # As ``Text``, so that markup and control characters in messages are not interpreted.
+        table.add_row(*(Text(_printable(row[i])) for i, _ in shown))
     return table
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def _ms(time_ms: float | None) -> str:

@@ -21,22 +21,21 @@ def source_topics(topology: Topology) -> set[str]:
 
 
 def sink_topics(topology: Topology) -> set[str]:
-    """Return the external output topics of a topology by name."""
+    """Return the names of the external output topics of a topology."""
     names = {sink.topic for sink in topology.sinks() if sink.topic is not None}
     return names - topology.internal_topics.keys()
 
 
 def declared_source(topology: Topology, name: str) -> Topic[Any, Any]:
-    """Return a source topic with its types.
+    """Return a source topic of the topology with its types.
 
     Raises:
         UsageError: the topology does not read the topic.
     """
+    found = _source_in(topology, name)
+    if found is not None:
+        return found
     sources = source_topics(topology)
-    for source in _sources(topology):
-        by_pattern = source.pattern is not None and source.pattern.fullmatch(name)
-        if by_pattern or (name in source.topics and name in sources):
-            return topology.topics.get(name) or _topic_of(name, source)
     if name in sink_topics(topology):
         raise UsageError(f"--input {name}: the topology writes this topic and does not read it; did you mean --output?")
     if name in topology.internal_topics:
@@ -65,6 +64,27 @@ def declared_output(topology: Topology, name: str, config: StreamsConfig) -> Top
     raise UsageError(
         f"--output: the topology writes no topic {name!r}{_meant(name, written)}; {_known('outputs', written)}"
     )
+
+
+def topic_in(topology: Topology, name: str) -> Topic[Any, Any] | None:
+    """Return an external topic that the topology reads or writes, with its types; None if it does neither."""
+    if name in topology.internal_topics:
+        return None
+    found = _source_in(topology, name)
+    if found is not None:
+        return found
+    sink = next((sink for sink in topology.sinks() if sink.topic == name), None)
+    return topology.topics.get(name) or (None if sink is None else _topic_of(name, sink))
+
+
+def _source_in(topology: Topology, name: str) -> Topic[Any, Any] | None:
+    """Return an external topic that the topology reads, by name or by pattern, with its types; None if it does not."""
+    sources = source_topics(topology)
+    for source in _sources(topology):
+        by_pattern = source.pattern is not None and source.pattern.fullmatch(name)
+        if by_pattern or (name in source.topics and name in sources):
+            return topology.topics.get(name) or _topic_of(name, source)
+    return None
 
 
 def _topic_of(name: str, node: SourceNode | SinkNode) -> Topic[Any, Any]:

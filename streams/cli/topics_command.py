@@ -16,7 +16,7 @@ examples:
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command to the program."""
+    """Add ``streams topics`` and its arguments to the program."""
     parser = commands.add_parser(
         "topics",
         help="list, describe, create, alter, grow and delete topics",
@@ -50,7 +50,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Execute the subcommand."""
+    """Execute the given subcommand of ``streams topics``."""
     from streams.clients import Admin
     from streams.protocol.messages import TopicSpec
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from streams.cli.mistakes import UsageError
-from streams.cli.options import Commands, add_common, add_repeatable, add_run, number_of, pairs, settings_of
+from streams.cli.options import Commands, add_common, add_repeatable, add_run, add_times, number_of, pairs, settings_of
 
 #: Exit status if there is no such output.
 MISSING = 1
@@ -20,7 +20,7 @@ exit status: 0 the output is there, 1 it is not, 2 a mistake in what was given
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command to the program."""
+    """Add ``streams why`` and its arguments to the program."""
     parser = commands.add_parser(
         "why",
         help="explain why there is, or is not, an output record for a key",
@@ -40,13 +40,7 @@ def add_parser(commands: Commands) -> None:
         help="event time of the output, or a time in its window (default: the last output); ISO text means all times "
         "that begin so, 2026-01-31T12 a whole hour",
     )
-    parser.add_argument("--until", metavar="TIMESTAMP", help="end before this time: ISO text or epoch milliseconds")
-    parser.add_argument(
-        "--wall-clock",
-        choices=("error", "skip", "append_time"),
-        default="error",
-        help="how wall-clock time, which history does not have, is treated (default error)",
-    )
+    add_times(parser)
     parser.add_argument(
         "--limit", metavar="N", type=number_of("records", 1), default=3, help="records listed in one place (default: 3)"
     )
@@ -55,7 +49,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Replay with traced tasks and print the explanation."""
+    """Replay the history with traced tasks, and print the explanation."""
     from streams.cli.scripts import Script, built, source
     from streams.cli.topics import declared_source, source_topics
     from streams.core.config import StreamsConfig

@@ -1,4 +1,4 @@
-"""``streams run --workers N``: processes that share an application's work as members of its group.
+"""``streams run --workers N``: processes that share an application's work as members of its consumer group.
 
 Each worker runs the same command, on a cluster or on the embedded broker of this process.  A killed worker is
 replaced; a failed worker (an uncaught exception without a handler) ends the run with its exit status.
@@ -16,6 +16,8 @@ from types import FrameType
 
 from attrs import define, field
 
+from streams.cli.interrupts import INTERRUPTED
+from streams.cli.worker_notices import WorkerNotices
 from streams.core.clock import Clock, SystemClock
 
 #: Timeout for the workers to commit and close.
@@ -31,7 +33,7 @@ class Workers:
     """The worker processes of one run; ``commands`` has the command line of each.
 
     The standard input of each worker is a pipe from this process.  When this process ends, even by SIGKILL,
-    the pipe is closed and the worker stops.
+    the pipe is closed and the worker stops.  If this process has a service manager, it is notified for all workers.
     """
 
     commands: Sequence[Sequence[str]]
@@ -39,15 +41,16 @@ class Workers:
     _processes: "list[subprocess.Popen[bytes]]" = field(factory=list)
     _deaths_ms: "deque[int]" = field(factory=deque)
     _is_stopping: bool = False
+    _notices: WorkerNotices = field(init=False)
 
     def run(self) -> int:
         """Start all workers, wait for a signal or until all have ended, and return the exit status."""
-        with self._signals():
+        with WorkerNotices.opened(len(self.commands), os.environ, self.clock) as self._notices, self._signals():
             try:
                 self._processes = [self._started(number) for number in range(len(self.commands))]
                 status = 0
                 while not self._is_stopping:
-                    found = self._look()
+                    found = self._check_workers()
                     if found is not None:
                         status = found
                         break
@@ -57,12 +60,14 @@ class Workers:
 
     def _started(self, number: int) -> "subprocess.Popen[bytes]":
         # Workers have a new session: this process receives Ctrl-C and passes it on.
-        return subprocess.Popen(self.commands[number], stdin=subprocess.PIPE, start_new_session=True)
+        environment = self._notices.environment(number)
+        return subprocess.Popen(self.commands[number], stdin=subprocess.PIPE, start_new_session=True, env=environment)
 
-    def _look(self) -> int | None:
-        """Check all workers once; return the exit status if the run has to end."""
+    def _check_workers(self) -> int | None:
+        """Check all workers once; return the exit status if the run has to end, else None."""
         with suppress(subprocess.TimeoutExpired):
             self._processes[0].wait(_LOOK_S)
+        self._notices.look()
         for number, process in enumerate(self._processes):
             status = process.poll()
             if status is None or self._is_stopping:
@@ -84,6 +89,7 @@ class Workers:
 
     def _stop(self) -> int:
         """Terminate all workers, and kill workers that do not end in time; return 1 if a worker failed."""
+        self._notices.stopping()
         running = [process for process in self._processes if process.poll() is None]
         for process in running:
             process.terminate()
@@ -96,7 +102,8 @@ class Workers:
                 _say(f"process {process.pid} has not ended in {_STOP_MS // 1000} s and is killed")
                 process.kill()
                 process.wait()
-            if process.returncode:
+            # A worker that has not installed its signal handlers yet is interrupted: it had nothing to commit.
+            if process.returncode not in (0, -signal.SIGTERM, INTERRUPTED):
                 status = 1
         for process in self._processes:
             if process.stdin is not None:
@@ -105,7 +112,7 @@ class Workers:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """End the run on SIGINT or SIGTERM; kill the workers on a second signal."""
+        """Within the ``with`` block, end the run on SIGINT or SIGTERM, and kill the workers on a second signal."""
 
         def on_signal(number: int, frame: FrameType | None) -> None:
             if self._is_stopping:

@@ -1,6 +1,6 @@
-"""Isolated modules of two scripts in one process.
+"""Keeps the modules of two scripts apart in one process.
 
-Two versions of a script usually have the same name in two folders, each with helper modules.
+Two versions of a script usually have the same name in two folders, each with its own helper modules.
 The modules that a script has imported are in ``sys.modules`` only within ``inside`` of its ``ScriptModules``.
 """
 
@@ -28,14 +28,14 @@ _SHARED = tuple(
 
 @define(eq=False)
 class ScriptModules:
-    """The modules of one script."""
+    """The modules of one script, which are hidden from other scripts."""
 
     _modules: dict[str, ModuleType] = field(factory=dict)
     _path: list[str] = field(factory=list)
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """Make the modules of the script importable within the block, and keep newly imported modules."""
+        """Make the modules of the script importable within the ``with`` block, and keep newly imported ones."""
         outer, before = list(sys.path), set(sys.modules)
         hidden = {name: sys.modules[name] for name in self._modules if name in sys.modules}
         sys.modules.update(self._modules)
@@ -55,7 +55,7 @@ class ScriptModules:
 
 
 def _is_own(module: ModuleType) -> bool:
-    """Return whether a module belongs to the user."""
+    """Return whether a module is the user's, not of this package, a library or the standard library."""
     file = getattr(module, "__file__", None)
     if file is None:
         # The module is a namespace package.

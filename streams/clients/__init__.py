@@ -1,80 +1,45 @@
-"""Consumer, producer and admin client.  They reach a cluster only through ``broker=``."""
+"""Consumer, producer and admin client, which access a cluster only through the ``Cluster`` interface."""
 
-from streams.clients.accumulator import oversized
-from streams.clients.admin import EARLIEST, LATEST, Admin, GroupListing
-from streams.clients.application_reset import ResetPlan, ResetTarget
-from streams.clients.consumer import Consumer
-from streams.clients.dead_letters import DeadLetters, Redriven, RedriveResult, grouped
-from streams.clients.delivery import Delivery
-from streams.clients.errors import (
-    AuthenticationError,
-    DisconnectedError,
-    GroupExistsError,
-    GroupNotEmptyError,
-    NoOffsetError,
-    PartitionerError,
-    RequestTimeoutError,
-    StatefulGroupError,
-    TopicExistsError,
-    WakeupError,
-)
-from streams.clients.internal_topics import LANES_GROUP, InternalTopic, internal_topics, is_generated
-from streams.clients.metadata import MetadataCache
-from streams.clients.network import ANY_NODE, ONE_BROKER, Backoff, Network
-from streams.clients.parallel import ParallelConsumer
-from streams.clients.partitioners import STRATEGIES, Strategy
-from streams.clients.producer import Producer
-from streams.clients.records import GroupMetadata, OffsetAndTimestamp
-from streams.clients.session import RebalanceListener
-from streams.clients.tcp import Security, TcpCluster
-from streams.core.client_settings import ConsumerSettings, ProducerSettings
-from streams.core.partitioning import Partitioner
-from streams.core.records import ConsumerRecord
-
-__all__ = [
-    "ANY_NODE",
-    "Admin",
-    "AuthenticationError",
-    "Backoff",
-    "Consumer",
-    "ConsumerRecord",
-    "ConsumerSettings",
-    "DeadLetters",
-    "Delivery",
-    "DisconnectedError",
-    "EARLIEST",
-    "GroupExistsError",
-    "GroupListing",
-    "GroupMetadata",
-    "GroupNotEmptyError",
-    "LANES_GROUP",
-    "LATEST",
-    "MetadataCache",
-    "Network",
-    "NoOffsetError",
-    "ONE_BROKER",
-    "OffsetAndTimestamp",
-    "ParallelConsumer",
-    "Partitioner",
-    "PartitionerError",
-    "Producer",
-    "ProducerSettings",
-    "RebalanceListener",
-    "RedriveResult",
-    "Redriven",
-    "RequestTimeoutError",
-    "ResetPlan",
-    "ResetTarget",
-    "STRATEGIES",
-    "Security",
-    "StatefulGroupError",
-    "Strategy",
-    "TcpCluster",
-    "TopicExistsError",
-    "WakeupError",
-    "InternalTopic",
-    "internal_topics",
-    "grouped",
-    "is_generated",
-    "oversized",
-]
+from streams.clients.accumulator import oversized as oversized
+from streams.clients.admin import EARLIEST as EARLIEST
+from streams.clients.admin import LATEST as LATEST
+from streams.clients.admin import Admin as Admin
+from streams.clients.admin import GroupListing as GroupListing
+from streams.clients.application_reset import ResetPlan as ResetPlan
+from streams.clients.application_reset import ResetTarget as ResetTarget
+from streams.clients.consumer import Consumer as Consumer
+from streams.clients.dead_letters import DeadLetters as DeadLetters
+from streams.clients.dead_letters import Redriven as Redriven
+from streams.clients.dead_letters import RedriveResult as RedriveResult
+from streams.clients.dead_letters import grouped as grouped
+from streams.clients.delivery import Delivery as Delivery
+from streams.clients.errors import AuthenticationError as AuthenticationError
+from streams.clients.errors import DisconnectedError as DisconnectedError
+from streams.clients.errors import GroupExistsError as GroupExistsError
+from streams.clients.errors import GroupNotEmptyError as GroupNotEmptyError
+from streams.clients.errors import NoOffsetError as NoOffsetError
+from streams.clients.errors import PartitionerError as PartitionerError
+from streams.clients.errors import RequestTimeoutError as RequestTimeoutError
+from streams.clients.errors import StatefulGroupError as StatefulGroupError
+from streams.clients.errors import TopicExistsError as TopicExistsError
+from streams.clients.errors import WakeupError as WakeupError
+from streams.clients.internal_topics import LANES_GROUP as LANES_GROUP
+from streams.clients.internal_topics import InternalTopic as InternalTopic
+from streams.clients.internal_topics import internal_topics as internal_topics
+from streams.clients.metadata import MetadataCache as MetadataCache
+from streams.clients.network import ONE_BROKER as ONE_BROKER
+from streams.clients.network import Backoff as Backoff
+from streams.clients.network import Network as Network
+from streams.clients.parallel import ParallelConsumer as ParallelConsumer
+from streams.clients.partitioners import STRATEGIES as STRATEGIES
+from streams.clients.partitioners import Strategy as Strategy
+from streams.clients.producer import Producer as Producer
+from streams.clients.records import GroupMetadata as GroupMetadata
+from streams.clients.records import OffsetAndTimestamp as OffsetAndTimestamp
+from streams.clients.session import RebalanceListener as RebalanceListener
+from streams.clients.tcp import Security as Security
+from streams.clients.tcp import TcpCluster as TcpCluster
+from streams.core.client_settings import ConsumerSettings as ConsumerSettings
+from streams.core.client_settings import ProducerSettings as ProducerSettings
+from streams.core.partitioning import Partitioner as Partitioner
+from streams.core.records import ConsumerRecord as ConsumerRecord

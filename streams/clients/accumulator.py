@@ -1,11 +1,11 @@
 """The producer's unacknowledged records: one queue per partition, in send order.
 
-Records are collected in open batches (``ProducerBatch``).  Blocks are queued as batches of their own.  A
+Records are collected in open batches (``ProducerBatch``).  A block of records is queued as a separate batch.  A
 ``Parcel`` joins the batches of one partition in one request, with a common producer id, epoch and base sequence;
 it corresponds to ``ProducerBatch`` of the Java producer.  A retry sends the parcel unchanged.  An idempotent producer
 may have several parcels per partition in flight.  Any other producer has at most one, so that retries keep the
 order.  The producer's lock guards this module.
-Imports protocol and core.
+Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
 from collections import deque
@@ -35,7 +35,7 @@ _HEADER_OVERHEAD_BYTES: Final = 4
 
 @define(eq=False)
 class ProducerBatch:
-    """Consecutive records of one partition; ``deliveries`` has one per record, or one for a whole block."""
+    """Consecutive records of one partition; ``deliveries`` has one entry per record, or one for a whole block."""
 
     number: int
     partition: TopicPartition
@@ -63,7 +63,7 @@ class ProducerBatch:
         self.size_bytes += size_bytes
 
     def seal(self) -> None:
-        """Close an open batch: make a block of the collected records."""
+        """Close an open batch by making a block of the collected records."""
         if self.is_open:
             self.is_open = False
             self.block = Block(self._keys, self._values, self._timestamps, self._headers, range(len(self._keys)))
@@ -71,10 +71,11 @@ class ProducerBatch:
 
 @define(eq=False)
 class Parcel:
-    """The batches of one partition in one request; ``places`` has the record index in ``block`` of each delivery.
+    """The batches of one partition in one produce request.
 
-    ``was_next`` is set if all earlier parcels had been acknowledged when this one was last sent.
-    ``is_abandoned`` is set if the response is to be ignored.
+    ``places`` contains, for each delivery (the future of one send), the index of its first record in ``block``.
+    ``was_next`` is set if all earlier parcels had been acknowledged when this one was last sent.  ``is_abandoned`` is
+    set if the response is to be ignored.
     """
 
     partition: TopicPartition
@@ -90,7 +91,7 @@ class Parcel:
     is_abandoned: bool = False
 
     def stamp(self, stamp: ProducerStamp | None, compression: str | None = None) -> None:
-        """Replace the block by a copy with this producer id, epoch and sequence.
+        """Replace the block of records by a copy with this producer id, epoch and sequence number.
 
         The embedded broker may still use the block that was sent.
         """
@@ -106,7 +107,7 @@ class Parcel:
         )
 
     def acknowledge(self, base_offset: int) -> None:
-        """Complete the deliveries, with offset -1 if ``base_offset`` is unknown (-1)."""
+        """Complete the deliveries successfully; their offset is -1 if ``base_offset`` is -1, which means unknown."""
         if base_offset < 0:
             for delivery in self.deliveries:
                 delivery.fulfil(-1)
@@ -115,7 +116,7 @@ class Parcel:
             delivery.fulfil(base_offset + place)
 
     def gives_back(self, error: BrokerError) -> bool:
-        """Pass a rejected record or expired records to ``on_refused``, if given; return whether that completed them."""
+        """Pass rejected or expired records to the ``on_refused`` callback, if any; return whether this was done."""
         on_refused = self.deliveries[0].on_refused
         is_refused = error.code in REFUSED_RECORDS and len(self.block) == 1
         if on_refused is None or not (is_refused or isinstance(error, RequestTimeoutError)):
@@ -125,12 +126,12 @@ class Parcel:
         return True
 
     def fail(self, error: BrokerError) -> None:
-        """Fail the deliveries."""
+        """Fail the deliveries with ``error``."""
         for delivery in self.deliveries:
             delivery.fail(error)
 
     def halves(self) -> "tuple[Parcel, Parcel] | None":
-        """Return two parcels with half the deliveries each, or None if there is a single delivery.
+        """Return two parcels, each with half of the deliveries, or None if there is a single delivery.
 
         The block of a single delivery is divided if it has an ``on_refused`` callback and more than one record.
         """
@@ -173,13 +174,13 @@ class Parcel:
 
 @define(eq=False)
 class PartitionBatches:
-    """Queued and in-flight records of one partition, oldest first: parcels, then batches.
+    """Queued and in-flight records of one partition, oldest first: first parcels, then batches not yet in a parcel.
 
     The next parcel gets the producer id and epoch ``identity`` and the base sequence ``next_sequence``.
-    ``is_muted`` is set while a look-up must complete before anything is sent.  ``is_settled`` is set once the broker
-    has acknowledged a record with this identity.  Until then it accepts any sequence number as the first, so only
-    one parcel is in flight at a time.  ``needs_restart`` is set when the broker will never receive some sequence
-    number, so that the sequence has to restart in a new epoch once nothing is in flight.
+    ``is_muted`` is set while a metadata or coordinator look-up must complete before anything is sent.  ``is_settled``
+    is set once the broker has acknowledged a record with this identity.  Until then it accepts any sequence number as
+    the first, so only one parcel is in flight at a time.  ``needs_restart`` is set when the broker will never receive
+    some sequence number, so that the sequence has to restart in a new epoch once nothing is in flight.
     """
 
     parcels: list[Parcel] = field(factory=list)
@@ -198,7 +199,7 @@ class PartitionBatches:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether something is queued and not in flight."""
+        """Whether any records are queued and not in flight."""
         return bool(self.batches) or self.in_flight < len(self.parcels)
 
 
@@ -224,7 +225,7 @@ class Accumulator:
 
     @property
     def last_sequence(self) -> int:
-        """The number of the newest batch."""
+        """The number of the newest batch; batches are numbered in the order of their creation."""
         return self._number
 
     @property
@@ -245,7 +246,7 @@ class Accumulator:
     def add_block(
         self, partition: TopicPartition, block: Block, delivery: Delivery, now_ms: int, size_bytes: int
     ) -> None:
-        """Queue a whole block, split into pieces that fit a request; brokers reject larger batches."""
+        """Queue a whole block, split into pieces that each fit into a request; brokers reject larger batches."""
         pieces = min(len(block), -(-size_bytes // self._max_parcel_bytes))
         self._number += 1
         self._unfinished[self._number] = pieces
@@ -271,7 +272,7 @@ class Accumulator:
         size_bytes: int,
         new_delivery: Callable[[int], Delivery],
     ) -> tuple[Delivery, bool]:
-        """Queue a record; return its delivery and whether to wake the sender because a batch was begun or is full."""
+        """Queue a record; return its delivery, and whether to wake the sender because a batch was begun or is full."""
         queue = self._queues.get(partition)
         batch = queue.batches[-1] if queue is not None and queue.batches else None
         is_new = batch is None or not batch.is_open or batch.size_bytes >= self._batch_size
@@ -285,14 +286,14 @@ class Accumulator:
         return delivery, is_new or batch.size_bytes >= self._batch_size
 
     def open_size(self, partition: TopicPartition) -> int:
-        """Return the number of deliveries in the newest queued batch of a partition, 0 if none is queued."""
+        """Return the number of deliveries in the newest queued batch of a partition, or 0 if no batch is queued."""
         queue = self._queues.get(partition)
         return len(queue.batches[-1].deliveries) if queue is not None and queue.batches else 0
 
     # --- sending ----------------------------------------------------------------------
 
     def ready_at_ms(self, now_ms: int) -> int | None:
-        """Return when the next parcel may be sent, at the earliest ``now_ms``, or None if there is no parcel."""
+        """Return when the next batches may be sent, at the earliest ``now_ms``, or None if nothing is queued."""
         earliest: int | None = None
         for queue in self._waiting.values():
             if queue.is_muted:
@@ -307,7 +308,7 @@ class Accumulator:
     def drain(
         self, now_ms: int, may_go: Callable[[TopicPartition], bool], begin: Callable[[PartitionBatches, Parcel], None]
     ) -> dict[TopicPartition, Parcel]:
-        """Return the next parcel of each partition that may send now; ``begin`` is called to stamp new parcels.
+        """Return the next parcel of each partition that may send now; ``begin`` is called to stamp each new parcel.
 
         A parcel is in flight until ``finish`` or ``retry``.  A partition is muted if ``may_go`` returns False.
         """
@@ -336,12 +337,12 @@ class Accumulator:
         return drained
 
     def release(self) -> None:
-        """Unmute all partitions after a look-up has completed."""
+        """Unmute all partitions, because the look-up for which they were muted has completed."""
         for queue in self._waiting.values():
             queue.is_muted = False
 
     def waiting_partitions(self, topic: str) -> list[TopicPartition]:
-        """Return the partitions of a topic that have something to send."""
+        """Return the partitions of a topic that have records to send."""
         return [partition for partition in self._waiting if partition.topic == topic]
 
     def land(self, parcel: Parcel) -> None:
@@ -350,7 +351,7 @@ class Accumulator:
         self._queues[parcel.partition].in_flight -= 1
 
     def finish(self, parcel: Parcel, *, is_acknowledged: bool = False) -> None:
-        """Remove a parcel that is acknowledged, or has failed and is not retried, so that the next may be sent."""
+        """Remove a parcel that is acknowledged, or has failed for good, so that the next one may be sent."""
         queue = self._queues[parcel.partition]
         queue.is_settled = queue.is_settled or is_acknowledged
         queue.parcels.remove(parcel)
@@ -359,7 +360,7 @@ class Accumulator:
         self._update(parcel.partition, queue)
 
     def retry(self, parcel: Parcel, at_ms: int) -> None:
-        """Queue a parcel for a retry at ``at_ms``, without changing the order."""
+        """Queue a parcel for a retry at ``at_ms``, without changing the order of the partition."""
         queue = self._queues[parcel.partition]
         queue.retry_at_ms = max(queue.retry_at_ms, at_ms)
         self._update(parcel.partition, queue)
@@ -384,7 +385,7 @@ class Accumulator:
         return True
 
     def restart(self, partition: TopicPartition) -> None:
-        """Restart a partition's sequence as soon as it has nothing in flight."""
+        """Restart a partition's sequence numbers as soon as it has nothing in flight."""
         queue = self._queues[partition]
         if not queue.needs_restart:
             queue.needs_restart = True
@@ -392,13 +393,13 @@ class Accumulator:
         self._update(partition, queue)
 
     def restartable(self) -> list[tuple[TopicPartition, PartitionBatches]]:
-        """Return the partitions whose sequence has to be restarted and that have nothing in flight."""
+        """Return the partitions whose sequence numbers have to be restarted and that have nothing in flight."""
         if not self._restarts:
             return []
         return [(p, queue) for p, queue in self._queues.items() if queue.needs_restart and not queue.in_flight]
 
     def restarted(self, partition: TopicPartition) -> None:
-        """Let a partition send again after its sequence was restarted."""
+        """Let a partition send again after its sequence numbers were restarted."""
         queue = self._queues[partition]
         queue.needs_restart = False
         self._restarts -= 1
@@ -418,7 +419,7 @@ class Accumulator:
         return expired
 
     def take_waiting(self, partitions: Iterable[TopicPartition] | None = None) -> list[Parcel]:
-        """Remove and return everything that is not in flight, for the given partitions or all."""
+        """Remove and return all records that are not in flight, for the given partitions or for all."""
         taken: list[Parcel] = []
         for partition in list(self._queues) if partitions is None else partitions:
             queue = self._queues[partition]
@@ -430,7 +431,7 @@ class Accumulator:
         return taken
 
     def take_all(self) -> list[Parcel]:
-        """Remove and return everything; in-flight parcels are abandoned."""
+        """Remove and return all records; responses to in-flight parcels will be ignored."""
         taken: list[Parcel] = []
         for partition, queue in self._queues.items():
             old, queue.parcels = queue.parcels, []
@@ -513,7 +514,7 @@ class Accumulator:
                 del self._unfinished[number]
 
     def _update(self, partition: TopicPartition, queue: PartitionBatches) -> None:
-        """Update the queue of partitions that may send."""
+        """Add a partition to the partitions that may send, or remove it from them."""
         limit = self._max_in_flight if queue.is_settled else 1
         if queue.has_waiting and queue.in_flight < limit and not queue.needs_restart:
             self._waiting[partition] = queue
@@ -522,7 +523,7 @@ class Accumulator:
             queue.is_muted = False
 
     def _due_ms(self, queue: PartitionBatches) -> int:
-        """Return when a queue may send: 0 for a retry or a due batch, or the end of the next batch's linger time."""
+        """Return when a partition may send: 0 for a retry or a due batch, or the end of the next batch's linger."""
         if queue.in_flight < len(queue.parcels):
             return 0
         batch = queue.batches[0]
@@ -535,7 +536,7 @@ class Accumulator:
 
 
 def _joined(blocks: Sequence[Block]) -> Block:
-    """Return the records of several blocks as one block."""
+    """Join several blocks of records into a single block."""
     keys: list[bytes | None] = []
     values: list[bytes | None] = []
     timestamps: list[int] = []
@@ -567,7 +568,7 @@ def record_size(key: bytes | None, value: bytes | None, headers: Headers) -> int
 
 
 def oversized(block: Block, limit_bytes: int) -> list[int]:
-    """Return the indices of the records whose ``record_size`` exceeds ``limit_bytes``."""
+    """Return the indexes of the records in a block whose ``record_size`` exceeds ``limit_bytes``."""
     size_bytes = block_size(block)
     if size_bytes <= limit_bytes:
         return []
@@ -585,7 +586,7 @@ def oversized(block: Block, limit_bytes: int) -> list[int]:
 
 
 def block_size(block: Block) -> int:
-    """Return an upper bound on a block's size in bytes."""
+    """Return an upper bound on the size of a block of records in bytes."""
     size = len(block) * _RECORD_OVERHEAD_BYTES
     size += bytes_in(block.keys) + bytes_in(block.values)
     for headers in block.headers or ():

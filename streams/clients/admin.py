@@ -1,4 +1,4 @@
-"""Administration of topics, groups and offsets: each method waits for the response.  Imports protocol only."""
+"""Administration of topics, groups and offsets; each method waits for the response."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -10,10 +10,10 @@ from attrs import evolve, frozen
 from streams.clients.errors import DisconnectedError, StatefulGroupError, UnreachableError, codes_of, error_for
 from streams.clients.internal_topics import internal_topics
 from streams.clients.metadata import MetadataCache
-from streams.clients.network import ANY_NODE, Backoff, Deadline, Network, Settling
+from streams.clients.network import Backoff, Network, Settling
 from streams.clients.offsets import list_offsets, with_metadata
 from streams.clients.tcp import Security, TcpCluster, cluster_of
-from streams.core.clock import Clock, SystemClock
+from streams.core.clock import Clock, Deadline, SystemClock
 from streams.core.errors import (
     BrokerError,
     ClientClosedError,
@@ -53,7 +53,7 @@ from streams.protocol.messages import (
     TopicSpec,
 )
 from streams.protocol.request import R, RequestFor
-from streams.protocol.transport import Cluster
+from streams.protocol.transport import ANY_NODE, Cluster
 
 A = TypeVar("A")
 
@@ -76,7 +76,7 @@ class GroupListing:
 class Admin:
     """Admin client for topics, groups and offsets.  Times are milliseconds.
 
-    Every method raises RequestTimeoutError when no response comes in time.  Until then, transient errors
+    Every method raises RequestTimeoutError if no response comes in time.  Until then, transient errors
     (a moved coordinator, a lost connection) are retried.  Creating and deleting topics is not retried, because
     a retry could not distinguish its own success from another client's.
 
@@ -111,10 +111,10 @@ class Admin:
     # --- topics -----------------------------------------------------------------------
 
     def create_topics(self, topics: Iterable[TopicSpec], *, exist_ok: bool = False) -> None:
-        """Create topics.  All are attempted before the first error is raised.
+        """Create topics.  All topics are attempted before the first error is raised.
 
         Raises:
-            TopicExistsError: a topic exists, unless ``exist_ok``.
+            TopicExistsError: a topic already exists, and ``exist_ok`` is not set.
             BrokerError: a name, partition count or configuration is invalid.
         """
         specs = tuple(topics)
@@ -133,7 +133,7 @@ class Admin:
 
         Raises:
             UnknownTopicError: a topic does not exist.
-            BrokerError: a count is not above the current one.
+            BrokerError: a count is not higher than the topic's current count.
         """
         counts = {topic_name(topic, "create_partitions()", ConfigError): count for topic, count in counts.items()}
         response = self._ask_controller(CreatePartitions(counts))
@@ -186,7 +186,7 @@ class Admin:
         """Delete the records below the given offsets (-1 for all records); return the new log start offsets.
 
         Raises:
-            OffsetOutOfRangeError: an offset is beyond the end.
+            OffsetOutOfRangeError: an offset is beyond the log end.
             UnknownTopicError: a partition does not exist.
         """
         return self._repeated(lambda: self._delete_records(offsets))
@@ -211,7 +211,7 @@ class Admin:
         return starts
 
     def list_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the first offset at or after each timestamp, or -1; EARLIEST and LATEST stand for log start and end.
+        """Return the first offset at or after each timestamp (ms), or -1; EARLIEST and LATEST mean log start and end.
 
         Raises:
             UnknownTopicError: a partition does not exist.
@@ -224,7 +224,7 @@ class Admin:
     # --- groups -----------------------------------------------------------------------
 
     def list_groups(self) -> list[GroupListing]:
-        """Return all groups."""
+        """Return a listing of all groups in the cluster."""
         groups = self._repeated(self._list_groups)
         # A Kafka cluster does not return the states in this response.
         listed = (
@@ -261,7 +261,7 @@ class Admin:
         self._ask_group(group_id, request, f"removal of {group_instance_id!r} from group {group_id!r}")
 
     def remove_members(self, group_id: str) -> None:
-        """Remove all members from a group before their sessions expire; members that still run rejoin.
+        """Remove all members from a group before their sessions expire; members that are still running rejoin.
 
         It is not an error if a member has left in the meantime.
         """
@@ -278,7 +278,7 @@ class Admin:
         """Delete a group with its committed offsets.
 
         Raises:
-            StatefulGroupError: the group is an application with changelogs, and ``force`` is not given.
+            StatefulGroupError: the group is an application with changelogs, and ``force`` is not set.
             GroupNotEmptyError: the group has members.
             BrokerError: the group does not exist.
         """
@@ -290,7 +290,7 @@ class Admin:
     def committed_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return a group's committed offsets for the given partitions, or all; partitions without one are absent."""
+        """Return a group's committed offsets for ``partitions``, or all; partitions without an offset are absent."""
         request = OffsetFetch(group_id, partitions)
         return dict(self._ask_group(group_id, request, f"committed offsets of group {group_id!r}").offsets)
 
@@ -318,25 +318,27 @@ class Admin:
         partitions: Iterable[TopicPartition] | None = None,
         force: bool = False,
     ) -> dict[TopicPartition, int]:
-        """Set a group's committed offsets, whether it has members or not, and return them.
+        """Set a group's committed offsets, and return them.
 
-        Exactly one target is given.  ``to`` is EARLIEST, LATEST or a time in epoch milliseconds, which selects the
-        first record at or after that time, or else the log end.  ``shift`` is added to each committed offset, within
-        the bounds of the log.  ``offsets`` maps partitions to offsets.  ``partitions`` limits what ``to`` and
-        ``shift`` change; the default is all partitions of the topics that the group has committed or been assigned.
+        Exactly one of ``to``, ``shift`` and ``offsets`` is given.  ``to`` is EARLIEST, LATEST or a time in epoch
+        milliseconds, which selects the first record at or after that time, or else the log end.  ``shift`` is added
+        to each committed offset, within the bounds of the log.  ``offsets`` maps partitions to offsets.
+        ``partitions`` limits what ``to`` and ``shift`` change; the default is all partitions of the topics for which
+        the group has committed offsets or assigned partitions.
 
         Members that own any of the partitions are removed from the group in the same step.  Their next heartbeat or
         commit is rejected, ``on_partitions_lost`` is called, and they rejoin and continue from the new offsets.
-        Records that they return in the meantime are returned again.
+        Records that ``poll`` returns to these members before they rejoin are returned again.
 
-        A Kafka cluster cannot change the offsets of a group with members: stop the members first.
+        On this package's broker the group may have members.  A Kafka cluster cannot change the offsets of a group with
+        members: stop the members first.
 
         The state of an application is not rewound, so records that are read again count twice.  Therefore a group
-        with changelogs is rewound only if ``force`` is given.
+        with changelogs is rewound only if ``force`` is set.
 
         Raises:
             ConfigError: not exactly one of ``to``, ``shift`` and ``offsets`` is given.
-            StatefulGroupError: the group is an application with changelogs, and ``force`` is not given.
+            StatefulGroupError: the group is an application with changelogs, and ``force`` is not set.
             GroupNotEmptyError: the group has members, on a Kafka cluster.
             OffsetOutOfRangeError: one of ``offsets`` is outside the log; nothing has been changed.
             UnknownTopicError: a partition does not exist.
@@ -375,7 +377,7 @@ class Admin:
         return dict(self._ask_group(group_id, request, f"rewind of group {group_id!r}").offsets)
 
     def _refuse_stateful(self, group_id: str, what: str) -> None:
-        """Raise an error if the group is an application with state, which would not be rewound.
+        """Raise an error if the group is an application with state, because its state would not be rewound.
 
         Raises:
             StatefulGroupError: the application has changelogs.
@@ -398,7 +400,7 @@ class Admin:
     def _rewind_stopped(
         self, group_id: str, targets: Mapping[TopicPartition, int | Shift]
     ) -> dict[TopicPartition, int]:
-        """Rewind a group without members, with Kafka's own requests."""
+        """Rewind a group without members, using only requests of the Kafka protocol."""
         described = self.describe_group(group_id)
         if described.members:
             raise error_for(
@@ -439,13 +441,13 @@ class Admin:
     # --- closing ----------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the client; idempotent."""
+        """Close the client; closing again has no effect."""
         if not self._is_closed:
             self._is_closed = True
             self._network.close()
 
     def __enter__(self) -> "Admin":
-        """Return the client; it is closed at the end of the block."""
+        """Return the client, which is closed at the end of the ``with`` block."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -458,10 +460,10 @@ class Admin:
         return self._ask(Metadata(topics, allow_auto_topic_creation=False))
 
     def _ask_group(self, group_id: str, request: RequestFor[R], what: str) -> R:
-        """Send a request to a group's coordinator, finding it again if it moves.
+        """Send a request to a group's coordinator, looking up the coordinator again if it has moved.
 
         Raises:
-            BrokerError: the response has an error for the whole request.
+            BrokerError: the response has an error that applies to the whole request.
         """
 
         def attempt() -> R:
@@ -481,7 +483,7 @@ class Admin:
         return response
 
     def _ask_controller(self, request: RequestFor[R]) -> R:
-        """Send a request to the controller, the only broker that performs it."""
+        """Send a request to the controller, which is the only broker that can perform it."""
 
         def attempt() -> R:
             response = self._ask(request)
@@ -492,7 +494,7 @@ class Admin:
         return self._repeated(attempt, when_lost=False)
 
     def _repeated(self, attempt: Callable[[], A], *, when_lost: bool = True) -> A:
-        """Retry an attempt until it succeeds, fails with an error that cannot be retried, or the timeout expires."""
+        """Repeat an attempt until it succeeds, fails with a non-retriable error, or the timeout expires."""
         deadline = Deadline(self._clock, self._clock.monotonic_ms() + self._request_timeout_ms)
         settling, failures = Settling(self._network), 0
         while True:

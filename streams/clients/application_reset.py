@@ -1,18 +1,19 @@
 """Reset of an application: offsets, internal topics, local state and, on request, outputs.
 
-The offsets are set first: the broker rejects this while the group has members, and then nothing else has changed.
-An interrupted reset can be repeated with the same arguments.  Follows Kafka's
-``kafka-streams-application-reset``; imports protocol and state.
+First the committed offsets are written again unchanged, which the broker rejects while the group has members.  The
+new offsets are written last, so that an interrupted reset can be repeated with the same arguments.  Until then, an
+application with stores refuses to start, since its changelogs end before the offsets in its offset metadata.  The
+procedure follows Kafka's ``kafka-streams-application-reset``.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from attrs import field, frozen
 
 from streams.clients.admin import EARLIEST, LATEST, Admin
 from streams.clients.errors import GroupNotEmptyError
-from streams.clients.internal_topics import LANES_GROUP, internal_topics
+from streams.clients.internal_topics import LANES, LANES_GROUP, internal_topics
 from streams.core.errors import ConfigError, UnknownTopicError
 from streams.core.records import TopicPartition
 from streams.state import StateDirectory
@@ -24,7 +25,7 @@ class ResetTarget:
 
     ``to`` is EARLIEST, LATEST, or a time in epoch milliseconds, which selects the first record at or after it, or
     else the log end.  ``offset`` is set for all partitions.  ``shift`` is added to the committed offset, or to the log
-    start without one.  ``offsets`` maps partitions to offsets.  Offsets outside the log become its start or end.
+    start if there is none.  ``offsets`` maps partitions to offsets.  Offsets outside the log become its start or end.
     """
 
     to: int | None = None
@@ -39,7 +40,7 @@ class ResetTarget:
     def resolved(
         self, admin: Admin, partitions: Sequence[TopicPartition], committed: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Return the offset of each partition, within its log.
+        """Return the new offset of each partition, limited to the bounds of its log.
 
         Raises:
             UnknownTopicError: ``offsets`` has a partition that is not one of ``partitions``.
@@ -90,7 +91,7 @@ class ResetPlan:
         outputs: Iterable[str] = (),
         state_dirs: Iterable[Path] = (),
     ) -> "ResetPlan":
-        """Return the plan of a reset.  ``topics`` are the input topics, by default all with committed offsets.
+        """Return the plan of a reset.  ``topics`` are the input topics, by default all topics with committed offsets.
 
         Raises:
             UnknownTopicError: a topic does not exist, or the application has no committed offset, internal topic or
@@ -126,7 +127,7 @@ class ResetPlan:
         )
 
     def lines(self) -> list[str]:
-        """Return the plan as text."""
+        """Return a description of the plan, line by line."""
         return [
             *(
                 f"{place}: offset {'none' if old is None else old} -> {new}"
@@ -143,15 +144,14 @@ class ResetPlan:
         *,
         force: bool = False,
         set_offsets: bool = True,
-        on_step: Callable[[str], None] = lambda step: None,
     ) -> None:
-        """Execute the plan.
+        """Reset the application as planned.
 
         Args:
             admin: the admin client with which the plan was made.
-            force: remove members from the group first.  Members that still run rejoin, so stop them too.
-            set_offsets: False keeps offsets and internal topics, for loading a snapshot afterwards.
-            on_step: called with the name of each step before it is executed.
+            force: remove members from the group first.  Members that are still running rejoin, so stop them too.
+            set_offsets: False keeps the offsets and all internal topics except the ``.lanes`` topics of bounded runs,
+                so that a snapshot can be loaded afterwards.
 
         Raises:
             GroupNotEmptyError: the application is running, and ``force`` is not set.
@@ -162,24 +162,21 @@ class ResetPlan:
                 f"application {self.application_id!r} runs ({', '.join(self.members)}): stop it, or remove its members "
                 "with force (`--force`)"
             )
-        on_step("remove members")
         admin.remove_members(self.application_id)
-        if set_offsets:
-            on_step("set offsets")
-            if self.offsets:
-                admin.alter_offsets(self.application_id, {place: new for place, (_, new) in self.offsets.items()})
-            on_step("delete internal topics")
-            if self.internal_topics:
-                admin.delete_topics(self.internal_topics)
+        committed = admin.committed_offsets(self.application_id)
+        if committed:
+            admin.alter_offsets(self.application_id, committed)
+        if self.outputs:
+            admin.delete_records(dict.fromkeys(self.outputs, -1))
         if self.has_lanes:
-            on_step("delete the group of lanes")
             admin.delete_group(self.application_id + LANES_GROUP, force=True)
         for folder in self.folders:
-            on_step("delete state")
             _clean(StateDirectory(folder))
-        if self.outputs:
-            on_step("delete outputs")
-            admin.delete_records(dict.fromkeys(self.outputs, -1))
+        topics = [name for name in self.internal_topics if set_offsets or name.endswith(LANES)]
+        if topics:
+            admin.delete_topics(topics)
+        if set_offsets and self.offsets:
+            admin.alter_offsets(self.application_id, {place: new for place, (_, new) in self.offsets.items()})
 
 
 def _partitions(counts: Mapping[str, int], topics: Iterable[str]) -> list[TopicPartition]:

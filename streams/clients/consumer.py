@@ -1,8 +1,8 @@
-"""The consumer: reads topics alone or as a member of a group; all work happens inside ``poll``.
+"""The consumer, which reads topics alone or as a member of a group; all work happens inside ``poll``.
 
 The polling thread handles membership, heartbeats, metadata, fetches and commits; only ``wakeup``
 may be called from another thread.  The rules for the background heartbeat are in ``heartbeat``.
-Imports group and protocol.
+Of the other packages, this module imports only ``core``, ``group`` and ``protocol``.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from streams.clients.errors import RequestTimeoutError, WakeupError, error_for
 from streams.clients.fetcher import Fetcher
 from streams.clients.heartbeat import BackgroundHeartbeat, ConsumerLock, exclusive
 from streams.clients.metadata import MetadataCache
-from streams.clients.network import Deadline, Network
+from streams.clients.network import Network
 from streams.clients.offsets import list_offsets, partitions_of, with_metadata
 from streams.clients.positions import Positions
 from streams.clients.records import BadRecord, GroupMetadata, OffsetAndTimestamp, decode_block
@@ -27,8 +27,9 @@ from streams.clients.topic_subscription import Topics, TopicSubscription
 from streams.clients.unconsumed import Unconsumed
 from streams.clients.watch import TopicWatch
 from streams.core.client_settings import ConsumerSettings, Security
-from streams.core.clock import Clock, SystemClock
+from streams.core.clock import Clock, Deadline, SystemClock
 from streams.core.errors import BrokerError, ClientClosedError, ConfigError, StreamsError
+from streams.core.metrics import Metrics
 from streams.core.records import Block, ConsumerRecord, TopicPartition
 from streams.core.setting import changed
 from streams.core.settings import ConsumerOptions
@@ -45,7 +46,7 @@ OffsetsToCommit: TypeAlias = Mapping[TopicPartition, int | OffsetAndMetadata]
 
 
 class Consumer:
-    """Reads records from topics.
+    """A consumer that reads records from topics.
 
     Without ``group_id``, partitions are assigned manually and nothing is committed.
 
@@ -95,14 +96,18 @@ class Consumer:
         self._late_callbacks: deque[Callable[[], None]] = deque()
         self._lock, self._heartbeat = self._background(threads)
 
+    def record_metrics(self, metrics: Metrics) -> None:
+        """Start recording the metrics of this consumer, such as ``records-lag-max``, in a registry."""
+        self._parts.sensors.record(metrics, self._settings.client_id)
+
     # --- subscription and assignment --------------------------------------------------
 
     @exclusive
     def subscribe(self, topics: Topics, listener: RebalanceListener | None = None) -> None:
         """Subscribe to topics as a member of the group, replacing the previous subscription.
 
-        ``topics`` are names, or Topic objects with whose types ``poll`` decodes records; or one compiled pattern, which
-        is matched against the full names of all topics, including topics created later.
+        ``topics`` are names, or ``Topic`` objects, whose types ``poll`` uses to decode records, or one compiled
+        pattern, which is matched against the full names of all topics, including topics created later.
 
         Raises:
             ConfigError: there is no group id, ``topics`` is empty, or a method of the listener is async.
@@ -143,7 +148,7 @@ class Consumer:
         self._topics.unsubscribe()
 
     def subscription(self) -> frozenset[str]:
-        """Return the subscribed topics."""
+        """Return the names of the subscribed topics."""
         return frozenset(self._topics.names)
 
     def assignment(self) -> frozenset[TopicPartition]:
@@ -152,13 +157,13 @@ class Consumer:
 
     @exclusive
     def enforce_rebalance(self, reason: str = "requested by the application") -> None:
-        """Rejoin the group at the next ``poll``, so that the partitions are assigned again."""
+        """Rejoin the group at the next ``poll``, so that all partitions are assigned again."""
         self._require_session("enforce_rebalance").member.request_rejoin(reason)
 
     @property
     @exclusive
     def group_metadata(self) -> GroupMetadata:
-        """The current group metadata, for ``Producer.send_offsets_to_transaction``."""
+        """The current group metadata, to pass to ``Producer.send_offsets_to_transaction``."""
         session = self._require_session("group_metadata")
         member = session.member
         config = member.config
@@ -173,11 +178,11 @@ class Consumer:
 
     @exclusive
     def poll_blocks(self, timeout_ms: int = 0, max_records: int | None = None) -> dict[TopicPartition, list[Block]]:
-        """Return raw blocks by partition as soon as there are any, and prefetch the next blocks.
+        """Return raw blocks of records by partition as soon as there are any, and prefetch the next ones.
 
         Raises:
             WakeupError: ``wakeup`` was called.
-            MemberFencedError: another process uses this instance id.
+            MemberFencedError: another process uses this group instance id.
             OffsetOutOfRangeError, NoOffsetError: a position is not in the log and no reset policy applies.
             UnknownTopicError: an assigned partition does not exist.
         """
@@ -202,7 +207,7 @@ class Consumer:
 
     @exclusive
     def poll(self, timeout_ms: int = 0) -> list[ConsumerRecord[Any, Any]]:
-        """Return records as soon as there are any, decoded if the subscription has types for the topic.
+        """Return records as soon as there are any; they are decoded if the subscription has types for the topic.
 
         Raises:
             SerializationError: the next record cannot be decoded; the position stays at this record.
@@ -229,7 +234,7 @@ class Consumer:
         return self
 
     def __next__(self) -> ConsumerRecord[Any, Any]:
-        """Wait for the next record."""
+        """Wait for the next record and return it."""
         self._unconsumed.keep(self._state.partitions)
         while not self._unconsumed:
             if self._is_closed:
@@ -239,13 +244,13 @@ class Consumer:
 
     @exclusive
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Return no records from these partitions until ``resume``; they stay assigned."""
+        """Stop returning records from these partitions until ``resume``; the partitions stay assigned."""
         for partition in partitions:
             self._assigned(partition).is_paused = True
 
     @exclusive
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Return records from these partitions again."""
+        """Return records from these paused partitions again."""
         for partition in partitions:
             self._assigned(partition).is_paused = False
 
@@ -257,7 +262,7 @@ class Consumer:
 
     @exclusive
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Set the position: the next ``poll`` continues at this offset."""
+        """Set the position in a partition; the next ``poll`` continues at this offset."""
         if offset < 0:
             raise ConfigError(f"seek of {partition} to {offset}: offsets are not negative")
         self._assigned(partition).seek(offset)
@@ -291,15 +296,15 @@ class Consumer:
         return state.position if unread is None else unread
 
     def end_known_ms(self, partition: TopicPartition) -> int | None:
-        """Return the monotonic time at which the result of ``known_end`` was received, None before the first fetch."""
+        """Return the monotonic time at which ``known_end`` was received, or None before the first fetch."""
         return None if (state := self._state.partitions.get(partition)) is None else state.end_known_ms
 
     def known_end(self, partition: TopicPartition) -> int | None:
-        """Return the end offset from the last fetch response, without a request; None before the first response."""
+        """Return the end offset from the last fetch response, without a request, or None before the first response."""
         return None if (state := self._state.partitions.get(partition)) is None else state.known_end
 
     def take_news(self) -> set[TopicPartition]:
-        """Return the partitions whose known end or position has changed through a fetch since the last call."""
+        """Return the partitions whose known end offset or position was changed by a fetch since the last call."""
         return self._fetcher.take_news()
 
     def known_partition_count(self, topic: str) -> int | None:
@@ -366,7 +371,7 @@ class Consumer:
 
     @exclusive
     def commit_async(self, offsets: OffsetsToCommit | None = None, callback: CommitCallback | None = None) -> None:
-        """Commit offsets, by default the positions, without waiting; ``callback`` runs inside a later ``poll``."""
+        """Commit offsets, by default the positions, without waiting; ``callback`` is called inside a later ``poll``."""
         session = self._require_session("commit_async")
         refuse_unawaited(callback, "callback of commit_async", error=ConfigError)
         due = self._to_commit(offsets)
@@ -385,9 +390,10 @@ class Consumer:
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the group's committed offsets; partitions without one are absent.
+        """Return the group's committed offsets; partitions without a committed offset are absent.
 
-        With "read_committed" this waits for open transactions that commit any of these offsets (KIP-447).
+        With the isolation level "read_committed", the call waits for open transactions that commit any of these offsets
+        (KIP-447).
         """
         session = self._require_session("committed")
         return session.fetch_committed(
@@ -399,12 +405,19 @@ class Consumer:
     # --- closing ----------------------------------------------------------------------
 
     def wakeup(self) -> None:
-        """Make the current or next ``poll`` raise WakeupError; the only thread-safe method."""
+        """Make the current or next ``poll`` raise WakeupError; this is the only thread-safe method."""
         self._is_woken = True
         self._network.wakeup()
 
+    def __repr__(self) -> str:
+        group = "" if self._session is None else f" of group {self._session.member.config.group_id!r}"
+        return f"<Consumer {self._settings.client_id!r}{group}>"
+
     def close(self, timeout_ms: int = 30_000) -> None:
-        """Commit if auto-commit is enabled, release all partitions, and leave the group unless static; idempotent."""
+        """Commit if auto-commit is enabled, release all partitions, and leave the group unless the member is static.
+
+        Closing again has no effect.
+        """
         if self._is_closed:
             return
         if self._heartbeat is not None:
@@ -419,9 +432,10 @@ class Consumer:
             self._is_closed = True
             self._state.replace(())
             self._network.close()
+            self._parts.sensors.close()
 
     def __enter__(self) -> "Consumer":
-        """Return the consumer; it is closed at the end of the block."""
+        """Return the consumer, which is closed at the end of the ``with`` block."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -437,7 +451,7 @@ class Consumer:
         return session
 
     def _background(self, threads: Threads | None) -> tuple[ConsumerLock | None, BackgroundHeartbeat | None]:
-        """Start the background heartbeat if it is enabled; return its lock and the heartbeat."""
+        """Start the background heartbeat if it is enabled; return the consumer's lock and the heartbeat."""
         if self._session is None or not self._settings.background_heartbeat:
             return None, None
         threads = threads or SystemThreads()
@@ -446,7 +460,7 @@ class Consumer:
         return lock, BackgroundHeartbeat(threads, lock, self._session.keep_alive, name)
 
     def _work(self) -> bool:
-        """Do all due work except fetching (callbacks, metadata, group, positions, auto-commit); return whether any."""
+        """Do due work except fetching (callbacks, metadata, group, positions, commits); return whether any was due."""
         now = self._clock.monotonic_ms()
         while self._late_callbacks:
             self._late_callbacks.popleft()()
@@ -466,7 +480,7 @@ class Consumer:
         return has_progress
 
     def _wait_ms(self, remaining_ms: int) -> int:
-        """Return how long to wait for responses before the next timer is due."""
+        """Return how many milliseconds to wait for responses, at most until the next timer is due."""
         now = self._clock.monotonic_ms()
         due = [self._fetcher.next_retry_ms(now), self._positions.next_retry_ms(now)]
         if self._session is not None:

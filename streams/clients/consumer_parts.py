@@ -1,9 +1,10 @@
-"""State shared by the parts of one consumer.  Imports core."""
+"""State that the modules of one consumer share."""
 
-from attrs import frozen
+from attrs import field, frozen
 
 from streams.clients.metadata import MetadataCache
 from streams.clients.network import Network
+from streams.clients.sensors import ConsumerSensors
 from streams.clients.subscription import SubscriptionState
 from streams.core.client_settings import ConsumerSettings
 from streams.core.clock import Clock
@@ -19,3 +20,4 @@ class ConsumerParts:
     metadata: MetadataCache
     settings: ConsumerSettings
     group_id: str
+    sensors: ConsumerSensors = field(factory=ConsumerSensors)

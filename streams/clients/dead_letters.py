@@ -1,9 +1,9 @@
-"""Re-drive: sends each letter, a record of a dead letter topic, back to its source topic exactly once.
+"""Re-drive of dead letters: each record of a dead letter topic is sent back to its source topic exactly once.
 
-A separate group records which letters were re-driven: the committed offset is the first letter that was not, and
-the offset metadata has the ranges of re-driven letters after it.  Records and offsets are written in one transaction,
-so a re-drive that is killed between any two steps has written both or neither.  Its transactional id is the group id,
-so of two concurrent re-drives the earlier one is fenced.
+A separate group records which letters were re-driven: the committed offset is the first letter that was not re-driven,
+and the offset metadata has the ranges of re-driven letters after it.  Records and offsets are written in one
+transaction, so a re-drive that is killed between any two steps has written both or neither.  Its transactional id is
+the group id, so of two concurrent re-drives the earlier one is fenced.
 """
 
 import math
@@ -38,7 +38,7 @@ _POLL_MS: Final = 100
 
 @define
 class Redriven:
-    """The letters of a partition that were re-driven: all below ``base``, and those within ``ranges``.
+    """The dead letters of a partition that were re-driven: all offsets below ``base``, and those within ``ranges``.
 
     Ranges include offsets without a letter, such as the end of a transaction.
     """
@@ -108,7 +108,7 @@ class Redriven:
 
 @frozen
 class RedriveResult:
-    """The numbers of re-driven letters by source partition, and of refused letters by reason."""
+    """How many dead letters were re-driven to each source partition (``sent``), and rejected for each reason."""
 
     sent: Mapping[TopicPartition, int]
     refused: Mapping[str, int]
@@ -124,7 +124,7 @@ def _never() -> bool:
 
 @define(eq=False)
 class DeadLetters:
-    """The letters of a dead letter topic.
+    """The records of a dead letter topic.
 
     Args:
         cluster: the embedded broker, or another ``Cluster``.
@@ -152,7 +152,7 @@ class DeadLetters:
             )
 
     def offsets(self) -> dict[TopicPartition, range]:
-        """Return the offsets of each partition now."""
+        """Return the range of offsets that each partition currently has."""
         with self._consumer() as consumer:
             starts, ends = consumer.beginning_offsets(self._partitions), consumer.end_offsets(self._partitions)
         return {place: range(starts[place], ends[place]) for place in self._partitions}
@@ -160,9 +160,9 @@ class DeadLetters:
     def letters(
         self, redriven: Mapping[TopicPartition, Redriven] | None = None, is_over: Callable[[], bool] = _never
     ) -> Iterator[Letter]:
-        """Yield all letters up to the current end offsets, in order within each partition.
+        """Yield all dead letters up to the current end offsets, in order within each partition.
 
-        It ends early once ``is_over`` returns true.
+        The iteration ends early once ``is_over`` returns True.
 
         With ``redriven``, partitions are read from the first letter that was not re-driven.
         """
@@ -186,15 +186,18 @@ class DeadLetters:
                 consumer.pause(done)
 
     def redriven(self) -> dict[TopicPartition, Redriven]:
-        """Return the re-driven letters of each partition; waits for open transactions that commit offsets (KIP-447)."""
+        """Return the offsets of each partition whose dead letters were re-driven.
+
+        The call waits for open transactions that commit offsets (KIP-447).
+        """
         with self._consumer() as consumer:
             committed, starts = consumer.committed(self._partitions), consumer.beginning_offsets(self._partitions)
         return {place: Redriven.of(committed.get(place), starts[place]) for place in self._partitions}
 
     def refusal(self, max_redrives: int) -> Callable[[Letter], str]:
-        """Return a function that returns why a letter cannot be re-driven, or an empty text if it can.
+        """Return a function that returns why a dead letter cannot be re-driven, or "" if it can.
 
-        A letter is refused if its record was re-driven ``max_redrives`` times, has neither key nor value, or is a row
+        A letter is rejected if its record was re-driven ``max_redrives`` times, has neither key nor value, or is a row
         of a file, or if its source is unknown or does not exist.
         """
         with Admin(self.cluster) as admin:
@@ -217,14 +220,14 @@ class DeadLetters:
         batch: int = BATCH,
         on_step: Callable[[str], None] = _ignored,
     ) -> RedriveResult:
-        """Send each selected letter that was not re-driven before to its source partition.
+        """Send each selected dead letter that was not re-driven before to its source partition.
 
         A re-driven record has its original key, value, timestamp and headers, and a counter in the header
         ``__streams.redrives``.  Letters that arrive during the call are left for the next one.
 
         Args:
-            selected: whether a letter is re-driven; others can be re-driven later.
-            max_redrives: letters whose records were re-driven this many times are refused.
+            selected: whether a letter is re-driven; letters that are not selected can be re-driven later.
+            max_redrives: letters whose records were re-driven this many times are rejected.
             rate: the maximum number of letters per second; unlimited by default.
             batch: the maximum number of letters in a transaction.
             on_step: called with the name of each step before it is executed.
@@ -272,7 +275,7 @@ class DeadLetters:
 
 @define(eq=False)
 class _Run:
-    """The transactions of one re-drive."""
+    """The state and the transactions of one re-drive."""
 
     producer: Producer
     group: GroupMetadata
@@ -287,7 +290,7 @@ class _Run:
     _next_ms: int = field(init=False, default=0)
 
     def send(self) -> None:
-        """Send the collected letters and commit their offsets, in one transaction."""
+        """Send the collected dead letters and commit their offsets, in one transaction."""
         if not self.waiting:
             return
         self._await_turn()
@@ -329,9 +332,9 @@ class _Run:
 
 
 def grouped(letters: Sequence[Letter]) -> dict[tuple[str, str, str], list[Letter]]:
-    """Return letters by reason, node and line of user code, the largest group first.
+    """Group dead letters by reason, node and line of user code; the largest group is first.
 
-    Letters of other applications have no node and no line.
+    For letters that were not written by this library, the node and the line are empty.
     """
     found: dict[tuple[str, str, str], list[Letter]] = {}
     for letter in letters:

@@ -1,4 +1,7 @@
-"""The future returned by a producer, which resolves to the offset of a record or block.  Imports core only."""
+"""The future returned by a producer, which resolves to the offset of a record or block of records.
+
+Of the other packages, this module imports only ``core``.
+"""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -9,15 +12,15 @@ from streams.core.user_code import refuse_result, refuse_unawaited
 
 
 class DeliveryDriver(Protocol):
-    """The part of a producer that completes deliveries."""
+    """The part of a producer that drives its requests until deliveries are completed."""
 
     def await_delivery(self, delivery: "Delivery", timeout_ms: int | None) -> None:
-        """Drive the producer until a delivery is done or the timeout expires."""
+        """Drive the producer until ``delivery`` is done or the timeout expires."""
         ...
 
 
 class Delivery:
-    """A future for a record or a block in flight.
+    """A future for a record or a block of records that was sent.
 
     Waiting for ``result`` drives the producer, so no background thread is needed.
     """
@@ -53,11 +56,11 @@ class Delivery:
         self._parts = 1
 
     def done(self) -> bool:
-        """Whether the delivery is acknowledged or has failed."""
+        """Whether the record or block is acknowledged or has failed."""
         return self._is_done
 
     def result(self, timeout_ms: int | None = None) -> RecordMetadata:
-        """Wait and return topic, partition and offset of the record, or of the first record in a block.
+        """Wait, and return the topic, partition and offset of the record, or of the first record in a block.
 
         Raises:
             RecordTooLargeError, UnknownTopicError, BrokerError: the broker rejected the record.
@@ -69,17 +72,17 @@ class Delivery:
         return RecordMetadata(self.partition.topic, self.partition.partition, self._offset)
 
     def base_offset(self, timeout_ms: int | None = None) -> int:
-        """Wait and return the offset of the first record."""
+        """Wait, and return the offset of the record, or of the first record in a block."""
         return self.result(timeout_ms).offset
 
     def exception(self, timeout_ms: int | None = None) -> BrokerError | None:
-        """Wait and return the error, or None on success."""
+        """Wait, and return the error of the delivery, or None on success."""
         if not self._is_done:
             self._driver.await_delivery(self, timeout_ms)
         return self._error
 
     def add_done_callback(self, callback: Callable[["Delivery"], None]) -> None:
-        """Call ``callback`` on the thread that drives the producer when the delivery is done, or now if it is done.
+        """Call ``callback`` on the thread that drives the producer when the delivery is done, or now if it already is.
 
         Raises:
             ConfigError: ``callback`` is async or a generator function, which would never run.

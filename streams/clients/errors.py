@@ -1,4 +1,7 @@
-"""Errors of clients and their protocol error codes.  Imports core and protocol."""
+"""Errors of clients, and the protocol error codes that they correspond to.
+
+Of the other packages, this module imports only ``core`` and ``protocol``.
+"""
 
 from typing import Final
 
@@ -21,7 +24,7 @@ class RequestTimeoutError(BrokerError, TimeoutError):
 
 
 class DisconnectedError(RequestTimeoutError):
-    """A broker was unreachable or disconnected before it responded; it may or may not have performed the request."""
+    """A broker was unreachable or disconnected before it responded, so it may or may not have performed the request."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code=ErrorCode.NETWORK_EXCEPTION)
@@ -39,7 +42,7 @@ class AuthenticationError(BrokerError):
 
 
 class WakeupError(StreamsError):
-    """``wakeup`` was called from another thread while the consumer waited."""
+    """``wakeup`` was called from another thread while the consumer was waiting."""
 
 
 class NoOffsetError(BrokerError):
@@ -155,14 +158,14 @@ RETRIABLE: Final = frozenset(
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether a request may be retried, because of its error code, a timeout, or a failed connection."""
+    """Whether the failed request may be retried, because of its error code, a timeout, or a failed connection."""
     if isinstance(error, BrokerError) and error.code in RETRIABLE:
         return True
     return isinstance(error, (RequestTimeoutError, OSError)) or isinstance(error.__cause__, OSError)
 
 
 def is_final(error: BaseException) -> bool:
-    """Whether the request is not retriable because it is unsupported or too large, or authentication failed."""
+    """Whether the failed request must not be retried: unsupported, too large, not encodable, or not authenticated."""
     kinds = (AuthenticationError, EncodingError, RecordTooLargeError, UnsupportedVersionError)
     return isinstance(error, kinds) or isinstance(error.__cause__, kinds)
 
@@ -176,7 +179,7 @@ def error_for(code: ErrorCode, what: str, detail: str = "") -> BrokerError:
 
 
 def as_error(failure: Exception, what: str) -> BrokerError:
-    """Convert a connection failure to an error of this library."""
+    """Convert a connection failure to an error of this library; ``what`` names the failed request."""
     if isinstance(failure, BrokerError):
         return failure
     if isinstance(failure, (EncodingError, UnsupportedVersionError)):
@@ -189,7 +192,7 @@ def as_error(failure: Exception, what: str) -> BrokerError:
 
 
 def codes_of(response: object) -> list[ErrorCode]:
-    """Return the error codes in a response, which has one, or one for each of its parts."""
+    """Return the error codes in a response, which has either one code or one for each of its parts."""
     found = getattr(response, "errors", None)
     if found is None:
         return [getattr(response, "error", ErrorCode.NONE)]
@@ -197,5 +200,5 @@ def codes_of(response: object) -> list[ErrorCode]:
 
 
 def first_error(response: object) -> ErrorCode:
-    """Return the first error code in a response other than NONE, or NONE."""
+    """Return the first error code in a response other than NONE, or NONE if there is no error."""
     return next((code for code in codes_of(response) if code is not ErrorCode.NONE), ErrorCode.NONE)

@@ -1,8 +1,8 @@
-"""Fetching: one response is prefetched for each fetchable partition, and its blocks are returned round-robin.
+"""Fetching: one response is prefetched for each fetchable partition, and blocks of records are returned round-robin.
 
 A partition is fetched while it has a position, is not paused, and has nothing prefetched or in
 flight, so a slow partition does not delay the others.  The position moves when records are
-returned, not when they arrive.  Imports protocol and core.
+returned, not when they arrive.  Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
 import logging
@@ -34,7 +34,7 @@ _IDLE_AFTER_MS = 500
 
 @define(eq=False)
 class _Prefetched:
-    """The prefetched blocks of a partition from ``position`` on; ``ends`` has the position after each block.
+    """The prefetched blocks of records of a partition from ``position`` on; ``ends`` has the position after each block.
 
     An end may be beyond the offset after the last record, since control and aborted records are omitted.
     """
@@ -46,11 +46,12 @@ class _Prefetched:
 
 
 class Fetcher:
-    """The fetch requests and prefetched blocks of one consumer."""
+    """The fetch requests of one consumer, and its prefetched blocks of records."""
 
     def __init__(self, parts: ConsumerParts) -> None:
         settings = parts.settings
         self._network = parts.network
+        self._sensors = parts.sensors
         self._clock = parts.clock
         self._subscription = parts.subscription
         self._metadata = parts.metadata
@@ -72,12 +73,12 @@ class Fetcher:
         self.needs_metadata = False
 
     def take_news(self) -> set[TopicPartition]:
-        """Return the partitions whose position or known end has changed since the last call."""
+        """Return the partitions whose position or known end offset has changed since the last call."""
         news, self._news = self._news, set()
         return news
 
     def send(self) -> int:
-        """Fetch the next blocks of every fetchable partition; return the number of requests sent."""
+        """Fetch the next records of every fetchable partition; return the number of requests sent."""
         changes = self._subscription.changes.count
         if self._resting_at == changes:
             return 0
@@ -114,7 +115,7 @@ class Fetcher:
         return sent
 
     def take(self, limit: int) -> dict[TopicPartition, list[Block]]:
-        """Return up to ``limit`` records and move the positions past them.
+        """Return blocks with up to ``limit`` records in total, and move the positions past them.
 
         Raises:
             BrokerError: a partition cannot be fetched; each error is raised once.
@@ -138,16 +139,18 @@ class Fetcher:
             if entry.blocks:
                 # Move the partition to the end of the queue, so that the other partitions are served first.
                 self._prefetched[partition] = entry
+        if self._sensors.is_on:
+            self._sensors.note(taken, self._subscription.partitions)
         return taken
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """Drop the prefetched blocks of these partitions."""
+        """Drop the prefetched records of these partitions."""
         self._resting_at = None
         for partition in partitions:
             self._prefetched.pop(partition, None)
 
     def next_retry_ms(self, now_ms: int) -> int | None:
-        """Return when a failed broker may be retried."""
+        """Return when a broker that failed may be contacted again, in monotonic milliseconds, or None."""
         return min((at for at in self._retry_at_ms.values() if at > now_ms), default=None)
 
     # --- inside -----------------------------------------------------------------------
@@ -164,7 +167,7 @@ class Fetcher:
         blocks: list[Block] = []
         while entry.blocks and limit > 0:
             block = entry.blocks.popleft()
-            error = _unreadable(partition, block, entry.ends[0])
+            error = _decoding_error(partition, block, entry.ends[0])
             if error is not None:
                 # Earlier blocks are returned.  The bad one is fetched and reported until the application seeks past it.
                 entry.blocks.clear()
@@ -193,8 +196,11 @@ class Fetcher:
     def _receiver(
         self, node: int, asked: dict[TopicPartition, tuple[PartitionState, int]]
     ) -> Callable[[Response | Exception], None]:
+        sent_ns = self._clock.monotonic_ns()
+
         def receive(response: Response | Exception) -> None:
             self._resting_at = None
+            self._sensors.fetched.record(self._clock.monotonic_ns() - sent_ns)
             for partition, key in asked.items():
                 if self._in_flight.get(partition) is key:
                     del self._in_flight[partition]
@@ -219,15 +225,17 @@ class Fetcher:
         self, asked: Mapping[TopicPartition, tuple[PartitionState, int]], answered: Container[TopicPartition]
     ) -> None:
         """Record the fetch position as the log end of partitions that the response omits."""
+        now_ms = self._clock.monotonic_ms()
         for partition, (state, position) in asked.items():
             if (
-                (state.known_end != position or state.told_at != position)
-                and partition not in answered
+                partition not in answered
                 and self._subscription.partitions.get(partition) is state
                 and state.position == position
             ):
-                state.known_end = state.told_at = position
-                self._news.add(partition)
+                state.end_known_ms = now_ms
+                if state.known_end != position or state.told_at != position:
+                    state.known_end = state.told_at = position
+                    self._news.add(partition)
 
     def _receive(
         self, node: int, partition: TopicPartition, state: PartitionState, position: int, fetched: FetchedPartition
@@ -273,7 +281,7 @@ class Fetcher:
             self._errors.append((partition, state, position, error))
 
     def _is_passing(self, code: ErrorCode) -> bool:
-        """Whether a retry or another replica may succeed; damaged data stays damaged."""
+        """Whether a retry or another replica may succeed after this error; a retry cannot repair corrupt records."""
         return code in self._network.traits.retriable and code is not ErrorCode.CORRUPT_MESSAGE
 
     def _retry_later(self, node: int) -> None:
@@ -281,8 +289,8 @@ class Fetcher:
         self._retry_at_ms[node] = self._clock.monotonic_ms() + self._retry_backoff_ms
 
 
-def _unreadable(partition: TopicPartition, block: Block, end: int) -> UnreadableBatchError | None:
-    """Decode the columns of an encoded block; return the error, if any."""
+def _decoding_error(partition: TopicPartition, block: Block, end: int) -> UnreadableBatchError | None:
+    """Decode the columns of an encoded block of records; return the error if it cannot be decoded, or None."""
     if not isinstance(block, EncodedBlock):
         return None
     try:
@@ -302,19 +310,19 @@ def _unreadable(partition: TopicPartition, block: Block, end: int) -> Unreadable
 
 
 def _end_of(block: Block) -> int:
-    """Return the offset after a block, including records at its end that compaction has removed."""
+    """Return the next offset after a block, which is after any records at its end that compaction has removed."""
     if isinstance(block, EncodedBlock):
         return block.next_offset
     return block.offsets[-1] + 1 if len(block) else 0
 
 
 def _from_position(partition: TopicPartition, blocks: Iterable[Block], position: int) -> Iterable[tuple[Block, int]]:
-    """Yield blocks without the records before ``position``, which a stored batch may contain, and the end of each."""
+    """Yield each block and its end offset, without records before ``position``, which a stored batch may contain."""
     for block in blocks:
         end = _end_of(block)
         if end <= position:
             continue
-        if len(block) and block.offsets[0] < position and _unreadable(partition, block, end) is None:
+        if len(block) and block.offsets[0] < position and _decoding_error(partition, block, end) is None:
             block = block.slice(bisect_left(block.offsets, position))
         yield block, end
 
@@ -322,7 +330,7 @@ def _from_position(partition: TopicPartition, blocks: Iterable[Block], position:
 def _marked(
     blocks: Iterable[tuple[Block, int]], aborted: Sequence[AbortedTransaction]
 ) -> Iterable[tuple[Block, int, bool]]:
-    """Yield each block, its end, and whether to return it; markers and aborted records are not returned (KIP-98)."""
+    """Yield each block, its end offset, and whether to return it; markers and aborted records are skipped (KIP-98)."""
     due = deque(sorted(aborted, key=attrgetter("first_offset")))
     open_ids: set[int] = set()
     for block, end in blocks:

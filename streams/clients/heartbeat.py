@@ -1,10 +1,11 @@
 """The background heartbeat of a consumer, for applications that poll rarely.
 
-Lock rules: every access to a consumer's internals holds the guard.  The application's thread acquires the
-guard for each call, reentrantly (a listener may commit), and waits for it.  The background thread acquires the
-guard only when it is free, for one heartbeat, and never waits while it holds the guard.  ``poll`` holds the guard
-while it waits, and sends heartbeats itself.  Listeners, callbacks, assignors and errors are left for the
-application's next ``poll``.  Only ``wakeup`` needs no guard.  Imports core only.
+Lock rules: every access to a consumer's internals holds the guard, which is a ``ConsumerLock``.  The application's
+thread acquires the guard for each call, reentrantly (a listener may commit), and waits for it.  The background thread
+acquires the guard only when it is free, for one heartbeat, and never waits while it holds the guard.  ``poll`` holds
+the guard while it waits, and sends heartbeats itself.  Listeners, callbacks, assignors and errors are left for the
+application's next ``poll``.  Only ``wakeup`` needs no guard.
+Of the other packages, this module imports only ``core``.
 """
 
 import logging
@@ -37,7 +38,7 @@ class ConsumerLock:
         self.is_background = False
 
     def __enter__(self) -> None:
-        """Acquire for the application's thread, waiting for the background thread."""
+        """Acquire this lock for the application's thread, waiting until the background thread releases it."""
         while True:
             with self._lock:
                 if not self.is_background or self._depth:
@@ -47,12 +48,12 @@ class ConsumerLock:
             signal.wait(_LOOK_MS)
 
     def __exit__(self, *_: object) -> None:
-        """Release for the application's thread."""
+        """Release this lock, which the application's thread holds."""
         with self._lock:
             self._depth -= 1
 
     def try_enter(self) -> bool:
-        """Acquire for the background thread if the lock is free; return whether it was."""
+        """Acquire this lock for the background thread if it is free, and return whether it was acquired."""
         with self._lock:
             if self._depth or self.is_background:
                 return False
@@ -60,7 +61,7 @@ class ConsumerLock:
             return True
 
     def leave(self) -> None:
-        """Release for the background thread."""
+        """Release this lock, which the background thread holds."""
         with self._lock:
             self.is_background = False
             signal, self._freed = self._freed, None
@@ -69,13 +70,13 @@ class ConsumerLock:
 
 
 class Locked(Protocol):
-    """An object whose methods hold the guard ``_lock``, which is None without a background thread."""
+    """An object whose methods hold the lock ``_lock`` while they run; it is None without a background thread."""
 
     _lock: ConsumerLock | None
 
 
 def exclusive(method: F) -> F:
-    """Decorate a method to hold its object's guard."""
+    """Decorate a method so that it holds the lock of its object."""
 
     @wraps(method)
     def guarded(self: Locked, *args: Any, **keywords: Any) -> Any:
@@ -89,7 +90,7 @@ def exclusive(method: F) -> F:
 
 
 class BackgroundHeartbeat:
-    """A thread that calls ``beat`` when the guard is free and sleeps for the returned milliseconds."""
+    """A thread that calls ``beat`` when the consumer's lock is free, and then sleeps for the returned milliseconds."""
 
     def __init__(self, threads: Threads, lock: ConsumerLock, beat: Callable[[], int], name: str) -> None:
         self._lock = lock
@@ -98,7 +99,7 @@ class BackgroundHeartbeat:
         self._worker: Worker = threads.start(name, self._run)
 
     def close(self) -> None:
-        """Stop the thread; the caller must not hold the guard."""
+        """Stop the thread; the caller must not hold the consumer's lock."""
         self._end.set()
         self._worker.join(_CLOSE_MS)
 

@@ -2,39 +2,31 @@
 
 ``<application id>-<store>-changelog`` and ``<application id>-<name>-repartition`` may also belong to an
 application with a longer id, for example to ``shop-eu`` instead of ``shop``.  If a group with the longer id exists,
-the topic belongs to it.  Generated names are unambiguous, since no application id contains them.  No I/O.
+the topic belongs to it.  Generated names are unambiguous, since no application id contains them.
+Of the other packages, this module imports only ``core``.
 """
 
-import re
 from collections.abc import Iterable
 
 from attrs import frozen
 
+from streams.core.topic import is_generated
+
 _CHANGELOG = "-changelog"
 _REPARTITION = ("-repartition", "-subscription-registration-topic", "-subscription-response-topic")
 #: Suffix of lane topics, in which bounded runs keep the records of a topic separately for each writing task.
-_LANES = ".lanes"
+LANES = ".lanes"
 #: Suffix of the group in which a bounded run commits the merge progress of lanes.
 LANES_GROUP = "-lanes"
-_GENERATED = re.compile(r"K(?:STREAM|TABLE)-.*\d{10}")
 
 
 @frozen
 class InternalTopic:
-    """A topic created by an application; ``store`` is set for changelogs, ``topic`` for all others."""
+    """A topic created by an application; ``store`` is set for changelog topics, and ``topic`` for all others."""
 
     name: str
     store: str | None = None
     topic: str | None = None
-
-
-def is_generated(name: str) -> bool:
-    """Whether the DSL generated the name of a store or node.
-
-    >>> is_generated("KSTREAM-AGGREGATE-STATE-STORE-0000000003"), is_generated("totals")
-    (True, False)
-    """
-    return _GENERATED.match(name) is not None
 
 
 def internal_topics(application_id: str, topics: Iterable[str], groups: Iterable[str]) -> list[InternalTopic]:
@@ -53,7 +45,7 @@ def internal_topics(application_id: str, topics: Iterable[str], groups: Iterable
         rest = name.removeprefix(prefix)
         if rest == name or (name.startswith(longer) and not is_generated(rest)):
             continue
-        topic = rest.removesuffix(_LANES)
+        topic = rest.removesuffix(LANES)
         if rest.endswith(_CHANGELOG):
             found.append(InternalTopic(name, store=rest.removesuffix(_CHANGELOG)))
         elif topic.endswith(_REPARTITION):

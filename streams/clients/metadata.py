@@ -1,4 +1,7 @@
-"""Cached topic metadata: partition counts and leaders.  Imports protocol and core."""
+"""Cached topic metadata: partition counts and leaders.
+
+Of the other packages, this module imports only ``core`` and ``protocol``.
+"""
 
 from collections.abc import Iterable, Sequence
 
@@ -20,7 +23,7 @@ class MetadataCache:
     refused: dict[str, ErrorCode] = field(factory=dict)
 
     def update(self, response: MetadataResponse, asked: Sequence[str] | None) -> None:
-        """Apply the response to a request for the topics ``asked``, or for all topics.
+        """Apply the response to a metadata request for the topics ``asked``, or for all topics if it is None.
 
         Topics with a transient error keep their cached metadata.
         """
@@ -34,20 +37,20 @@ class MetadataCache:
         self.topics.update((topic.name, topic) for topic in response.topics if topic.error is ErrorCode.NONE)
 
     def why_unknown(self, topic: str) -> ErrorCode:
-        """Return the error code for a topic without cached metadata."""
+        """Return the error code that explains why a topic has no cached metadata."""
         return self.refused.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def partition_count(self, topic: str) -> int | None:
-        """Return the partition count of a topic, or None if unknown."""
+        """Return the partition count of a topic, or None if the count is not cached."""
         found = self.topics.get(topic)
         return None if found is None else len(found.leaders)
 
     def counts(self, topics: Iterable[str]) -> dict[str, int]:
-        """Return the partition counts of those topics that are cached."""
+        """Return the partition counts of ``topics``, without topics that are not cached."""
         return {topic: len(self.topics[topic].leaders) for topic in sorted(topics) if topic in self.topics}
 
     def leader(self, partition: TopicPartition) -> int | None:
-        """Return the broker ID of a partition's leader, or None if unknown."""
+        """Return the broker ID of a partition's leader, or None if the leader is unknown."""
         found = self.topics.get(partition.topic)
         if found is None or not 0 <= partition.partition < len(found.leaders):
             return None
@@ -55,5 +58,5 @@ class MetadataCache:
         return None if leader < 0 else leader
 
     def exists(self, partition: TopicPartition) -> bool:
-        """Return whether the cached metadata has a partition, with or without a leader."""
+        """Return whether the cached metadata contains a partition, with or without a leader."""
         return 0 <= partition.partition < (self.partition_count(partition.topic) or 0)

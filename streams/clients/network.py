@@ -1,7 +1,8 @@
-"""Requests to brokers by ID, with timeouts, and with callbacks or blocking.
+"""Sending of requests to brokers by broker ID, with timeouts, either blocking or with callbacks.
 
 Requests use a ``Connection`` (in process, TCP or simulated).  One thread drives the network by ``poll``, inside
-which callbacks run.  Imports protocol and core.
+which callbacks run.
+Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
 from collections.abc import Callable
@@ -10,67 +11,19 @@ from typing import Final, TypeAlias
 from attrs import define, field, frozen
 
 from streams.clients.errors import RETRIABLE, RequestTimeoutError, as_error
-from streams.core.clock import Clock
+from streams.core.clock import Clock, Deadline
 from streams.core.errors import BrokerError
 from streams.protocol.error_codes import ErrorCode
-from streams.protocol.group_messages import JoinGroup, SyncGroup
-from streams.protocol.messages import Fetch
 from streams.protocol.request import R, Request, RequestFor, Response, checked
-from streams.protocol.transport import Connection, Traits
+from streams.protocol.transport import ANY_NODE, Connection, Traits, response_timeout_ms
 
 #: Called with the response or the error of a request.
 Callback: TypeAlias = Callable[[Response | Exception], None]
-
-#: Broker ID that stands for any broker.
-ANY_NODE: Final = -1
 
 #: A single broker, such as the embedded one: it has the metadata of every topic and leads every partition.
 ONE_BROKER: Final = Traits(0, RETRIABLE)
 #: A cluster: brokers may lack the metadata of a new topic for a moment; after a disk failure the leader may change.
 SEVERAL_BROKERS: Final = Traits(3_000, RETRIABLE | {ErrorCode.STORAGE_ERROR})
-
-# Waiting takes no time under a virtual clock; after this many polls without progress no response is expected.
-_FRUITLESS_LIMIT: Final = 100
-
-
-# Time for the response to a join or sync after the rebalance timeout, in which the slowest member must join.
-_REBALANCE_SLACK_MS: Final = 5_000
-
-
-def response_timeout_ms(request: Request, request_timeout_ms: int) -> int:
-    """Return how long to wait for a response, in milliseconds.
-
-    A broker delays the response to a fetch for up to ``max_wait_ms``, and to a join or sync for up to the rebalance
-    timeout.  It responds immediately to a join that requests a member id (KIP-394).
-    """
-    if isinstance(request, Fetch):
-        return request_timeout_ms + request.max_wait_ms
-    is_first = isinstance(request, JoinGroup) and request.takes_member_id
-    if isinstance(request, (JoinGroup, SyncGroup)) and (request.member_id or request.group_instance_id or not is_first):
-        return max(request_timeout_ms, request.rebalance_timeout_ms + _REBALANCE_SLACK_MS)
-    return request_timeout_ms
-
-
-@define(eq=False)
-class Deadline:
-    """The deadline of a wait; the wait also ends if there is no progress while a virtual clock stands still."""
-
-    _clock: Clock
-    deadline_ms: int
-    _seen_ms: int = -1
-    _fruitless: int = 0
-
-    def remaining_ms(self, *, has_progress: bool) -> int:
-        """Return the remaining milliseconds, 0 when the wait is over."""
-        now = self._clock.monotonic_ms()
-        if has_progress or now != self._seen_ms:
-            self._fruitless = 0
-            self._seen_ms = now
-        else:
-            self._fruitless += 1
-            if self._fruitless >= _FRUITLESS_LIMIT:
-                return 0
-        return max(0, self.deadline_ms - now)
 
 
 @frozen
@@ -94,7 +47,7 @@ class _Pending:
 
 
 class Network:
-    """The in-flight requests of one client."""
+    """Sends the requests of one client, and tracks those in flight."""
 
     def __init__(self, connection: Connection, clock: Clock, *, request_timeout_ms: int = 30_000) -> None:
         self._connection = connection
@@ -107,11 +60,11 @@ class Network:
 
     @property
     def in_flight(self) -> int:
-        """The number of requests without a response."""
+        """The number of requests that have no response yet."""
         return len(self._pending) + len(self._unsent)
 
     def now_ms(self) -> int:
-        """Return the current time, as used for request timeouts."""
+        """Return the current monotonic time in milliseconds, which request timeouts use."""
         return self._clock.monotonic_ms()
 
     def send(self, node_id: int, request: Request, on_done: Callback | None = None) -> None:
@@ -128,7 +81,7 @@ class Network:
             self._next_deadline_ms = deadline_ms
 
     def poll(self, timeout_ms: int) -> int:
-        """Run the callbacks of arrived responses, waiting up to the timeout for the first; return their number."""
+        """Run the callbacks of arrived responses, waiting up to the timeout for the first; return how many arrived."""
         unsent, self._unsent = self._unsent, []
         if self._next_deadline_ms is not None and timeout_ms:
             timeout_ms = min(timeout_ms, max(0, self._next_deadline_ms - self._clock.monotonic_ms()))
@@ -144,7 +97,7 @@ class Network:
         return len(unsent) + len(arrived) + self._expire()
 
     def request(self, node_id: int, request: RequestFor[R], timeout_ms: int | None = None, *, what: str = "") -> R:
-        """Send and wait for the response, at most for the request timeout.
+        """Send a request and wait for the response, by default at most for the request timeout.
 
         Raises:
             RequestTimeoutError: no response came in time.
@@ -166,7 +119,7 @@ class Network:
         return checked(request, response)
 
     def wakeup(self) -> None:
-        """End a waiting ``poll`` from another thread."""
+        """Make ``poll`` return if it is waiting; may be called from another thread."""
         self._connection.wakeup()
 
     def close(self) -> None:
@@ -210,6 +163,6 @@ class Settling:
         self._until_ms = self._network.now_ms() + self._network.traits.settling_ms
 
     def excuses(self, error: Exception) -> bool:
-        """Whether an error is an unknown topic or partition within the grace period."""
+        """Whether an error reports an unknown topic or partition within the grace period."""
         is_unknown = isinstance(error, BrokerError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return is_unknown and self._network.now_ms() < self._until_ms

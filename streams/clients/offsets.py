@@ -1,16 +1,21 @@
-"""Blocking look-ups of partitions, and of offsets by time.  Imports protocol and core."""
+"""Blocking look-ups of partitions, and of offsets by time.
+
+Of the other packages, this module imports only ``core`` and ``protocol``.
+"""
 
 from collections.abc import Mapping
 from typing import Final
 
 from streams.clients.errors import LEADER_MOVED, DisconnectedError, error_for, is_final, is_transient
 from streams.clients.metadata import MetadataCache
-from streams.clients.network import ANY_NODE, Backoff, Deadline, Network, Settling
+from streams.clients.network import Backoff, Network, Settling
+from streams.core.clock import Deadline
 from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.messages import READ_UNCOMMITTED, ListOffsets, Metadata
+from streams.protocol.transport import ANY_NODE
 
 _BACKOFF: Final = Backoff()
 
@@ -22,7 +27,7 @@ def list_offsets(
     deadline: Deadline,
     isolation_level: int = READ_UNCOMMITTED,
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Return (timestamp, offset) per partition for ``times`` (-2 earliest, -1 latest); retry until the deadline.
+    """Look up (timestamp, offset) for each partition's time (-2 earliest, -1 latest), retrying until the deadline.
 
     Raises:
         UnknownTopicError: a partition does not exist.
@@ -82,7 +87,7 @@ def _list_once(
 def partitions_of(
     network: Network, metadata: MetadataCache, topic: str, deadline: Deadline, *, allow_auto_create: bool
 ) -> list[TopicPartition]:
-    """Return the partitions of a topic, or an empty list if the topic does not exist; retry until the deadline.
+    """Return the partitions of a topic, or an empty list if the topic does not exist; retried until the deadline.
 
     Raises:
         RequestTimeoutError: no response came in time.
@@ -104,5 +109,5 @@ def partitions_of(
 
 
 def with_metadata(offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the offsets with metadata, which is empty where none is given."""
+    """Return ``offsets`` with offset metadata, which is empty if only an offset is given."""
     return {p: OffsetAndMetadata(found) if isinstance(found, int) else found for p, found in offsets.items()}

@@ -2,9 +2,10 @@
 
 One thread polls, commits and maintains the membership.  Workers share the partitions, one batch at a
 time, so a slow partition does not delay the others.  A failed record is retried before later records
-of its partition; after the last attempt it goes to the dead letter queue topic or ends the run.  Commits
-cover only handled records.  ``_lock`` guards the lanes and is never held while waiting.  Imports the other
-clients, and core.
+of its partition; after the last attempt it is sent to the dead letter queue topic or ends ``run``.  Commits
+cover only handled records.  ``_lock`` guards the lanes, which are the partitions with their buffered
+records, and is never held while waiting.  Of the other packages, this module imports only ``core``, ``group`` and
+``protocol``.
 """
 
 import logging
@@ -80,7 +81,7 @@ class _Lane:
         return block if len(block) <= limit else block.slice(0, limit)
 
     def advance(self, count: int) -> None:
-        """Remove the first ``count`` records, which are done."""
+        """Remove the first ``count`` records, which have been handled."""
         block = self.blocks.popleft()
         self.done = block.offsets[count - 1] + 1
         if count < len(block):
@@ -90,7 +91,7 @@ class _Lane:
 
 
 class _Options(ParallelOptions, total=False):
-    """Arguments that are passed to the consumer, in addition to settings."""
+    """Options of a ``ParallelConsumer``: its settings, and the arguments that it passes to its consumer."""
 
     bootstrap_servers: str | Iterable[str]
     security: Security | None
@@ -98,7 +99,7 @@ class _Options(ParallelOptions, total=False):
 
 
 def _split(options: Mapping[str, Any]) -> tuple[ParallelSettings, dict[str, Any]]:
-    """Separate the options into the settings of the pool and the options of the consumer."""
+    """Separate the options into the settings of the worker pool and the options of the consumer."""
     passed_on, own = (
         _Options.__annotations__.keys() - ParallelOptions.__annotations__.keys(),
         table_of(ParallelSettings),
@@ -128,8 +129,8 @@ class ParallelConsumer:
 
     Args:
         topics: names, topics with their types, or one compiled pattern.
-        handler: called with one record at a time.  It must not be async; if it returns a coroutine, the run
-            ends.
+        handler: called with one record at a time.  It must not be async; if it returns a coroutine, ``run``
+            ends with an error.
         batch_handler: called with up to ``batch_size`` records of one partition.
         clock: the source of time; tests pass a virtual clock.
         threads: starts the workers.
@@ -205,7 +206,7 @@ class ParallelConsumer:
             raise self._failure
 
     def stop(self) -> None:
-        """End ``run`` when the running handlers have returned; thread-safe."""
+        """End ``run`` as soon as the running handlers have returned; thread-safe."""
         self._is_stopping = True
         self._consumer.wakeup()
 
@@ -233,7 +234,7 @@ class ParallelConsumer:
             self._commit(list(self._lanes.values()))
 
     def _pause_and_resume(self) -> None:
-        """Pause partitions with a full buffer, and resume those whose buffer is half empty."""
+        """Pause partitions whose buffer is full, and resume those whose buffer is half empty."""
         with self._lock:
             lanes = list(self._lanes.values())
         for lane in lanes:
@@ -260,7 +261,7 @@ class ParallelConsumer:
                 lane.committed = due[lane.partition]
 
     def give_up(self, partitions: Sequence[TopicPartition], *, is_lost: bool) -> None:
-        """Release partitions; unless they are lost, wait for running handlers and commit handled records."""
+        """Release partitions; unless they are lost, first wait for running handlers and commit the handled records."""
         with self._lock:
             lanes = [self._lanes.pop(partition) for partition in partitions if partition in self._lanes]
             for lane in lanes:
@@ -297,7 +298,7 @@ class ParallelConsumer:
     # --- workers ----------------------------------------------------------------------------
 
     def _offer(self, lane: _Lane) -> None:
-        """Queue a lane for a worker if it has work; the caller holds the lock."""
+        """Queue a partition's lane for a worker if it has records to handle; the caller holds the lock."""
         if not lane.blocks or lane.is_busy or lane.is_given_up or lane.due_ms:
             return
         lane.is_busy = True
@@ -330,14 +331,14 @@ class ParallelConsumer:
                 signal.wait(_IDLE_MS)
 
     def _release(self, lane: _Lane) -> None:
-        """Mark a lane as free; the caller holds the lock."""
+        """Mark a partition's lane as not being handled; the caller holds the lock."""
         lane.is_busy = False
         if lane.idle is not None:
             lane.idle.set()
             lane.idle = None
 
     def _handle(self, lane: _Lane) -> None:
-        """Handle the next batch of a lane, and free the lane in any case."""
+        """Handle the next batch of a partition's lane, and release the lane even if the handler fails."""
         block = lane.take(1 if self._batch_handler is None else self._settings.batch_size)
         error: BaseException | None = None
         try:
@@ -371,7 +372,7 @@ class ParallelConsumer:
             refuse_result(self._handler(records[0]), "handler of a parallel consumer")
 
     def _give_up_record(self, lane: _Lane, block: Block, error: BaseException) -> bool:
-        """Process a failed attempt; return whether the records are done.  Otherwise they are retried.
+        """Process a failed attempt; return True if the records are done, or False if they are retried.
 
         Raises:
             UnawaitedError: the handler returned a coroutine or generator.
@@ -434,7 +435,7 @@ class _Listener(RebalanceListener):
         self._consumer = consumer
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """Wait for running handlers and commit."""
+        """Wait for running handlers and commit the handled records."""
         self._consumer.give_up(partitions, is_lost=False)
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:

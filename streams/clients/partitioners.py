@@ -1,7 +1,7 @@
 """Choice of a record's partition, by the producer's function or the topic's strategy.
 
 The strategy is set by the topic configuration ``streams.partitioner``; topics without it, as on Kafka,
-use the default.  Imports protocol and core.
+use the default.  Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
 from collections.abc import Callable
@@ -46,7 +46,7 @@ class Partitioning:
         key_suffix: int,
         has_open_batch: Callable[[int], bool],
     ) -> int:
-        """Return the partition of a record without an explicit one.
+        """Return the partition of a record that was sent without an explicit partition.
 
         ``key_suffix`` is the number of bytes at the end of the key to exclude from the hash.
 

@@ -1,12 +1,12 @@
-"""The initial position in a partition.
+"""Look-up of a consumer's initial position in each assigned partition.
 
-1. At the committed offset.
-2. Without one, if the group has committed for another partition of the same topic: at the beginning.  The
-   partition is new to the group, so its records were written while the group read the others.
-3. Otherwise by the reset policy.
+1. The position is the committed offset.
+2. Without a committed offset, the reset policy determines the position: "earliest", "latest", or "none", an error.
+3. Exception for "latest": a partition of a topic for which the group has committed other offsets is read from the
+   beginning.  It was added to the topic, so its records were written while the group read the others.
 
-The second rule applies only to group members with the reset policy "latest".  Several positions are looked up at once,
-without blocking.  Imports protocol and core.
+The third rule applies only to group members.  Several positions are looked up at once, without blocking.
+Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ from streams.protocol.request import Response
 
 
 class Positions:
-    """Looks up the positions of assigned partitions that have none."""
+    """Looks up the positions of assigned partitions that have no position."""
 
     def __init__(self, parts: ConsumerParts, session: GroupSession | None) -> None:
         self._network = parts.network
@@ -45,10 +45,12 @@ class Positions:
         self._isolation_level = isolation_level_of(parts.settings)
         self._retry_at_ms = 0
         self._errors: list[BrokerError] = []
+        #: Partitions without a committed offset under the reset policy "none".
+        self._refused: Mapping[TopicPartition, PartitionState] = {}
         self.needs_metadata = False
 
     def update(self) -> bool:
-        """Start the missing look-ups; return whether there were any.
+        """Start look-ups for partitions without a position; return whether any were started.
 
         Raises:
             NoOffsetError: no offset is committed and no reset policy applies.
@@ -56,6 +58,7 @@ class Positions:
         """
         if self._errors:
             raise self._errors.pop(0)
+        self._raise_refused()
         if self._clock.monotonic_ms() < self._retry_at_ms:
             return False
         committed: dict[TopicPartition, PartitionState] = {}
@@ -77,7 +80,7 @@ class Positions:
         return has_sent or bool(resets)
 
     def next_retry_ms(self, now_ms: int) -> int | None:
-        """Return when failed look-ups are retried."""
+        """Return when failed look-ups are retried, in monotonic milliseconds, or None."""
         return self._retry_at_ms if self._retry_at_ms > now_ms else None
 
     # --- inside -----------------------------------------------------------------------
@@ -120,7 +123,7 @@ class Positions:
     def _ask_siblings(self, coordinator: int, states: Mapping[TopicPartition, PartitionState]) -> None:
         """Look up whether the group has committed offsets in the topics of ``states``.
 
-        If so, the partitions of ``states`` are new to the group.
+        Partitions of a topic with committed offsets are then known to be new to the group.
         """
         self._mark(states, is_looked_up=True)
         topics = dict.fromkeys(partition.topic for partition in states)
@@ -149,14 +152,21 @@ class Positions:
             for state in states.values():
                 state.request_reset(self._reset_policy)
         elif states:
-            names = ", ".join(map(str, states))
             self._retry_later()
-            self._errors.append(
-                NoOffsetError(
-                    f"group {self._group_id!r} has no committed offset for {names}, and auto_offset_reset is 'none': "
-                    "seek, or commit an offset first",
-                    tuple(states),
-                )
+            self._refused = states
+
+    def _raise_refused(self) -> None:
+        """Raise an error for partitions without a committed offset that the application has not set since.
+
+        Raises:
+            NoOffsetError: no offset is committed, and the reset policy is "none".
+        """
+        refused, self._refused = tuple(partition for partition, _ in self._waiting(self._refused)), {}
+        if refused:
+            raise NoOffsetError(
+                f"group {self._group_id!r} has no committed offset for {', '.join(map(str, refused))}, and "
+                "auto_offset_reset is 'none': seek, or commit an offset first",
+                refused,
             )
 
     def _ask_offsets(self, node: int, states: Mapping[TopicPartition, PartitionState]) -> None:
@@ -187,7 +197,7 @@ class Positions:
         return receive
 
     def _waiting(self, states: Mapping[TopicPartition, PartitionState]) -> list[tuple[TopicPartition, PartitionState]]:
-        """Return the partitions that are still assigned and have no position."""
+        """Return those partitions of ``states`` that are still assigned and have no position."""
         current = self._subscription.partitions
         return [(p, state) for p, state in states.items() if current.get(p) is state and state.position is None]
 

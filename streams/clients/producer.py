@@ -1,7 +1,8 @@
-"""The producer: appends records and blocks asynchronously, in order and optionally in transactions.
+"""The producer, which appends records and blocks of records asynchronously, in order, optionally in transactions.
 
 The producer is thread-safe.  Threads that send, flush or wait for a result drive the sender, one at a time; with
-``linger_ms`` a background thread does so too.  The lock rules are in ``sender_driver``.  Imports protocol and core.
+``linger_ms`` a background thread does so too.  The lock rules are in ``sender_driver``.
+Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
 import logging
@@ -31,6 +32,7 @@ from streams.core.errors import (
     SerializationError,
     StreamsError,
 )
+from streams.core.metrics import Metrics
 from streams.core.partitioning import Partitioner, murmur2
 from streams.core.records import Block, TopicPartition
 from streams.core.setting import changed
@@ -99,10 +101,15 @@ class Producer:
         self._transaction = self._sender.transaction
         self._transactor: Transactor | None = None
         if self._transaction is not None:
-            self._transactor = Transactor(self._transaction, self._sender, self._driver.turn)
+            self._transactor = Transactor(self._transaction, self._sender, self._driver.run_once)
         self._is_closed = False
         #: Total bytes of the blocks that are queued to share a request.
         self._batched_bytes = 0
+
+    def record_metrics(self, metrics: Metrics) -> None:
+        """Start recording the metrics of this producer, such as ``record-send-rate``, in a registry."""
+        settings = self._settings
+        self._sender.sensors.record(metrics, settings.client_id, self._accumulator, settings.buffer_memory_bytes)
 
     # --- sending ----------------------------------------------------------------------
 
@@ -140,8 +147,8 @@ class Producer:
     ) -> Delivery:
         """Send a record.
 
-        Key and value have the types of ``topic``, or are bytes if ``topic`` is a name.  ``timestamp_ms`` defaults to
-        the current time.
+        The key and value have the types of ``topic``, or are bytes if ``topic`` is a name.  ``timestamp_ms`` defaults
+        to the current time.
 
         Raises:
             UnknownTopicError: the topic or the partition does not exist.
@@ -228,7 +235,7 @@ class Producer:
         return delivery
 
     def partition_count(self, topic: str) -> int:
-        """Return the partition count of a topic, with a request if it is unknown or stale.
+        """Return the partition count of a topic, sending a request if the cached count is missing or stale.
 
         Raises:
             UnknownTopicError: the topic does not exist.
@@ -253,9 +260,9 @@ class Producer:
         return found
 
     def poll(self, timeout_ms: int = 0) -> None:
-        """Send due requests and process responses, waiting up to the timeout; ``flush`` does this too."""
+        """Send due requests and process responses, waiting up to ``timeout_ms``; ``flush`` does this too."""
         self._check_open()
-        self._driver.turn(timeout_ms)
+        self._driver.run_once(timeout_ms)
 
     @property
     def has_outstanding(self) -> bool:
@@ -263,7 +270,7 @@ class Producer:
         return self._sender.in_flight > 0 or not self._accumulator.is_empty
 
     def flush(self, timeout_ms: int | None = None) -> None:
-        """Wait until everything sent so far is acknowledged.
+        """Wait until all records sent so far are acknowledged.
 
         Raises:
             BrokerError: a record has failed since the last flush; its delivery has the same error.
@@ -275,8 +282,13 @@ class Producer:
         if failure is not None:
             raise failure
 
+    def __repr__(self) -> str:
+        return f"<Producer {self._settings.client_id!r}>"
+
     def close(self, timeout_ms: int | None = None) -> None:
-        """Flush and close; a transactional producer aborts its open transaction instead of flushing.  Idempotent.
+        """Flush and close; a transactional producer aborts its open transaction instead of flushing.
+
+        Closing again has no effect.
 
         Raises:
             BrokerError: see ``flush``; the producer is closed nevertheless.
@@ -300,9 +312,10 @@ class Producer:
             return
         self._is_closed = True
         self._driver.close()
+        self._sender.sensors.close()
 
     def __enter__(self) -> "Producer":
-        """Return the producer; it is closed at the end of the block."""
+        """Return the producer, which is closed at the end of the ``with`` block."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -321,7 +334,7 @@ class Producer:
         self._transactional("init_transactions").initialize()
 
     def begin_transaction(self) -> None:
-        """Begin a transaction for all following records.
+        """Begin a transaction, which includes all records sent until it is committed or aborted.
 
         Raises:
             StreamsError: a transaction is open, or ``init_transactions`` was not called.
@@ -333,7 +346,7 @@ class Producer:
     def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], group_metadata: GroupMetadata
     ) -> None:
-        """Commit a consumer's offsets with the transaction; ``group_metadata`` is from ``Consumer.group_metadata``.
+        """Commit a consumer's offsets with the transaction; get ``group_metadata`` from ``Consumer.group_metadata``.
 
         Raises:
             TransactionError: the group rejected the offsets, for example because the consumer is no longer a
@@ -347,7 +360,7 @@ class Producer:
         """Wait until all sent records are acknowledged, and commit the transaction.
 
         Raises:
-            TransactionError: a record could not be written; abort.
+            TransactionError: a record could not be written; abort the transaction.
             ProducerFencedError: another producer has this transactional id now.
             RequestTimeoutError: no response came in time, so the outcome is unknown; retry.
         """

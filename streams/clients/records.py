@@ -1,4 +1,7 @@
-"""Public value types of the consumer and the producer.  Imports core only."""
+"""Public value types of the consumer and the producer.
+
+Of the other packages, this module imports only ``core``.
+"""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -25,7 +28,7 @@ class GroupMetadata(NamedTuple):
 
 
 class BadRecord(NamedTuple):
-    """The record at which decoding stopped, and the error."""
+    """The offset of the record at which decoding stopped, and the error."""
 
     offset: int
     error: SerializationError
@@ -34,7 +37,7 @@ class BadRecord(NamedTuple):
 def decode_block(
     partition: TopicPartition, block: Block, topic: Topic[Any, Any] | None
 ) -> tuple[list[ConsumerRecord[Any, Any]], BadRecord | None]:
-    """Return a block's records up to the first that cannot be decoded, exclusive, and its offset and error or None."""
+    """Return the records before the first that cannot be decoded, and a ``BadRecord`` for that one, or None."""
     keys: Sequence[Any] = block.keys
     values: Sequence[Any] = block.values
     bad: BadRecord | None = None

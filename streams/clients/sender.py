@@ -1,8 +1,9 @@
-"""The sender of a producer: makes look-ups, sends due parcels and processes responses.
+"""The sender of a producer: looks up metadata, sends due batches and processes responses.
 
-One thread at a time drives the sender by ``turn``, which waits only while it polls the network.  Finished
-parcels are left in ``finished``, because user callbacks run outside the lock.  The producer's lock guards the
-accumulator and the sender, and is never held while the network is polled.  Imports protocol and core.
+One thread at a time drives the sender by ``run_once``, which waits only while it polls the network.  Finished
+batches (``Parcel``) are left in ``finished``, because user callbacks run outside the lock.  The producer's lock guards
+the accumulator and the sender, and is never held while the network is polled. Of the other packages, this module
+imports only ``core`` and ``protocol``.
 """
 
 import logging
@@ -18,7 +19,8 @@ from attrs import define, field
 from streams.clients.accumulator import REFUSED_RECORDS, Accumulator, Parcel, PartitionBatches
 from streams.clients.errors import LEADER_MOVED, RequestTimeoutError, as_error, error_for, is_final, is_transient
 from streams.clients.metadata import MetadataCache
-from streams.clients.network import ANY_NODE, Backoff, Callback, Network
+from streams.clients.network import Backoff, Callback, Network
+from streams.clients.sensors import ProducerSensors
 from streams.clients.settings import required_acks_of
 from streams.clients.transaction import FENCED, Identity, Transaction
 from streams.core.chunking import chunks_by_size
@@ -40,6 +42,7 @@ from streams.protocol.messages import (
     ProduceResponse,
 )
 from streams.protocol.request import Request, Response
+from streams.protocol.transport import ANY_NODE
 
 log = logging.getLogger(__name__)
 
@@ -68,11 +71,11 @@ class _Question:
     retry_at_ms: int = 0
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether to send the request now."""
+        """Whether the look-up's request is to be sent now."""
         return not self.is_asking and now_ms >= self.retry_at_ms
 
     def settle(self, now_ms: int, backoff: Backoff, *, is_answered: bool) -> None:
-        """Complete the request; a failure schedules a retry."""
+        """Mark the request as completed; if it was not answered, schedule a retry."""
         self.is_asking = False
         self.failures = 0 if is_answered else self.failures + 1
         self.retry_at_ms = now_ms if is_answered else now_ms + backoff.after(self.failures)
@@ -80,7 +83,7 @@ class _Question:
 
 @define(eq=False)
 class Sender:
-    """The requests of one producer."""
+    """Sends the requests of one producer."""
 
     network: Network
     clock: Clock
@@ -98,6 +101,7 @@ class Sender:
     #: Finished parcels with base offset or error.
     finished: deque[tuple[Parcel, int, BrokerError | None]] = field(factory=deque)
     in_flight: int = 0
+    sensors: ProducerSensors = field(factory=ProducerSensors)
     known_since_ms: dict[str, int] = field(factory=dict)
     coordinator: int | None = None
     _outgoing: deque[tuple[int, Request, Callback]] = field(factory=deque)
@@ -122,17 +126,17 @@ class Sender:
     # --- called from any thread ---------------------------------------------------------
 
     def post(self, node_id: int, request: Request, on_done: Callback) -> None:
-        """Queue a request for the driving thread."""
+        """Queue a request, which the thread that drives the sender will send."""
         with self.lock:
             self._outgoing.append((node_id, request, on_done))
 
     def look_up(self, topic: str, on_done: LookUp) -> None:
-        """Queue a topic look-up for the driving thread."""
+        """Queue a metadata look-up of a topic, which the thread that drives the sender will make."""
         with self.lock:
             self._look_ups.setdefault(topic, []).append(on_done)
 
     def next_ms(self, now_ms: int) -> int | None:
-        """Return when the next work is due, at the earliest ``now_ms``, or None if no timer is set."""
+        """Return when the next work is due, at the earliest ``now_ms``, or None if nothing is scheduled."""
         with self.lock:
             if self._outgoing:
                 return now_ms
@@ -145,7 +149,7 @@ class Sender:
             return max(now_ms, min(times)) if times else None
 
     def _questions(self) -> list[_Question]:
-        """Return the needed look-ups that are not in flight."""
+        """Return the look-ups that are needed and have no request in flight."""
         due: list[_Question] = []
         if self._look_ups and not self._metadata_lookup.is_asking:
             due.append(self._metadata_lookup)
@@ -160,7 +164,7 @@ class Sender:
 
     # --- driving --------------------------------------------------------------------------
 
-    def turn(self, timeout_ms: int) -> bool:
+    def run_once(self, timeout_ms: int) -> bool:
         """Send due requests and process responses, waiting up to the timeout; return whether there were any."""
         now = self.clock.monotonic_ms()
         with self.lock:
@@ -194,11 +198,16 @@ class Sender:
                 blocks = {parcel.partition: (parcel.block,) for parcel in parcels}
                 self.in_flight += 1
                 request = Produce(blocks, self._acks, transactional_id)
-                self.network.send(node, request, partial(self._receive, parcels))
+                for parcel in parcels:
+                    self.sensors.batches.record(parcel.size_bytes)
+                count = sum(len(parcel.block) for parcel in parcels)
+                self.sensors.sent.value += count
+                self.sensors.requests.record(count)
+                self.network.send(node, request, partial(self._receive, parcels, self.clock.monotonic_ns()))
         return bool(by_node)
 
     def _may_go(self, partition: TopicPartition) -> bool:
-        """Whether a partition's parcel can be sent; if not, start the missing look-up."""
+        """Whether records of a partition can be sent now; if not, start the missing look-up."""
         if self.metadata.leader(partition) is None:
             self._look_ups.setdefault(partition.topic, [])
             return False
@@ -222,7 +231,7 @@ class Sender:
         queue.next_sequence = (queue.next_sequence + len(parcel.block)) & _SEQUENCE_MASK
 
     def _restart_partitions(self) -> None:
-        """Restart partition sequences at 0 in a new epoch, which fences late requests of the old epoch."""
+        """Restart partitions' sequence numbers at 0 in a new epoch, which fences late requests of the old epoch."""
         identity = self.identity
         if identity is None or self.transaction is not None or not identity.is_known:
             return
@@ -237,7 +246,8 @@ class Sender:
 
     # --- responses to produce requests ----------------------------------------------------
 
-    def _receive(self, parcels: list[Parcel], response: Response | Exception) -> None:
+    def _receive(self, parcels: list[Parcel], sent_ns: int, response: Response | Exception) -> None:
+        self.sensors.answered.record(self.clock.monotonic_ns() - sent_ns)
         with self.lock:
             self.in_flight -= 1
             for parcel in parcels:
@@ -296,20 +306,22 @@ class Sender:
             self.accumulator.finish(parcel)
             self._give_up(parcel, transaction.error or BrokerError(f"{parcel.partition}: the transaction is aborted"))
             return
+        self.sensors.retried.value += len(parcel.block)
         self.accumulator.retry(parcel, self.clock.monotonic_ms() + self.backoff.after(parcel.attempts))
 
     def _give_up(self, parcel: Parcel, error: BrokerError) -> None:
-        """Fail a parcel that has left the accumulator; its sequence numbers, if any, are lost."""
+        """Fail a parcel that was removed from the accumulator; its sequence numbers, if any, will never be sent."""
         if parcel.block.producer is not None and self.transaction is None:
             self.accumulator.restart(parcel.partition)
         elif parcel.block.producer is not None and self.transaction is not None:
             self.transaction.needs_new_epoch = True
+        self.sensors.failed.value += len(parcel.block)
         self.finished.append((parcel, -1, error))
         if self.transaction is not None and not self.transaction.is_failed:
             self.fail_transaction(error, f"{parcel.partition} could not be written")
 
     def fail_transaction(self, cause: BrokerError, what: str) -> BrokerError:
-        """Fail the transaction and its queued records; return the error."""
+        """Fail the open transaction and its queued records; return the error."""
         assert self.transaction is not None
         with self.lock:
             error = self.transaction.fail(cause, what)
@@ -323,13 +335,13 @@ class Sender:
                 self._give_up(parcel, error)
 
     def drop_all(self, error: BrokerError) -> None:
-        """Fail all records, in flight or not, without awaiting responses."""
+        """Fail all records, whether in flight or not, without waiting for responses."""
         with self.lock:
             for parcel in self.accumulator.take_all():
                 self._give_up(parcel, error)
 
     def abandon(self) -> None:
-        """Fail all records of the transaction; responses to requests in flight are ignored."""
+        """Fail all records of the transaction; responses to requests in flight will be ignored."""
         assert self.transaction is not None
         error = TransactionError(
             f"producer {self.transaction.transactional_id!r}: the transaction is aborted: no response in time",
@@ -338,7 +350,7 @@ class Sender:
         self.drop_all(error)
 
     def begin_transaction(self) -> None:
-        """Begin a transaction, with no partitions added."""
+        """Begin a transaction, to which no partitions have been added yet."""
         with self.lock:
             assert self.transaction is not None
             self.transaction.begin()
@@ -354,7 +366,7 @@ class Sender:
 
     @property
     def is_adding(self) -> bool:
-        """Whether a request to add partitions is in flight or is to be retried."""
+        """Whether a request to add partitions to the transaction is in flight or will be retried."""
         return self._partitions.is_asking or self._partitions.failures > 0
 
     # --- look-ups -------------------------------------------------------------------------
@@ -408,7 +420,7 @@ class Sender:
                     self._on_topic(topic)
 
     def _may_come(self, topic: str) -> bool:
-        """Whether an unknown topic may appear soon, because it is being created or a broker lacks its metadata."""
+        """Whether an unknown topic may exist soon, because it is being created or a broker lacks its metadata."""
         if topic in self.metadata.topics:
             self._settling.pop(topic, None)
             return False

@@ -2,9 +2,9 @@
 
 Lock rules: the sender's ``lock`` guards the accumulator and the sender, and is never held while a thread waits.
 A thread that drives the sender sets a flag under the lock, instead of holding a lock during network I/O.  The other
-threads wait for a signal that is set after each turn.  Callbacks run after a turn, when neither
+threads wait for a signal that is set after each iteration.  Callbacks run after an iteration, when neither
 the lock nor the flag is held.
-Imports core.
+Of the other packages, this module imports only ``core``.
 """
 
 import logging
@@ -14,15 +14,15 @@ from typing import Final
 
 from streams.clients.delivery import Delivery
 from streams.clients.errors import RequestTimeoutError
-from streams.clients.network import Deadline
 from streams.clients.sender import Sender
+from streams.core.clock import Deadline
 from streams.core.errors import BrokerError, ClientClosedError
 from streams.core.threads import Signal, Threads, Worker
 
 log = logging.getLogger(__name__)
 
 #: Longest wait of the driving thread for responses, in milliseconds.
-TURN_MS: Final = 50
+POLL_MS: Final = 50
 
 # Longest sleep of the background thread in milliseconds; the thread is woken for work.
 _IDLE_MS: Final = 60_000
@@ -45,7 +45,7 @@ class SenderDriver:
             self._worker = threads.start(f"{sender.settings.client_id}-sender", self._run)
 
     def take_failure(self) -> BrokerError | None:
-        """Return the error of the first record that has failed since the last call, or None."""
+        """Return the error of the first record that has failed since the last call, or None if no record has failed."""
         failure, self._failure = self._failure, None
         return failure
 
@@ -55,13 +55,13 @@ class SenderDriver:
         self._network.wakeup()
         worker = self._worker
         if worker is not None and not worker.is_current:
-            worker.join(2 * TURN_MS + self._sender.settings.client.request_timeout_ms)
+            worker.join(2 * POLL_MS + self._sender.settings.client.request_timeout_ms)
         self._network.close()
         self._sender.drop_all(BrokerError("the producer was closed before this was sent"))
         self._settle()
 
-    def turn(self, timeout_ms: int) -> bool:
-        """Drive the sender, or wait while another thread does; return whether something may have changed."""
+    def run_once(self, timeout_ms: int) -> bool:
+        """Drive the sender, or wait while another thread drives it; return whether anything may have changed."""
         with self._lock:
             is_mine = not self._is_driven
             if is_mine:
@@ -72,9 +72,9 @@ class SenderDriver:
         if not is_mine:
             # The driving thread may sleep past the next due time.
             self._network.wakeup()
-            return signal.wait(min(max(1, timeout_ms), TURN_MS))
+            return signal.wait(min(max(1, timeout_ms), POLL_MS))
         try:
-            has_progress = self._sender.turn(timeout_ms)
+            has_progress = self._sender.run_once(timeout_ms)
         finally:
             with self._lock:
                 self._is_driven = False
@@ -84,7 +84,7 @@ class SenderDriver:
         return self._settle() or has_progress
 
     def send_due(self, *, is_due: bool = True) -> None:
-        """Send due parcels unless a thread is driving; wake the background thread if ``is_due``."""
+        """Send due batches unless a thread is already driving; wake the background thread, if any, if ``is_due``."""
         if self._worker is not None:
             if is_due:
                 self._network.wakeup()
@@ -96,20 +96,20 @@ class SenderDriver:
                     return
                 if self._sender.next_ms(now) != now:
                     return
-            if not self.turn(0):
+            if not self.run_once(0):
                 return
 
     def flush(self, timeout_ms: int | None = None) -> None:
-        """Wait until everything sent so far is acknowledged or has failed."""
+        """Wait until all records sent so far are acknowledged or have failed."""
         sequence = self._accumulator.last_sequence
         self._await(sequence, timeout_ms, partial(self._is_settled, sequence))
 
     def await_delivery(self, delivery: Delivery, timeout_ms: int | None) -> None:
-        """Drive the sender until a delivery is done, by default for the delivery timeout plus the request timeout."""
+        """Drive the sender until a delivery is done or the timeout (default: delivery plus request timeout) expires."""
         self._await(delivery.sequence, timeout_ms, delivery.done)
 
     def await_room(self, size_bytes: int) -> None:
-        """Wait until the buffer has room for this many bytes, or is empty.
+        """Wait until the buffer has room for ``size_bytes``, or is empty.
 
         Raises:
             RequestTimeoutError: the buffer has no room within ``max_block_ms``.
@@ -142,15 +142,15 @@ class SenderDriver:
             remaining_ms = deadline.remaining_ms(has_progress=has_progress)
             if not remaining_ms and not has_progress:
                 raise RequestTimeoutError(message)
-            has_progress = self.turn(min(remaining_ms, TURN_MS))
+            has_progress = self.run_once(min(remaining_ms, POLL_MS))
 
     # --- inside -----------------------------------------------------------------------
 
     def _run(self) -> None:
-        """Send due lingering batches until closed."""
+        """Send due lingering batches until the driver is closed; the background thread runs this method."""
         while not self._is_closed:
             try:
-                self.turn(self._idle_ms())
+                self.run_once(self._idle_ms())
             except ClientClosedError:
                 return
             except Exception:
@@ -164,7 +164,7 @@ class SenderDriver:
         return _IDLE_MS if next_ms is None else max(0, min(_IDLE_MS, next_ms - now))
 
     def _settle(self) -> bool:
-        """Complete the finished deliveries, whose callbacks may drive the sender; return whether there were any."""
+        """Complete finished deliveries, whose callbacks may drive the sender; return whether there were any."""
         finished = self._sender.finished
         has_any = False
         while finished:

@@ -1,8 +1,8 @@
-"""The group session of a consumer: performs the actions of the member's state machine, and commits.
+"""The group session of a consumer: performs the actions of the member's state machine, and commits offsets.
 
 The session sends group requests, calls the rebalance listener, runs the assignor if this member is the leader,
-and watches the group's topics.  Everything happens inside the consumer's ``poll``.  Imports
-group and protocol.
+and watches the group's topics.  All of this happens inside the consumer's ``poll``.
+Of the other packages, this module imports only ``core``, ``group`` and ``protocol``.
 """
 
 import logging
@@ -13,7 +13,7 @@ from typing import TypeAlias
 from streams.clients.consumer_parts import ConsumerParts
 from streams.clients.errors import FORBIDDEN, RequestTimeoutError, as_error, error_for, is_final, is_transient
 from streams.clients.fetcher import Fetcher
-from streams.clients.network import ANY_NODE, Deadline
+from streams.core.clock import Deadline
 from streams.core.errors import BrokerError, ConfigError, StreamsError
 from streams.core.records import TopicPartition
 from streams.core.user_code import refuse_result, refuse_unawaited_methods
@@ -41,6 +41,7 @@ from streams.protocol.group_messages import (
 )
 from streams.protocol.messages import FindCoordinator, Metadata, MetadataResponse
 from streams.protocol.request import Request, Response
+from streams.protocol.transport import ANY_NODE
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class RebalanceListener:
     """A listener for assignment changes, called inside ``poll``.  Override the methods that you need."""
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """Handle newly assigned partitions; ``seek`` may be called now."""
+        """Handle newly assigned partitions; this method may call ``seek``."""
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Handle a revocation.  The partitions are still owned until this method returns, so commit here."""
@@ -69,7 +70,7 @@ _LISTENER_METHODS = ("on_partitions_assigned", "on_partitions_revoked", "on_part
 
 
 def checked_listener(listener: RebalanceListener | None) -> RebalanceListener:
-    """Return the listener, or one that does nothing.
+    """Return ``listener``, or a listener that does nothing if it is None.
 
     Raises:
         ConfigError: a method of the listener is async or a generator function, which would never run.
@@ -92,7 +93,7 @@ def _member_config(parts: ConsumerParts) -> MemberConfig:
 
 
 class GroupSession:
-    """The membership and commits of one consumer with a group id."""
+    """The group membership and offset commits of one consumer."""
 
     def __init__(self, parts: ConsumerParts, fetcher: Fetcher, assignors: Sequence[Assignor]) -> None:
         self._config = _member_config(parts)
@@ -105,6 +106,7 @@ class GroupSession:
         #: Whether partitions are assigned manually, so that the group only stores offsets.
         self.is_manual = True
         self._network = parts.network
+        self._sensors = parts.sensors
         self._clock = parts.clock
         self._subscription = parts.subscription
         self._metadata = parts.metadata
@@ -123,7 +125,7 @@ class GroupSession:
         """Perform due membership actions; return whether there were any.
 
         Raises:
-            MemberFencedError: another process has this instance id.
+            MemberFencedError: another process has this group instance id.
             BrokerError: the group cannot be joined, or the broker does not support it.
         """
         if self._fatal is not None:
@@ -149,8 +151,8 @@ class GroupSession:
     def keep_alive(self) -> int:
         """Perform membership actions while the application is busy; return the milliseconds until the next call.
 
-        Sends heartbeats, and leaves the group if the application exceeds ``max_poll_interval_ms``.  A rebalance needs
-        the application's next ``poll``; until then heartbeats keep the session alive.
+        This sends heartbeats, and leaves the group if the application exceeds ``max_poll_interval_ms``.  A rebalance
+        needs the application's next ``poll``; until then heartbeats keep the session alive.
         """
         self._network.poll(0)
         now, member, config = self._clock.monotonic_ms(), self.member, self._config
@@ -167,10 +169,11 @@ class GroupSession:
             self._network.send(member.coordinator, heartbeat)
         self._network.poll(0)
         deadline_ms = member.next_deadline_ms()
-        return interval_ms if deadline_ms is None else max(0, min(interval_ms, deadline_ms - now))
+        # What is due already is left to the application.
+        return interval_ms if deadline_ms is None or deadline_ms <= now else min(interval_ms, deadline_ms - now)
 
     def next_deadline_ms(self) -> int | None:
-        """Return when the next membership timer is due."""
+        """Return when the next membership action is due, or None."""
         if self.is_manual:
             return self.member.next_deadline_ms() if self.member.coordinator is None else None
         return self.member.next_deadline_ms() if self.policy.topics or self.member.member_id else None
@@ -182,7 +185,7 @@ class GroupSession:
         return bool(actions)
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Set the topics; join or rejoin the group if they differ."""
+        """Set the subscribed topics; join or rejoin the group if they have changed."""
         self.is_manual = False
         if tuple(topics) != self.policy.topics:
             self.policy.topics = tuple(topics)
@@ -212,9 +215,9 @@ class GroupSession:
             self.is_manual = True
 
     def check_topics(self) -> None:
-        """Rejoin if the group's topics have changed since partitions were assigned.
+        """Rejoin the group if its topics have changed since partitions were assigned.
 
-        The leader checks for all members; a static member may have become leader without notice.
+        The leader checks the topics of all members; a static member may have become leader without notice.
         """
         if self._snapshot is not None and self._metadata.counts(self._snapshot_topics()) != self._snapshot:
             self._snapshot = None
@@ -283,7 +286,7 @@ class GroupSession:
         self._network.send(ANY_NODE, Metadata(topics), receive)
 
     def _run_assignor(self) -> bool:
-        """Run the assignor outside of callbacks, because it may be user code, raise, or send requests."""
+        """Run the assignor outside of response callbacks, because it may be user code, raise, or send requests."""
         if self._assignment_due is None:
             return False
         (action, response), self._assignment_due = self._assignment_due, None
@@ -343,7 +346,7 @@ class GroupSession:
     def fetch_committed(
         self, partitions: Sequence[TopicPartition], deadline: Deadline, *, require_stable: bool
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return committed offsets; retry until the deadline, which is safe for a read.
+        """Return committed offsets, retrying until the deadline.
 
         Raises:
             RequestTimeoutError: no response came by the deadline, or an open transaction still commits an offset.
@@ -385,7 +388,13 @@ class GroupSession:
             code = ErrorCode.REBALANCE_IN_PROGRESS if member.is_rebalancing else ErrorCode.UNKNOWN_MEMBER_ID
             on_done(error_for(code, f"commit of group {config.group_id!r}, of which this consumer is not a member"))
             return
-        self._network.send(member.coordinator, request, lambda response: on_done(self._committed(request, response)))
+        sent_ns = self._clock.monotonic_ns()
+
+        def receive(response: Response | Exception) -> None:
+            self._sensors.committed.record(self._clock.monotonic_ns() - sent_ns)
+            on_done(self._committed(request, response))
+
+        self._network.send(member.coordinator, request, receive)
 
     def _committed(self, request: OffsetCommit, response: Response | Exception) -> BrokerError | None:
         what = f"commit of group {self._config.group_id!r}"
@@ -412,7 +421,7 @@ class GroupSession:
         return None
 
     def commit_now(self, offsets: Offsets, deadline: Deadline) -> None:
-        """Commit and wait for the response.
+        """Commit offsets and wait for the response.
 
         Raises:
             MemberFencedError: the member is no longer in the group.
@@ -437,7 +446,7 @@ class GroupSession:
             self._network.poll(min(remaining_ms, self._config.retry_backoff_ms))
 
     def _wait(self, done: Sequence[object], deadline: Deadline) -> bool:
-        """Poll until ``done`` has an entry or the deadline passes; return whether ``done`` has an entry."""
+        """Poll until ``done`` is not empty or the deadline passes; return whether ``done`` is not empty."""
         has_progress = True
         while not done:
             remaining_ms = deadline.remaining_ms(has_progress=has_progress)
@@ -447,7 +456,7 @@ class GroupSession:
         return bool(done)
 
     def commit_quietly(self, offsets: Offsets, deadline: Deadline) -> None:
-        """Commit and wait; log an error, after which the records are redelivered."""
+        """Commit offsets and wait; log any error, after which the records are redelivered."""
         try:
             self.commit_now(offsets, deadline)
         except StreamsError as error:

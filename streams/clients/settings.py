@@ -1,4 +1,7 @@
-"""Conversion of settings such as "earliest" or "read_committed" to protocol values.  Imports core and protocol."""
+"""Conversion of settings such as "earliest" or "read_committed" to protocol values.
+
+Of the other packages, this module imports only ``core`` and ``protocol``.
+"""
 
 from collections.abc import Mapping
 from typing import Final
@@ -19,15 +22,15 @@ _REQUIRED_ACKS: Final[Mapping[str, int]] = {"all": -1, "1": 1, "0": 0}
 
 
 def isolation_level_of(settings: ConsumerSettings) -> int:
-    """Return the protocol number of the isolation level."""
+    """Return the number that the protocol uses for the isolation level."""
     return _ISOLATION_LEVELS[settings.isolation_level]
 
 
 def reset_policy_of(settings: ConsumerSettings) -> int | None:
-    """Return the timestamp to look up if no offset is committed, or None to raise an error."""
+    """Return the timestamp to look up if no offset is committed, or None if that is an error."""
     return _RESET_POLICIES[settings.auto_offset_reset]
 
 
 def required_acks_of(acks: str) -> int:
-    """Return the number of replicas that must acknowledge a record, or -1 for all in-sync replicas."""
+    """Return how many replicas must acknowledge a record, or -1 for all in-sync replicas."""
     return _REQUIRED_ACKS[acks]

@@ -1,6 +1,7 @@
 """The assigned partitions of a consumer and its position in each.
 
-This module only holds state, which the fetcher and the group session change.  Imports protocol and core.
+This module only holds state, which the fetcher and the group session change.
+Of the other packages, this module imports only ``core``.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,7 +14,7 @@ from streams.core.records import TopicPartition
 
 @define(eq=False)
 class Changes:
-    """Counts changes that may make a partition fetchable, so that readers can skip unchanged state."""
+    """Counts the changes that may make a partition fetchable, so that unchanged state is not checked again."""
 
     count: int = 0
 
@@ -51,12 +52,12 @@ class PartitionState:
         return self.position is not None and not self.is_paused and not self.is_leaving
 
     def seek(self, position: int) -> None:
-        """Set the position, and cancel a pending look-up of it."""
+        """Set the position, and cancel any pending look-up of the position."""
         self.position = position
         self.reset_to = None
 
     def request_reset(self, to: int) -> None:
-        """Request a look-up of the position: -2 earliest, -1 latest."""
+        """Request a look-up of the position; ``to`` is -2 for the earliest offset or -1 for the latest."""
         self.position = None
         self.reset_to = to
 
@@ -78,13 +79,13 @@ class SubscriptionState:
         self.changes.count += 1
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
-        """Remove partitions."""
+        """Remove partitions from the assignment."""
         for partition in partitions:
             self.partitions.pop(partition, None)
         self.changes.count += 1
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return the position of each partition that has one."""
+        """Return the position of each partition whose position is known."""
         return {p: state.position for p, state in self.partitions.items() if state.position is not None}
 
     def without_position(self) -> Iterator[tuple[TopicPartition, PartitionState]]:

@@ -1,4 +1,7 @@
-"""The subscription of a consumer: topics by name or pattern, with types for decoding.  Imports core."""
+"""The topics to which a consumer is subscribed, by name or by pattern, and the types that decode their records.
+
+Of the other packages, this module imports only ``core``.
+"""
 
 import re
 from collections.abc import Iterable
@@ -16,7 +19,7 @@ Topics: TypeAlias = Iterable[str | Topic[Any, Any]] | re.Pattern[str]
 
 @define(eq=False)
 class TopicSubscription:
-    """The subscribed topics; with a pattern ``names`` are its matches."""
+    """The topics to which a consumer is subscribed; with a pattern, ``names`` are the topics that match it."""
 
     pattern: re.Pattern[str] | None = None
     names: tuple[str, ...] = ()
@@ -40,15 +43,15 @@ class TopicSubscription:
         self.names = tuple(sorted(set(names)))
 
     def unsubscribe(self) -> None:
-        """Clear the subscription; types are kept."""
+        """Clear the subscription; the types of topics are kept."""
         self.pattern, self.names = None, ()
 
     def know(self, topics: Iterable[Topic[Any, Any]]) -> None:
-        """Register topics, with whose types records are decoded."""
+        """Register topics, whose types are used to decode records."""
         self.typed.update((topic.name, topic) for topic in topics)
 
     def match(self, metadata: MetadataCache) -> None:
-        """Set the topics that match the pattern; internal ones never match."""
+        """Set the subscribed topics to those that match the pattern; internal topics never match."""
         pattern = self.pattern
         if pattern is not None:
             found = (t.name for t in metadata.topics.values() if not t.is_internal and pattern.fullmatch(t.name))

@@ -1,7 +1,7 @@
 """The state of a transactional producer: its identity, its phase, and its transaction's partitions.
 
-Pure state (KIP-98, KIP-360, KIP-890), used by the sender and the transactor.  The table below lists the legal
-transitions.  Imports protocol and core.
+This module only holds state, which the sender and the transactor use (KIP-98, KIP-360, KIP-890).  Its table lists the
+legal transitions.  Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
 from collections.abc import Iterable
@@ -48,14 +48,14 @@ _LAST_EPOCH: Final = 32_767
 
 @define(eq=False)
 class Identity:
-    """Producer id and epoch, -1 until the broker has assigned them."""
+    """A producer's id and epoch, which are -1 until the broker has assigned them."""
 
     producer_id: int = -1
     epoch: int = -1
 
     @property
     def is_known(self) -> bool:
-        """Whether the broker has assigned an id."""
+        """Whether the broker has assigned a producer id."""
         return self.producer_id >= 0
 
     @property
@@ -64,11 +64,11 @@ class Identity:
         return self.producer_id, self.epoch
 
     def set(self, producer_id: int, epoch: int) -> None:
-        """Set the id and epoch that the broker has assigned."""
+        """Set the producer id and epoch that the broker has assigned."""
         self.producer_id, self.epoch = producer_id, epoch
 
     def bump(self) -> bool:
-        """Begin the next epoch (KIP-360); return False after the last epoch, when a new id is needed."""
+        """Increment the epoch (KIP-360); return False after the last epoch, when a new producer id is needed."""
         if self.epoch >= _LAST_EPOCH:
             self.set(-1, -1)
             return False
@@ -103,7 +103,7 @@ class Transaction:
         self.state = to
 
     def require(self, verb: str, *states: TransactionPhase) -> None:
-        """Raise an error if the current phase does not allow a call.
+        """Raise an error if the current phase is not one of ``states``; ``verb`` describes the call.
 
         Raises:
             ProducerFencedError, BrokerError: the producer can no longer be used.
@@ -170,13 +170,13 @@ class Transaction:
         return error
 
     def die(self, error: BrokerError) -> None:
-        """Record a fatal failure of the producer."""
+        """Record that the producer has failed for good."""
         self.error = error
         if self.state is not _S.FATAL:
             self.move(_S.FATAL)
 
     def again(self, error: BrokerError) -> BrokerError:
-        """Return a copy of an error with its own traceback, to raise again."""
+        """Return a copy of a recorded error with a separate traceback, so that it can be raised again."""
         if isinstance(error, ProducerFencedError):
             copy: BrokerError = ProducerFencedError(
                 str(error),
@@ -194,13 +194,13 @@ class Transaction:
 
     @property
     def is_failed(self) -> bool:
-        """Whether no more records can be sent in the transaction."""
+        """Whether no more records can be sent in this transaction."""
         return self.state in (_S.ABORTABLE, _S.FATAL, _S.ABORTING)
 
     # --- partitions -------------------------------------------------------------------
 
     def admits(self, partition: TopicPartition) -> bool:
-        """Whether records may be sent to a partition now; if not, mark the partition to be added first."""
+        """Whether records may be sent to a partition now; if not, mark it as one to add to the transaction."""
         if self.state is not _S.IN_TRANSACTION:
             return False
         if partition in self.added:
@@ -217,7 +217,7 @@ class Transaction:
         )
 
     def on_added(self, partitions: Iterable[TopicPartition]) -> None:
-        """Mark partitions as added at the coordinator."""
+        """Mark partitions as added to the transaction at the coordinator."""
         for partition in partitions:
             self.pending.pop(partition, None)
             self.added[partition] = None

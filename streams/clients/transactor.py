@@ -1,7 +1,7 @@
-"""The operations of a transaction: each retries a coordinator request until a final response or ``max_block_ms``.
+"""Transaction operations, each of which retries a coordinator request until a final response or ``max_block_ms``.
 
 Every request can be repeated safely, since its response may be lost or the coordinator may have moved.
-Waiting for a response drives the producer.  Imports protocol and core.
+Waiting for a response drives the producer.  Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,12 +10,11 @@ from typing import Final, TypeAlias
 from attrs import define, field
 
 from streams.clients.errors import RequestTimeoutError, as_error, error_for, first_error, is_final
-from streams.clients.network import ANY_NODE, Deadline
 from streams.clients.offsets import with_metadata
 from streams.clients.records import GroupMetadata
 from streams.clients.sender import Sender
 from streams.clients.transaction import FENCED, Transaction, TransactionPhase
-from streams.core.clock import Clock
+from streams.core.clock import Clock, Deadline
 from streams.core.errors import TransactionError
 from streams.core.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
@@ -33,22 +32,23 @@ from streams.protocol.messages import (
     TxnOffsetCommitResponse,
 )
 from streams.protocol.request import R, Request, RequestFor, Response, checked
+from streams.protocol.transport import ANY_NODE
 
 #: Offsets to commit; an int is an offset without metadata.
 Offsets: TypeAlias = Mapping[TopicPartition, int | OffsetAndMetadata]
 
 _BUSY: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNSTABLE_OFFSET_COMMIT})
-# Longest wait of one turn, in milliseconds.
-_TURN_MS: Final = 50
+# Longest wait of one iteration, in milliseconds.
+_POLL_MS: Final = 50
 
 
 @define(eq=False)
 class Transactor:
-    """The coordinator requests of a producer; ``turn`` drives the producer for up to the given milliseconds."""
+    """The coordinator requests of a producer; ``run_once`` drives the producer for up to the given milliseconds."""
 
     transaction: Transaction
     sender: Sender
-    turn: Callable[[int], bool]
+    run_once: Callable[[int], bool]
     clock: Clock = field(init=False)
     _group_coordinators: dict[str, int] = field(factory=dict)
 
@@ -65,7 +65,7 @@ class Transactor:
         transaction.move(TransactionPhase.READY)
 
     def send_offsets(self, offsets: Offsets, group: GroupMetadata) -> None:
-        """Add a group's offsets to the transaction."""
+        """Add a consumer group's offsets to the transaction."""
         transaction = self.transaction
         transaction.require("send_offsets_to_transaction", TransactionPhase.IN_TRANSACTION)
         if not offsets:
@@ -123,7 +123,7 @@ class Transactor:
                 # The response is not awaited, because a new epoch fences the request.
                 self.sender.abandon()
                 break
-            has_progress = self.turn(min(remaining_ms, _TURN_MS))
+            has_progress = self.run_once(min(remaining_ms, _POLL_MS))
         if transaction.is_started:
             self._end(is_commit=False)
         else:
@@ -132,7 +132,7 @@ class Transactor:
     # --- inside -----------------------------------------------------------------------
 
     def _renew(self, producer_id: int, epoch: int) -> None:
-        """Request the next epoch, which ends the open transaction."""
+        """Request the next epoch of the producer, which ends the open transaction."""
         transaction = self.transaction
         request = InitProducerId(
             transaction.transactional_id, self.sender.settings.transaction_timeout_ms, producer_id, epoch
@@ -229,14 +229,14 @@ class Transactor:
             remaining_ms = deadline.remaining_ms(has_progress=has_progress)
             if not remaining_ms and not has_progress:
                 return RequestTimeoutError(f"{what}: no answer in time; is the broker running?")
-            has_progress = self.turn(min(remaining_ms, _TURN_MS))
+            has_progress = self.run_once(min(remaining_ms, _POLL_MS))
         answer = answers[0]
         return as_error(answer, what) if isinstance(answer, Exception) else answer
 
     def _pause(self, for_ms: int, deadline: Deadline) -> None:
         until = Deadline(self.clock, min(deadline.deadline_ms, self.clock.monotonic_ms() + for_ms))
         while remaining_ms := until.remaining_ms(has_progress=False):
-            self.turn(min(remaining_ms, _TURN_MS))
+            self.run_once(min(remaining_ms, _POLL_MS))
 
     def _forget_coordinator(self, group_id: str | None) -> None:
         if group_id is None:

@@ -1,4 +1,7 @@
-"""Polled records that iteration has not returned yet.  Imports core."""
+"""Polled records that iteration over the consumer has not returned yet.
+
+Of the other packages, this module imports only ``core``.
+"""
 
 from collections import deque
 from collections.abc import Collection, Iterable
@@ -8,7 +11,7 @@ from streams.core.records import ConsumerRecord, TopicPartition
 
 
 class Unconsumed:
-    """The polled records that iteration has not returned; positions and commits exclude them."""
+    """Records that were polled but not yet returned by iteration; positions and commits exclude them."""
 
     def __init__(self) -> None:
         self._records: deque[ConsumerRecord[Any, Any]] = deque()
@@ -17,15 +20,15 @@ class Unconsumed:
         return bool(self._records)
 
     def add(self, records: Iterable[ConsumerRecord[Any, Any]]) -> None:
-        """Append records."""
+        """Append polled records."""
         self._records.extend(records)
 
     def next(self) -> ConsumerRecord[Any, Any]:
-        """Return and remove the next record."""
+        """Remove and return the next record."""
         return self._records.popleft()
 
     def take_all(self) -> list[ConsumerRecord[Any, Any]]:
-        """Return and remove all records."""
+        """Remove and return all records."""
         records = list(self._records)
         self._records.clear()
         return records
@@ -40,12 +43,12 @@ class Unconsumed:
             self._records = deque(r for r in self._records if TopicPartition(r.topic, r.partition) not in partitions)
 
     def keep(self, partitions: Collection[TopicPartition]) -> None:
-        """Drop the records of all other partitions, which another member may own."""
+        """Drop the records of all partitions except these, because another member may own the other partitions."""
         if self._records:
             self._records = deque(r for r in self._records if TopicPartition(r.topic, r.partition) in partitions)
 
     def hold_back(self, positions: dict[TopicPartition, int]) -> None:
-        """Move positions back to the first unread record of each partition."""
+        """Move ``positions`` back to the first record of each partition that iteration has not returned."""
         for record in reversed(self._records):
             partition = TopicPartition(record.topic, record.partition)
             if partition in positions:

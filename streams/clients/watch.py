@@ -1,16 +1,19 @@
-"""Periodic refresh of a client's topic metadata, without blocking.  Imports protocol and core."""
+"""Periodic refresh of a client's topic metadata, without blocking.
+
+Of the other packages, this module imports only ``protocol``.
+"""
 
 from collections.abc import Callable, Set
 
 from streams.clients.consumer_parts import ConsumerParts
 from streams.clients.errors import as_error, is_final
-from streams.clients.network import ANY_NODE
 from streams.protocol.messages import Metadata, MetadataResponse
 from streams.protocol.request import Response
+from streams.protocol.transport import ANY_NODE
 
 
 class TopicWatch:
-    """Refreshes topic metadata after its maximum age, or sooner if topics are missing or on request."""
+    """Refreshes topic metadata after its maximum age, on request, or sooner if topics are missing."""
 
     def __init__(self, parts: ConsumerParts, on_update: Callable[[], None]) -> None:
         self._network = parts.network
@@ -26,15 +29,15 @@ class TopicWatch:
         self._failure: Exception | None = None
 
     def refresh(self) -> None:
-        """Refresh at the next ``poll``, because the topics of interest have changed."""
+        """Request new metadata at the next ``poll``, because the topics of interest have changed."""
         self._due_ms = 0
 
     def expedite(self) -> None:
-        """Refresh as soon as the backoff allows, because the metadata seems stale."""
+        """Request new metadata as soon as the backoff allows, because the cached metadata seems stale."""
         self._due_ms = min(self._due_ms, self._earliest_ms)
 
     def poll(self, topics: Set[str] | None) -> bool:
-        """Request the metadata of the given topics, or all, if a refresh is due; return whether it was due.
+        """Request the metadata of ``topics`` (None for all) if a refresh is due; return whether it was due.
 
         Raises:
             AuthenticationError, BrokerError: the last request failed and is not retriable; raised once per request.

@@ -1,4 +1,4 @@
-"""Comparison of two versions of a topology: outputs, stores, and whether NEW can take over from OLD.
+"""Comparison of two versions of a topology: outputs, stores, and whether the new one can take over from the old one.
 
 The entry point of the package; ``compare_topic``, ``compare_stores`` and ``take_over`` do the work.
 """
@@ -19,7 +19,7 @@ EXAMPLES = 5
 
 @frozen
 class Comparison:
-    """The comparison of two versions: replayed outputs and stores, and whether NEW can take over from OLD."""
+    """The comparison of two versions: replayed outputs and stores, and whether the new version can take over."""
 
     take_over: TakeOver
     topics: tuple[TopicComparison, ...] = ()

@@ -25,7 +25,7 @@ KINDS = (LAST, ONLY_OLD, ONLY_NEW, UPDATES, TIMES, ORDER, RETYPED)
 
 @frozen
 class Side:
-    """A record of one version; ``number`` is its position within the partition, from 0."""
+    """A record in the output of one version; ``number`` is its position within the partition, from 0."""
 
     partition: int
     number: int
@@ -35,7 +35,7 @@ class Side:
 
 @frozen
 class KeyDifference:
-    """The difference of one key: ``old`` and ``new`` are the first differing records, None if a version has no more.
+    """The difference of one key: ``old`` and ``new`` are its first differing records, None where a version has no more.
 
     ``last`` has the last value of each version, and ``counts`` the number of records of each version.
     """
@@ -74,7 +74,7 @@ class TopicComparison:
 
 @frozen
 class EntryDifference:
-    """A differing entry of a store; None stands for a missing entry."""
+    """A store entry that differs between the versions; None stands for a missing entry."""
 
     key: str
     kind: str
@@ -97,5 +97,5 @@ class StoreComparison:
 
     @property
     def is_same(self) -> bool:
-        """Whether both versions have the same entries."""
+        """Whether the store has the same entries in both versions."""
         return not self.entries and self.counts[0] == self.counts[1] and None not in (self.old, self.new)

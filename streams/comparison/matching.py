@@ -2,7 +2,7 @@
 
 The numbers in generated names shift when an operator is added before them, so one name may denote different
 stores in the two versions.  Stores are paired by their context: the operator and its functions, the
-upstream and downstream topics, and the position in the graph.  No I/O; imports topology.
+upstream and downstream topics, and the position in the graph.  This module does no I/O.
 """
 
 import re
@@ -144,13 +144,13 @@ def roles(topology: Topology) -> Iterator[Role]:
 
 
 def functions_of(topology: Topology, store: str) -> tuple[Any, ...]:
-    """Return the functions of the operators of a store in a form that is comparable between versions."""
+    """Return the functions of the operators that use a store, in a form that can be compared between versions."""
     nodes = [topology.nodes[user] for user in topology.store_users[store]]
     return tuple(fingerprint(node.operator) for node in nodes if isinstance(node, ProcessorNode))
 
 
 def owner_of(topology: Topology, store: str) -> tuple[str, Any]:
-    """Return the first node that uses a store, and the operator of the node or None."""
+    """Return the name of the first node that uses a store, and its operator, or None if it has none."""
     name = topology.store_users[store][0]
     node = topology.nodes[name]
     return name, node.operator if isinstance(node, ProcessorNode) else None
@@ -177,7 +177,7 @@ def _operator_kind(topology: Topology, name: str) -> str:
 
 
 def _likeness(one: Role, two: Role) -> float:
-    """Return a similarity score of two stores: declared operator names and equal functions count most."""
+    """Return a similarity score of two stores, in which declared operator names and equal functions count most."""
     score = 0.0
     score += 6 * bool(set(one.users) & set(two.users))
     score += 4 * (one.functions == two.functions)

@@ -1,6 +1,6 @@
 """Comparison of the contents of stores after two replays.
 
-Entries are sorted by key, so both sides are merged as they are read; only differences are decoded.
+The entries of both versions are sorted by key and merged as they are read; only entries that differ are decoded.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ _TRIED = 10_000
 
 
 def compare_stores(old: Version, new: Version, pairs: Mapping[str, str], limit: int) -> Iterator[StoreComparison]:
-    """Yield the comparison of each store of two versions that were replayed.
+    """Yield the comparison of each store of two versions, which must have been replayed.
 
     ``pairs`` maps the stores of the old version to their counterparts; ``limit`` bounds the examples of each store.
 
@@ -123,7 +123,7 @@ def _rows(result: ReplayResult, name: str) -> Iterator[_Entry]:
 
 
 def _merged(left: Iterator[_Entry], right: Iterator[_Entry]) -> Iterator[tuple[_Entry | None, _Entry | None]]:
-    """Yield pairs of entries with the same key; both inputs are sorted."""
+    """Yield pairs of entries with the same key, None for a missing one; both inputs are sorted by key."""
     one, two = next(left, None), next(right, None)
     while one is not None or two is not None:
         if two is None or (one is not None and one[:2] < two[:2]):
@@ -153,7 +153,7 @@ def _tried(result: ReplayResult, name: str, spec: StoreSpec) -> tuple[int, int, 
 
 @define(eq=False)
 class _EntryFinder:
-    """Finds differing entries, and keeps the first examples of each kind."""
+    """Finds the differing entries of a store, and keeps the first examples of each kind of difference."""
 
     specs: tuple[StoreSpec, StoreSpec]
     limit: int

@@ -2,7 +2,7 @@
 
 The rules are those of the live runtime: changelogs and state folders are found by the names of
 stores, offsets by the names of topics, stream times by the names of nodes, tasks by the numbers of
-their sub-topologies.  The checks at startup are those of the runtime itself.  No I/O.
+their sub-topologies.  The checks at startup are those of the runtime itself.  This module does no I/O.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,14 +25,14 @@ from streams.core.errors import TopologyError
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.runtime import ApplicationPlan, Checkpoint, Plans, changelog_config, check_groups
 from streams.state import StoreFormat, StoreSpec, is_on_disk
-from streams.topology import ProcessorOperator, SinkNode, SourceNode, StoreNaming, Topology
+from streams.topology import ProcessorOperator, SinkNode, SourceNode, StoreNaming, Topology, periods_of
 
 #: Changelog topic settings that must change with the store, or state is lost.
 _LOSING = ("retention.ms", "min.compaction.lag.ms", "cleanup.policy")
 
 
 class Level(IntEnum):
-    """The severity of a finding."""
+    """The severity of a finding about a takeover."""
 
     #: Information only.
     NOTE = 0
@@ -54,7 +54,7 @@ class Finding:
 
 @frozen
 class Evidence:
-    """The replay result for a store: how entries of the old version deserialize with the types of the new version."""
+    """What replays show about a store: how entries of the old version deserialize with the types of the new version."""
 
     read: int = 0
     failed: int = 0
@@ -66,7 +66,7 @@ class Evidence:
 
 @frozen
 class StoreFate:
-    """The outcome for a store: ``old`` and ``new`` are its names, None if a version does not have the store."""
+    """The outcome for one store; ``old`` and ``new`` are its names, None if a version does not have the store."""
 
     old: str | None
     new: str | None
@@ -76,7 +76,7 @@ class StoreFate:
 
 @frozen
 class TakeOver:
-    """The result of the check: the outcome for each store, and all findings, the most severe first."""
+    """The result of a takeover check: the outcome for each store, and all findings, the most severe first."""
 
     stores: tuple[StoreFate, ...]
     findings: tuple[Finding, ...]
@@ -90,12 +90,12 @@ class TakeOver:
 
     @property
     def is_clean(self) -> bool:
-        """Return whether all state is kept and no action is needed; informational findings do not count."""
+        """Whether all state is kept and no action is needed; informational findings do not count."""
         return self.level is None or self.level is Level.NOTE
 
     @property
     def verdict(self) -> str:
-        """The result in one line."""
+        """The result of the check as one line of text."""
         cannot = sum(finding.level is Level.CANNOT for finding in self.findings)
         if cannot:
             reasons = "1 reason" if cannot == 1 else f"{cannot} reasons"
@@ -120,14 +120,14 @@ def _count(number: int, what: str) -> str:
 def take_over(old: Version, new: Version, evidence: Mapping[str, Evidence] | None = None) -> TakeOver:
     """Check whether the new version can take over the state of the old version under the same application ID.
 
-    ``evidence`` has replay results by store of the new version.
+    ``evidence`` has what replays show about each store, by its name in the new version.
     """
     return _Check(old, new, evidence or {}).run()
 
 
 @define(eq=False)
 class _Check:
-    """One check, which collects findings."""
+    """One run of the takeover check, which collects its findings."""
 
     old: Version
     new: Version
@@ -145,6 +145,7 @@ class _Check:
         self._internal_topics()
         self._sources()
         self._times()
+        self._periods()
         worst_first = sorted(self.findings, key=lambda finding: -finding.level)
         return TakeOver(tuple(self.fates), tuple(worst_first), self.pairs)
 
@@ -222,7 +223,7 @@ class _Check:
         self._add(Level.BUT, f"store {one}", says, self._rename_advice(one, two))
 
     def _rename_advice(self, one: str, two: str) -> str:
-        """Return advice on how to give the store its old name."""
+        """Return advice on how to give the store ``two`` the name ``one``, which it has in the old version."""
         node, operator = owner_of(self.new.topology, two)
         if isinstance(operator, ProcessorOperator):
             return f'give the store of {node} the name "{one}"'
@@ -283,7 +284,7 @@ class _Check:
         return self.old.forms(name), self.new.forms(name)
 
     def _layout(self, name: str, one: StoreSpec, two: StoreSpec) -> None:
-        """Check the key layout of a store."""
+        """Check that a store has the same key layout in both versions."""
         if one.window_size_ms != two.window_size_ms and not one.retain_duplicates:
             says = (
                 f"has windows of {_seconds(one.window_size_ms)} in OLD and of {_seconds(two.window_size_ms)} in NEW: "
@@ -329,7 +330,7 @@ class _Check:
             self._undeclared(name, what, was, now)
 
     def _undeclared(self, name: str, what: str, was: SerdeForm, now: SerdeForm) -> None:
-        """Report types that can only be checked against stored data."""
+        """Report a change of types that is only checked against stored data, and the result of this check."""
         subject, found = f"store {name}", self.evidence.get(name)
         changed = f"{what} are {was.name} in OLD and {now.name} in NEW"
         if was.name == now.name:
@@ -472,7 +473,7 @@ class _Check:
     # --- times ----------------------------------------------------------------------------
 
     def _times(self) -> None:
-        """Check the stream times of operators, which are found by node name."""
+        """Check that the new version finds the committed stream times of operators, which are stored by node name."""
         kept = {fate.old: fate.new for fate in self.fates if fate.fate == "kept" and fate.old and fate.new}
         for one, two in paired_nodes(self.old.topology, self.new.topology, kept).items():
             names = {time for time in self.old.times if time.partition("/")[0] == one}
@@ -494,6 +495,35 @@ class _Check:
         for node in sorted(self.old.timers - set(self.new.topology.nodes)):
             says = "is not in NEW: its punctuations are not carried over"
             self._add(Level.NOTE, f"node {node}", says)
+
+    # --- periods --------------------------------------------------------------------------
+
+    def _periods(self) -> None:
+        """Report changed periods of operators, stores and sources, such as ``ttl`` and ``idle_close``."""
+        for one, two in paired_nodes(self.old.topology, self.new.topology, self.pairs).items():
+            was, now = _periods_of(self.old, one), _periods_of(self.new, two)
+            for name in sorted(was.keys() | now.keys()):
+                self._period(f"node {one}", name, was.get(name), now.get(name))
+        readers = [
+            {topic: source.name for source in version.topology.sources() for topic in source.topics}
+            for version in (self.old, self.new)
+        ]
+        for topic in sorted(readers[0].keys() & readers[1].keys() - self.new.topology.internal_topics.keys()):
+            idle = [
+                _periods_of(version, reader[topic]).get("idle_close", version.config.idle_close_ms)
+                for version, reader in zip((self.old, self.new), readers, strict=True)
+            ]
+            self._period(f"topic {topic}", "idle_close", idle[0] or None, idle[1] or None)
+
+    def _period(self, subject: str, name: str, was_ms: int | None, now_ms: int | None) -> None:
+        if was_ms == now_ms:
+            return
+        was, now = ("none" if period is None else _seconds(period) for period in (was_ms, now_ms))
+        says = f"{name} is {was} in OLD and {now} in NEW"
+        if name.startswith("ttl") and now_ms is not None and (was_ms is None or now_ms < was_ms):
+            self._add(Level.BUT, subject, f"{says}: rows that were last updated before that expire at the first record")
+        else:
+            self._add(Level.NOTE, subject, says)
 
     def _carrier_is_lost(self, one: str, two: str) -> bool:
         before = next(sub for sub in self.old.subs if one in sub.nodes)
@@ -517,6 +547,10 @@ def _seconds(ms: int) -> str:
     return f"{ms / 1000:g} s"
 
 
+def _periods_of(version: Version, node: str) -> dict[str, int]:
+    return periods_of(version.topology, version.topology.nodes[node])
+
+
 def _written_forms(topology: Topology, topic: str) -> tuple[SerdeForm | None, SerdeForm | None]:
     for node in topology.nodes.values():
         if isinstance(node, SinkNode) and node.topic == topic:
@@ -532,7 +566,7 @@ def _read_forms(topology: Topology, topic: str) -> tuple[SerdeForm | None, Serde
 
 
 def _sources(topology: Topology) -> dict[str, tuple[SerdeForm, SerdeForm]]:
-    """Return the external topics that tasks read, with the forms of their keys and values."""
+    """Return the external topics that tasks read, with the formats of their keys and values."""
 
     def forms() -> Iterator[tuple[str, tuple[SerdeForm, SerdeForm]]]:
         for source in topology.sources():

@@ -32,9 +32,10 @@ from streams.comparison.differences import (
 from streams.comparison.versions import SerdeForm
 from streams.core.records import Block
 from streams.core.topic import Topic
+from streams.replay.calls.columns import output_topic
 from streams.replay.calls.outputs import output_partitions
 from streams.replay.calls.shown import key_text, plain, reader
-from streams.replay.run.result import ReplayResult, output_topic
+from streams.replay.run.result import ReplayResult
 
 #: Approximate number of records whose keys are compared in memory at once.
 _IN_MEMORY = 200_000
@@ -55,7 +56,7 @@ Place: TypeAlias = tuple[int, int]
 class Row(NamedTuple):
     """A record of one version: its position and its content.
 
-    Rows are passed as plain tuples, which is much cheaper.
+    In most places, rows are plain tuples with these items, which are much cheaper to create.
     """
 
     place: Place
@@ -74,7 +75,7 @@ class Row(NamedTuple):
 
     @property
     def time_and_headers(self) -> tuple[int, Any]:
-        """Everything except the value."""
+        """The timestamp and headers of the record."""
         return self.content[0], self.content[2]
 
 
@@ -144,7 +145,7 @@ def _partitions(result: ReplayResult, name: str) -> int:
 
 
 def _is_same(old: ReplayResult, new: ReplayResult, name: str) -> bool:
-    """Return whether two topics are equal, byte for byte, partition by partition."""
+    """Return whether the topic has the same records, byte for byte, in each partition of both replays."""
     for left, right in zip_longest(_aligned(old.read(name)), _aligned(new.read(name))):
         if left is None or right is None or left != right:
             return False
@@ -152,7 +153,7 @@ def _is_same(old: ReplayResult, new: ReplayResult, name: str) -> bool:
 
 
 def _aligned(blocks: Iterable[tuple[int, Block]]) -> Iterator[Any]:
-    """Yield columns of records in chunks whose bounds do not depend on the files."""
+    """Yield records as columns, in chunks whose bounds do not depend on how the records are divided into files."""
     for partition, found in groupby(blocks, key=itemgetter(0)):
         keys: list[Any] = []
         values: list[Any] = []
@@ -239,7 +240,7 @@ def _write(file: IO[bytes], rows: list[Any]) -> None:
 
 @frozen
 class _Readers:
-    """Functions that decode bytes for display."""
+    """The functions that decode keys and values of a topic for display."""
 
     key: Callable[[bytes | None], str]
     value: Callable[[bytes | None], Any]
@@ -252,7 +253,7 @@ class _Readers:
 
 
 def _values_may_be_equal(one: Topic[Any, Any] | None, two: Topic[Any, Any] | None) -> bool:
-    """Return whether the types differ, so that different bytes may represent equal values."""
+    """Return whether the types of the two topics differ, so that different bytes may represent equal values."""
     if one is None or two is None:
         return False
     return SerdeForm.of(one.value_serde).is_read_as(SerdeForm.of(two.value_serde)) is not True
@@ -260,7 +261,7 @@ def _values_may_be_equal(one: Topic[Any, Any] | None, two: Topic[Any, Any] | Non
 
 @define(eq=False)
 class _KeyFinder:
-    """Finds differences key by key, and keeps the first examples of each kind."""
+    """Finds the differing keys of a topic, and keeps the first examples of each kind of difference."""
 
     old: _Readers
     new: _Readers
@@ -290,7 +291,7 @@ class _KeyFinder:
         return result[: self.limit]
 
     def _kind(self, left: list[Row], right: list[Row]) -> tuple[str, int]:
-        """Return how a key differs, and the index of the first differing record."""
+        """Return how the records of a key differ between the versions, and the index of the first that differs."""
         if not left or not right:
             return (ONLY_NEW if not left else ONLY_OLD), 0
         one, two = self._values(left, right)

@@ -1,7 +1,7 @@
 """A version of an application: its state and the formats of its state.
 
 A version is created from a topology alone, or from a replay, which also provides the types that lambdas returned.
-``takeover`` compares versions.  Imports runtime and topology.
+``takeover`` compares versions.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ class SerdeForm:
 
     @classmethod
     def of(cls, serde: Serde[Any], type_name: str | None = None) -> "SerdeForm":
-        """Return the form of a serde; ``type_name`` is the type to which a replay has pinned the serde."""
+        """Return the form of a serde; ``type_name`` is the type that a replay has found if none is declared."""
         if isinstance(serde, PinnedSerde):
             known = type_name or serde.type_name
             if known is None:
@@ -58,7 +58,7 @@ class SerdeForm:
         return evolve(_named(serde.name), schema=_schema(serde))
 
     def is_read_as(self, other: "SerdeForm") -> bool | None:
-        """Return whether another form can read bytes of this form, None if the answer depends on the bytes."""
+        """Return whether the form ``other`` can read bytes of this form, None if this depends on the bytes."""
         if not self.family or not other.family:
             return True if self.is_pinned and other.is_pinned else None
         if self.family != other.family:
@@ -79,6 +79,8 @@ def _named(name: str) -> SerdeForm:
 
 def _windowed_name(prefix: str, inner: str) -> str:
     kind, _, size = prefix.rstrip(":").partition(":")
+    if kind == "count_windowed":
+        return f"windows of {size} records of {inner}"
     return f"windows of {int(size) / 1000:g} s of {inner}" if kind == "time_windowed" else f"sessions of {inner}"
 
 
@@ -124,7 +126,7 @@ class Version:
         partitions: int | None = None,
         topics: Iterable[str] = (),
     ) -> "Version":
-        """Return a version without a replay.
+        """Return a version that has not been replayed.
 
         ``partitions`` is the partition count of topics without a declared one (default 1); ``topics`` are the
         existing topics, against which patterns of sources are matched.
@@ -142,7 +144,7 @@ class Version:
 
     @classmethod
     def of(cls, result: ReplayResult) -> "Version":
-        """Return the version that a replay has run, with the types that lambdas returned."""
+        """Return the version that a replay has run, with the types of values that user functions returned."""
         session = result.session
         assert session.plan is not None
         types = dict(_pinned(session.topology, result))
@@ -176,7 +178,7 @@ class Version:
         return dict(self.external) | made
 
     def first_topic(self, sub: SubTopology) -> str | None:
-        """Return the topic whose committed offsets carry a sub-topology's stream times, or None without tasks."""
+        """Return the topic with whose offsets a sub-topology's stream times are committed, None if it has no tasks."""
         inputs = self.plan.inputs(TaskId(sub.id, 0)) if TaskId(sub.id, 0) in self.plan.groups else []
         return inputs[0].topic if inputs else None
 
@@ -204,7 +206,7 @@ def _in_memory(spec: StoreSpec) -> StoreSpec:
 
 
 def _pinned(topology: Topology, result: ReplayResult) -> Iterable[tuple[str, tuple[str | None, str | None]]]:
-    """Yield the types to which a replay has pinned the serdes of stores, and pin these serdes, to read stored data."""
+    """Yield the types that a replay has found for the undeclared serdes of stores, and set these serdes to them."""
     for refs in result.session.state.stores.values():
         for name, ref in refs.items():
             spec = topology.stores[name]
@@ -226,7 +228,7 @@ Reader = Callable[[bytes | None], Any]
 
 
 def partition_groups(version: Version) -> Mapping[TopicPartition, int]:
-    """Return the partition group of each partition that tasks read."""
+    """Return the partition group (the partition number of the task) of each partition that tasks read."""
     return {
         item.partition: task_id.partition for task_id in version.plan.groups for item in version.plan.inputs(task_id)
     }

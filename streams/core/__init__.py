@@ -1,1 +1,1 @@
-"""Types and functions that all packages use. Import the modules individually."""
+"""Types and functions that all packages use; import each module separately."""

@@ -1,4 +1,7 @@
-"""Splitting sequences into chunks of bounded size. Imports no other module of the package."""
+"""Splitting of sequences into chunks of bounded size.
+
+This module imports no other module of the package.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
@@ -7,7 +10,7 @@ T = TypeVar("T")
 
 
 def chunks_by_size(items: Iterable[T], size_of: Callable[[T], int], limit: int) -> Iterator[list[T]]:
-    """Split items into chunks of consecutive items with a total size of at most ``limit``; a larger item is one chunk.
+    """Split items into consecutive chunks with a total size of at most ``limit``; a larger item is a chunk by itself.
 
     >>> list(chunks_by_size([3, 4, 9, 1, 1], lambda size: size, 7))
     [[3, 4], [9], [1, 1]]

@@ -2,7 +2,7 @@
 
 Each setting is declared once, as a field with its name, type, unit, default, bounds and meaning. ``core.setting``
 reads the fields as a table. Names and defaults are those of Kafka; ``application=`` declares where Kafka Streams
-differs. Imports core only.
+differs. This module imports only other modules of ``core``.
 """
 
 from typing import Any
@@ -108,10 +108,10 @@ class ConsumerSettings:
     auto_offset_reset: str = choice(
         "latest",
         ("earliest", "latest", "none"),
-        "Where to begin on a topic without a committed offset; none = an error.",
+        "Where to begin in a partition without a committed offset; none = an error.",
         application={
             "default": "earliest",
-            "doc": "Where a live run begins on a topic without a committed offset; none = an error.",
+            "doc": "Where a live run begins in an input partition without a committed offset; none = an error.",
         },
     )
     enable_auto_commit: bool = flag(
@@ -297,7 +297,7 @@ class ProducerSettings:
 
     @property
     def is_idempotent(self) -> bool:
-        """Whether the producer is idempotent: the broker drops repeated batches."""
+        """Whether the producer is idempotent, so that the broker drops duplicates of its batches."""
         return self._may_be_idempotent and self.enable_idempotence is not False
 
     @property

@@ -1,12 +1,15 @@
 """The clock: the only module that reads the time.
 
-All other code receives a clock, or the time, as an argument. Imports no other module of the package.
+All other code receives a clock, or the time, as an argument. This module imports no other module of the package.
 """
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 from attrs import define
+
+# Waiting takes no time under a virtual clock; after this many polls without progress no response is expected.
+_FRUITLESS_LIMIT: Final = 100
 
 
 class Clock(Protocol):
@@ -60,18 +63,18 @@ class VirtualClock:
         return self._now_ms
 
     def monotonic_ms(self) -> int:
-        """The sum of all advances in milliseconds."""
+        """The sum of all advances in milliseconds, as monotonic time."""
         return self._monotonic_ms
 
     def monotonic_ns(self) -> int:
-        """The sum of all advances in nanoseconds."""
+        """The sum of all advances in nanoseconds, as monotonic time."""
         return self._monotonic_ms * 1_000_000
 
     def advance(self, by_ms: int) -> None:
-        """Advance wall-clock and monotonic time.
+        """Advance wall-clock and monotonic time by ``by_ms`` milliseconds.
 
         Raises:
-            ValueError: the step is negative.
+            ValueError: ``by_ms`` is negative.
         """
         if by_ms < 0:
             raise ValueError(f"a clock cannot be advanced by {by_ms} ms; use jump_to for the wall clock")
@@ -79,9 +82,31 @@ class VirtualClock:
         self._monotonic_ms += by_ms
 
     def advance_to(self, now_ms: int) -> None:
-        """Advance both times until the wall clock is at ``now_ms``; do nothing if it is later already."""
+        """Advance both times until the wall clock is at ``now_ms``; do nothing if the wall clock is already later."""
         self.advance(max(0, now_ms - self._now_ms))
 
     def jump_to(self, now_ms: int) -> None:
-        """Set only the wall clock, possibly back, as a correction of the system time does."""
+        """Set only the wall clock, possibly to an earlier time, as a correction of the system time does."""
         self._now_ms = now_ms
+
+
+@define(eq=False)
+class Deadline:
+    """The deadline of a wait, which also ends if there is no progress while a virtual clock stands still."""
+
+    _clock: Clock
+    deadline_ms: int
+    _seen_ms: int = -1
+    _fruitless: int = 0
+
+    def remaining_ms(self, *, has_progress: bool) -> int:
+        """Return the remaining milliseconds, or 0 when the wait is over."""
+        now = self._clock.monotonic_ms()
+        if has_progress or now != self._seen_ms:
+            self._fruitless = 0
+            self._seen_ms = now
+        else:
+            self._fruitless += 1
+            if self._fruitless >= _FRUITLESS_LIMIT:
+                return 0
+        return max(0, self.deadline_ms - now)

@@ -1,7 +1,8 @@
 """The settings of an application, including the groups of ``core.client_settings``.
 
 Each setting is declared once, as a field with its name, type, unit, default, bounds and meaning. ``core.setting``
-reads the fields as a table. Names are those of Kafka Streams in snake_case. Imports core only.
+reads the fields as a table. Names are those of Kafka Streams in snake_case. This module imports only other modules of
+``core``.
 """
 
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from typing import Any
 
 from attrs import frozen
 
+from streams.core.address import parse_address
 from streams.core.client_settings import (
     ClientSettings,
     ConnectionSettings,
@@ -20,6 +22,7 @@ from streams.core.errors import ConfigError
 from streams.core.handlers import check_handler
 from streams.core.setting import Setting, canonical_name, choice, flag, group, parsed, replaced, table_of, text, whole
 from streams.core.user_code import refuse_unawaited, refuse_unawaited_methods
+from streams.core.wrapping import check_wrapper
 
 _HANDLING = ("fail", "continue")
 _MIB = 1 << 20
@@ -41,15 +44,21 @@ def _check_application_id(value: str) -> None:
 
 
 def _check_server(value: str) -> None:
-    host, _, port = value.rpartition(":")
-    if value and not (host and port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
-        raise ConfigError(f"setting 'application_server': {value!r} is not host:port, such as orders-1:8080")
+    if value:
+        parse_address(value, "setting 'application_server': ", lowest_port=1)
 
 
 def _is_handler(name: str, value: Any) -> bool:
     if not callable(value):
         return False
     check_handler(name, value)
+    return True
+
+
+def _is_wrapper(name: str, value: Any) -> bool:
+    if not callable(value):
+        return False
+    check_wrapper(name, value)
     return True
 
 
@@ -107,6 +116,18 @@ class StreamsConfig:
         "Engine of stores that do not name one, in a state_dir (default.dsl.store).",
         aliases=("default_dsl_store",),
     )
+    ensure_explicit_internal_resource_naming: bool = flag(
+        False,
+        "Whether to reject a topology with stores, changelogs or repartition topics that have generated names "
+        "(KIP-1111).",
+    )
+    processor_wrapper: Any = choice(
+        "none",
+        ("none",),
+        "Wraps the process function of every processing node, for tracing and tests (KIP-1112).",
+        takes_function=_is_wrapper,
+        aliases=("processor_wrapper_class",),
+    )
     # Processing.
     commit_interval_ms: int = whole(30_000, "ms", "How often to commit; 100 with exactly_once_v2 unless given.")
     max_task_idle_ms: int = whole(
@@ -125,7 +146,19 @@ class StreamsConfig:
         "buffer pauses it.",
         minimum=-1,
     )
+    idle_close_ms: int = whole(
+        0,
+        "ms",
+        "How long all inputs of an operator must be at their end before its stream time advances with the wall clock, "
+        "so that windows close; 0 = never. `stream(idle_close=...)` overrides it for one source.",
+    )
     poll_ms: int = whole(100, "ms", "How long a poll waits when there is nothing to do.")
+    async_close_timeout_ms: int = whole(
+        5_000,
+        "ms",
+        "How long a closing thread waits for calls of async functions in flight; the others are repeated after a "
+        "restart.",
+    )
     cache_max_bytes: int = whole(
         10 * _MIB,
         "bytes",
@@ -226,8 +259,8 @@ class StreamsConfig:
     watchdog_ms: int = whole(
         0,
         "ms",
-        "Time without a turn of a thread's loop after which the stack of the thread is logged, once until it turns "
-        "again; 0 = never. A loop turns every poll_ms, and after each run of at most 10,000 records.",
+        "Time without an iteration of a thread's loop after which the stack of the thread is logged, once until the "
+        "next iteration; 0 = never. An iteration begins every poll_ms, and after each run of at most 10,000 records.",
     )
     # State.
     state_memory_max_bytes: int = whole(
@@ -246,7 +279,7 @@ class StreamsConfig:
     def of(cls, **settings: Any) -> "StreamsConfig":
         """Parse and validate settings; values may be text, such as those from ``--set NAME=VALUE``.
 
-        Kafka's dotted names are accepted too, and so is a ``timedelta`` for settings in milliseconds.
+        Kafka's dotted names are also accepted, and a ``timedelta`` is accepted for settings in milliseconds.
 
         Raises:
             ConfigError: a name is unknown (the message suggests the nearest known name), or a value is invalid.
@@ -269,7 +302,7 @@ class StreamsConfig:
 
     @property
     def client(self) -> ClientSettings:
-        """The settings that consumers and producers have in common."""
+        """The client settings of the application that consumers and producers have in common."""
         return self.consumer.client
 
     @property

@@ -1,7 +1,7 @@
 """Dead letters: failed records that a handler sends to the dead letter queue topic (KIP-1034).
 
 A dead letter has the bytes, timestamp and headers of the source record; additional headers describe the error and
-the source. ``Letter`` reads them. Imports core only.
+the source. ``Letter`` reads them. This module imports only other modules of ``core``.
 """
 
 import traceback
@@ -55,7 +55,7 @@ def error_headers(
 
 @frozen
 class Letter:
-    """A record of a dead letter topic. The headers of Kafka Streams' own dead letters are read too.
+    """A record of a dead letter topic. The headers of dead letters that Kafka Streams has written are read too.
 
     ``partition`` and ``offset`` are its position in the dead letter topic; ``timestamp_ms`` is the event time of the
     source record in epoch milliseconds.
@@ -70,12 +70,12 @@ class Letter:
 
     @property
     def place(self) -> str:
-        """Its position as ``partition:offset``, the form that ``streams dlq`` accepts."""
+        """The position of the letter as ``partition:offset``, the form that ``streams dlq`` accepts."""
         return f"{self.partition.partition}:{self.offset}"
 
     @property
     def errors(self) -> Mapping[str, str]:
-        """The headers that describe error and source, as text, by name; of headers with the same name, the last one."""
+        """The headers that describe the error and the source, as text by name; of repeated headers, the last one."""
         return {
             name: value.decode(errors="replace")
             for name, value in self.headers
@@ -84,31 +84,31 @@ class Letter:
 
     @property
     def reason(self) -> str:
-        """The class of the error without its module, or "unknown"."""
+        """The class name of the error without its module, or "unknown"."""
         return self.errors.get(EXCEPTION_HEADER, "unknown").rpartition(".")[2]
 
     @property
     def source(self) -> TopicPartition | None:
-        """The partition from which the source record was read; None within a punctuation."""
+        """The partition from which the source record was read; None if the failure was in a punctuation."""
         topic, number = self.errors.get(TOPIC_HEADER), self.errors.get(PARTITION_HEADER, "-1")
         return TopicPartition(topic, int(number)) if topic and number.isdecimal() else None
 
     @property
     def redrives(self) -> int:
-        """Number of times that its record was re-driven before this failure."""
+        """The number of times that the letter's record was re-driven before this failure."""
         found = [value or b"" for name, value in self.headers if name == REDRIVES_HEADER]
         return int(found[-1]) if found and found[-1].isdigit() else 0
 
     @property
     def redriven_headers(self) -> Headers:
-        """The headers for re-driving: those of the source record, with the number of re-drives increased by one."""
+        """The headers for re-driving the record: those of the source record, with the redrive count incremented."""
         own = tuple(
             (name, value) for name, value in self.headers if name != REDRIVES_HEADER and not name.startswith(_PREFIX)
         )
         return (*own, (REDRIVES_HEADER, b"%d" % (self.redrives + 1)))
 
     def refusal(self, max_redrives: int) -> str:
-        """Return the reason why its record cannot be re-driven, or an empty string if it can be."""
+        """Return the reason why the letter's record cannot be re-driven, or an empty string if it can be."""
         if self.source is None:
             return "has no source record (it failed within a punctuation, or its headers are missing)"
         if ROW_HEADER in self.errors:

@@ -1,13 +1,13 @@
 """The errors of this package: one class per cause that callers handle differently.
 
-Each message states what is wrong, where, and what to do. Imports no other module of the package.
+Each message states what is wrong, where, and what to do. This module imports no other module of the package.
 """
 
 from typing import Any
 
 
 class StreamsError(Exception):
-    """Base class of all errors of this package."""
+    """The base class of all errors raised by this package."""
 
 
 class TopologyError(StreamsError):
@@ -20,6 +20,10 @@ class ConfigError(StreamsError):
 
 class SerializationError(StreamsError):
     """A serde cannot deserialize bytes or serialize a value."""
+
+
+class SchemaError(StreamsError):
+    """A schema does not fit the others of its subject, or the schema registry does not answer."""
 
 
 class ForeignFormatError(SerializationError):
@@ -106,7 +110,7 @@ class StoreError(StreamsError):
 
 
 class LostRecordsError(StoreError):
-    """The log end offset of an internal topic is below the committed offset or that of a store: records were lost.
+    """An internal topic ends before the committed offset or the offset of a store: records were lost.
 
     Fields: ``topic``, ``partition``, ``expected`` (the lowest valid end offset), ``end`` (the actual end offset),
     ``task_id``, and ``store`` if the topic is a changelog.
@@ -142,7 +146,7 @@ class UnknownStateError(StoreError):
 
 
 class StoreClosedError(StoreError):
-    """A store was used after its task had closed it."""
+    """A store was used after its task had closed the store."""
 
 
 class InvalidStateStoreError(StreamsError):
@@ -241,7 +245,7 @@ class RebalanceInProgressError(BrokerError):
 
 
 class ClientClosedError(StreamsError):
-    """A consumer, producer or instance was used that is closed, or is not running."""
+    """A consumer, producer or instance was used that is closed or not running."""
 
 
 class RecordTooLargeError(BrokerError):

@@ -2,10 +2,10 @@
 
 A handler is a function that takes the context of the failure, the record and the error. It is set by
 ``deserialization_handler``, ``processing_handler`` or ``production_handler``, and called by the tasks (see
-``runtime.handling``). See KIP-161, KIP-210, KIP-1033, KIP-1034 and KIP-1065. Imports core only.
+``runtime.handling``). See KIP-161, KIP-210, KIP-1033, KIP-1034 and KIP-1065. This module imports only other modules of
+``core``.
 """
 
-import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
@@ -14,7 +14,7 @@ from attrs import field, frozen
 from streams.core.dead_letters import error_headers
 from streams.core.errors import ConfigError
 from streams.core.records import ConsumerRecord, Headers, Record, TaskId
-from streams.core.user_code import located, refuse_unawaited
+from streams.core.user_code import check_arity
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -104,13 +104,13 @@ class HandlerResponse:
     def fail(cls, dead_letters: Iterable[DeadLetter] = ()) -> "HandlerResponse":
         """Fail the stream thread without a commit; after a restart, input since the last commit is processed again.
 
-        The dead letters are sent, but not with ``exactly_once_v2``, in runs over files, and in replays.
+        The dead letters are sent, except with ``exactly_once_v2``, in runs over files, and in replays.
         """
         return cls("fail", tuple(dead_letters))
 
     @classmethod
     def resume(cls, dead_letters: Iterable[DeadLetter] = ()) -> "HandlerResponse":
-        """Drop and count the record. Dead letters are written with the outputs, in the same transaction."""
+        """Drop and count the record. The dead letters are written with the outputs, in the same transaction, if any."""
         return cls("continue", tuple(dead_letters))
 
     @classmethod
@@ -138,22 +138,9 @@ ProductionHandler: TypeAlias = Callable[[ErrorHandlerContext, ProducerRecord[Any
 
 
 def check_handler(setting: str, handler: Any) -> None:
-    """Check that a handler can be called.
+    """Check that the handler given for ``setting`` can be called.
 
     Raises:
         ConfigError: the handler is a class, async or a generator, or does not take three arguments.
     """
-    form = "a function of (context, record, error)"
-    if isinstance(handler, type):
-        raise ConfigError(
-            f"setting {setting!r}: {handler.__qualname__} is a class; give {form}, or an object that can be called"
-        )
-    refuse_unawaited(handler, f"setting {setting!r}", error=ConfigError)
-    try:
-        signature = inspect.signature(handler)
-    except (ValueError, TypeError):
-        return  # A built-in function without a signature.
-    try:
-        signature.bind(None, None, None)
-    except TypeError:
-        raise ConfigError(f"setting {setting!r}: {located(handler)} takes {signature}; give {form}") from None
+    check_arity(handler, f"setting {setting!r}", 3, "a function of (context, record, error)")

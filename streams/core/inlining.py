@@ -1,4 +1,4 @@
-"""Marking functions whose body may replace a call in the program of a sub-topology.
+"""Marks for functions whose bodies may replace calls in the generated program of a sub-topology.
 
 Stores, the record cache and operators mark the functions that they need on the hot path; ``topology.inliner``
 reads the source of marked functions. A marked function behaves the same when it is not inlined.

@@ -1,6 +1,6 @@
-"""The loops over records, from the C extension if it is installed, otherwise in plain Python.
+"""Loops over the records of a block, from the C extension if it is installed, otherwise in plain Python.
 
-The compiled and the plain loops have equal results (``tests/core/test_loops.py``).
+The compiled and the plain loops have the same results (``tests/core/test_loops.py``).
 """
 
 from contextlib import suppress

@@ -5,7 +5,7 @@ that only this library reads begins with a mark, so that data written under the 
 another version is never read in the wrong format. No UTF-8 text, timestamp, small number or version byte of Kafka
 Streams begins with the first byte of a mark. Only this module compares marks.
 
-Imports only errors and serdes.
+This module imports only ``core.errors`` and ``core.serde_base``.
 """
 
 from collections.abc import Callable, Iterable
@@ -66,7 +66,7 @@ class Format:
             self.refuse(data)
 
     def refuse(self, data: bytes) -> NoReturn:
-        """Raise the error for bytes that are not in this format; the message names the likely writer of the bytes."""
+        """Raise the error for bytes that are not in this format; its message names the likely writer of the bytes."""
         if data[:2] == self.mark[:2]:
             whose = f"they are of version {data[2] if len(data) > 2 else '?'}, which another release of streams wrote"
         elif self.is_counterpart(data):
@@ -80,7 +80,7 @@ class Format:
         )
 
     def first_foreign(self, values: Iterable[bytes | None]) -> tuple[int, ForeignFormatError] | None:
-        """Return the index and error for the first value of a column that is not in this format, or None."""
+        """Return the index of the first value in a column that is not in this format, and the error, or None."""
         mark = self.mark
         for row, data in enumerate(values):
             if data is not None and not data.startswith(mark):

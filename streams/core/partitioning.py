@@ -1,6 +1,6 @@
 """The default partitioner: the murmur2 hash of the key bytes, as in Kafka's Java clients.
 
-The producer chooses the partition of records without a key. Imports only the compiled partitioner.
+The producer chooses the partition of records without a key. This module imports only the compiled partitioner.
 """
 
 import struct
@@ -42,7 +42,7 @@ def murmur2(data: bytes) -> int:
 
 
 def _murmur2(data: bytes) -> int:
-    """Return the unsigned hash."""
+    """Return the 32-bit murmur2 hash of the bytes, unsigned."""
     size = len(data)
     count = size >> 2
     words = _WORDS[count](data) if count < 65 else struct.unpack_from(f"<{count}I", data)
@@ -57,7 +57,7 @@ def _murmur2(data: bytes) -> int:
 
 
 class _Memo(dict[bytes, int]):
-    """Cache of non-negative hashes by key; missing hashes are computed on access."""
+    """A cache of non-negative murmur2 hashes by key; missing hashes are computed on access."""
 
     __slots__ = ()
 
@@ -83,13 +83,13 @@ def partition_for(key: bytes, partitions: int) -> int:
 
 
 def plain_partitions_for(keys: Sequence[bytes], partitions: int) -> list[int]:
-    """Return the same as ``partitions_for``, computed in plain Python."""
+    """Return the same as ``partitions_for``, but compute it in plain Python."""
     memo = _memo
     return [memo[key] % partitions for key in keys]
 
 
 def partitions_for(keys: Sequence[bytes], partitions: int) -> list[int]:
-    """Return the partition of each key; the column form of ``partition_for``."""
+    """Return the partition of each key, as ``partition_for`` does for a single key."""
     if partitions == 1:
         return [0] * len(keys)
     return _partitions_for(keys, partitions)

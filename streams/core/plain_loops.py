@@ -1,6 +1,6 @@
 """Loops over the records of a block, in plain Python.
 
-The functions of ``compiled_loops`` have equal results and errors.
+The functions of ``compiled_loops`` have the same results and errors.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ def session_windowed(key: Any, start_ms: int, end_ms: int) -> Windowed[Any]:
 
 
 def bytes_in(column: Iterable[bytes | None]) -> int:
-    """Return the total size of a column in bytes; None counts 0."""
+    """Return the total size of a column in bytes; None has size 0."""
     return sum(map(len, filter(None, column)))
 
 
@@ -40,7 +40,7 @@ def head_places(timestamps: Iterable[int], width: int, index: int) -> list[int]:
 
 
 def rows_by_number(numbers: Iterable[int]) -> dict[int, list[int]]:
-    """Return the indexes of each number; the numbers are in the order of their first occurrences."""
+    """Return the indexes at which each number occurs; the keys are in the order of their first occurrence."""
     rows: dict[int, list[int]] = {}
     for index, number in enumerate(numbers):
         found = rows.get(number)

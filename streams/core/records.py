@@ -1,7 +1,7 @@
 """Records, and blocks of records.
 
 All stages of the data path pass blocks, which are columns of equal length, instead of one object per record.
-Imports no other module of the package.
+This module imports no other module of the package.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ NO_TIMESTAMP = -1
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic."""
+    """A partition of a topic: the topic name and the partition number."""
 
     topic: str
     partition: int
@@ -30,7 +30,7 @@ class TopicPartition(NamedTuple):
 
 
 class TaskId(NamedTuple):
-    """Identity of a stream task: sub-topology and partition group."""
+    """The identity of a stream task: its sub-topology and the number of its partition group."""
 
     sub_topology: int
     partition: int
@@ -58,7 +58,7 @@ class Windowed(NamedTuple, Generic[K]):
 
 
 class RecordMetadata(NamedTuple):
-    """Topic, partition and offset of the record being processed."""
+    """The topic, partition and offset of the record that is being processed."""
 
     topic: str
     partition: int
@@ -73,6 +73,12 @@ class RecordContext(NamedTuple):
     offset: int
     timestamp_ms: int
     headers: Headers
+
+    @classmethod
+    def of(cls, origin: RecordMetadata | None, timestamp_ms: int, headers: Headers | None) -> "RecordContext":
+        """Return the context of a record that was kept back; ``origin`` is None for one made by a punctuation."""
+        # Without the call of the constructor, which is a Python function, too.
+        return tuple.__new__(cls, (*(origin or ("", -1, -1)), timestamp_ms, headers or ()))
 
 
 @define
@@ -104,7 +110,7 @@ class ProducerStamp(NamedTuple):
     """Producer id, epoch and sequence number of a block (KIP-98).
 
     ``sequence`` is the base sequence, the sequence number of the first record for its partition and epoch, or -1
-    without one. A control block contains no records, but one transaction marker.
+    if there is none. A control block contains no records, but one transaction marker.
     """
 
     producer_id: int
@@ -135,7 +141,7 @@ class Block:
         return len(self.values)
 
     def slice(self, start: int, stop: int | None = None) -> "Block":
-        """Return the records from index ``start`` up to ``stop``."""
+        """Return the records from index ``start`` up to ``stop``, exclusive (by default the end), as a block."""
         part = slice(start, stop)
         return Block(
             self.keys[part],

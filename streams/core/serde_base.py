@@ -1,13 +1,13 @@
 """Serdes: a name and four functions that convert between objects and bytes.
 
 The functions are attributes, not methods, so that calling one takes no additional frame. None is always mapped to
-None. Imports errors only.
+None. This module imports only ``core.errors`` and ``core.user_code``.
 """
 
 import reprlib
 from collections.abc import Callable, Sequence
 from types import BuiltinFunctionType, MethodDescriptorType, NoneType
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from streams.core.errors import SerializationError, StreamsError
 from streams.core.user_code import refuse_unawaited
@@ -25,7 +25,7 @@ _short.maxstring = _short.maxother = 80
 
 
 def shown(value: object) -> str:
-    """Return a repr of limited length, for messages."""
+    """Return the repr of a value, shortened to a maximum length, for messages."""
     return _short.repr(value)
 
 
@@ -43,7 +43,10 @@ class Serde(Generic[T]):
     functions map None to None and raise SerializationError. ``quick`` is (type, function) if a C function can
     serialize objects of exactly that type; if the function fails, ``serialize`` raises the error with a message.
 
-    Create a custom serde from two functions, which are never called with None:
+    Create a custom serde from two functions, which are never called with None.  Files, commands and HTTP queries have
+    JSON instead of bytes: ``from_plain`` converts JSON values (dict, list, str, int, float, bool) to an object, and
+    ``to_plain`` an object to such values.  Neither is needed if objects are such values, or if the bytes are a JSON
+    object or array.
 
     >>> upper = Serde("upper", lambda text: text.upper().encode(), bytes.decode, is_immutable=True)
     >>> upper.serialize("a"), upper.serialize(None), upper.deserialize_all([b"A", None])
@@ -55,12 +58,14 @@ class Serde(Generic[T]):
         "_recipe",
         "deserialize",
         "deserialize_all",
+        "from_plain",
         "is_immutable",
         "key_suffix",
         "name",
         "quick",
         "serialize",
         "serialize_all",
+        "to_plain",
     )
 
     name: str
@@ -71,6 +76,8 @@ class Serde(Generic[T]):
     serialize_all: Callable[[Sequence[T | None]], list[bytes | None]]
     deserialize_all: Callable[[Sequence[bytes | None]], list[T | None]]
     quick: tuple[type, Callable[[T], bytes]] | None
+    from_plain: Callable[[Any], T] | None
+    to_plain: Callable[[T], Any] | None
     _recipe: Recipe
 
     def __init__(
@@ -80,14 +87,20 @@ class Serde(Generic[T]):
         deserialize: Callable[[bytes], T],
         *,
         is_immutable: bool = False,
+        from_plain: Callable[[Any], T] | None = None,
+        to_plain: Callable[[T], Any] | None = None,
     ) -> None:
         refuse_unawaited(serialize, f"serde {name!r}: serialize")
         refuse_unawaited(deserialize, f"serde {name!r}: deserialize")
+        refuse_unawaited(from_plain, f"serde {name!r}: from_plain")
+        refuse_unawaited(to_plain, f"serde {name!r}: to_plain")
         self.name = name
         self.is_immutable = is_immutable
         self.key_suffix = 0
         self.quick = None
-        self._recipe = (_custom, (name, serialize, deserialize, is_immutable))
+        self.from_plain = from_plain
+        self.to_plain = to_plain
+        self._recipe = (_custom, (name, serialize, deserialize, is_immutable, from_plain, to_plain))
         self.serialize = guarded_writer(name, serialize)
         self.deserialize = guarded_reader(name, deserialize)
         self.serialize_all = one_by_one(self.serialize)
@@ -100,14 +113,62 @@ class Serde(Generic[T]):
         return self._recipe
 
 
+class SerdeFormat(Protocol):
+    """What a format such as Avro says about a serde: its schemas are those of a topic, and its values have a JSON form.
+
+    All functions that convert raise SerializationError or an error of ``CODEC_ERRORS``.
+    """
+
+    def on_topic(self, topic: str, side: str) -> Serde[Any]:
+        """Return the serde for the keys or values (``side`` is "key" or "value") of a topic."""
+
+    def inside(self) -> Serde[Any]:
+        """Return the serde for state stores and internal topics, with the same bytes for the same schema."""
+
+    def prepare(self, *, writes: bool) -> None:
+        """Check the schema before the first record; ``writes`` registers it.
+
+        Raises:
+            SchemaError: it does not fit the schemas of the topic, or there is no answer.
+        """
+
+    def from_json(self, text: bytes) -> Any:
+        """Return the value of a JSON text, as in files."""
+
+    def from_row(self, row: Any) -> Any:
+        """Return the value of a string, or of a row as a dict, leniently."""
+
+    def to_json(self, value: Any) -> bytes:
+        """Return a value as JSON, as in files."""
+
+
+class FormatSerde(Serde[T]):
+    """A serde of a ``format``, such as Avro, that has schemas; its other functions are those of every serde."""
+
+    __slots__ = ("format",)
+
+    format: SerdeFormat
+
+
+def inside(serde: Serde[Any]) -> Serde[Any]:
+    """Return the serde for state stores and internal topics of an application; most are the same everywhere."""
+    return serde.format.inside() if isinstance(serde, FormatSerde) else serde
+
+
 def _custom(
-    name: str, serialize: Callable[[T], bytes], deserialize: Callable[[bytes], T], is_immutable: bool
+    name: str,
+    serialize: Callable[[T], bytes],
+    deserialize: Callable[[bytes], T],
+    is_immutable: bool,
+    from_plain: Callable[[Any], T] | None,
+    to_plain: Callable[[T], Any] | None,
 ) -> Serde[T]:
-    return Serde(name, serialize, deserialize, is_immutable=is_immutable)
+    return Serde(name, serialize, deserialize, is_immutable=is_immutable, from_plain=from_plain, to_plain=to_plain)
 
 
 A = TypeVar("A")
 B = TypeVar("B")
+S = TypeVar("S", bound=Serde[Any])
 
 
 def one_by_one(single: Callable[[A], B]) -> Callable[[Sequence[A]], list[B]]:
@@ -235,8 +296,8 @@ def assemble(
 _IN_C = (BuiltinFunctionType, MethodDescriptorType)
 
 
-def blank(kind: type[Serde[Any]] = Serde) -> Serde[Any]:
-    """Return a serde of a class without setting its functions."""
+def blank(kind: type[S]) -> S:
+    """Create a serde of a class without setting its functions, which the caller sets."""
     serde = kind.__new__(kind)
-    serde.quick = None
+    serde.quick = serde.from_plain = serde.to_plain = None
     return serde

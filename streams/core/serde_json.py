@@ -1,19 +1,22 @@
 """Canonical JSON: keys sorted, no spaces, UTF-8; untyped, or typed by a class or type form.
 
 Equal values have equal bytes, so that they can be keys, which are partitioned, looked up and compared as bytes.
-Encoding and decoding use msgspec, whose unions, constraints and tagged structs are supported. Imports serde_base only.
+Encoding and decoding use msgspec, whose unions, constraints and tagged structs are supported;
+``serde_models`` has the types that msgspec cannot decode. This module
+imports only ``core.serde_base`` and ``core.serde_models``.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, get_origin
 
 import msgspec
 from msgspec import inspect
 
 from streams.core.serde_base import CODEC_ERRORS, Recipe, Serde, blank, read_error, write_error
+from streams.core.serde_models import codec_of, encode_hook, parts_of
 
-_encode = msgspec.json.Encoder(order="sorted").encode
+_encode = msgspec.json.Encoder(order="sorted", enc_hook=encode_hook).encode
 _decode = msgspec.json.Decoder().decode
 
 #: Container types for which subclasses are accepted.
@@ -54,12 +57,12 @@ def _encode_any(value: Any) -> bytes:
         return _encode(value)
     except TypeError:
         # msgspec sorts only str keys, so keys are first converted to str.
-        return _encode(msgspec.to_builtins(value, str_keys=True))
+        return _encode(msgspec.to_builtins(value, str_keys=True, enc_hook=encode_hook))
 
 
 def _has_non_finite(value: Any) -> bool:
-    """Whether the value has a NaN or an infinity."""
-    pending = [msgspec.to_builtins(value, str_keys=True)]
+    """Whether a value is or contains NaN or infinity."""
+    pending = [msgspec.to_builtins(value, str_keys=True, enc_hook=encode_hook)]
     while pending:
         item = pending.pop()
         if type(item) is float:
@@ -79,10 +82,11 @@ def typed_json(name: str, form: Any, accepted: tuple[type, ...] | None, recipe: 
     checking its contents would cost more than the encoding.
 
     Raises:
-        TypeError, NameError: msgspec cannot decode the type form.
+        TypeError, NameError, ValueError, AttributeError, RecursionError: the type form cannot be decoded.
     """
-    decode = msgspec.json.Decoder(form).decode
-    facts = list(_parts(inspect.type_info(form)))
+    codec = codec_of(form)
+    decode = codec.decode
+    facts = list(parts_of(inspect.type_info(codec.shape)))
     check = None if accepted is None else _checker(form, accepted)
     holds_float = _may_hold_float(facts)
 
@@ -127,7 +131,7 @@ def typed_json(name: str, form: Any, accepted: tuple[type, ...] | None, recipe: 
         except (msgspec.MsgspecError, *CODEC_ERRORS):
             return [deserialize(data) for data in column]
 
-    serde = blank()
+    serde = blank(Serde)
     serde.name = name
     serde.is_immutable = all(_is_immutable(fact) for fact in facts)
     serde.key_suffix = 0
@@ -141,11 +145,12 @@ def typed_json(name: str, form: Any, accepted: tuple[type, ...] | None, recipe: 
 
 
 def _checker(form: Any, accepted: tuple[type, ...]) -> Callable[[Any], None]:
-    """Return a function that checks the class of a value; the check is cheap for the exact class, else strict."""
+    """Return a function that checks the class of a value; subclasses are accepted only for containers."""
     exact = frozenset(accepted)
     # Subclasses are accepted only for containers: a subclass of a class with fields would lose its own fields.
     loose = tuple(cls for cls in accepted if cls in _LOOSE or cls.__module__ == "collections.abc")
-    expected = f"expected {getattr(form, '__qualname__', None) if type(form) is type else form}"
+    is_class = isinstance(form, type) and get_origin(form) is None
+    expected = f"expected {form.__qualname__ if is_class else form}"
 
     def check(value: Any) -> None:
         kind = type(value)
@@ -156,34 +161,6 @@ def _checker(form: Any, accepted: tuple[type, ...]) -> Callable[[Any], None]:
         raise TypeError(expected)
 
     return check
-
-
-def _parts(info: inspect.Type) -> Iterator[inspect.Type]:
-    """Yield the description of a type and of all types within it, each once."""
-    pending: list[Any] = [info]
-    seen: set[int] = set()
-    while pending:
-        item = pending.pop()
-        if id(item) in seen:
-            continue
-        seen.add(id(item))
-        yield item
-        for name in ("type", "item_type", "key_type", "value_type"):
-            inner = getattr(item, name, None)
-            if isinstance(inner, inspect.Type):
-                pending.append(inner)
-        for name in ("types", "item_types"):
-            pending.extend(getattr(item, name, ()))
-        pending.extend(part.type for part in getattr(item, "fields", ()))
-
-
-def unreadable_parts(form: Any) -> list[type]:
-    """Return the classes within a type form to which JSON cannot be decoded.
-
-    Raises:
-        TypeError, NameError: the form is not a type, or names an undefined type.
-    """
-    return [fact.cls for fact in _parts(inspect.type_info(form)) if isinstance(fact, inspect.CustomType)]
 
 
 def _may_hold_float(facts: list[inspect.Type]) -> bool:
@@ -200,6 +177,11 @@ _MUTABLE = (
     inspect.SetType,
     inspect.TypedDictType,
 )
+
+
+def is_immutable_form(form: Any) -> bool:
+    """Whether objects of a type form, and all within them, are immutable, so that they may be shared."""
+    return all(_is_immutable(fact) for fact in parts_of(inspect.type_info(codec_of(form).shape)))
 
 
 def _is_immutable(fact: inspect.Type) -> bool:

@@ -1,8 +1,9 @@
 """Serdes for undeclared types, such as results of lambdas: the first object at a node pins the type.
 
-Until then the serde is open, and cannot deserialize. A pinned serde writes the same bytes as the declared serde of
+Until then the serde is open and cannot deserialize bytes. A pinned serde writes the same bytes as the declared serde of
 its type, and raises an error for objects of other types. The ``type_name`` is saved with the store and in a header
-of internal records, so that readers can pin the type before the first object. Imports core only.
+of internal records, so that readers can pin the type before the first object. This module imports only other modules of
+``core``.
 """
 
 import importlib
@@ -16,13 +17,15 @@ from streams.core.errors import SerializationError, TopologyError
 from streams.core.records import Windowed
 from streams.core.serde_base import Serde, one_by_one, shown
 from streams.core.serde_types import JSON, serde_for
-from streams.core.serde_windows import session_windowed, time_windowed_ms
+from streams.core.serde_windows import count_windowed, session_windowed, time_windowed_ms
 
 #: Headers of internal records with the pinned types of keys and values.
 KEY_TYPE_HEADER = "__streams_key_type"
 VALUE_TYPE_HEADER = "__streams_value_type"
 #: Types whose contents may not survive JSON; such objects are written only if they are read back equal.
 _CHECKED = (list, dict, tuple, set, frozenset)
+#: What to do about an object that cannot be written.
+_REMEDY = "declare one type for it with key=, value=, id= (of deduplicate), or asked= or answer= (of look_up)"
 _JSON_KINDS = frozenset((dict, list))
 _PLAIN: dict[str, type] = {
     serde_for(kind).name: kind for kind in (str, int, float, bool, bytes, uuid.UUID, datetime, tuple)
@@ -60,7 +63,7 @@ class PinnedSerde(Serde[Any]):
         self.type_name = None
         self.is_immutable = False
         self.key_suffix = 0
-        self.quick = None
+        self.quick = self.from_plain = self.to_plain = None
         self._lock = threading.RLock()
         self.serialize = self._serialize_first
         self.deserialize = self._deserialize_unknown
@@ -77,7 +80,7 @@ class PinnedSerde(Serde[Any]):
 
     @property
     def is_pinned(self) -> bool:
-        """Whether the type is known."""
+        """Whether the type of the serde is known."""
         return self.type_name is not None
 
     def pin(self, type_name: str) -> None:
@@ -154,9 +157,7 @@ class PinnedSerde(Serde[Any]):
         def serialize(value: Any) -> bytes | None:
             data = write(value)
             if read(data) != value:
-                raise SerializationError(
-                    f"{shown(value)} would not come back from JSON as it is; declare its type with key= or value="
-                )
+                raise SerializationError(f"{shown(value)} would not come back from JSON as it is; {_REMEDY}")
             return data
 
         return serialize
@@ -180,18 +181,16 @@ class PinnedSerde(Serde[Any]):
             serde: Serde[Any] = serde_for(kind)
         except TopologyError as error:
             raise SerializationError(
-                f"node {self.node!r} made an object of type {kind.__qualname__}: {error}; "
-                "declare its type with key= or value="
+                f"node {self.node!r} made an object of type {kind.__qualname__}: {error}; {_REMEDY}"
             ) from error
         if serde is JSON:
             raise SerializationError(
-                f"node {self.node!r} made an object of type {kind.__qualname__}, which no serde can write; "
-                "declare its type with key= or value="
+                f"node {self.node!r} made an object of type {kind.__qualname__}, which no serde can write; {_REMEDY}"
             )
         return serde, frozenset((kind,)), serde.name
 
     def _found(self, name: str) -> tuple[Serde[Any], frozenset[type], str]:
-        """Return the serde for a stored type name."""
+        """Return the serde, the accepted classes and the type name for a stored type name."""
         if name == JSON.name:
             return JSON, _JSON_KINDS, name
         if name in _PLAIN:
@@ -199,10 +198,11 @@ class PinnedSerde(Serde[Any]):
         form, _, rest = name.partition(":")
         if form == "session_windowed" and rest:
             return session_windowed(PinnedSerde(self.node, rest)), frozenset((Windowed,)), name
-        if form == "time_windowed" and rest:
+        if form in ("time_windowed", "count_windowed") and rest:
             size, _, key = rest.partition(":")
             if size.isdecimal() and key:
-                return time_windowed_ms(PinnedSerde(self.node, key), int(size)), frozenset((Windowed,)), name
+                make = time_windowed_ms if form == "time_windowed" else count_windowed
+                return make(PinnedSerde(self.node, key), int(size)), frozenset((Windowed,)), name
         if form == "class" and rest:
             return self._serde_of_type(self._imported(name))
         raise SerializationError(f"node {self.node!r}: unknown type name {name!r} in stored data")
@@ -225,7 +225,7 @@ class PinnedSerde(Serde[Any]):
     def _mismatch(self, value: Any) -> SerializationError:
         return SerializationError(
             f"node {self.node!r} made {shown(value)} of type {type(value).__qualname__}, but first made "
-            f"{self.type_name}; declare one type for it with key= or value="
+            f"{self.type_name}; {_REMEDY}"
         )
 
     # The functions of the open serde. A caller may have saved a function before the type was known, so each of

@@ -1,7 +1,7 @@
 """Serdes with the same bytes as Kafka's: string, long, integer, double, boolean, bytes, UUID, void.
 
 The serdes are strict in both directions: values are read back equal, and no value is converted to another type (a
-bool is not an int). Imports only serde_base and errors.
+bool is not an int). This module imports only ``core.errors`` and ``core.serde_base``.
 """
 
 import struct
@@ -48,7 +48,7 @@ def _expects(what: str) -> Callable[[object], NoReturn]:
 
 
 def _subclass_of(base: type, what: str) -> Callable[[Any], Any]:
-    """Convert an instance of a subclass to the base type; a bool is not accepted as an int."""
+    """Return a function that converts an instance of a subclass to ``base``; it rejects a bool as an int."""
 
     def convert(value: Any) -> Any:
         if isinstance(value, base) and not isinstance(value, bool):
@@ -61,7 +61,7 @@ def _subclass_of(base: type, what: str) -> Callable[[Any], Any]:
 def _packed(name: str, exact: type, code: str, size: int, convert: Callable[[Any], Any], expected: str) -> Serde[Any]:
     """Return the serde for numbers with ``size`` big-endian bytes and the given ``struct`` format code.
 
-    Not created with ``assemble``, because counts and sums call these serdes most often.
+    These serdes are not created with ``assemble``, because counts and sums call them most often.
     """
     layout = struct.Struct(f">{code}")
     pack, one = layout.pack, layout.unpack
@@ -106,7 +106,7 @@ def _packed(name: str, exact: type, code: str, size: int, convert: Callable[[Any
             pass  # The column contains None.
         return [deserialize(data) for data in column]
 
-    serde = blank()
+    serde = blank(Serde)
     serde.name = name
     serde.is_immutable = True
     serde.key_suffix = 0
@@ -144,7 +144,7 @@ def _string() -> Serde[str]:
             return [serde.deserialize(data) for data in column]
 
     serde = assemble(
-        blank(),
+        blank(Serde),
         "string",
         _named("string"),
         exact=str,
@@ -167,7 +167,7 @@ def _boolean() -> Serde[bool]:
             raise ValueError("expected one byte, 0 or 1") from None
 
     return assemble(
-        blank(),
+        blank(Serde),
         "boolean",
         _named("boolean"),
         exact=bool,
@@ -187,7 +187,7 @@ def _bytes() -> Serde[bytes]:
         raise TypeError("expected bytes")
 
     return assemble(
-        blank(),
+        blank(Serde),
         "bytes",
         _named("bytes"),
         exact=bytes,
@@ -212,7 +212,7 @@ def _uuid() -> Serde[Uuid]:
             return value
         raise TypeError("expected UUID")
 
-    return assemble(blank(), "uuid", _named("uuid"), exact=Uuid, encode=encode, decode=decode, convert=convert)
+    return assemble(blank(Serde), "uuid", _named("uuid"), exact=Uuid, encode=encode, decode=decode, convert=convert)
 
 
 def _datetime() -> Serde[datetime]:
@@ -232,7 +232,7 @@ def _datetime() -> Serde[datetime]:
         raise TypeError("expected datetime")
 
     return assemble(
-        blank(),
+        blank(Serde),
         "datetime",
         _named("datetime"),
         exact=datetime,
@@ -262,7 +262,7 @@ def _null() -> Serde[None]:
     def deserialize_all(column: Sequence[bytes | None]) -> list[None]:
         return [None] * len(column)
 
-    serde: Serde[None] = blank()
+    serde: Serde[None] = blank(Serde)
     serde.name = "null"
     serde.is_immutable = True
     serde.key_suffix = 0

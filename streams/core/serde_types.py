@@ -1,7 +1,7 @@
 """Serdes for type expressions.
 
-``Topic(key=..., value=...)`` and all other ``key=`` and ``value=`` arguments use ``serde_for``. Imports only
-serde_base, serde_primitives, serde_json and errors.
+``Topic(key=..., value=...)`` and all other ``key=`` and ``value=`` arguments use ``serde_for``. This module imports
+only other modules of ``core``.
 """
 
 import functools
@@ -18,7 +18,8 @@ from typing_extensions import TypeForm
 
 from streams.core.errors import TopologyError
 from streams.core.serde_base import Serde
-from streams.core.serde_json import typed_json, unreadable_parts
+from streams.core.serde_json import typed_json
+from streams.core.serde_models import FORM_ERRORS
 from streams.core.serde_primitives import BOOLEAN, BYTES, DATETIME, DOUBLE, LONG, NULL, STRING, UUID
 
 T = TypeVar("T")
@@ -52,7 +53,7 @@ def serde_for(form: Any) -> Serde[Any]:
     b'{"a":2,"b":1}'
 
     Raises:
-        TopologyError: the form is not a type, or is a type to which JSON cannot be decoded.
+        TopologyError: the form is not a type, or is a type that cannot be decoded from JSON.
     """
     if isinstance(form, Serde):
         return form
@@ -65,7 +66,7 @@ def serde_for(form: Any) -> Serde[Any]:
 
 @cache
 def _shared(form: Any) -> Serde[Any]:
-    """Return the serde for a form; equal forms share one serde."""
+    """Return the serde for a type form; equal forms share one serde."""
     return _make(form)
 
 
@@ -103,15 +104,13 @@ def _json_of(form: Any) -> Serde[Any]:
     Raises:
         TopologyError: there is no JSON serde for the form.
     """
-    advice = "use a type that JSON can hold (attrs, dataclass, msgspec.Struct, containers of such), or pass a Serde"
+    advice = (
+        "use a type that JSON can hold (attrs, dataclass, msgspec.Struct, pydantic model, containers of such), or pass "
+        "a Serde"
+    )
     try:
-        strange = unreadable_parts(form)
-        if strange:
-            names = ", ".join(sorted({f"{cls.__module__}.{cls.__qualname__}" for cls in strange}))
-            where = "" if form in strange else f" (within {form!r})"
-            raise TopologyError(f"no serde for {names}{where}: {advice}")
         return typed_json(form_name(form), form, _outermost(form), (serde_for, (form,)))
-    except (TypeError, NameError, ValueError, AttributeError, RecursionError) as error:
+    except FORM_ERRORS as error:
         raise TopologyError(f"no serde for {form!r}: {error}; {advice}") from error
 
 
@@ -125,7 +124,7 @@ def form_name(form: Any) -> str:
 
 
 def _outermost(form: Any) -> tuple[type, ...] | None:
-    """Return the valid classes for a value of the form, or None for any class."""
+    """Return the valid classes for a value of a type form, or None for any class."""
     origin = get_origin(form)
     if origin is Annotated:
         return _outermost(get_args(form)[0])

@@ -1,7 +1,9 @@
 """Serdes for windowed keys, with the same bytes as Kafka's.
 
-A time-windowed key is written as the key and the start of the window; the end is start + size. A session-windowed
-key is written as key, end and start. Times are 64-bit big-endian integers. Imports core only.
+A time-windowed key is written as the key and the start of the window; the end is start + size. So is a key of count
+windows, whose start is a record number. A session-windowed key is written as key, end and start. Times and numbers are
+64-bit big-endian integers. This module imports only other modules of
+``core``.
 """
 
 import struct
@@ -13,7 +15,7 @@ from typing_extensions import TypeForm
 
 from streams.core.errors import SerializationError
 from streams.core.records import Window, Windowed
-from streams.core.serde_base import Recipe, Serde, blank, one_by_one, read_error, write_error
+from streams.core.serde_base import Recipe, Serde, blank, inside, one_by_one, read_error, write_error
 from streams.core.serde_types import serde_for
 
 K = TypeVar("K")
@@ -49,6 +51,25 @@ def time_windowed(key: Any, size: timedelta) -> Serde[Windowed[Any]]:
 
 
 @overload
+def count_windowed(key: Serde[K], size: int) -> Serde[Windowed[K]]: ...
+@overload
+def count_windowed(key: TypeForm[K], size: int) -> Serde[Windowed[K]]: ...
+def count_windowed(key: Any, size: int) -> Serde[Windowed[Any]]:
+    """Return the serde for keys of count windows of ``size`` records.
+
+    >>> count_windowed(str, 10).deserialize(b"a" + bytes(8))
+    Windowed(key='a', window=Window(start_ms=0, end_ms=10))
+
+    Raises:
+        ValueError: the size is not a positive number of records.
+    """
+    if type(size) is not int or size < 1:
+        raise ValueError(f"window size must be a positive number of records, not {size!r}")
+    inner = serde_for(key)
+    return _fixed("count_windowed", inner, size, -size, (count_windowed, (inner, size)))
+
+
+@overload
 def session_windowed(key: Serde[K]) -> Serde[Windowed[K]]: ...
 @overload
 def session_windowed(key: TypeForm[K]) -> Serde[Windowed[K]]: ...
@@ -67,6 +88,11 @@ def time_windowed_ms(inner: Serde[K], size_ms: int) -> Serde[Windowed[K]]:
     """
     if size_ms < 0:
         raise ValueError(f"window size must not be negative, not {size_ms} ms")
+    return _fixed("time_windowed", inner, size_ms, size_ms, (time_windowed_ms, (inner, size_ms)))
+
+
+def _fixed(kind: str, inner: Serde[K], size: int, size_ms: int, recipe: Recipe) -> Serde[Windowed[K]]:
+    """Return the serde for keys of windows of a fixed size, whose bytes contain only the start."""
     pack, unpack = _ONE.pack, _ONE.unpack_from
 
     def write(window: Window) -> bytes:
@@ -74,9 +100,9 @@ def time_windowed_ms(inner: Serde[K], size_ms: int) -> Serde[Windowed[K]]:
 
     def read(data: bytes) -> Window:
         (start,) = unpack(data, len(data) - 8)
-        return _tuple(Window, (start, min(start + size_ms, MAX_TIMESTAMP)))
+        return _tuple(Window, (start, min(start + size, MAX_TIMESTAMP)))
 
-    return _windowed(f"time_windowed:{size_ms}:", inner, 8, size_ms, write, read, (time_windowed_ms, (inner, size_ms)))
+    return _windowed(f"{kind}:{size}:", inner, 8, size_ms, write, read, recipe)
 
 
 def _session(inner: Serde[K]) -> Serde[Windowed[K]]:
@@ -95,7 +121,8 @@ def _session(inner: Serde[K]) -> Serde[Windowed[K]]:
 class WindowedSerde(Serde[Windowed[K]]):
     """A serde for windowed keys; ``inner`` is the serde of the inner key.
 
-    ``size_ms`` is the size of time windows, or None for sessions, whose keys contain start and end.
+    ``size_ms`` is the size of time windows, or None for sessions, whose keys contain start and end.  For count windows
+    it is negative, and its amount is the number of records.
     """
 
     __slots__ = ("inner", "size_ms")
@@ -105,9 +132,11 @@ class WindowedSerde(Serde[Windowed[K]]):
 
 
 def shown_windows(size_ms: int | None) -> str:
-    """Return the name of the windows for messages."""
+    """Return the name of the kind of windows, for messages."""
     if size_ms is None:
         return "session windows"
+    if size_ms < 0:
+        return f"count windows of {-size_ms} records"
     if size_ms >= MAX_TIMESTAMP:
         return "unlimited windows"
     return f"time windows of {timedelta(milliseconds=size_ms)}"
@@ -122,6 +151,8 @@ def _windowed(
     read: Callable[[bytes], Window],
     recipe: Recipe,
 ) -> WindowedSerde[K]:
+    # A windowed key has no schema of its own, and its topic's subject is none for the key within.
+    inner = inside(inner)
     name = prefix + inner.name
 
     def serialize(value: Windowed[K] | None) -> bytes | None:
@@ -150,7 +181,7 @@ def _windowed(
             raise read_error(name, data, error) from error
         return _tuple(Windowed, (key, read(data)))
 
-    serde: WindowedSerde[K] = blank(WindowedSerde)  # type: ignore[assignment]
+    serde: WindowedSerde[K] = blank(WindowedSerde)
     serde.name = name
     serde.inner = inner
     serde.size_ms = size_ms

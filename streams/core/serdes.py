@@ -5,31 +5,27 @@
 ``serde_pinned`` has the serdes for undeclared types.
 """
 
-from streams.core.serde_base import Serde
-from streams.core.serde_json import canonical_json
-from streams.core.serde_pinned import PinnedSerde
-from streams.core.serde_primitives import BOOLEAN, BYTES, DATETIME, DOUBLE, INT32, LONG, NULL, STRING, UUID
-from streams.core.serde_types import JSON, serde_for
-from streams.core.serde_windows import WindowedSerde, session_windowed, shown_windows, time_windowed, time_windowed_ms
-
-__all__ = [
-    "BOOLEAN",
-    "BYTES",
-    "DATETIME",
-    "DOUBLE",
-    "INT32",
-    "JSON",
-    "LONG",
-    "NULL",
-    "STRING",
-    "UUID",
-    "PinnedSerde",
-    "Serde",
-    "WindowedSerde",
-    "canonical_json",
-    "serde_for",
-    "session_windowed",
-    "shown_windows",
-    "time_windowed",
-    "time_windowed_ms",
-]
+from streams.core.serde_base import FormatSerde as FormatSerde
+from streams.core.serde_base import Serde as Serde
+from streams.core.serde_base import SerdeFormat as SerdeFormat
+from streams.core.serde_base import inside as inside
+from streams.core.serde_json import canonical_json as canonical_json
+from streams.core.serde_json import is_immutable_form as is_immutable_form
+from streams.core.serde_pinned import PinnedSerde as PinnedSerde
+from streams.core.serde_primitives import BOOLEAN as BOOLEAN
+from streams.core.serde_primitives import BYTES as BYTES
+from streams.core.serde_primitives import DATETIME as DATETIME
+from streams.core.serde_primitives import DOUBLE as DOUBLE
+from streams.core.serde_primitives import INT32 as INT32
+from streams.core.serde_primitives import LONG as LONG
+from streams.core.serde_primitives import NULL as NULL
+from streams.core.serde_primitives import STRING as STRING
+from streams.core.serde_primitives import UUID as UUID
+from streams.core.serde_types import JSON as JSON
+from streams.core.serde_types import serde_for as serde_for
+from streams.core.serde_windows import WindowedSerde as WindowedSerde
+from streams.core.serde_windows import count_windowed as count_windowed
+from streams.core.serde_windows import session_windowed as session_windowed
+from streams.core.serde_windows import shown_windows as shown_windows
+from streams.core.serde_windows import time_windowed as time_windowed
+from streams.core.serde_windows import time_windowed_ms as time_windowed_ms

@@ -1,7 +1,7 @@
 """Settings: name, type, unit, default, bounds and meaning, and how values are parsed and validated.
 
 ``core.config`` declares the settings with these functions, as fields of attrs classes. Parsing, messages, the
-reference page and ``--set`` are all derived from these fields. Imports core only.
+reference page and ``--set`` are all derived from these fields. This module imports only ``core.errors``.
 """
 
 import difflib
@@ -58,7 +58,7 @@ class Setting:
 
     @property
     def expected(self) -> str:
-        """A description of valid values, for messages."""
+        """A description of the valid values, for messages."""
         if self.kind == "choice":
             names = " or ".join(self.choices)
             return f"{names}, or a function" if self.takes_function else names
@@ -81,7 +81,7 @@ class Setting:
         return _PARSERS[self.kind](self, value)
 
     def misfit(self, value: Any) -> ConfigError:
-        """Return the error for an invalid value."""
+        """Return the error for a value that is not valid for this setting."""
         shown = "the given value" if self.is_secret else f"{value!r} of type {type(value).__qualname__}"
         return ConfigError(f"setting {self.name!r}: expected {self.expected}, not {shown}")
 
@@ -90,7 +90,7 @@ class Setting:
 
 
 def whole(default: int, unit: str, doc: str, *, minimum: int = 0, **more: Any) -> Any:
-    """Declare a setting with a whole number.
+    """Declare a setting whose value is a whole number.
 
     ``application`` (here and below) overrides attributes of the setting for applications, for example
     ``{"default": 10_000}``. With ``of_client`` the setting exists only for clients.
@@ -99,7 +99,7 @@ def whole(default: int, unit: str, doc: str, *, minimum: int = 0, **more: Any) -
 
 
 def text(default: str, doc: str, **more: Any) -> Any:
-    """Declare a setting with a text."""
+    """Declare a setting whose value is text."""
     return _declared("text", default, doc, **more)
 
 
@@ -114,7 +114,7 @@ def choice(default: str, choices: tuple[str, ...], doc: str, **more: Any) -> Any
 
 
 def group(kind: type[T], *, of_application: bool = False) -> T:
-    """Declare a field that is itself a settings class, either with the defaults for applications or with its own."""
+    """Declare a field that is itself a settings class, with the defaults for applications or for clients."""
     rows = table_of(cast("Any", kind), of_application=True) if of_application else {}
     default = replaced(kind(), {name: row.default for name, row in rows.items()})
     made: T = field(default=default, metadata={"group": kind})

@@ -1,8 +1,8 @@
 """Types of settings for type checkers: the arguments of ``Streams(**settings)``, ``Consumer`` and ``Producer``.
 
 The classes of ``core.config`` and ``core.client_settings`` declare the settings and validate values at run time.
-Type checkers cannot derive the types here from those classes, so a test checks that they agree. Imports core
-only.
+Type checkers cannot derive the types here from those classes, so a test checks that they agree. This module imports
+only other modules of ``core``.
 """
 
 import os
@@ -11,6 +11,7 @@ from typing import Literal, Required, TypeAlias, TypedDict
 
 from streams.core.handlers import DeserializationHandler, ProcessingHandler, ProductionHandler
 from streams.core.timestamps import Extractor, ExtractorName, TimestampFunction
+from streams.core.wrapping import ProcessorWrapper
 
 #: A duration, in milliseconds or as a ``timedelta``.
 Milliseconds: TypeAlias = int | timedelta
@@ -117,7 +118,7 @@ class GroupClientOptions(TypedDict, total=False):
 
 
 class Settings(_Consumer, _Producer, _Connection, _Security, total=False):
-    """All settings of an application except its id; see the settings reference."""
+    """All settings of an application except its application id; see the settings reference."""
 
     bootstrap_servers: str | list[str] | tuple[str, ...]
     client_id: str
@@ -130,12 +131,16 @@ class Settings(_Consumer, _Producer, _Connection, _Security, total=False):
     probing_rebalance_interval_ms: Milliseconds
     processing_guarantee: Literal["at_least_once", "exactly_once_v2"]
     topology_optimization: Literal["none", "all"]
+    ensure_explicit_internal_resource_naming: bool
+    processor_wrapper: Literal["none"] | ProcessorWrapper
     default_store: Literal["rocksdb", "in_memory"]
     commit_interval_ms: Milliseconds
     max_task_idle_ms: Milliseconds
     buffered_records_per_partition: int
     max_partition_ahead_ms: Milliseconds
+    idle_close_ms: Milliseconds
     poll_ms: Milliseconds
+    async_close_timeout_ms: Milliseconds
     cache_max_bytes: int
     flight_recorder: bool
     flight_recorder_retention_ms: int | timedelta
@@ -160,6 +165,6 @@ class Settings(_Consumer, _Producer, _Connection, _Security, total=False):
 
 
 class ApplicationSettings(Settings, total=False):
-    """All settings of an application."""
+    """All settings of an application, including its application id."""
 
     application_id: Required[str]

@@ -2,7 +2,7 @@
 
 The runtime and the clients start all their threads through ``Threads``. In production these are operating system
 threads; in a simulation they are coroutines of one scheduler on virtual time, so that the production code itself
-is simulated. Imports no other module of the package.
+is simulated. This module imports no other module of the package.
 """
 
 import sys
@@ -41,7 +41,7 @@ class Signal(Protocol):
 
 
 class Worker(Protocol):
-    """A started thread."""
+    """A thread that was started."""
 
     @property
     def is_alive(self) -> bool:
@@ -58,7 +58,7 @@ class Worker(Protocol):
         ...
 
     def stack(self) -> str:
-        """Return the stack of the thread as lines of a traceback; "" if it has ended or the stack is unknown."""
+        """Return the stack of the thread as traceback lines, or "" if the thread has ended or its stack is unknown."""
         ...
 
 
@@ -119,7 +119,7 @@ class SystemWorker:
         return not self._thread.is_alive()
 
     def stack(self) -> str:
-        """Return the stack of the thread."""
+        """Return the stack of the thread as traceback lines, or "" if the thread has ended."""
         frame = sys._current_frames().get(self._thread.ident or 0)
         return "" if frame is None else "".join(traceback.format_stack(frame)).rstrip()
 
@@ -134,7 +134,7 @@ class SystemThreads:
         return SystemWorker(thread)
 
     def signal(self) -> Signal:
-        """Return a new flag."""
+        """Return a new flag that is not set."""
         return SystemSignal()
 
 
@@ -150,7 +150,7 @@ class Answer(Generic[T]):
         self._value: T | None = None
 
     def settle(self, find: Callable[[], T]) -> None:
-        """Call the function, set its value or error as the result, and wake the waiting thread."""
+        """Call ``find``, store its value or error as the result, and wake the waiting thread."""
         try:
             self._value = find()
         except Exception as error:  # noqa: BLE001
@@ -159,7 +159,7 @@ class Answer(Generic[T]):
         self._set()
 
     def refuse(self, error: BaseException) -> None:
-        """Set an error instead of a value."""
+        """Store an error as the result, instead of a value."""
         self._error = error
         self._set()
 
@@ -169,13 +169,13 @@ class Answer(Generic[T]):
             self._then()
 
     def then(self, call: Callable[[], None]) -> None:
-        """Call a function when the result is set, in the thread that sets it, or here if it is set; perhaps in both."""
+        """Call ``call`` when the result is set, in the thread that sets it, or now if it is set; possibly twice."""
         self._then = call
         if self._done.is_set():
             call()
 
     def result(self, timeout_ms: int | None = None) -> T:
-        """Wait for the call to finish and return its value.
+        """Wait for the requested call to finish, and return its value.
 
         Raises:
             TimeoutError: the call did not finish within the timeout.

@@ -3,7 +3,7 @@
 Timestamps are extracted when a fetched block is added to the queue of its partition. An extractor is first called
 for a whole block; if the result is None, it is called for each record, so that the records before an invalid
 record are processed. A negative time means that the record is dropped and counted. The policies correspond to the
-``TimestampExtractor`` classes of Kafka Streams. Imports clock, records and errors.
+``TimestampExtractor`` classes of Kafka Streams. This module imports only ``core.clock`` and ``core.errors``.
 """
 
 import operator
@@ -29,14 +29,14 @@ _MAX_MS = (1 << 63) - 1
 
 
 class Extractor(Protocol):
-    """Returns the event time of records."""
+    """Determines the event time of records."""
 
     def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
-        """Return the times of a block, or None if ``one`` must be called for each record. Never raises an error."""
+        """Return the event times of a block, or None if ``one`` must be called for each record; never raises."""
         ...
 
     def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
-        """Return the time of one record; a negative time means that the record is dropped.
+        """Return the event time of one record; a negative time means that the record is dropped.
 
         ``partition_time_ms`` is the highest time in the partition so far, -1 before the first record.
 
@@ -77,7 +77,7 @@ def _all_valid(timestamps: Sequence[int]) -> Sequence[int] | None:
 
 @frozen
 class FailOnInvalid:
-    """Use the record timestamp; a negative timestamp is an error. This is the default."""
+    """Uses the record timestamp; a negative timestamp is an error. This is the default."""
 
     topic: str
 
@@ -97,7 +97,7 @@ class FailOnInvalid:
 
 @frozen
 class LogAndSkipInvalid:
-    """Use the record timestamp; records with a negative timestamp are dropped and logged."""
+    """Uses the record timestamp; records with a negative timestamp are dropped and logged."""
 
     topic: str
 
@@ -112,7 +112,7 @@ class LogAndSkipInvalid:
 
 @frozen
 class UsePartitionTime:
-    """Use the record timestamp, or the partition time if the timestamp is negative."""
+    """Uses the record timestamp, or the partition time if the timestamp is negative."""
 
     topic: str
 
@@ -134,12 +134,12 @@ class UsePartitionTime:
 
 @frozen
 class WallClock:
-    """Use the wall-clock time at which the timestamps of a block are extracted."""
+    """Uses the wall-clock time at which the timestamps of a block are extracted."""
 
     clock: Clock
 
     def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
-        """Return one time for the whole block."""
+        """Return the same wall-clock time for all records of the block."""
         return [self.clock.now_ms()] * len(timestamps)
 
     def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
@@ -149,7 +149,7 @@ class WallClock:
 
 @frozen
 class FromValue:
-    """Extract the event time from the value with ``Topic(timestamp=...)``.
+    """Extracts the event time from the value with ``Topic(timestamp=...)``.
 
     A tombstone has no value and keeps its record timestamp, which must be valid.
     """
@@ -158,7 +158,7 @@ class FromValue:
     function: Callable[[Any], "int | datetime"]
 
     def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
-        """Return the times of all values, or None if there is an error or a tombstone."""
+        """Return the event times of all values, or None if there is a tombstone or a time cannot be extracted."""
         if NoneType in set(map(type, values)):
             return None
         try:
@@ -186,7 +186,7 @@ class FromValue:
 
 @frozen
 class Custom:
-    """Extract the event time with a user function of key, value, record timestamp and partition time."""
+    """Extracts the event time with a user function of key, value, record timestamp and partition time."""
 
     topic: str
     function: TimestampFunction
@@ -196,7 +196,7 @@ class Custom:
         return None
 
     def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
-        """Return the result of the function."""
+        """Return the event time that the user function returns for the record."""
         try:
             return to_milliseconds(self.function(key, value, timestamp_ms, partition_time_ms))
         except Exception as error:
@@ -217,7 +217,7 @@ def extractor_for(
     policy: ExtractorName | TimestampFunction | Extractor = "fail_on_invalid",
     clock: Clock,
 ) -> Extractor:
-    """Return the extractor for a topic, given by its declaration or else by the policy.
+    """Return the extractor for a topic: ``from_value`` of its declaration if given, or else ``policy``.
 
     Raises:
         ValueError: the policy is unknown.

@@ -2,7 +2,7 @@
 
 A coroutine that is not awaited, or a generator that is not iterated, silently does nothing. Such functions are
 rejected when they are passed in; a lambda that returns a coroutine or generator is rejected when it returns.
-Imports errors only.
+This module imports only ``core.errors``.
 """
 
 import functools
@@ -16,7 +16,7 @@ from typing import Any
 
 from attrs import define
 
-from streams.core.errors import StreamsError, TopologyError, UnawaitedError
+from streams.core.errors import ConfigError, StreamsError, TopologyError, UnawaitedError
 
 #: Directories that do not contain user code: this package, libraries, the standard library.
 _NOT_THE_USERS = (
@@ -37,7 +37,7 @@ _RETURNED = {
 
 
 def last_frame_outside(trace: TracebackType | None) -> traceback.FrameSummary | None:
-    """Return the innermost frame of user code, or None if there is none."""
+    """Return the innermost frame of user code in a traceback, or None if there is none."""
     for frame in reversed(traceback.extract_tb(trace)):
         if not frame.filename.startswith(("<", *_NOT_THE_USERS)):
             return frame
@@ -86,20 +86,67 @@ def refuse_unawaited(
     raise error(f"{what}: {located(function)} is {kind}, and {_REMEDY[kind]}")
 
 
+def is_async(function: Any) -> bool:
+    """Return whether a function, or the one that a decorator's wrapper names, is an async function."""
+    return inspect.iscoroutinefunction(inspect.unwrap(_inner(function)))
+
+
+def refuse_not_async(function: Any, what: str, *, instead: str) -> None:
+    """Reject a function that returns nothing to await: a plain function, a generator, or an async generator.
+
+    A lambda or a wrapper of an async function is accepted, since it may call one; each result shows whether it does.
+
+    Raises:
+        TopologyError: the function is not async; the message names the operator ``instead``.
+    """
+    inner = _inner(function)
+    # The wrapper of a decorator may return what the async function returns.
+    if is_async(inner) or getattr(inner, "__name__", "") == "<lambda>":
+        return
+    if inspect.isasyncgenfunction(inner):
+        kind, remedy = "an async generator", "give an async def that returns its results as a list"
+    elif inspect.isgeneratorfunction(inner):
+        kind, remedy = "a generator", f"use {instead}"
+    else:
+        kind, remedy = "not async", f"use {instead}, or give an async def"
+    raise TopologyError(f"{what}: {located(function)} is {kind}; {remedy}")
+
+
 def refuse_unawaited_methods(
     owner: Any, names: tuple[str, ...], what: str, *, error: type[StreamsError] = TopologyError
 ) -> None:
     """Reject an object or a class if one of the named methods is async or a generator.
 
     Raises:
-        StreamsError: the function is not supported; raised as class ``error``.
+        StreamsError: one of the methods is not supported; raised as class ``error``.
     """
     for name in names:
         refuse_unawaited(getattr(owner, name, None), what, error=error)
 
 
+def check_arity(function: Any, what: str, arguments: int, form: str) -> None:
+    """Check that a function given for a setting can be called with ``arguments`` arguments.
+
+    ``what`` names the setting in messages, and ``form`` describes the function.
+
+    Raises:
+        ConfigError: the function is a class, async or a generator, or takes another number of arguments.
+    """
+    if isinstance(function, type):
+        raise ConfigError(f"{what}: {function.__qualname__} is a class; give {form}, or an object that can be called")
+    refuse_unawaited(function, what, error=ConfigError)
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):
+        return  # A built-in function without a signature.
+    try:
+        signature.bind(*[None] * arguments)
+    except TypeError:
+        raise ConfigError(f"{what}: {located(function)} takes {signature}; give {form}") from None
+
+
 def refuse_result(result: object, what: str) -> None:
-    """Reject a coroutine or a new generator, whose code would not run.
+    """Reject a result that is a coroutine or a new generator, because its code would never run.
 
     Raises:
         UnawaitedError: the result is a coroutine or a new generator.
@@ -151,7 +198,7 @@ class CheckedFunction:
 
 
 def _inner(function: Any) -> Any:
-    """Return the innermost wrapped function."""
+    """Return the innermost function of partials, bound methods, cached functions and callable objects."""
     while True:
         if isinstance(function, functools.partial):
             function = function.func

@@ -1,8 +1,8 @@
 """Window definitions: the sizes, starts and grace periods of windows.
 
-This module only does arithmetic on epoch milliseconds; operators decide which records are late, stored or
-emitted. Durations are given as ``timedelta`` and rounded down to milliseconds. Imports no other module of the
-package.
+This module only does arithmetic on epoch milliseconds and record numbers; operators decide which records are late,
+stored or emitted. Durations are given as ``timedelta`` and rounded down to milliseconds. This module imports no other
+module of the package.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -97,7 +97,7 @@ class SlidingWindows:
 
     @property
     def size_ms(self) -> int:
-        """Length of a window (end minus start) in milliseconds."""
+        """The length of a window (end minus start) in milliseconds."""
         return self.difference_ms
 
 
@@ -122,6 +122,50 @@ class SessionWindows:
         return cls(_milliseconds(gap, "session gap"), _milliseconds(grace, "grace"))
 
 
+def _whole(value: int, name: str) -> int:
+    if type(value) is not int:
+        raise ValueError(f"{name} must be a number of records, not {value!r}")
+    return value
+
+
+@frozen
+class CountWindows:
+    """Windows of ``size`` consecutive records of a key: tumbling if they advance by their size, otherwise hopping.
+
+    The records of a key are numbered from 0 as they arrive.  A window starts with every ``advance``-th record; its
+    bounds are record numbers, and its end is exclusive.
+    """
+
+    size: int
+    advance: int
+
+    def __attrs_post_init__(self) -> None:
+        if _whole(self.size, "window size") < 1:
+            raise ValueError(f"window size must be at least 1 record, but is {self.size}")
+        if not 0 < _whole(self.advance, "window advance") <= self.size:
+            raise ValueError(
+                f"window advance must be positive and at most the window size of {self.size} records, "
+                f"but is {self.advance}"
+            )
+
+    @classmethod
+    def of(cls, size: int, advance: int | None = None) -> "CountWindows":
+        """Create windows of ``size`` records that start with every ``advance``-th record (default: ``size``).
+
+        >>> CountWindows.of(10, advance=5).windows_for(12)
+        range(5, 13, 5)
+
+        Raises:
+            ValueError: the size is not a positive number of records, or the advance is not from 1 to the size.
+        """
+        return cls(size, size if advance is None else advance)
+
+    def windows_for(self, number: int) -> range:
+        """Return the starts of the count windows that contain record ``number`` of a key, in ascending order."""
+        first = max(0, number - self.size + self.advance) // self.advance * self.advance
+        return range(first, number + 1, self.advance)
+
+
 @frozen
 class UnlimitedWindows:
     """A single window from ``start_ms`` that never ends; earlier records are in no window."""
@@ -143,17 +187,17 @@ class UnlimitedWindows:
         return cls(_not_negative(start, "window start"))
 
     def windows_for(self, timestamp_ms: int) -> list[int]:
-        """Return the start of the window if it contains the time."""
+        """Return a list with the start of the window, which is empty if the window does not contain the time."""
         return [self.start_ms] if timestamp_ms >= self.start_ms else []
 
     @property
     def size_ms(self) -> int:
-        """Size of the window, which is the highest 64-bit integer."""
+        """The size of the window, which is the highest 64-bit integer."""
         return UNLIMITED_MS
 
     @property
     def grace_ms(self) -> int:
-        """Always 0, because the window never closes."""
+        """The grace period, which is always 0, because the window never closes."""
         return 0
 
 
@@ -205,11 +249,11 @@ class JoinWindows:
 
     @property
     def size_ms(self) -> int:
-        """Length of the window, which is ``before_ms + after_ms``."""
+        """The length of the window in milliseconds, which is ``before_ms + after_ms``."""
         return self.before_ms + self.after_ms
 
 
 #: Windows that do not depend on records, which have ``windows_for``.
 FixedWindows: TypeAlias = TimeWindows | UnlimitedWindows
 #: All windows that ``windowed_by`` accepts.
-Windows: TypeAlias = TimeWindows | SlidingWindows | SessionWindows | UnlimitedWindows
+Windows: TypeAlias = TimeWindows | SlidingWindows | SessionWindows | UnlimitedWindows | CountWindows

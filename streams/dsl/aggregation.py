@@ -1,16 +1,18 @@
 """Aggregations of grouped streams and tables: the repartition topic upstream, the store, and the table downstream.
 
-The fluent classes have the signatures and the documentation.  The functions here add the nodes to the logical
-graph, with the same names and numbers as in Kafka Streams.  Imports references, logical nodes and operators.
+The public signatures and their documentation are in the fluent classes.  The functions here add the nodes to the
+logical graph, with the same names and numbers as in Kafka Streams.  The module imports only ``core`` from outside
+``dsl``.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from attrs import frozen
+from attrs import Factory, field, frozen
 
 from streams.core.serdes import LONG
 from streams.core.windows import SlidingWindows
+from streams.dsl.early_results import with_early_results
 from streams.dsl.functions import check_function, result_type
 from streams.dsl.logical import LogicalNode
 from streams.dsl.materialized import NOT_GIVEN, StoreArguments, key_value
@@ -18,6 +20,7 @@ from streams.dsl.nodes import LogicalOperator
 from streams.dsl.operators import COUNT, TABLE_COUNT, Fold, TableAggregate, TableFold, reduction, table_reduction
 from streams.dsl.ref import GroupedTableRef, GroupRef, TableRef
 from streams.dsl.serde_variables import SerdeVariable, annotated, declared, overridden
+from streams.dsl.side_outputs import SideOutputs
 from streams.dsl.table_state import SourceState
 from streams.dsl.windowing import UNWINDOWED, Windowing
 
@@ -37,9 +40,11 @@ class StreamAggregation:
 
     group: GroupRef
     windowing: Windowing = UNWINDOWED
+    #: The records that the first aggregation drops.
+    side: SideOutputs = field(default=Factory(lambda self: SideOutputs.of(self.group), takes_self=True))
 
     def count(self, name: str | None, arguments: StoreArguments) -> TableRef:
-        """Add ``count``."""
+        """Add the nodes of ``count`` to the logical graph, and return the table of counts."""
         is_sliding = isinstance(self.windowing.windows, SlidingWindows)
         if arguments.store_name(name) is None and arguments.is_given and not is_sliding:
             # As in Kafka Streams, a number is taken from the counter but not used.
@@ -47,13 +52,13 @@ class StreamAggregation:
         return self._fold(name, AGGREGATE, COUNT, count_variable(self.group.name), arguments)
 
     def reduce(self, reducer: Callable[..., Any], name: str | None, arguments: StoreArguments) -> TableRef:
-        """Add ``reduce``."""
+        """Add the nodes of ``reduce`` to the logical graph, and return the table of results."""
         check_function(reducer, "reduce", REDUCER_FORM)
         value = overridden(self.group.value, arguments.value, self.group.name)
         return self._fold(name, REDUCE, reduction(reducer), value, arguments)
 
     def aggregate(self, fold: Fold, name: str | None, arguments: StoreArguments) -> TableRef:
-        """Add ``aggregate``; the fold of sessions also has the user's merger."""
+        """Add the nodes of ``aggregate`` to the logical graph; for sessions, ``fold`` also has the user's merger."""
         check_function(fold.initializer, "initializer of aggregate", "()")
         check_function(fold.aggregator, "aggregate", AGGREGATOR_FORM)
         functions: tuple[Any, ...] = (fold.aggregator,)
@@ -74,10 +79,16 @@ class StreamAggregation:
         state = SourceState(materialized)
         content = LogicalOperator(lambda: windowing.operator(materialized.store, fold, state.send_old), state.specs)
         node = LogicalNode(
-            full_name, content, is_output_versioned=materialized.is_versioned, grace_ms=windowing.closing_ms
+            full_name,
+            content,
+            is_output_versioned=materialized.is_versioned,
+            grace_ms=windowing.closing_ms,
+            window_ms=windowing.window_ms,
         )
         group.graph.add(parent, node)
-        return TableRef(group.graph, node, windowing.table_key(key), value, sources, state)
+        self.side.attach([node], sources)
+        table = TableRef(group.graph, node, windowing.table_key(key), value, sources, state)
+        return table if windowing.early is None else with_early_results(table, windowing, name)
 
 
 @frozen
@@ -87,20 +98,20 @@ class TableAggregation:
     group: GroupedTableRef
 
     def count(self, name: str | None, arguments: StoreArguments) -> TableRef:
-        """Add ``count``."""
+        """Add the nodes of ``count`` to the logical graph, and return the table of counts."""
         return self._fold(name, TABLE_AGGREGATE, TABLE_COUNT, count_variable(self.group.name), arguments)
 
     def reduce(
         self, adder: Callable[..., Any], subtractor: Callable[..., Any], name: str | None, arguments: StoreArguments
     ) -> TableRef:
-        """Add ``reduce``."""
+        """Add the nodes of ``reduce`` to the logical graph, and return the table of results."""
         check_function(adder, "adder of reduce", REDUCER_FORM)
         check_function(subtractor, "subtractor of reduce", REDUCER_FORM)
         value = overridden(self.group.value, arguments.value, self.group.name)
         return self._fold(name, TABLE_REDUCE, table_reduction(adder, subtractor), value, arguments)
 
     def aggregate(self, fold: TableFold, name: str | None, arguments: StoreArguments) -> TableRef:
-        """Add ``aggregate``."""
+        """Add the nodes of ``aggregate`` to the logical graph, and return the table of aggregates."""
         check_function(fold.initializer, "initializer of aggregate", "()")
         check_function(fold.adder, "adder of aggregate", AGGREGATOR_FORM)
         check_function(fold.subtractor, "subtractor of aggregate", AGGREGATOR_FORM)
@@ -111,10 +122,10 @@ class TableAggregation:
     def _fold(
         self, name: str | None, prefix: str, fold: TableFold, value: SerdeVariable, arguments: StoreArguments
     ) -> TableRef:
-        """Add the repartition topic and the aggregation downstream of it."""
+        """Add the repartition topic of an aggregation, and the aggregation downstream of it."""
         group, names = self.group, self.group.graph.names
         key, wanted = overridden(group.key, arguments.key, group.name), arguments.store_name(name)
-        materialized = key_value(group.graph, wanted, TABLE_AGGREGATE, key, value, arguments.options)
+        materialized = key_value(group.graph, wanted, TABLE_AGGREGATE, key, value, arguments.options, can_expire=True)
         sink = names.suffixed(name, "-sink", "KSTREAM-SINK-")
         source = names.suffixed(name, "-source", "KSTREAM-SOURCE-")
         full_name = value.node = names.given(name, prefix)
@@ -127,12 +138,12 @@ class TableAggregation:
 
 
 def count_variable(node: str) -> SerdeVariable:
-    """Return the serde variable for counts."""
+    """Return the serde variable for the values of a table of counts; ``node`` names the position in messages."""
     return SerdeVariable(node, LONG)
 
 
 def aggregate_variable(value: Any, initializer: Any, functions: tuple[Any, ...], node: str) -> SerdeVariable:
-    """Return the serde variable for aggregates: declared, annotated, or from the class that serves as initializer."""
+    """Return the serde variable for aggregates: declared, annotated, or from a class that is the initializer."""
     if value is not NOT_GIVEN:
         return declared(value, node)
     for function in functions:

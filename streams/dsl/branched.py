@@ -1,4 +1,4 @@
-"""Branched: a split stream, whose branches are streams."""
+"""``Branched``: a split stream, whose branches are streams."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -18,7 +18,7 @@ V = TypeVar("V")
 
 
 class Branched(Generic[K, V]):
-    """A split stream: each record goes to the first branch whose predicate is true.
+    """A split stream, which sends each record to the first branch whose predicate is true.
 
     Without a default branch, records that match no predicate are dropped.
     """
@@ -34,7 +34,7 @@ class Branched(Generic[K, V]):
         self._split = stream.at(stream.add(full_name, LogicalOperator(lambda: Branch(tuple(predicates)))))
 
     def branch(self, predicate: Callable[[K, V], object], name: str | None = None) -> "KStream[K, V]":
-        """Return the records for which ``predicate(key, value)`` is true and no earlier predicate is.
+        """Return a stream of the records for which ``predicate(key, value)`` is true and earlier predicates are false.
 
         ``name`` is appended to the name of the split; by default the branches are numbered from 1.
 
@@ -50,7 +50,7 @@ class Branched(Generic[K, V]):
         return self._child(str(len(self._predicates)) if name is None else name)
 
     def default_branch(self, name: str | None = None) -> "KStream[K, V]":
-        """Return the records that match no branch.
+        """Return a stream of the records that match no branch.
 
         >>> split = orders.split()
         >>> large = split.branch(lambda customer, amount: amount > 9)

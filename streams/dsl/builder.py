@@ -1,15 +1,17 @@
-"""StreamsBuilder: the sources of a topology, and how a topology function is built.
+"""``StreamsBuilder``, which adds sources to a topology, and ``build_topology``, which calls a topology function.
 
 The builder is the interface between user code and the logical graph.
 """
 
 import re
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias, TypeVar, Unpack, cast, get_args, overload
+from datetime import timedelta
+from typing import Any, TypeAlias, TypeVar, Unpack, cast, get_args, overload
 
 from attrs import evolve, frozen
 from typing_extensions import TypeForm
 
+from streams.core.config import StreamsConfig
 from streams.core.errors import TopologyError
 from streams.core.serdes import Serde
 from streams.core.timestamps import (
@@ -25,11 +27,12 @@ from streams.dsl import optimize
 from streams.dsl.functions import check_function
 from streams.dsl.global_table import GlobalKTable
 from streams.dsl.logical import LogicalGlobalStore, LogicalGraph, LogicalNode, LogicalStore
-from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreOptions, key_value, store_name
+from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreOptions, key_value, store_name, to_ms
 from streams.dsl.nodes import LogicalGlobalTable, LogicalOperator, LogicalSource, LogicalTableSource
 from streams.dsl.operators import TableSource
 from streams.dsl.ref import GlobalTableRef, StreamRef, TableRef
 from streams.dsl.serde_variables import declared
+from streams.dsl.side_outputs import SideOutputs
 from streams.dsl.stream import KStream
 from streams.dsl.table import KTable
 from streams.dsl.table_state import SourceState
@@ -54,7 +57,7 @@ Timestamp: TypeAlias = ExtractorName | TimestampFunction | Extractor
 class StreamsBuilder:
     """Builds a topology from streams and tables.
 
-    In the examples ``builder`` is a ``StreamsBuilder``, and ``play`` shows the output for some input.
+    In the examples, ``builder`` is a ``StreamsBuilder``, and ``play`` shows the output for some input records.
     """
 
     def __init__(self) -> None:
@@ -69,6 +72,7 @@ class StreamsBuilder:
         name: str | None = None,
         timestamp: Timestamp | None = None,
         offset_reset: str | None = None,
+        idle_close: timedelta | None = None,
     ) -> KStream[K, V]: ...
     @overload
     def stream(
@@ -80,6 +84,7 @@ class StreamsBuilder:
         name: str | None = None,
         timestamp: Timestamp | None = None,
         offset_reset: str | None = None,
+        idle_close: timedelta | None = None,
     ) -> KStream[K, V]: ...
     @overload
     def stream(
@@ -91,6 +96,7 @@ class StreamsBuilder:
         name: str | None = None,
         timestamp: Timestamp | None = None,
         offset_reset: str | None = None,
+        idle_close: timedelta | None = None,
     ) -> KStream[K, V]: ...
     def stream(
         self,
@@ -101,22 +107,27 @@ class StreamsBuilder:
         name: str | None = None,
         timestamp: Timestamp | None = None,
         offset_reset: str | None = None,
+        idle_close: timedelta | None = None,
     ) -> KStream[Any, Any]:
         """Read one or more topics, or all topics whose names match a pattern, as a stream.
 
         ``timestamp`` is the source of event times; the default comes from the ``Topic`` or from the settings.
-        ``offset_reset`` is ``earliest`` or ``latest``.
+        ``offset_reset`` is ``earliest`` or ``latest``.  When the source has been at its end for ``idle_close``, the
+        stream time of its operators advances with the wall clock, so that windows close without a further record; the
+        default is the setting ``idle_close_ms``, and 0 means never.
 
         >>> play(builder.stream("orders", key=str, value=int), ("ann", 1))
         [('ann', 1)]
 
         Raises:
-            TopologyError: the topics have different types or event time sources, or types are missing.
+            TopologyError: the topics have different types or event time sources, types are missing, or ``idle_close``
+                is negative or a fraction of 1 ms.
         """
         source = _Source.of("stream", (topic, *topics), key, value, timestamp, offset_reset)
         full_name = self._graph.names.given(name, "KSTREAM-SOURCE-")
         source.declare(self._graph)
         content = source.logical(full_name)
+        content.idle_close_ms = None if idle_close is None else _idle_ms(idle_close)
         node = self._graph.add(self._graph.root, LogicalNode(full_name, content))
         return KStream(StreamRef(self._graph, node, content.key, content.value, frozenset((full_name,))))
 
@@ -171,7 +182,8 @@ class StreamsBuilder:
     ) -> KTable[Any, Any]:
         """Read a topic as a table: each record replaces the row for its key, and the value None deletes the row.
 
-        ``name`` is also the store name unless ``store`` is given; ``history`` keeps old versions of rows.
+        ``name`` is also the store name unless ``store`` is given; ``history`` keeps old versions of rows, and with
+        ``ttl``, a row expires if it is not updated for that period of event time.
 
         >>> prices = builder.table("prices", "current-prices", key=str, value=int)
         >>> play(prices, ("prices", "tea", 3), ("prices", "tea", None))
@@ -181,16 +193,21 @@ class StreamsBuilder:
         wanted = store_name(name, store)
         names, topic_name = self._graph.names, source.single("table")
         topics = source.logical(topic_name)
-        materialized = key_value(self._graph, wanted, f"{topic_name}-", topics.key, topics.value, options)
+        materialized = key_value(
+            self._graph, wanted, f"{topic_name}-", topics.key, topics.value, options, can_expire=True
+        )
         source_name = names.suffixed(name, "-source", "KSTREAM-SOURCE-")
         full_name = names.given(name, "KTABLE-SOURCE-")
         source.declare(self._graph)
-        state = SourceState(materialized, materialized.is_queryable)
+        state = SourceState(materialized, materialized.is_needed)
         process = LogicalOperator(lambda: TableSource(state.store, state.send_old), state.specs)
         content = LogicalTableSource(source_name, topics, process, lambda: state.store)
         node = LogicalNode(full_name, content, is_output_versioned=materialized.is_versioned)
         self._graph.add(self._graph.root, node)
-        return KTable(TableRef(self._graph, node, topics.key, topics.value, frozenset((source_name,)), state))
+        rows = StreamRef(self._graph, node, topics.key, topics.value, frozenset((source_name,)))
+        table = TableRef(self._graph, node, topics.key, topics.value, rows.sources, state)
+        table.side = SideOutputs.at(node, rows)
+        return KTable(table)
 
     @overload
     def global_table(
@@ -314,7 +331,7 @@ class StreamsBuilder:
         return self
 
     def build(self, *, topology_optimization: str = "none") -> Topology:
-        """Return the topology; ``topology_optimization`` is ``none`` or ``all`` (KIP-295).
+        """Build and return the topology; ``topology_optimization`` is ``none`` or ``all`` (KIP-295).
 
         >>> fresh = StreamsBuilder()
         >>> fresh.stream("orders", key=str, value=int).to("copy")
@@ -386,20 +403,27 @@ class _Source:
         return cls(names, patterns[0] if patterns else None, key, value, extractor, offset_reset, known)
 
     def single(self, operator: str) -> str:
-        """Return the only topic of a table source."""
+        """Return the topic of a source that must have exactly one."""
         if len(self.names) != 1:
             raise TopologyError(f"{operator} needs one topic, got {self.names!r}")
         return self.names[0]
 
     def logical(self, node: str) -> LogicalSource:
-        """Return the content of a logical node, with new serde variables."""
+        """Return this source as the content of a logical node, with new serde variables."""
         types = declared(self.key, node), declared(self.value, node)
         return LogicalSource(self.names, self.pattern, *types, self.extractor, self.offset_reset)
 
     def declare(self, graph: LogicalGraph) -> None:
-        """Register the topic declarations."""
+        """Register the declarations of the source's topics in the graph."""
         for topic in self.declared:
             graph.declare(topic)
+
+
+def _idle_ms(idle_close: timedelta) -> int:
+    limit_ms = to_ms(idle_close, "idle_close of stream")
+    if idle_close and not limit_ms:
+        raise TopologyError(f"idle_close of stream must be at least 1 ms, or 0 for never, but is {idle_close}")
+    return limit_ms
 
 
 def _topic_name(topic: Any, operator: str) -> str:
@@ -428,7 +452,7 @@ def _common(operator: str, topics: str, side: str, form: Any, serdes: list[Serde
 def _extractor(
     operator: str, topics: str, timestamp: Any, known: tuple[Topic[Any, Any], ...], count: int
 ) -> Extractor | ExtractorName | None:
-    """Return the event time source, or None to use the source from the settings."""
+    """Return the timestamp extractor of the source, or None to use the extractor from the settings."""
     if timestamp is not None:
         if hasattr(timestamp, "block"):
             refuse_unawaited_methods(timestamp, ("block", "one"), f"timestamp of {operator}")
@@ -457,19 +481,10 @@ def _extractor(
 TopologySource: TypeAlias = Callable[[StreamsBuilder], Any] | Topology
 
 
-class HasOptimization(Protocol):
-    """The setting that is used to build a topology."""
-
-    @property
-    def topology_optimization(self) -> str:
-        """``none`` or ``all``."""
-        ...
-
-
-def build_topology(topology: TopologySource, config: HasOptimization | None = None) -> Topology:
+def build_topology(topology: TopologySource, config: StreamsConfig | None = None) -> Topology:
     """Call a topology function and return its topology; a built ``Topology`` is returned unchanged.
 
-    If the function returns a ``Topology``, this topology is used.
+    If the function itself returns a ``Topology``, that topology is used.
 
     Raises:
         TopologyError: the argument is neither a function nor a ``Topology``, or the topology cannot be built.

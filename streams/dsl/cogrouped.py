@@ -1,4 +1,4 @@
-"""CogroupedKStream: one aggregate over several grouped streams (KIP-150), windowed or not.
+"""``CogroupedKStream``: one aggregate over several grouped streams (KIP-150), windowed or not.
 
 In the examples ``orders`` is a stream of amounts by customer, and ``both`` is the cogroup of its positive
 and negative amounts, which adds positive amounts and counts negative ones; ``play`` shows the output for
@@ -8,11 +8,12 @@ some input.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
-from attrs import Factory, define
+from attrs import Factory, define, field
 
 from streams.core.errors import TopologyError
 from streams.core.records import Windowed
-from streams.core.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+from streams.core.windower import Windower
+from streams.core.windows import CountWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 from streams.dsl.aggregation import AGGREGATOR_FORM, MERGER_FORM, aggregate_variable
 from streams.dsl.functions import check_function
 from streams.dsl.logical import LogicalGraph, LogicalNode
@@ -22,7 +23,8 @@ from streams.dsl.nodes import LogicalOperator
 from streams.dsl.operators import Fold
 from streams.dsl.ref import GroupRef, TableRef, check_builder
 from streams.dsl.repartition import repartition_node
-from streams.dsl.serde_variables import SerdeVariable, overridden
+from streams.dsl.serde_variables import SerdeVariable, joint, overridden
+from streams.dsl.side_outputs import SideOutputs
 from streams.dsl.table import KTable
 from streams.dsl.table_state import SourceState
 from streams.dsl.windowing import UNWINDOWED, Windowing, check_windows
@@ -30,6 +32,7 @@ from streams.topology import Operator, PassThrough
 
 if TYPE_CHECKING:
     from streams.dsl.grouped import KGroupedStream
+    from streams.dsl.stream import KStream
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -41,7 +44,7 @@ MERGE = "COGROUPKSTREAM-MERGE-"
 
 @define(eq=False, repr=False)
 class CogroupRef:
-    """The grouped streams of a cogroup, and the repartition topics that its aggregations share."""
+    """A reference to a cogroup: its grouped streams, and the repartition topics that its aggregations share."""
 
     graph: LogicalGraph
     groups: dict[GroupRef, Callable[..., Any]]
@@ -54,14 +57,27 @@ class CogroupRef:
         return f"<CogroupedKStream of {len(self.groups)}>"
 
     def with_group(self, group: GroupRef, aggregator: Callable[..., Any]) -> "CogroupRef":
-        """Return the cogroup with another grouped stream.
+        """Return a cogroup that also contains another grouped stream.
 
         Raises:
-            TopologyError: the stream belongs to another builder, or the function cannot be called.
+            TopologyError: the stream belongs to another builder, or ``aggregator`` does not accept the arguments.
         """
         check_function(aggregator, "cogroup", AGGREGATOR_FORM)
         check_builder(self, group, "cogroup")
         return CogroupRef(self.graph, {**self.groups, group: aggregator}, self.value, self.parents)
+
+    def side_outputs(self) -> SideOutputs:
+        """Return new side outputs for an aggregation of all grouped streams."""
+        first, *others = self.groups
+        value = first.value
+        for other in others:
+            value = joint(value, other.value, first.name)
+        needs_repartition = any(group.stream.needs_repartition for group in self.groups)
+        sources = frozenset(source for group in self.groups for source in group.stream.sources)
+        stream = first.stream
+        return SideOutputs(
+            stream.at(stream.node, first.key, value, needs_repartition=needs_repartition, sources=sources)
+        )
 
     def variables(self, initializer: Any, key: Any, value: Any) -> tuple[SerdeVariable, SerdeVariable]:
         """Return the serde variables for the keys, which all groups share, and for the aggregates."""
@@ -79,8 +95,9 @@ class CogroupRef:
         merger: Callable[..., Any] | None,
         name: str | None,
         arguments: StoreArguments,
+        side: SideOutputs,
     ) -> TableRef:
-        """Add one aggregation per group, all with the same store, and the merge of their results."""
+        """Add one aggregation per grouped stream, all with the same store, and the merge of their results."""
         if merger is not None:
             check_function(merger, "merger of aggregate", MERGER_FORM)
         check_function(initializer, "initializer of aggregate", "()")
@@ -98,10 +115,17 @@ class CogroupRef:
             full_name = self.graph.names.suffixed(name, f"-cogroup-agg-{number}", AGGREGATE)
             materialized.value.node = full_name
             content = LogicalOperator(_maker(windowing, Fold(initializer, aggregator, merger), state), state.specs)
-            node = LogicalNode(full_name, content, is_output_versioned=is_versioned, grace_ms=windowing.closing_ms)
+            node = LogicalNode(
+                full_name,
+                content,
+                is_output_versioned=is_versioned,
+                grace_ms=windowing.closing_ms,
+                window_ms=windowing.window_ms,
+            )
             nodes.append(self.graph.add(self.parents[group][0], node))
         merge_name = self.graph.names.suffixed(name, "-cogroup-merge", MERGE)
         merge = self.graph.add(nodes, LogicalNode(merge_name, LogicalOperator(PassThrough)))
+        side.attach(nodes, sources)
         return TableRef(self.graph, merge, windowing.table_key(types[0]), types[1], sources, state)
 
     def _repartition(self, store: str) -> None:
@@ -125,6 +149,7 @@ class CogroupedKStream(Generic[K, A]):
     """Several grouped streams that feed one aggregate of type ``A`` per key."""
 
     _ref: CogroupRef
+    _side: SideOutputs = field(init=False, default=Factory(lambda self: self._ref.side_outputs(), takes_self=True))
 
     def __repr__(self) -> str:
         return repr(self._ref)
@@ -143,6 +168,12 @@ class CogroupedKStream(Generic[K, A]):
             raise TopologyError(f"cogroup of {self!r} needs a grouped stream, got {grouped!r}")
         return CogroupedKStream(self._ref.with_group(grouped._ref, aggregator))
 
+    def dropped(self, name: str | None = None) -> "KStream[Any, Any]":
+        """Return a stream of the records without a key or value, which an aggregation without windows drops."""
+        from streams.dsl.stream import KStream
+
+        return KStream(self._side.dropped(name))
+
     def aggregate(
         self,
         initializer: Callable[[], A],
@@ -159,14 +190,14 @@ class CogroupedKStream(Generic[K, A]):
         [('ann', 5), ('ann', 4)]
         """
         arguments = StoreArguments(store, key, value, options)
-        return KTable(self._ref.aggregate(UNWINDOWED, initializer, None, name, arguments))
+        return KTable(self._ref.aggregate(UNWINDOWED, initializer, None, name, arguments, self._side))
 
     @overload
     def windowed_by(
-        self, windows: TimeWindows | SlidingWindows | UnlimitedWindows
+        self, windows: TimeWindows | SlidingWindows | UnlimitedWindows | CountWindows
     ) -> "TimeWindowedCogroupedKStream[K, A]": ...
     @overload
-    def windowed_by(self, windows: SessionWindows) -> "SessionWindowedCogroupedKStream[K, A]": ...
+    def windowed_by(self, windows: SessionWindows | Windower[K, Any]) -> "SessionWindowedCogroupedKStream[K, A]": ...
     def windowed_by(self, windows: Any) -> Any:
         """Group the records by time window as well as by key.
 
@@ -177,16 +208,36 @@ class CogroupedKStream(Generic[K, A]):
         ann@1000/2000: 3
         """
         check_windows(self, windows)
-        kind = SessionWindowedCogroupedKStream if isinstance(windows, SessionWindows) else TimeWindowedCogroupedKStream
+        kind = (
+            SessionWindowedCogroupedKStream
+            if isinstance(windows, SessionWindows | Windower)
+            else TimeWindowedCogroupedKStream
+        )
         return kind(self._ref, Windowing(windows))
 
 
 @define(eq=False, repr=False)
 class TimeWindowedCogroupedKStream(Generic[K, A]):
-    """A cogroup in tumbling, hopping, sliding or unlimited windows."""
+    """Cogrouped streams, aggregated in tumbling, hopping, sliding, unlimited or count windows."""
 
     _ref: CogroupRef
     _windowing: Windowing
+    _side: SideOutputs = field(init=False, default=Factory(lambda self: self._ref.side_outputs(), takes_self=True))
+
+    def late(self, name: str | None = None) -> "KStream[K, Any]":
+        """Return a stream of the records, from all grouped streams, that arrive after their window has closed.
+
+        ``DropNote.of(headers)`` reads the window, and by how much the record was late, from the headers of a record.
+        """
+        from streams.dsl.stream import KStream
+
+        return KStream(self._side.late(name))
+
+    def dropped(self, name: str | None = None) -> "KStream[Any, Any]":
+        """Return a stream of all records that the aggregation drops: late records and records without a key."""
+        from streams.dsl.stream import KStream
+
+        return KStream(self._side.dropped(name))
 
     def aggregate(
         self,
@@ -206,15 +257,31 @@ class TimeWindowedCogroupedKStream(Generic[K, A]):
         ann@0/1000: 4
         """
         arguments = StoreArguments(store, key, value, options)
-        return KTable(self._ref.aggregate(self._windowing, initializer, None, name, arguments))
+        return KTable(self._ref.aggregate(self._windowing, initializer, None, name, arguments, self._side))
 
 
 @define(eq=False, repr=False)
 class SessionWindowedCogroupedKStream(Generic[K, A]):
-    """A cogroup in session windows."""
+    """Cogrouped streams, aggregated in sessions, or in windows of a ``Windower``."""
 
     _ref: CogroupRef
     _windowing: Windowing
+    _side: SideOutputs = field(init=False, default=Factory(lambda self: self._ref.side_outputs(), takes_self=True))
+
+    def late(self, name: str | None = None) -> "KStream[K, Any]":
+        """Return a stream of the records, from all grouped streams, that arrive after their window has closed.
+
+        ``DropNote.of(headers)`` reads the window, and by how much the record was late, from the headers of a record.
+        """
+        from streams.dsl.stream import KStream
+
+        return KStream(self._side.late(name))
+
+    def dropped(self, name: str | None = None) -> "KStream[Any, Any]":
+        """Return a stream of all records that the aggregation drops: late records and records without a key."""
+        from streams.dsl.stream import KStream
+
+        return KStream(self._side.dropped(name))
 
     def aggregate(
         self,
@@ -235,4 +302,4 @@ class SessionWindowedCogroupedKStream(Generic[K, A]):
         ann@5000/5000: -1
         """
         arguments = StoreArguments(store, key, value, options)
-        return KTable(self._ref.aggregate(self._windowing, initializer, merger, name, arguments))
+        return KTable(self._ref.aggregate(self._windowing, initializer, merger, name, arguments, self._side))

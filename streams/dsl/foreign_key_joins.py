@@ -1,14 +1,14 @@
-"""Joins of a table with the rows of another table by foreign key (KIP-213).
+"""Joins of one table with another table by foreign key (KIP-213).
 
-The left table subscribes to rows of the right table through a topic keyed by the foreign key.
-Responses come back through a topic keyed by the key of the left table.  Imports references,
-logical nodes and operators.
+The left table subscribes to rows of the right table through a topic keyed by the foreign key.  Responses come back
+through a topic keyed by the key of the left table.  The module imports only ``core``, ``state`` and ``topology`` from
+outside ``dsl``.
 """
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from attrs import define, frozen
+from attrs import define, field
 
 from streams.core.errors import TopologyError
 from streams.dsl.functions import check_function, result_type
@@ -28,8 +28,9 @@ from streams.dsl.operators import (
     subscription_serde,
     subscription_store,
 )
-from streams.dsl.ref import TableRef
+from streams.dsl.ref import StreamRef, TableRef
 from streams.dsl.serde_variables import SerdeVariable, declared_or_annotated, overridden
+from streams.dsl.side_outputs import SideOutputs
 from streams.dsl.table_state import SourceState
 from streams.state import StoreSpec
 from streams.topology import Partitioner
@@ -40,7 +41,7 @@ _PROCESSOR = _PREFIX + "SUBSCRIPTION-PROCESSOR-"
 
 @define
 class _Parts:
-    """Names of the nodes, topics and store of a join, in the order in which Kafka Streams numbers them."""
+    """The names of a join's nodes, topics and store, in the order in which Kafka Streams numbers them."""
 
     subscription_topic: str
     send: str
@@ -78,9 +79,9 @@ def _parts(graph: LogicalGraph, name: str | None) -> _Parts:
     )
 
 
-@frozen
+@define
 class _ForeignKeyJoin:
-    """The steps of a join, with both tables, the node names, and the serde variable for the keys."""
+    """The steps that build a foreign-key join: its tables, its node names, and the serde variable for its keys."""
 
     graph: LogicalGraph
     parts: _Parts
@@ -89,13 +90,14 @@ class _ForeignKeyJoin:
     key: SerdeVariable
     is_left: bool
     subscriptions: Callable[[], StoreSpec]
+    send: LogicalNode = field(init=False)
 
     def add(self, parents: LogicalNode | Iterable[LogicalNode], name: str, content: LogicalContent) -> LogicalNode:
-        """Add a node."""
+        """Add a node with this name and content downstream of ``parents``."""
         return self.graph.add(parents, LogicalNode(name, content))
 
     def send_subscriptions(self, foreign_key: Callable[[Any, Any], Any], partitioner: Partitioner) -> LogicalNode:
-        """Add the subscription topic, from the left table to the partitions of the right table."""
+        """Add the topic that carries subscriptions from the left table to the partitions of the right table."""
         parts, key, foreign = self.parts, self.key, self.right.key
         versioned: set[str] = set()
         content = LogicalOperator(
@@ -103,7 +105,7 @@ class _ForeignKeyJoin:
                 foreign_key, foreign.resolve(), self.left.value.resolve(), self.is_left, bool(versioned)
             )
         )
-        send = self.graph.add(self.left.node, LogicalNode(parts.send, content, versioned_parents=versioned))
+        send = self.send = self.graph.add(self.left.node, LogicalNode(parts.send, content, versioned_parents=versioned))
         topic = parts.subscription_topic
         wrapped = once(lambda: subscription_serde(key.resolve()))
         sink = self.add(
@@ -114,7 +116,7 @@ class _ForeignKeyJoin:
         return source
 
     def send_responses(self, subscriptions: LogicalNode, partitioner: Partitioner) -> LogicalNode:
-        """Add the response topic, from rows of the right table to the partitions of the left table."""
+        """Add the topic that carries responses from the right table to the partitions of the left table."""
         parts, key, foreign = self.parts, self.key, self.right.key
         owned = LogicalOperator(
             lambda: SubscriptionReceive(parts.store, key.resolve(), foreign.resolve()),
@@ -141,7 +143,7 @@ class _ForeignKeyJoin:
         return self.add(sink, parts.response_source, LogicalInternalSource(topic, key.resolve, wrapped))
 
     def join_responses(self, responses: LogicalNode, joiner: Callable[..., Any], with_key: bool) -> LogicalNode:
-        """Add the join of responses with the current rows of the left table."""
+        """Add the node that joins the responses with the current rows of the left table."""
         rows, value = self.left.state.values(), self.left.value
         content = LogicalOperator(
             lambda: ResponseJoin(rows, value.resolve(), joiner, with_key, self.is_left),
@@ -160,7 +162,7 @@ def join(
     *,
     is_left: bool,
 ) -> TableRef:
-    """Add both topics, the subscription store, and the operators."""
+    """Add a foreign-key join to the logical graph: both of its topics, its subscription store, and its operators."""
     graph = table.graph
     foreign_key = options.pop("foreign_key")
     partitioner, other_partitioner = options.pop("partitioner", None), options.pop("other_partitioner", None)
@@ -186,4 +188,6 @@ def join(
     state = SourceState(materialized, materialized.is_queryable)
     content = LogicalOperator(lambda: TableSource(state.store, state.send_old), state.specs)
     result = LogicalNode(parts.result, content, is_output_versioned=materialized.is_versioned)
-    return TableRef(graph, graph.add(resolver, result), key, value, sources, state)
+    joined = TableRef(graph, graph.add(resolver, result), key, value, sources, state)
+    joined.side = SideOutputs.at(steps.send, StreamRef(graph, table.node, key, table.value, table.sources))
+    return joined

@@ -1,22 +1,23 @@
-"""Checks of the signatures of user functions when the topology is built, and their return annotations.
+"""Checks of the signatures of user functions when the topology is built, and evaluation of their return annotations.
 
-The number of positional arguments comes from ``inspect.signature``; if two forms are allowed, the
-shorter form is tried first.  Pure; imports core only.
+``inspect.signature`` determines whether a function accepts a number of positional arguments.  If two forms are allowed,
+the shorter form is tried first.  The module is pure and imports only ``core``.
 """
 
 import inspect
+import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar, get_args
 
 from streams.core.errors import TopologyError
-from streams.core.user_code import located, refuse_unawaited
+from streams.core.user_code import located, refuse_not_async, refuse_unawaited
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Unknown:
-    """The type of ``UNKNOWN``, which stands for a missing or useless annotation."""
+    """The type of ``UNKNOWN``, which stands for an annotation that is missing or from which no serde follows."""
 
     def __repr__(self) -> str:
         return "UNKNOWN"
@@ -25,18 +26,25 @@ class _Unknown:
 UNKNOWN: Final[Any] = _Unknown()
 
 
-def matching_form(function: Any, operator: str, forms: Sequence[str], *, may_yield: bool = False) -> int:
+def matching_form(
+    function: Any, operator: str, forms: Sequence[str], *, may_yield: bool = False, sync: str | None = None
+) -> int:
     """Return the index of the first form in ``forms`` with which the function can be called.
 
-    A form such as ``(key, value)`` is shown in messages; the number of arguments follows from its commas.
+    A form such as ``(key, value)`` is shown in messages; the number of arguments follows from its commas.  With
+    ``sync``, the function must be async; ``sync`` is the name of the operator for functions that are not async.
 
     Raises:
-        TopologyError: the function is not callable, is async, matches no form, or is a generator without ``may_yield``.
+        TopologyError: the function is not callable, is (or is not) async, matches no form, or is a generator without
+            ``may_yield``.
     """
     allowed = " or ".join(forms)
     if not callable(function):
         raise TopologyError(f"{operator} needs a function of {allowed}, got {function!r}")
-    refuse_unawaited(function, operator, may_yield=may_yield)
+    if sync is None:
+        refuse_unawaited(function, operator, may_yield=may_yield)
+    else:
+        refuse_not_async(function, operator, instead=sync)
     try:
         signature = inspect.signature(function)
     except (ValueError, TypeError):
@@ -51,7 +59,7 @@ def matching_form(function: Any, operator: str, forms: Sequence[str], *, may_yie
 
 
 def check_function(function: F, operator: str, form: str, *, may_yield: bool = False) -> F:
-    """Return the function if it can be called with the operator's only form.
+    """Return ``function`` if it can be called with the arguments in ``form``, the only form of the operator.
 
     Raises:
         TopologyError: the function cannot be called in this form; see ``matching_form``.
@@ -65,8 +73,54 @@ def count_of(form: str) -> int:
     return 0 if form == "()" else form.count(",") + 1
 
 
+def pair_of(result: Any, what: str) -> tuple[Any, Any]:
+    """Return the key and value that a user function returned; ``what`` names it in the message.
+
+    Raises:
+        TypeError: the result is no pair.
+    """
+    try:
+        key, value = result
+    except (TypeError, ValueError):
+        raise TypeError(f"{what} returned {result!r:.60} where a pair (key, value) is needed") from None
+    return key, value
+
+
+def pairs_of(result: Any, what: str) -> list[tuple[Any, Any]]:
+    """Return the pairs of key and value that a user function returned; ``what`` names it in the message.
+
+    Raises:
+        TypeError: the result is not iterable, or one of its elements is no pair.
+    """
+    if not isinstance(result, Iterable):
+        raise TypeError(f"{what} returned {result!r:.60} where a list of pairs (key, value) is needed")
+    return [pair_of(element, what) for element in result]
+
+
+def check_whole(value: Any, minimum: int, what: str) -> int:
+    """Return the value of an argument if it is an int of at least ``minimum``; ``what`` names it in the message.
+
+    Raises:
+        TopologyError: the value is not an int, or it is too small.
+    """
+    if type(value) is not int or value < minimum:
+        raise TopologyError(f"{what} must be an int of at least {minimum}, not {value!r}")
+    return value
+
+
+def check_flag(value: Any, what: str) -> bool:
+    """Return the value of an argument if it is True or False; ``what`` names it in the message.
+
+    Raises:
+        TopologyError: the value is something else.
+    """
+    if not isinstance(value, bool):
+        raise TopologyError(f"{what} must be True or False, not {value!r:.60}")
+    return value
+
+
 def result_type(function: Any) -> Any:
-    """Return the return annotation of a function, or ``UNKNOWN``; for a class, return the class."""
+    """Return the return annotation of a function, or ``UNKNOWN`` without one; for a class, return the class itself."""
     if isinstance(function, type):
         return function
     try:
@@ -85,8 +139,16 @@ def pair_types(form: Any) -> tuple[Any, Any]:
 
 
 def known_type(form: Any) -> Any:
-    """Return the type, or ``UNKNOWN`` for types without a serde such as ``Any`` or a type variable."""
+    """Return ``form``, or ``UNKNOWN`` if it is a type without a serde, such as ``Any`` or a type variable."""
     return UNKNOWN if _says_nothing(form) else form
+
+
+def without_none(form: Any) -> Any:
+    """Return ``X`` for ``X | None``, and any other type as it is."""
+    if typing.get_origin(form) not in (typing.Union, types.UnionType):
+        return form
+    kinds = [kind for kind in get_args(form) if kind is not type(None)]
+    return typing.Union[tuple(kinds)]  # noqa: UP007 - the members are only known here.
 
 
 def element_type(form: Any) -> Any:

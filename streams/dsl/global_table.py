@@ -1,4 +1,4 @@
-"""GlobalKTable: a table with all rows on every instance, so that any key can be looked up."""
+"""``GlobalKTable``: a table with all rows on every instance, so that any key can be looked up."""
 
 from typing import Generic, TypeVar
 
@@ -12,7 +12,10 @@ V = TypeVar("V")
 
 @define(eq=False, repr=False)
 class GlobalKTable(Generic[K, V]):
-    """A table with all rows of a topic on every instance; streams join it with a ``key`` function."""
+    """A table that has all rows of a topic on every instance.
+
+    A stream joins it by a ``key`` function, which returns the table key for a record.
+    """
 
     _ref: GlobalTableRef
 
@@ -21,5 +24,5 @@ class GlobalKTable(Generic[K, V]):
 
     @property
     def store(self) -> str:
-        """Name of the store with the rows."""
+        """The name of the global store that contains the rows."""
         return self._ref.store

@@ -1,17 +1,18 @@
-"""KGroupedStream: records grouped by key, to be counted, reduced or aggregated.
+"""``KGroupedStream``: records grouped by key, to be counted, reduced or aggregated.
 
 In the examples ``orders`` is a stream of amounts by customer; ``play`` shows the output for some
 input.
 """
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
-from attrs import define
+from attrs import Factory, define, field
 from typing_extensions import TypeForm
 
 from streams.core.serdes import Serde
-from streams.core.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+from streams.core.windower import Windower
+from streams.core.windows import CountWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 from streams.dsl.aggregation import StreamAggregation
 from streams.dsl.cogrouped import CogroupedKStream, CogroupRef
 from streams.dsl.initializer import Initializer
@@ -22,6 +23,9 @@ from streams.dsl.table import KTable
 from streams.dsl.windowed import SessionWindowedKStream, TimeWindowedKStream
 from streams.dsl.windowing import Windowing, check_windows
 
+if TYPE_CHECKING:
+    from streams.dsl.stream import KStream
+
 K = TypeVar("K")
 V = TypeVar("V")
 A = TypeVar("A")
@@ -31,14 +35,33 @@ A = TypeVar("A")
 class KGroupedStream(Generic[K, V]):
     """Records of type ``V`` grouped by keys of type ``K``.
 
-    In all aggregations ``name`` is also the store name unless ``store`` is given.  Records without key
-    or value are dropped.
+    In all aggregations ``name`` is also the store name unless ``store`` is given.  Records without a key or value are
+    dropped.
     """
 
     _ref: GroupRef
+    #: The aggregations without windows, which share their side outputs.
+    _plain: StreamAggregation = field(
+        init=False, default=Factory(lambda self: StreamAggregation(self._ref), takes_self=True)
+    )
 
     def __repr__(self) -> str:
         return repr(self._ref)
+
+    def dropped(self, name: str | None = None) -> "KStream[K | None, V | None]":
+        """Return a stream of the records without a key or value, which an aggregation without windows drops.
+
+        ``DropNote.of(headers)`` reads the reason from the headers of a record.  The records are those dropped by the
+        first aggregation of this object.
+
+        >>> grouped = totals.to_stream().group_by_key()
+        >>> counts, dropped = grouped.count(), grouped.dropped()
+        >>> play(dropped, ("totals", "ann", 1), ("totals", "ann", None))
+        [('ann', None)]
+        """
+        from streams.dsl.stream import KStream
+
+        return KStream(self._plain.side.dropped(name))
 
     def count(
         self,
@@ -53,7 +76,7 @@ class KGroupedStream(Generic[K, V]):
         >>> play(orders.group_by_key().count("orders-per-customer"), ("ann", 5), ("bob", 1), ("ann", 2))
         [('ann', 1), ('bob', 1), ('ann', 2)]
         """
-        return KTable(StreamAggregation(self._ref).count(name, StoreArguments(store, key, NOT_GIVEN, options)))
+        return KTable(self._plain.count(name, StoreArguments(store, key, NOT_GIVEN, options)))
 
     def reduce(
         self,
@@ -70,7 +93,7 @@ class KGroupedStream(Generic[K, V]):
         >>> play(orders.group_by_key().reduce(max), ("ann", 5), ("ann", 2), ("ann", 7))
         [('ann', 5), ('ann', 5), ('ann', 7)]
         """
-        return KTable(StreamAggregation(self._ref).reduce(reducer, name, StoreArguments(store, key, value, options)))
+        return KTable(self._plain.reduce(reducer, name, StoreArguments(store, key, value, options)))
 
     @overload
     def aggregate(
@@ -120,19 +143,21 @@ class KGroupedStream(Generic[K, V]):
     ) -> KTable[K, Any]:
         """Fold the values of each key with ``aggregator(key, value, aggregate)``, starting with ``initializer()``.
 
-        ``value`` is the type of the aggregate, which is needed if the type does not follow from the initializer.
+        ``value`` is the type of the aggregate; it is required if the type does not follow from the initializer.
 
         >>> amounts = orders.group_by_key().aggregate(list, lambda key, amount, seen: [*seen, amount], value=list[int])
         >>> play(amounts, ("ann", 5), ("ann", 2))
         [('ann', [5]), ('ann', [5, 2])]
         """
         fold, arguments = Fold(initializer, aggregator), StoreArguments(store, key, value, options)
-        return KTable(StreamAggregation(self._ref).aggregate(fold, name, arguments))
+        return KTable(self._plain.aggregate(fold, name, arguments))
 
     @overload
-    def windowed_by(self, windows: TimeWindows | SlidingWindows | UnlimitedWindows) -> TimeWindowedKStream[K, V]: ...
+    def windowed_by(
+        self, windows: TimeWindows | SlidingWindows | UnlimitedWindows | CountWindows
+    ) -> TimeWindowedKStream[K, V]: ...
     @overload
-    def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream[K, V]: ...
+    def windowed_by(self, windows: SessionWindows | Windower[K, V]) -> SessionWindowedKStream[K, V]: ...
     def windowed_by(self, windows: Any) -> Any:
         """Group the records by time window as well as by key.
 
@@ -142,7 +167,7 @@ class KGroupedStream(Generic[K, V]):
         ann@1000/2000: 1
         """
         check_windows(self, windows)
-        kind = SessionWindowedKStream if isinstance(windows, SessionWindows) else TimeWindowedKStream
+        kind = SessionWindowedKStream if isinstance(windows, SessionWindows | Windower) else TimeWindowedKStream
         return kind(StreamAggregation(self._ref, Windowing(windows)))
 
     @overload

@@ -1,10 +1,10 @@
-"""KGroupedTable: rows of a table grouped by a new key.
+"""``KGroupedTable``: rows of a table grouped by a new key.
 
 In the examples ``customers`` is a table of names; ``play`` shows the output for some input.
 """
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from attrs import define
 from typing_extensions import TypeForm
@@ -16,6 +16,9 @@ from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreArguments, St
 from streams.dsl.operators import TableFold
 from streams.dsl.ref import GroupedTableRef
 from streams.dsl.table import KTable
+
+if TYPE_CHECKING:
+    from streams.dsl.stream import KStream
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -33,6 +36,21 @@ class KGroupedTable(Generic[K, V]):
 
     def __repr__(self) -> str:
         return repr(self._ref)
+
+    def dropped(self, name: str | None = None) -> "KStream[Any, Any]":
+        """Return a stream of the rows that are in no group, because ``group_by`` gave them a key or value of None.
+
+        A row has its key and value in the ungrouped table.  Rows of a versioned table that are out of order are dropped
+        too.  ``DropNote.of(headers)`` reads the reason from the headers of a record.
+
+        >>> short = customers.group_by(lambda customer, name: (name[0] if len(name) < 4 else None, name))
+        >>> counts, dropped = short.count(), short.dropped()
+        >>> play(dropped, ("customers", "c1", "Ann"), ("customers", "c2", "Bobby"))
+        [('c2', 'Bobby')]
+        """
+        from streams.dsl.stream import KStream
+
+        return KStream(self._ref.side.dropped(name))
 
     def count(
         self,
@@ -121,7 +139,7 @@ class KGroupedTable(Generic[K, V]):
         key: Any = NOT_GIVEN,
         **options: Unpack[StoreOptions],
     ) -> KTable[K, Any]:
-        """Fold the rows of each group; ``adder`` and ``subtractor`` take (key, value, aggregate).
+        """Fold the rows of each group, starting with ``initializer()``; both functions take (key, value, aggregate).
 
         >>> initials = customers.group_by(lambda customer, name: (name[0], name))
         >>> longest = initials.aggregate(

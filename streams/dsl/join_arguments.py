@@ -8,6 +8,7 @@ from typing_extensions import TypeForm
 
 from streams.core.errors import TopologyError
 from streams.core.serdes import Serde
+from streams.dsl.functions import check_flag
 from streams.dsl.materialized import StoreOptions
 from streams.topology import Partitioner
 
@@ -18,7 +19,7 @@ R = TypeVar("R")
 
 
 class StreamJoinOptions(TypedDict, Generic[K, V, V2], total=False):
-    """Options for the join of two streams, all optional.
+    """Options for the join of two streams; all are optional.
 
     ``store`` is the prefix of the store names; ``logging`` (changelog topics) is on by default.  ``key``, ``value``
     and ``other_value`` are types or serdes that override those of the streams.
@@ -32,10 +33,11 @@ class StreamJoinOptions(TypedDict, Generic[K, V, V2], total=False):
 
 
 class TableLookupOptions(TypedDict, Generic[K, V, V2], total=False):
-    """Options for the join of a stream with a table, all optional.
+    """Options for the join of a stream with a table; all are optional.
 
-    ``grace`` is the stream time for which a record is buffered, so that it joins late rows of a versioned table
-    (KIP-923).  ``key``, ``value`` and ``other_value`` are types or serdes that override those of stream and table.
+    ``grace`` is the stream time for which a record is buffered, so that it is joined with late rows of a versioned
+    table (KIP-923).  ``key``, ``value`` and ``other_value`` are types or serdes that override those of the stream and
+    the table.
     """
 
     grace: timedelta | None
@@ -45,7 +47,10 @@ class TableLookupOptions(TypedDict, Generic[K, V, V2], total=False):
 
 
 class TableJoinOptions(StoreOptions, Generic[K, R], total=False):
-    """Options for the join of two tables, all optional: the name, types and options of a store for the result."""
+    """Options for the join of two tables; all are optional.
+
+    They are the name, types and options of a store for the result.
+    """
 
     store: str | None
     key: TypeForm[K] | Serde[K]
@@ -53,7 +58,7 @@ class TableJoinOptions(StoreOptions, Generic[K, R], total=False):
 
 
 class ForeignKeyJoinOptions(TableJoinOptions[K, R], total=False):
-    """Options for the join of two tables by foreign key, all optional.
+    """Options for the join of two tables by foreign key; all are optional.
 
     ``partitioner`` and ``other_partitioner`` are the partitioners by which the topics of this table and of the other
     table were written.
@@ -65,16 +70,24 @@ class ForeignKeyJoinOptions(TableJoinOptions[K, R], total=False):
 
 @define
 class JoinArguments:
-    """The arguments of a join that follow the other side and the joiner."""
+    """The arguments of a join after the first two, which are the other stream or table and the joiner."""
 
     verb: str
     given: dict[str, Any]
 
     def take(self, name: str, default: Any = None) -> Any:
-        """Remove an argument and return its value."""
+        """Remove an argument and return its value, or ``default`` if it was not given."""
         return self.given.pop(name, default)
 
+    def flag(self, name: str) -> bool:
+        """Remove an argument and return its value, which is True by default.
+
+        Raises:
+            TopologyError: the value is neither True nor False.
+        """
+        return check_flag(self.take(name, True), f"{name}= of {self.verb}")
+
     def finish(self) -> None:
-        """Raise an error if any arguments are left."""
+        """Raise an error if any arguments have not been taken."""
         if self.given:
             raise TopologyError(f"{self.verb} does not take {min(self.given)!r} with this kind of other side")

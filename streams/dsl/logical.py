@@ -1,8 +1,9 @@
-"""The logical graph: the operators that the user declared, before they are written as a topology.
+"""The logical graph: the operators declared by the user, before they are written as a topology.
 
-Each DSL call adds nodes to the graph and takes numbers from the counter, in the same order as Kafka
-Streams.  ``optimize`` may rearrange the graph, and writes it as a ``Topology``.  All nodes have the same
-class and differ in their ``content``, which adds them to the topology.  Imports topology and core.
+Each DSL call adds nodes to the graph and takes numbers from the counter, in the same order as Kafka Streams.
+``optimize`` may rearrange the graph, and writes it as a ``Topology``.  All nodes have the same class and differ in
+their ``content``, which adds them to the topology.  The module imports only ``core``, ``state`` and ``topology`` from
+outside ``dsl``.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,11 +28,11 @@ class LogicalContent(Protocol):
 
 @define(eq=False, repr=False)
 class LogicalNode:
-    """One node of the logical graph.
+    """A node of the logical graph.
 
-    Nodes are written after their parents, and otherwise by ascending ``priority``, set when a parent is connected.
-    ``is_output_versioned`` is None if it depends on the parents.  ``grace_ms`` is set by windowed
-    aggregations.
+    Nodes are written to the topology after their parents, and otherwise by ascending ``priority``, which is set when a
+    parent is connected.  ``is_output_versioned`` is None if the parents determine whether the output is versioned.
+    ``grace_ms`` and ``window_ms`` are set by windowed aggregations.
     """
 
     name: str
@@ -46,6 +47,8 @@ class LogicalNode:
     versioned_parents: set[str] = Factory(set)
     is_suppress: bool = False
     grace_ms: int | None = None
+    #: Size in milliseconds of the windows of a windowed aggregation.
+    window_ms: int = 0
     priority: int = -1
     is_written: bool = False
     # Dicts as ordered sets.
@@ -61,14 +64,14 @@ class LogicalNode:
         child.parents[self] = None
 
     def remove_child(self, child: "LogicalNode") -> None:
-        """Disconnect a child."""
+        """Remove the connection to a child."""
         del self.children[child]
         del child.parents[self]
 
     def find_upwards(self, matches: Callable[["LogicalNode"], bool]) -> "LogicalNode | None":
-        """Return this node if it matches, else the nearest matching ancestor.
+        """Return this node if ``matches(node)`` is true for it, otherwise the nearest matching ancestor or None.
 
-        Of several parents without a match, only the last one is searched further, as in Kafka Streams.
+        If none of several parents matches, only the ancestors of the last parent are searched, as in Kafka Streams.
         """
         if matches(self):
             return self
@@ -81,7 +84,7 @@ class LogicalNode:
 
     @property
     def parent_names(self) -> tuple[str, ...]:
-        """Names of the parents, in the order in which they were connected."""
+        """The names of the parents, in the order in which they were connected."""
         return tuple(parent.name for parent in self.parents)
 
 
@@ -89,12 +92,12 @@ class Root:
     """The content of the root of the graph, which adds no node to the topology."""
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
-        """Write nothing."""
+        """Write nothing, because the root is not part of the topology."""
 
 
 @define(eq=False)
 class LogicalGraph:
-    """The graph of one ``StreamsBuilder``, with the counter of its names."""
+    """The logical graph of one ``StreamsBuilder``, with the counter for generated names."""
 
     names: Names = Factory(Names)
     root: LogicalNode = field(factory=lambda: LogicalNode("root", Root()))
@@ -103,15 +106,17 @@ class LogicalGraph:
     #: Groups of source node names whose topics need equal partition counts.
     copartitioned: list[frozenset[str]] = Factory(list)
     topics: dict[str, Topic[Any, Any]] = Factory(dict)
+    #: Nodes of dropped records, some of which may wait for the operator that drops the records.
+    side_outputs: list[LogicalNode] = Factory(list)
     _next_priority: int = 0
     _stores: set[str] = Factory(set)
     is_built: bool = False
 
     def add(self, parents: LogicalNode | Iterable[LogicalNode], child: LogicalNode) -> LogicalNode:
-        """Connect ``child`` downstream of its parents and return it.
+        """Connect ``child`` to its parents and return ``child``.
 
         Raises:
-            TopologyError: the topology is already built.
+            TopologyError: the topology has already been built.
         """
         if self.is_built:
             raise TopologyError(f"{child.name}: the topology is already built; declare operators before build()")
@@ -130,18 +135,18 @@ class LogicalGraph:
         return group
 
     def rename_source(self, old: str, new: str) -> None:
-        """Replace ``old`` by ``new`` in all co-partitioned groups."""
+        """Replace the source ``old`` with ``new`` in all sets of co-partitioned sources."""
         self.copartitioned = [group - {old} | {new} if old in group else group for group in self.copartitioned]
 
     def declare(self, topic: Topic[Any, Any]) -> None:
-        """Register the declaration of a ``Topic``."""
+        """Register the declaration of a topic, to be added to the topology."""
         self.topics.setdefault(topic.name, topic)
 
     def claim_store(self, store: str) -> None:
-        """Reserve a store's name.
+        """Reserve the name of a store for one operator.
 
         Raises:
-            TopologyError: another operator has a store with this name.
+            TopologyError: another operator already has a store with this name.
         """
         if store in self._stores:
             raise TopologyError(f"there are two stores of the name {store!r}; rename one of them")
@@ -155,7 +160,7 @@ class LogicalStore:
     spec: StoreSpec
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
-        """Add the store."""
+        """Add the store to the topology."""
         topology.add_state_store(self.spec)
 
 
@@ -166,5 +171,5 @@ class LogicalGlobalStore:
     store: GlobalStore
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
-        """Add the global store."""
+        """Add the global store to the topology."""
         topology.add_global_store(self.store)

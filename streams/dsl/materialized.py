@@ -1,20 +1,21 @@
 """The store for the result of an operator: its name, serdes and options.
 
-As with ``Materialized`` in Kafka Streams, a store has the name that the user gives, or otherwise a
-generated name.  Pure; imports serde variables, names and state specs.
+As with ``Materialized`` in Kafka Streams, a store has the name given by the user, or otherwise a generated name.  The
+module is pure and imports only ``core``, ``state`` and ``topology`` from outside ``dsl``.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final, TypedDict, TypeVar
 
 from attrs import define, field, frozen
 
 from streams.core.errors import TopologyError
+from streams.dsl.functions import check_flag
 from streams.dsl.logical import LogicalGraph
 from streams.dsl.names import check_name
 from streams.dsl.serde_variables import SerdeVariable
-from streams.state import TIMESTAMPED_KEY_VALUE, VERSIONED, StoreKind, StoreSpec
+from streams.state import EXPIRING_TIMESTAMPED_KEY_VALUE, TIMESTAMPED_KEY_VALUE, VERSIONED, StoreKind, StoreSpec
 from streams.topology import UNSET
 
 T = TypeVar("T")
@@ -34,22 +35,24 @@ NOT_GIVEN: Final[Any] = UNSET
 
 
 class StoreOptions(TypedDict, total=False):
-    """Options for the store of a table, all optional.
+    """Options for the store of a table; all are optional.
 
-    ``caching`` and ``logging`` (a changelog topic) are on by default.  ``persistent`` chooses between disk
-    and memory; the default comes from the settings.  ``history`` makes the store versioned, and is the time
-    for which old versions are kept (KIP-889).  ``changelog`` contains topic settings of the changelog.
+    ``caching`` and ``logging`` (a changelog topic) are on by default.  ``persistent`` chooses between disk and memory;
+    the default comes from the settings.  ``history`` makes the store versioned, and is the time for which old versions
+    are kept (KIP-889).  ``ttl`` is the event time after which a row expires if it is not updated; only tables that are
+    read from a topic and aggregates can have it.  ``changelog`` contains topic settings for the changelog.
     """
 
     caching: bool
     logging: bool
     persistent: bool
     history: timedelta
+    ttl: timedelta
     changelog: Mapping[str, str]
 
 
 class WindowStoreOptions(TypedDict, total=False):
-    """Options for the store of a windowed table, all optional.
+    """Options for the store of a windowed table; all are optional.
 
     The options are those of ``StoreOptions``, but with ``retention`` instead of ``history``.  ``retention`` is
     the stream time for which windows are kept.  The default is the minimum: the grace period plus the window size,
@@ -78,7 +81,7 @@ def to_ms(duration: Any, what: str) -> int:
 
 @define(eq=False)
 class Materialized:
-    """The store of an operator, which exists always or only if another operator needs it.
+    """The store of an operator, which exists in any case or only if another operator needs it.
 
     ``is_queryable`` is whether the user gave the store name.  ``spec`` is called only when the graph is complete.
     """
@@ -94,9 +97,18 @@ class Materialized:
     retention_ms: int = -1
     window_size_ms: int = -1
     history_ms: int = -1
+    ttl_ms: int = -1
     retain_duplicates: bool = False
     changelog_config: Mapping[str, str] = field(factory=dict)
+    #: Returns the spec of a second store of the operator, given that of this store.
+    second: Callable[[StoreSpec], StoreSpec] | None = None
     _spec: StoreSpec | None = None
+    _second_spec: StoreSpec | None = None
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the table has this store in any case, because the user named it or because rows expire."""
+        return self.is_queryable or self.ttl_ms >= 0
 
     @property
     def is_versioned(self) -> bool:
@@ -117,10 +129,20 @@ class Materialized:
                 retention_ms=self.retention_ms,
                 window_size_ms=self.window_size_ms,
                 history_ms=self.history_ms,
+                ttl_ms=self.ttl_ms,
                 retain_duplicates=self.retain_duplicates,
                 changelog_config=dict(self.changelog_config),
             )
         return self._spec
+
+    def specs(self) -> Sequence[StoreSpec]:
+        """Return the specs of all stores of the operator; every call returns the same objects."""
+        spec = self.spec()
+        if self.second is None:
+            return (spec,)
+        if self._second_spec is None:
+            self._second_spec = self.second(spec)
+        return (spec, self._second_spec)
 
 
 def once(make: Callable[[], T]) -> Callable[[], T]:
@@ -136,7 +158,7 @@ def once(make: Callable[[], T]) -> Callable[[], T]:
 
 
 def store_name(name: str | None, store: Any) -> str | None:
-    """Return the store name if the user gave one, as ``store=`` or as the ``name`` of the operator."""
+    """Return the store name that the user gave, as ``store=`` or as the ``name`` of the operator, or None."""
     wanted: str | None = name if store is SAME_AS_NAME else store
     return None if wanted is None else check_name(wanted, "store name")
 
@@ -152,7 +174,7 @@ class StoreArguments:
 
     @classmethod
     def of(cls, options: dict[str, Any]) -> "StoreArguments":
-        """Extract ``store=``, ``key=`` and ``value=`` from keyword arguments; the other arguments are options."""
+        """Split keyword arguments into ``store=``, ``key=``, ``value=`` and the store options, which are the rest."""
         store, key, value = options.pop("store", None), options.pop("key", NOT_GIVEN), options.pop("value", NOT_GIVEN)
         return cls(store, key, value, options)
 
@@ -163,7 +185,7 @@ class StoreArguments:
         return has_store or self.key is not NOT_GIVEN or self.value is not NOT_GIVEN or bool(self.options)
 
     def store_name(self, name: str | None) -> str | None:
-        """Return the name of the store if the user gave one."""
+        """Return the name of the store if the user gave one, as ``store=`` or as ``name``, otherwise None."""
         return store_name(name, self.store)
 
 
@@ -174,14 +196,34 @@ def key_value(
     key: SerdeVariable,
     value: SerdeVariable,
     options: Mapping[str, Any],
+    *,
+    can_expire: bool = False,
 ) -> Materialized:
-    """Return the store of a table; unless the user gave a name, the name is generated."""
+    """Return the store of a table; its name is ``wanted``, or generated if that is None.
+
+    Raises:
+        TopologyError: the options contradict each other, or the rows of this table cannot expire.
+    """
     given = dict(options)
-    history = given.pop("history", None)
+    history, ttl = given.pop("history", None), given.pop("ttl", None)
     kind = TIMESTAMPED_KEY_VALUE if history is None else VERSIONED
-    materialized = _materialized(graph, wanted, prefix, kind, key, value, given)
+    if ttl is not None:
+        kind = EXPIRING_TIMESTAMPED_KEY_VALUE
+    materialized = _materialized(graph, wanted, prefix, kind, key, value, given, {"history", "ttl"})
+    store = f"store {materialized.store!r}"
     if history is not None:
-        materialized.history_ms = to_ms(history, f"history of store {materialized.store!r}")
+        materialized.history_ms = to_ms(history, f"history of {store}")
+    if ttl is not None:
+        materialized.ttl_ms = to_ms(ttl, f"ttl of {store}")
+        if materialized.ttl_ms < 1:
+            raise TopologyError(f"ttl of {store} must be at least 1 ms, not {ttl}")
+        if history is not None:
+            raise TopologyError(f"{store}: give either history= or ttl=, since a versioned store keeps each last row")
+        if not can_expire:
+            raise TopologyError(
+                f"{store}: the rows of a table that is derived from others, and those of a global table, do not expire "
+                "by themselves; give ttl= to the table that is read from a topic, or to the aggregate"
+            )
     return materialized
 
 
@@ -200,11 +242,11 @@ def windowed(
     """Return the store of a windowed table; ``needed_ms`` is the minimum retention.
 
     Raises:
-        TopologyError: the given retention is shorter.
+        TopologyError: the ``retention`` option is shorter than ``needed_ms``.
     """
     given = dict(options)
     retention = given.pop("retention", None)
-    materialized = _materialized(graph, wanted, prefix, kind, key, value, given)
+    materialized = _materialized(graph, wanted, prefix, kind, key, value, given, {"retention"})
     materialized.window_size_ms = size_ms
     materialized.retention_ms = (
         needed_ms if retention is None else to_ms(retention, f"retention of store {materialized.store!r}")
@@ -225,11 +267,19 @@ def _materialized(
     key: SerdeVariable,
     value: SerdeVariable,
     options: dict[str, Any],
+    others: set[str],
 ) -> Materialized:
+    store = graph.names.store(prefix) if wanted is None else wanted
     known = {"caching", "logging", "persistent", "changelog"}
     if strange := options.keys() - known:
-        raise TopologyError(f"unknown option {min(strange)!r} of a store; there are {', '.join(sorted(known))}")
-    store = graph.names.store(prefix) if wanted is None else wanted
+        there = ", ".join(sorted(known | others))
+        raise TopologyError(f"unknown option {min(strange)!r} of store {store!r}; there are {there}")
+    persistent, changelog = options.get("persistent"), options.get("changelog", {})
+    if not isinstance(changelog, Mapping):
+        raise TopologyError(
+            f"changelog= of store {store!r} must be a mapping of topic settings, such as {{'retention.ms': '60000'}}, "
+            f"not {changelog!r:.60}"
+        )
     if wanted is not None:
         graph.claim_store(wanted)
     return Materialized(
@@ -238,8 +288,8 @@ def _materialized(
         kind,
         key,
         value,
-        is_persistent=options.get("persistent"),
-        has_caching=options.get("caching", True),
-        has_changelog=options.get("logging", True),
-        changelog_config=options.get("changelog", {}),
+        is_persistent=None if persistent is None else check_flag(persistent, f"persistent= of store {store!r}"),
+        has_caching=check_flag(options.get("caching", True), f"caching= of store {store!r}"),
+        has_changelog=check_flag(options.get("logging", True), f"logging= of store {store!r}"),
+        changelog_config=changelog,
     )

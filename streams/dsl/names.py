@@ -1,7 +1,7 @@
 """Names of nodes, stores and internal topics, numbered as Kafka Streams numbers them.
 
-A topology has one counter.  A name that the user gives also takes a number, so that naming an
-operator does not rename other operators.  Pure; imports errors only.
+A topology has one counter.  A name given by the user also takes a number, so that naming an operator does not rename
+other operators.  The module is pure and imports only ``core``.
 """
 
 import re
@@ -19,7 +19,7 @@ REPARTITION_SUFFIX = "-repartition"
 
 
 def check_name(name: str, what: str = "name") -> str:
-    """Return ``name`` if it may become part of a topic name.
+    """Check that ``name`` may be part of a topic name, and return it.
 
     Raises:
         TopologyError: the name is empty, too long, or has characters that are invalid in topic names.
@@ -34,28 +34,28 @@ def check_name(name: str, what: str = "name") -> str:
 
 
 def is_generated(name: str) -> bool:
-    """Whether this module generated the name, for a node or store of a stream."""
+    """Return whether ``name`` is a generated name of a node or store."""
     return _GENERATED.fullmatch(name) is not None
 
 
 @define
 class Names:
-    """The counter of one topology."""
+    """The name counter of one topology."""
 
     next_number: int = 0
 
     def generated(self, prefix: str) -> str:
-        """Return ``prefix`` with the next number."""
+        """Return a generated name: ``prefix`` with the next number of the counter."""
         name = f"{prefix}{self.next_number:010d}"
         self.next_number += 1
         return name
 
     def store(self, prefix: str) -> str:
-        """Return the generated name of a store."""
+        """Return a generated store name, with the next number of the counter."""
         return self.generated(prefix + STORE)
 
     def given(self, name: str | None, prefix: str) -> str:
-        """Return ``name`` if the user gave one, otherwise a generated name; both take a number."""
+        """Return ``name`` if the user gave one, otherwise a generated name; both take a number from the counter."""
         generated = self.generated(prefix)
         return generated if name is None else check_name(name)
 

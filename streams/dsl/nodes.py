@@ -1,6 +1,6 @@
-"""Contents of logical nodes (sources, sinks, operators and repartitions), and how they are written.
+"""Contents of logical nodes: sources, sinks, operators and repartition topics, which are written to the topology.
 
-Imports the logical graph, topology and core.
+The module imports only ``core``, ``state`` and ``topology`` from outside ``dsl``.
 """
 
 import re
@@ -10,19 +10,20 @@ from typing import Any
 from attrs import define
 
 from streams.core.errors import TopologyError
-from streams.core.serdes import Serde
+from streams.core.serdes import Serde, inside
 from streams.dsl.logical import LogicalNode
 from streams.dsl.serde_variables import SerdeVariable
 from streams.state import StoreSpec
 from streams.topology import (
-    Filter,
     GlobalStore,
+    KeyFilter,
     Operator,
     Partitioner,
     PassThrough,
     ProcessorNode,
     ProcessorOperator,
     RepartitionTopic,
+    SideOutput,
     SinkNode,
     SourceNode,
     Topology,
@@ -34,14 +35,9 @@ MakeOperator = Callable[[], Operator]
 MakeSpec = Callable[[], StoreSpec]
 
 
-def has_key(key: Any, value: Any) -> bool:
-    """Whether a record has a key; used as the filter upstream of repartition topics."""
-    return key is not None
-
-
 @define(eq=False)
 class LogicalSource:
-    """Topics, or a pattern of topics, as a stream."""
+    """A source: topics, or a pattern for topic names, as a stream."""
 
     topics: tuple[str, ...]
     pattern: re.Pattern[str] | None
@@ -49,6 +45,7 @@ class LogicalSource:
     value: SerdeVariable
     timestamp: Any = None
     offset_reset: str | None = None
+    idle_close_ms: int | None = None
 
     @property
     def subscription(self) -> object:
@@ -56,18 +53,33 @@ class LogicalSource:
         return (self.pattern.pattern, self.pattern.flags) if self.pattern else frozenset(self.topics)
 
     def source(self, name: str) -> SourceNode:
-        """Return the source as a node of the topology."""
+        """Return the source as a topology node with this name."""
         serdes = self.key.resolve(), self.value.resolve()
-        return SourceNode(name, self.topics, self.pattern, *serdes, self.timestamp, self.offset_reset)
+        return SourceNode(
+            name, self.topics, self.pattern, *serdes, self.timestamp, self.offset_reset, self.idle_close_ms
+        )
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
-        """Add the source."""
+        """Add the source to the topology."""
         topology.add_node(self.source(node.name))
 
 
 @define(eq=False)
+class LogicalSideOutput:
+    """A stream of the records that some nodes drop; ``droppers`` are the names of these nodes in the topology."""
+
+    reasons: frozenset[str]
+    droppers: list[str]
+
+    def write(self, node: LogicalNode, topology: Topology) -> None:
+        """Add the side output to the topology, without nodes that the optimizer has removed."""
+        parents = tuple(name for name in self.droppers if name in topology.nodes)
+        topology.add_node(ProcessorNode(node.name, SideOutput(self.reasons), parents))
+
+
+@define(eq=False)
 class LogicalSink:
-    """A stream written to a topic, or to the topics that a function chooses."""
+    """A sink, which writes a stream to a topic, or to the topics that a function chooses."""
 
     topic: str | None
     topic_for: Callable[..., str] | None
@@ -76,7 +88,7 @@ class LogicalSink:
     partitioner: Partitioner | None = None
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
-        """Add the sink."""
+        """Add the sink to the topology."""
         topology.add_node(
             SinkNode(
                 node.name,
@@ -99,7 +111,7 @@ class LogicalOperator:
     connected: Callable[[], Iterable[str]] | None = None
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
-        """Add the operator and its stores."""
+        """Add the operator and its stores to the topology."""
         self.write_as(node.name, node.parent_names, topology)
 
     def write_as(self, name: str, parents: tuple[str, ...], topology: Topology) -> None:
@@ -119,7 +131,7 @@ class LogicalProcessor:
     stores: tuple[str, ...]
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
-        """Add the processor and connect its stores."""
+        """Add the processor to the topology, and connect its stores."""
         topology.add_node(ProcessorNode(node.name, self.operator, node.parent_names))
         topology.connect_declared(node.name, self.operator)
         topology.connect(node.name, *self.stores)
@@ -147,14 +159,15 @@ class LogicalRepartition:
     change_of: Callable[[Any], Any] | None = None
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
-        """Add the topic, and the filter, sink and source around it."""
+        """Add the repartition topic to the topology, with its filter, sink and source."""
         key, value = self.key.resolve(), self.value.resolve()
         if self.change_of is not None:
             value = self.change_of(value)
+        key, value = inside(key), inside(value)
         topology.add_internal_topic(RepartitionTopic(self.topic, self.partitions))
         parents = node.parent_names
         if self.filter is not None:
-            operator: Operator = Filter(has_key) if self.is_dropping_null_keys else PassThrough()
+            operator: Operator = KeyFilter() if self.is_dropping_null_keys else PassThrough()
             topology.add_node(ProcessorNode(self.filter, operator, parents))
             parents = (self.filter,)
         topology.add_node(SinkNode(self.sink, self.topic, key, value, parents, None, self.partitioner))
@@ -163,7 +176,7 @@ class LogicalRepartition:
 
 @define(eq=False)
 class LogicalTableSource:
-    """A topic as a table: a source and the operator that stores the rows."""
+    """A topic that is read as a table: a source, and the operator that stores the rows."""
 
     source: str
     topics: LogicalSource
@@ -174,17 +187,26 @@ class LogicalTableSource:
     is_changelog: bool = False
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
-        """Add the source and the operator."""
+        """Add the source and the operator to the topology."""
         topology.add_node(self.topics.source(self.source))
         self.operator.write_as(node.name, (self.source,), topology)
         store = self.store()
-        if self.is_changelog and store is not None:
+        # Rows that expire are deleted in a changelog; the topic itself does not have these deletions.
+        if not self.is_changelog or store is None or topology.stores[store].ttl_ms >= 0:
+            return
+        if self._is_kept(topology, store):
             (topology.source_changelogs[store],) = self.topics.topics
+
+    def _is_kept(self, topology: Topology, store: str) -> bool:
+        """Return whether the store keeps the bytes of the topic; it keeps rows of change events, for example."""
+        node, spec = topology.nodes[self.source], topology.stores[store]
+        assert isinstance(node, SourceNode)
+        return (node.key_serde.name, node.value_serde.name) == (spec.key_serde.name, spec.value_serde.name)
 
 
 @define(eq=False)
 class LogicalGlobalTable:
-    """A topic as a global store."""
+    """A topic that is read as a global table."""
 
     source: str
     topics: LogicalSource
@@ -192,21 +214,21 @@ class LogicalGlobalTable:
     spec: MakeSpec
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
-        """Add the global store."""
+        """Add the global store to the topology."""
         processor = ProcessorNode(node.name, self.make(), (self.source,))
         topology.add_global_store(GlobalStore(self.spec(), self.topics.source(self.source), processor))
 
 
 @define(eq=False)
 class LogicalStreamTableJoin:
-    """A join of a stream and a table; ``grace_ms`` needs a versioned table with at least as much history."""
+    """A join of a stream and a table; ``grace_ms`` requires a versioned table with at least that much history."""
 
     process: LogicalOperator
     stores: Callable[[], Iterable[str]]
     grace_ms: int | None
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
-        """Add the join and connect it to the table's stores."""
+        """Add the join to the topology, and connect it to the table's stores."""
         self.process.write(node, topology)
         for store in self.stores() if self.grace_ms is not None else ():
             history_ms = topology.stores[store].history_ms
@@ -240,7 +262,7 @@ class LogicalStreamStreamJoin:
     is_self_join: bool = False
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
-        """Add both sides and the merge, or the self-join."""
+        """Add both sides of the join and their merge, or the self-join, to the topology."""
         if self.is_self_join:
             self.self_join.write_as(node.name, (self.this_windowed,), topology)
             return
@@ -251,7 +273,7 @@ class LogicalStreamStreamJoin:
 
 @define(eq=False)
 class LogicalTableTableJoin:
-    """Both sides of a table-table join, and their merge."""
+    """The join nodes of both sides of a table-table join, and their merge."""
 
     this_parent: str
     other_parent: str
@@ -262,7 +284,7 @@ class LogicalTableTableJoin:
     merge: LogicalOperator
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
-        """Add both sides and the merge."""
+        """Add both sides of the join and their merge to the topology."""
         self.this.write_as(self.this_name, (self.this_parent,), topology)
         self.other.write_as(self.other_name, (self.other_parent,), topology)
         self.merge.write_as(node.name, (self.this_name, self.other_name), topology)
@@ -278,7 +300,7 @@ class LogicalInternalSink:
     partitioner: Partitioner | None = None
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
-        """Add the topic and the sink."""
+        """Add the internal topic and the sink to the topology."""
         topology.add_internal_topic(RepartitionTopic(self.topic))
         topology.add_node(
             SinkNode(node.name, self.topic, self.key(), self.value(), node.parent_names, None, self.partitioner)
@@ -294,5 +316,5 @@ class LogicalInternalSource:
     value: Callable[[], Serde[Any]]
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
-        """Add the source."""
+        """Add the source to the topology."""
         topology.add_node(SourceNode(node.name, (self.topic,), None, self.key(), self.value()))

@@ -1,9 +1,10 @@
-"""Writing of the logical graph as a topology: merged sources, optimization, and the order of writing.
+"""Writing of the logical graph as a topology, which includes the merging of sources and optimization.
 
 The rules are those of Kafka Streams.  Several sources of the same topic are merged.  With
-``topology_optimization="all"``, tables use their topic as changelog, repartition topics downstream of the
-same key change are merged, and a stream joined with itself has a single store.  Repartition topics drop
-records without a key unless a downstream operator uses these records.  Imports the logical graph.
+``topology_optimization="all"``, tables use their topic as changelog, repartition topics downstream of the same key
+change are merged, and a stream joined with itself has a single store.  Repartition topics drop records without a key
+unless a downstream operator uses these records.  The module imports only ``core`` and ``topology`` from outside
+``dsl``.
 """
 
 import heapq
@@ -20,11 +21,14 @@ _ByKeyChange = dict[LogicalNode, dict[LogicalNode, None]]
 
 
 def write(graph: LogicalGraph, optimization: str) -> Topology:
-    """Return the topology for a graph; ``optimization`` is ``none`` or ``all``.
+    """Write a logical graph as a topology, and return the topology; ``optimization`` is ``none`` or ``all``.
 
     Raises:
         TopologyError: the graph is invalid as a whole.
     """
+    for node in graph.side_outputs:
+        if not node.parents:
+            raise TopologyError(f"{node.name!r} has no aggregation whose dropped records it could forward; add one")
     _merge_duplicate_sources(graph)
     if optimization == "all":
         for node in graph.nodes:
@@ -45,7 +49,7 @@ def write(graph: LogicalGraph, optimization: str) -> Topology:
 
 
 def _write_in_order(graph: LogicalGraph, topology: Topology) -> None:
-    """Write parents before children, and otherwise in the order of node priority."""
+    """Write the nodes to the topology: parents before children, and otherwise in the order of node priority."""
     queue: list[tuple[int, int, LogicalNode]] = [(-1, 0, graph.root)]
     offered = 1
     while queue:
@@ -63,7 +67,8 @@ def _merge_duplicate_sources(graph: LogicalGraph) -> None:
     """Replace several sources of the same topics with a single source.
 
     Raises:
-        TopologyError: two sources overlap but are not equal, or have different ``offset_reset``.
+        TopologyError: two sources overlap but are not equal, or have different ``offset_reset`` or ``idle_close``
+            settings.
     """
     seen: dict[object, LogicalNode] = {}
     for node in list(graph.root.children):
@@ -82,11 +87,12 @@ def _merge_duplicate_sources(graph: LogicalGraph) -> None:
                 f"streams {first.name!r} of {_shown(other)} and {node.name!r} of {_shown(source)} overlap; "
                 "read the same topics in both, or each topic once and merge()"
             )
-        if other.offset_reset != source.offset_reset:
-            raise TopologyError(
-                f"two streams of {_shown(source)} have different offset_reset: {other.offset_reset!r} and "
-                f"{source.offset_reset!r}; give both the same"
-            )
+        for what in ("offset_reset", "idle_close_ms"):
+            one, two = getattr(other, what), getattr(source, what)
+            if one != two:
+                raise TopologyError(
+                    f"two streams of {_shown(source)} have different {what}: {one!r} and {two!r}; give both the same"
+                )
         other.key.unify(source.key)
         other.value.unify(source.value)
         for child in list(node.children):
@@ -108,7 +114,7 @@ def _is_optimizable(node: LogicalNode) -> bool:
 
 
 def _key_change_of(node: LogicalNode) -> LogicalNode | None:
-    """Return the node that changes the key, if no node in between changes the value."""
+    """Return the upstream node that changes the key, unless a node in between changes the value."""
     nearest = node.find_upwards(lambda other: other.is_key_changing or other.is_value_changing)
     change = node.find_upwards(lambda other: other.is_key_changing)
     return change if change is nearest else None
@@ -131,7 +137,7 @@ def _merge_repartitions(graph: LogicalGraph) -> None:
 
 
 def _move_below_merges(graph: LogicalGraph, by_change: _ByKeyChange) -> None:
-    """Treat a merge as the key change if it is upstream of all repartition nodes of the key changes upstream of it."""
+    """Treat a merge as the key change if it is upstream of all repartition topics of an upstream key change."""
     before: dict[LogicalNode, dict[LogicalNode, None]] = {}
     for merge in graph.nodes:
         if not merge.is_merge:
@@ -214,7 +220,7 @@ def _better(one: SerdeVariable, other: SerdeVariable) -> SerdeVariable:
 
 
 def _rewrite_self_joins(graph: LogicalGraph) -> None:
-    """Replace the two stores of a join of a stream with itself with a single store."""
+    """Rewrite each join of a stream with itself, so that a single store replaces the stores of both sides."""
     for node in _from_root(graph):
         join = node.content
         if not isinstance(join, LogicalStreamStreamJoin) or len(node.parents) != 1:
@@ -228,7 +234,7 @@ def _rewrite_self_joins(graph: LogicalGraph) -> None:
 
 
 def _from_root(graph: LogicalGraph) -> list[LogicalNode]:
-    """Return the nodes that can be reached from the root, each once, depth first."""
+    """Return the nodes that can be reached from the root, each once, in depth-first order."""
     found: dict[LogicalNode, None] = {}
     waiting = [graph.root]
     while waiting:
@@ -265,7 +271,7 @@ def _children_first(graph: LogicalGraph) -> list[LogicalNode]:
 
 
 def _mark_versioned(graph: LogicalGraph) -> None:
-    """Set for each node which of its parents have versioned rows (KIP-914).
+    """Determine for each node which of its parents are versioned tables (KIP-914).
 
     Raises:
         TopologyError: a versioned table is suppressed.

@@ -1,8 +1,8 @@
 """References to streams and tables in the logical graph.
 
-The DSL operators are functions that take and return references.  They add nodes to the graph and
-import no public classes.  ``KStream``, ``KTable`` and the other fluent classes each wrap a single
-reference.  Imports the logical graph, serde variables and table states.
+The DSL operators are functions that take and return references.  They add nodes to the graph and import no public
+classes.  ``KStream``, ``KTable`` and the other fluent classes each wrap a single reference.  The module imports only
+``core`` from outside ``dsl``.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ from streams.dsl.table_state import TableState
 
 @define(eq=False, repr=False)
 class StreamRef:
-    """The records that a node of the logical graph forwards."""
+    """A reference to a stream: the records that a node of the logical graph forwards."""
 
     graph: LogicalGraph
     node: LogicalNode
@@ -34,13 +34,15 @@ class StreamRef:
     needs_repartition: bool = False
     #: The repartition topic shared by all unnamed joins of this stream.
     _shared: LogicalNode | None = None
+    #: The records that the node drops (``SideOutputs``), if it is a join.
+    side: Any = None
 
     def __repr__(self) -> str:
         return f"<KStream {self.name}>"
 
     @property
     def name(self) -> str:
-        """Name of the node."""
+        """The name of the node."""
         return self.node.name
 
     def add(self, name: str, content: LogicalContent, **properties: Any) -> LogicalNode:
@@ -56,7 +58,7 @@ class StreamRef:
         needs_repartition: bool | None = None,
         sources: Iterable[str] | None = None,
     ) -> "StreamRef":
-        """Return the stream that ``node`` forwards; properties that are not given are copied from this stream."""
+        """Return a reference to the stream that ``node`` forwards; properties not given are those of this stream."""
         return StreamRef(
             self.graph,
             node,
@@ -73,7 +75,7 @@ class StreamRef:
     def repartitioned_for_join(self, base: str, key: SerdeVariable, value: SerdeVariable) -> "StreamRef":
         """Return the stream read back from a repartition topic named after ``base``.
 
-        Unnamed joins share one topic, for which ``base`` is the name of this stream.
+        Joins without a name share one topic, for which ``base`` is the name of this stream.
         """
         node = repartition_node(self.graph.names, base, key, value)
         if self._shared is None or self.name != base:
@@ -83,7 +85,7 @@ class StreamRef:
 
 @define(eq=False, repr=False)
 class TableRef:
-    """The changes of a table that a node of the logical graph forwards, and the state of the table."""
+    """A reference to a table: the changes that a node of the logical graph forwards, and the table's state."""
 
     graph: LogicalGraph
     node: LogicalNode
@@ -92,13 +94,15 @@ class TableRef:
     #: Names of the source nodes that determine the partitions of the rows.
     sources: frozenset[str]
     state: TableState
+    #: The records that the node drops (``SideOutputs``), if it is a source or a join.
+    side: Any = None
 
     def __repr__(self) -> str:
         return f"<KTable {self.name}>"
 
     @property
     def name(self) -> str:
-        """Name of the node."""
+        """The name of the node."""
         return self.node.name
 
     def derived(self, node: LogicalNode, key: SerdeVariable, value: SerdeVariable, state: TableState) -> "TableRef":
@@ -109,7 +113,7 @@ class TableRef:
 
 @define(eq=False, repr=False)
 class GlobalTableRef:
-    """A store that every instance fills from all partitions of a topic."""
+    """A reference to a global table: a store that every instance fills from all partitions of a topic."""
 
     graph: LogicalGraph
     key: SerdeVariable
@@ -122,7 +126,7 @@ class GlobalTableRef:
 
 @define(eq=False, repr=False)
 class GroupRef:
-    """A grouped stream: the stream, the types declared for the group, and its repartition topic."""
+    """A reference to a grouped stream: the stream, the types declared for it, and its repartition topic."""
 
     stream: StreamRef
     key: SerdeVariable
@@ -140,16 +144,18 @@ class GroupRef:
 
     @property
     def graph(self) -> LogicalGraph:
-        """The graph of the stream."""
+        """The logical graph to which the stream belongs."""
         return self.stream.graph
 
     @property
     def name(self) -> str:
-        """Name of the stream's node."""
+        """The name of the stream's node."""
         return self.stream.name
 
     def partitioned_by_key(self, store: str) -> tuple[LogicalNode, frozenset[str]]:
-        """Return the node whose output is partitioned by key, and its source nodes; adds a repartition topic if needed.
+        """Return the node whose output is partitioned by the grouping key, and its source nodes.
+
+        A repartition topic is added if it is needed.
 
         If the grouping has a name, the repartition topic is named after it and shared by all aggregations of the
         grouping.  Otherwise the topic is named after the store.
@@ -166,7 +172,7 @@ class GroupRef:
 
 @define(eq=False, repr=False)
 class GroupedTableRef:
-    """Rows of a table with new keys, before they are repartitioned."""
+    """A reference to a grouped table: the rows with their new keys, before they are repartitioned."""
 
     graph: LogicalGraph
     node: LogicalNode
@@ -175,17 +181,23 @@ class GroupedTableRef:
     #: The name that the user gave to the grouping and its repartition topic, or None.
     topic: str | None
     _shared: LogicalNode | None = None
+    #: The rows that are in no group (``SideOutputs``).
+    side: Any = None
 
     def __repr__(self) -> str:
         return f"<KGroupedTable {self.name}>"
 
     @property
     def name(self) -> str:
-        """Name of the node."""
+        """The name of the node."""
         return self.node.name
 
     def partitioned_by_key(self, store: str, sink: str, source: str) -> LogicalNode:
-        """Add the repartition topic, named after the grouping, so that aggregations share it, or after the store."""
+        """Add the repartition topic and return its node.
+
+        If the grouping has a name, the topic is named after it and shared by all aggregations of the grouping.
+        Otherwise the topic is named after the store.
+        """
         if self._shared is None or self.topic is None:
             topic = (self.topic or store) + REPARTITION_SUFFIX
             content = LogicalRepartition(
@@ -200,7 +212,7 @@ JoinableRef: TypeAlias = StreamRef | TableRef | GlobalTableRef
 
 
 def check_builder(one: Any, other: Any, operator: str) -> None:
-    """Reject connections between parts of two topologies.
+    """Check that two streams or tables belong to the same builder.
 
     Raises:
         TopologyError: the two parts belong to different builders.

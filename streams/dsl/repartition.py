@@ -1,6 +1,6 @@
-"""Repartition topics: their names and nodes.
+"""Names of repartition topics, and the nodes of the topology that write and read them.
 
-Imports the logical graph and topology.
+The module imports only ``topology`` from outside ``dsl``.
 """
 
 from streams.dsl.logical import LogicalNode
@@ -20,7 +20,7 @@ def repartition_node(
     partitions: int | None = None,
     partitioner: Partitioner | None = None,
 ) -> LogicalNode:
-    """Return the node for a repartition topic named ``<base>-repartition``; takes three numbers from the counter.
+    """Return the node for a repartition topic named ``<base>-repartition``; it takes three numbers from ``names``.
 
     Sink, filter and source have generated names if ``base`` is generated; otherwise their names are derived
     from the topic name.

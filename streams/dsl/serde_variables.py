@@ -1,11 +1,12 @@
-"""Inference of serdes: the serdes of keys and values at each position of the graph.
+"""Inference of the serdes for keys and values at each position of the logical graph.
 
-A ``SerdeVariable`` is the type variable of one position.  Operators that keep a type pass the
-variable on, so that a type declared by a sink or a join downstream also reaches the stores and
-repartition topics upstream.  When the topology is written, each variable is resolved to the first of
-these serdes: declared (``key=``, ``value=``, a ``Topic``), annotated in a user function, inferred
-from a sink or a join, and pinned by the first object.  Writer and reader of a topic share the
-variable, and therefore the pinned serde.  Pure; imports core only.
+A ``SerdeVariable`` is the type variable of one position, which is a node's keys or its values.  Operators that keep a
+type pass the variable on, so that a type declared by a sink or a join downstream also reaches the stores and
+repartition topics upstream.  When the topology is written, each variable is resolved to the first of these serdes: a
+declared serde (``key=``, ``value=``, a ``Topic``), the serde of a user function's annotation, a serde inferred from a
+sink or a join, or a pinned serde, whose type is that of the first object.  The writer and the reader of a topic share
+the variable, and therefore the pinned serde.  The module is pure and imports only ``core`` and ``topology`` from
+outside ``dsl``.
 """
 
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from streams.core.serdes import (
     PinnedSerde,
     Serde,
     WindowedSerde,
+    count_windowed,
     serde_for,
     session_windowed,
     shown_windows,
@@ -29,13 +31,13 @@ from streams.core.serdes import (
 from streams.dsl.functions import UNKNOWN
 from streams.topology import UNSET
 
-#: Kinds of windows: window sizes in ms, with None for sessions.
+#: Kinds of windows: window sizes in ms, with None for sessions, and negative numbers of records for count windows.
 WindowSizes: TypeAlias = frozenset[int | None]
 
 
 @define(eq=False)
 class SerdeVariable:
-    """The serde of the keys or of the values at one position of the graph.
+    """The serde of the keys or of the values at one node of the logical graph.
 
     ``node`` names the position in messages.  In the variable of windowed keys, ``inner`` is the variable of
     the inner keys, and ``windowed`` creates the windowed serde from the inner serde.  ``window_sizes`` are the known
@@ -65,7 +67,7 @@ class SerdeVariable:
 
     @property
     def known(self) -> Serde[Any] | None:
-        """The declared or annotated serde, or None."""
+        """The declared or annotated serde of this variable, or None."""
         root = self.root()
         if root.inner is not None and root.windowed is not None:
             inner = root.inner.known
@@ -94,7 +96,7 @@ class SerdeVariable:
             root.is_ambiguous = True
 
     def unify(self, other: "SerdeVariable") -> None:
-        """Declare that two positions have the same type, such as the keys on both sides of a join.
+        """Declare that two variables have the same type, such as the keys on both sides of a join.
 
         Raises:
             TopologyError: the keys on both sides have different windows.
@@ -115,7 +117,7 @@ class SerdeVariable:
             _unify_roots(two, one)
 
     def resolve(self) -> Serde[Any]:
-        """Return the final serde; first called when the topology is written."""
+        """Return the final serde; must not be called before the topology is written."""
         root = self.root()
         if root.resolved is None:
             if root.inner is not None and root.windowed is not None:
@@ -127,7 +129,7 @@ class SerdeVariable:
 
 
 def _unify_roots(one: SerdeVariable, two: SerdeVariable) -> None:
-    """Let ``two`` represent ``one``, or the reverse if only ``one`` has its own serde."""
+    """Let ``two`` represent both variables, or let ``one`` represent them if only ``one`` has its own serde."""
     if one.declared is not None or one.inner is not None:
         if two.declared is None and two.inner is None:
             _unify_roots(two, one)
@@ -140,7 +142,7 @@ def _unify_roots(one: SerdeVariable, two: SerdeVariable) -> None:
 
 
 def declared(form: Any, node: str) -> SerdeVariable:
-    """Return a variable for a type expression or serde; without either, the variable has no serde."""
+    """Return a variable with the serde of ``form``, a type expression or serde; if unset, it has no serde yet."""
     return SerdeVariable(node) if form is UNSET else SerdeVariable(node, serde_for(form))
 
 
@@ -160,10 +162,10 @@ def declared_or_annotated(form: Any, annotation: Any, node: str) -> SerdeVariabl
 
 
 def overridden(variable: SerdeVariable, form: Any, node: str, what: str = "the type declared here") -> SerdeVariable:
-    """Return ``variable``, or a new variable if the user declares a type; ``what`` names the declaration.
+    """Return ``variable``, or a new variable if the user declares another type in ``form``; ``what`` is for messages.
 
     Raises:
-        TopologyError: the declared windows differ from those of the keys, so window ends would be wrong.
+        TopologyError: the declared windows differ from the windows of the keys, so that window ends would be wrong.
     """
     if form is UNSET:
         return variable
@@ -187,6 +189,8 @@ def _declaration(windows: WindowSizes) -> str:
     (size_ms,) = windows
     if size_ms is None:
         return "session_windowed(...)"
+    if size_ms < 0:
+        return f"count_windowed(..., {-size_ms})"
     if size_ms >= MAX_TIMESTAMP:
         return "time_windowed(..., timedelta.max)"
     return f"time_windowed(..., {timedelta(milliseconds=size_ms)!r})"
@@ -215,6 +219,16 @@ def time_windowed_variable(key: SerdeVariable, size_ms: int) -> SerdeVariable:
         inner=key,
         windowed=lambda inner: time_windowed_ms(inner, size_ms),
         window_sizes=frozenset({size_ms}),
+    )
+
+
+def count_windowed_variable(key: SerdeVariable, size: int) -> SerdeVariable:
+    """Return the variable for keys of count windows of ``size`` records, given the variable of the inner keys."""
+    return SerdeVariable(
+        key.node,
+        inner=key,
+        windowed=lambda inner: count_windowed(inner, size),
+        window_sizes=frozenset({-size}),
     )
 
 

@@ -1,11 +1,12 @@
-"""KStream: a stream of records, and the operators on it.
+"""``KStream``: a stream of records, and the operators on it.
 
 Each method adds a node to the logical graph and returns its output; nothing runs before the
 topology is built.  In the examples ``lines`` is a stream of texts without keys, ``orders`` is a stream of
 amounts by customer, and ``customers`` is a table of names; ``play`` shows the output for some input.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import timedelta
 from typing import Any, Generic, TypeVar, Unpack, overload
 
 from attrs import define
@@ -15,11 +16,15 @@ from streams.core.records import RecordContext
 from streams.core.serdes import Serde
 from streams.core.topic import Sink
 from streams.core.windows import JoinWindows
-from streams.dsl import stream_joins, stream_operators
+from streams.dsl import async_operators, batch_operators, stream_joins, stream_operators
+from streams.dsl.asof_joins import AsOfOptions, join_latest
+from streams.dsl.async_operators import CallPolicy, Pairs
 from streams.dsl.branched import Branched
+from streams.dsl.deduplication import DeduplicationOptions, deduplicate
 from streams.dsl.global_table import GlobalKTable
 from streams.dsl.grouped import KGroupedStream
 from streams.dsl.join_arguments import StreamJoinOptions, TableLookupOptions
+from streams.dsl.look_ups import LookUpOptions, look_up, map_pairs
 from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreArguments, StoreOptions
 from streams.dsl.operators import JoinKind
 from streams.dsl.ref import StreamRef
@@ -34,6 +39,9 @@ KO = TypeVar("KO")
 VO = TypeVar("VO")
 GK = TypeVar("GK")
 R = TypeVar("R")
+D = TypeVar("D")
+A = TypeVar("A")
+L = TypeVar("L")
 
 
 @define(eq=False, repr=False)
@@ -103,10 +111,204 @@ class KStream(Generic[K, V]):
         """
         return KStream(stream_operators.flat_map_values(self._ref, mapper, name))
 
+    @overload
+    def map_values_async(
+        self, mapper: Callable[[V], Awaitable[V2]], name: str | None = None, **options: Unpack[CallPolicy]
+    ) -> "KStream[K, V2]": ...
+    @overload
+    def map_values_async(
+        self, mapper: Callable[[K, V], Awaitable[V2]], name: str | None = None, **options: Unpack[CallPolicy]
+    ) -> "KStream[K, V2]": ...
+    def map_values_async(self, mapper: Any, name: str | None = None, **options: Unpack[CallPolicy]) -> Any:
+        """Replace the value with the result of the async function ``mapper(value)`` or ``mapper(key, value)``.
+
+        The stream thread does not wait for calls: they run on an event loop in a thread of its own, and commits store
+        the records in flight.  After a crash their calls are repeated: with exactly-once each record has one result,
+        but the function may be called more than once for it.  A result has the timestamp and headers of its record.
+
+        Options, all optional: ``concurrency`` is the maximum number of calls in flight, for this operator in one stream
+        thread (default 100).  ``order`` is ``"key"`` (default: calls of one key run one after another; records without
+        a key have no order), ``"partition"`` (results are in the order of the records of each input partition) or
+        ``"none"`` (results are in the order in which calls end).  An attempt fails with ``TimeoutError`` after
+        ``timeout`` (default one minute; None = never).  A failed call is retried up to ``retries`` times (default 0) if
+        its error is of a type in ``retry_on`` (default ``Exception``), after a pause of ``backoff`` (default 100 ms),
+        which doubles with each retry, up to one minute.
+
+        A call that still fails is passed to the ``processing_handler`` with the source record of that call.
+
+        Raises:
+            TopologyError: the function is not async, or an option is out of range.
+
+        >>> async def greeting(customer, amount):
+        ...     await asyncio.sleep(0.1)
+        ...     return f"{customer} owes {amount}"
+        >>> play(orders.map_values_async(greeting, concurrency=500), ("ann", 1), ("bob", 2))
+        [('ann', 'ann owes 1'), ('bob', 'bob owes 2')]
+        """
+        return KStream(async_operators.map_values_async(self._ref, mapper, name, options))
+
+    def map_async(
+        self, mapper: Callable[[K, V], Awaitable[tuple[K2, V2]]], name: str | None = None, **options: Unpack[CallPolicy]
+    ) -> "KStream[K2, V2]":
+        """Replace key and value with the pair that the async function ``mapper(key, value)`` returns.
+
+        The key may change, so that grouping, aggregating or joining repartitions the stream.  Options, order, failures
+        and guarantees are those of ``map_values_async``; ``order`` is that of the input keys.
+
+        Raises:
+            TopologyError: the function is not async, or an option is out of range.
+
+        >>> async def owner(customer, amount):
+        ...     return customer.upper(), amount
+        >>> play(orders.map_async(owner), ("ann", 1))
+        [('ANN', 1)]
+        """
+        return KStream(async_operators.map_async(self._ref, mapper, name, options))
+
+    def flat_map_async(
+        self, mapper: Callable[[K, V], Awaitable[Pairs[K2, V2]]], name: str | None = None, **options: Unpack[CallPolicy]
+    ) -> "KStream[K2, V2]":
+        """Replace each record with the pairs of key and value that the async function ``mapper(key, value)`` returns.
+
+        The pairs may be none, and are forwarded together.  The key may change, so that grouping, aggregating or joining
+        repartitions the stream.  Options, order, failures and guarantees are those of ``map_values_async``; ``order``
+        is that of the input keys.
+
+        Raises:
+            TopologyError: the function is not async, or an option is out of range.
+
+        >>> async def parts(customer, amount):
+        ...     return [(customer, amount - 1), ("fees", 1)]
+        >>> play(orders.flat_map_async(parts), ("ann", 5))
+        [('ann', 4), ('fees', 1)]
+        """
+        return KStream(async_operators.flat_map_async(self._ref, mapper, name, options))
+
+    @overload
+    def look_up(
+        self, function: Callable[[K], Awaitable[A | None]], **options: Unpack[LookUpOptions]
+    ) -> "LookedUpKStream[K, V, A]": ...
+    @overload
+    def look_up(
+        self, function: Callable[[K], A | None], **options: Unpack[LookUpOptions]
+    ) -> "LookedUpKStream[K, V, A]": ...
+    @overload
+    def look_up(
+        self,
+        function: Callable[[L], Awaitable[A | None]],
+        *,
+        by: Callable[[K, V], L | None],
+        **options: Unpack[LookUpOptions],
+    ) -> "LookedUpKStream[K, V, A]": ...
+    @overload
+    def look_up(
+        self,
+        function: Callable[[L], A | None],
+        *,
+        by: Callable[[K, V], L | None],
+        **options: Unpack[LookUpOptions],
+    ) -> "LookedUpKStream[K, V, A]": ...
+    def look_up(
+        self, function: Any, *, by: Any = None, **options: Unpack[LookUpOptions]
+    ) -> "LookedUpKStream[K, V, Any]":
+        """Replace the value with the pair of value and answer of ``function(key)``; None means not found.
+
+        The function is async or plain.  The looked-up key is the result of ``by(key, value)``, or by default the key of
+        the record.  For None, the function is not called, and the answer is None.
+
+        Each task caches answers in a store with a changelog, so they survive restarts.  ``cache`` is the maximum number
+        of answers per task (default 10,000); the least recently used ones are removed.  An answer is fresh for ``ttl``
+        (default one hour; with None, it never expires).  It is stale for a further ``stale`` (default 0), in which it
+        is used and refreshed in the background.  The answer "not found" is kept for ``negative`` (default: ``ttl``).
+        These are periods of wall-clock time from the start of the call.  A task has at most one call in flight per
+        looked-up key.
+
+        An async function runs on the event loop of the stream thread, a plain one in up to ``concurrency`` threads; the
+        stream thread does not wait.  Calls, failures and guarantees are those of ``map_values_async``, with the options
+        ``concurrency``, ``order`` (of results only), ``timeout``, ``retries``, ``backoff`` and ``retry_on``.  All
+        options are in ``LookUpOptions``.
+
+        Raises:
+            TopologyError: a function has the wrong arguments, or an option is unknown or out of range.
+
+        >>> async def city_of(customer):
+        ...     await asyncio.sleep(0.1)
+        ...     return {"ann": "Oslo"}.get(customer)
+        >>> play(orders.look_up(city_of, ttl=timedelta(minutes=5)), ("ann", 1), ("bob", 2))
+        [('ann', (1, 'Oslo')), ('bob', (2, None))]
+        """
+        return LookedUpKStream(look_up(self._ref, function, by, options))
+
+    @overload
+    def map_values_batches(
+        self,
+        mapper: Callable[[list[V]], Sequence[V2]],
+        name: str | None = None,
+        *,
+        max_records: int = 1000,
+        max_wait: timedelta | None = None,
+    ) -> "KStream[K, V2]": ...
+    @overload
+    def map_values_batches(
+        self,
+        mapper: Callable[[Any], Any],
+        name: str | None = None,
+        *,
+        max_records: int = 1000,
+        max_wait: timedelta | None = None,
+        value: TypeForm[V2] | Serde[V2],
+    ) -> "KStream[K, V2]": ...
+    def map_values_batches(
+        self,
+        mapper: Callable[[Any], Any],
+        name: str | None = None,
+        *,
+        max_records: int = 1000,
+        max_wait: timedelta | None = None,
+        value: Any = NOT_GIVEN,
+    ) -> "KStream[Any, Any]":
+        """Replace the values of a batch of records with the list that ``mapper(values)`` returns, one value for each.
+
+        This is useful for models, vectorized code and bulk services.  ``values`` is a list; annotate the parameter with
+        ``pyarrow.Table`` or ``polars.DataFrame`` to get columns.  The result may also be an array, a series or a table;
+        ``value`` is the type of its values or rows.  Keys, timestamps, headers and order stay the same.  A batch has at
+        most ``max_records`` records.  It ends before each commit, and with the run of consecutive records that the task
+        takes from its queues or, with ``max_wait``, after that wall-clock time at the latest.  If the mapper fails,
+        halves of the batch are tried until the record that fails alone is found; that record goes to the
+        ``processing_handler``.
+
+        >>> total = lambda amounts: [sum(amounts) + amount for amount in amounts]
+        >>> play(orders.map_values_batches(total), ("ann", 1))
+        [('ann', 2)]
+
+        Raises:
+            TopologyError: a limit is out of range, or the mapper does not take one argument.
+        """
+        return KStream(batch_operators.map_values_batches(self._ref, mapper, name, max_records, max_wait, value))
+
+    def flat_map_batches(
+        self,
+        mapper: Callable[[list[tuple[K, V]]], Iterable[tuple[K2, V2]]],
+        name: str | None = None,
+        *,
+        max_records: int = 1000,
+        max_wait: timedelta | None = None,
+    ) -> "KStream[K2, V2]":
+        """Replace the records of a batch with any number of key-value pairs that ``mapper(records)`` returns.
+
+        Batches and failures are handled as in ``map_values_batches``.  The results have the highest timestamp of the
+        batch and no headers.
+
+        >>> last = lambda records: dict(records).items()
+        >>> play(orders.flat_map_batches(last), ("ann", 1))
+        [('ann', 1)]
+        """
+        return KStream(batch_operators.flat_map_batches(self._ref, mapper, name, max_records, max_wait))
+
     def select_key(self, mapper: Callable[[K, V], K2], name: str | None = None) -> "KStream[K2, V]":
         """Replace the key with the result of ``mapper(key, value)``.
 
-        A later grouping or join sends the records through a repartition topic.
+        If the result is grouped or joined, its records are sent through a repartition topic.
 
         >>> play(orders.select_key(lambda customer, amount: customer[0]), ("ann", 1))
         [('a', 1)]
@@ -123,7 +325,7 @@ class KStream(Generic[K, V]):
         return KStream(stream_operators.peek(self._ref, action, name))
 
     def for_each(self, action: Callable[[K, V], object], name: str | None = None) -> None:
-        """Call ``action(key, value)`` for each record; a terminal operator.
+        """Call ``action(key, value)`` for each record; this is a terminal operator.
 
         >>> orders.for_each(lambda customer, amount: print("saw", customer))
         >>> play(orders, ("ann", 1))
@@ -192,6 +394,37 @@ class KStream(Generic[K, V]):
         """
         return KStream(stream_operators.process_values(self._ref, processor, name, stores, value))
 
+    def deduplicate(
+        self,
+        by: Callable[[K, V], object] | None = None,
+        name: str | None = None,
+        *,
+        within: timedelta,
+        grace: timedelta | None = None,
+        **options: Unpack[DeduplicationOptions[K, V]],
+    ) -> "DeduplicatedKStream[K, V]":
+        """Keep the first record with each id in an interval of event time, and drop its duplicates (KIP-655).
+
+        The id of a record is its key or, with ``by``, its key together with ``by(key, value)``.  A record is a
+        duplicate if a record with the same id was kept whose timestamp is at most ``within`` earlier or later.  If
+        ``by`` may return the same value for several keys, and these records are duplicates, first make that value the
+        key (``select_key``).  In a stream without keys, ``by(key, value)`` alone is the id, and a repartition topic
+        partitions the records by id.  Records without a key or id are kept.
+
+        Ids are stored for ``within`` + ``grace`` of stream time (``grace`` is ``within`` by default), which bounds the
+        state.  A record that is out of order by at most ``grace`` is compared with all kept records; an older record is
+        kept unless the store still contains a duplicate of it.  Duplicates are counted with the reason "duplicate", and
+        ``dropped()`` of the result returns a stream of them.
+
+        >>> once = orders.deduplicate(by=lambda customer, amount: amount, within=timedelta(seconds=10))
+        >>> play(once, ("ann", 5, 0), ("ann", 5, 10_000), ("bob", 5, 10_000), ("ann", 5, 10_001))
+        [('ann', 5), ('bob', 5), ('ann', 5)]
+
+        Raises:
+            TopologyError: ``within`` is not positive, or the stream has no keys and there is no ``by``.
+        """
+        return DeduplicatedKStream(deduplicate(self._ref, by, name, within, grace, options))
+
     # Topics.
 
     def repartition(
@@ -203,9 +436,9 @@ class KStream(Generic[K, V]):
         value: TypeForm[V] | Serde[V] = NOT_GIVEN,
         partitioner: Partitioner | None = None,
     ) -> "KStream[K, V]":
-        """Send the records through an internal topic ``<name>-repartition`` (KIP-221).
+        """Send the records through an internal topic named ``<name>-repartition`` (KIP-221).
 
-        ``partitions`` is the partition count, by default the count of the source topics.
+        ``partitions`` is the partition count; by default, it is the count of the source topics.
 
         >>> play(orders.repartition(partitions=3), ("ann", 1))
         [('ann', 1)]
@@ -285,7 +518,7 @@ class KStream(Generic[K, V]):
         value: Any = NOT_GIVEN,
         **options: Unpack[StoreOptions],
     ) -> Any:
-        """Convert the stream to a table: each record replaces the row for its key, and None deletes the row.
+        """Convert the stream to a table: each record replaces the row for its key, and the value None deletes it.
 
         ``name`` is also the store name unless ``store`` is given.
 
@@ -360,7 +593,7 @@ class KStream(Generic[K, V]):
         windows: JoinWindows,
         name: str | None = None,
         **options: Unpack[StreamJoinOptions[K, V, V2]],
-    ) -> "KStream[K, R]": ...
+    ) -> "JoinedKStream[K, R, V | V2]": ...
     @overload
     def join(
         self,
@@ -369,7 +602,7 @@ class KStream(Generic[K, V]):
         windows: JoinWindows,
         name: str | None = None,
         **options: Unpack[StreamJoinOptions[K, V, V2]],
-    ) -> "KStream[K, R]": ...
+    ) -> "JoinedKStream[K, R, V | V2]": ...
     @overload
     def join(
         self,
@@ -377,7 +610,7 @@ class KStream(Generic[K, V]):
         joiner: Callable[[V, V2], R],
         name: str | None = None,
         **options: Unpack[TableLookupOptions[K, V, V2]],
-    ) -> "KStream[K, R]": ...
+    ) -> "JoinedKStream[K, R, V]": ...
     @overload
     def join(
         self,
@@ -385,7 +618,7 @@ class KStream(Generic[K, V]):
         joiner: Callable[[K, V, V2], R],
         name: str | None = None,
         **options: Unpack[TableLookupOptions[K, V, V2]],
-    ) -> "KStream[K, R]": ...
+    ) -> "JoinedKStream[K, R, V]": ...
     @overload
     def join(
         self,
@@ -394,7 +627,7 @@ class KStream(Generic[K, V]):
         name: str | None = None,
         *,
         key: Callable[[K, V], GK],
-    ) -> "KStream[K, R]": ...
+    ) -> "JoinedKStream[K, R, V]": ...
     @overload
     def join(
         self,
@@ -403,23 +636,23 @@ class KStream(Generic[K, V]):
         name: str | None = None,
         *,
         key: Callable[[K, V], GK],
-    ) -> "KStream[K, R]": ...
-    def join(self, other: Any, joiner: Any, *arguments: Any, **options: Any) -> "KStream[K, Any]":
+    ) -> "JoinedKStream[K, R, V]": ...
+    def join(self, other: Any, joiner: Any, *arguments: Any, **options: Any) -> "JoinedKStream[K, Any, Any]":
         """Join with a stream within windows, with a table, or with a global table.
 
         The joiner takes (left, right) or (key, left, right).
 
-        Two streams join records with the same key whose timestamps are within ``windows``; ``name`` is the
-        prefix of the node names, and ``store`` is the prefix of the store names.  A table is looked up when a
-        stream record arrives; with ``grace``, the record is buffered for that stream time and joined with the
-        row that was valid at the record's timestamp (KIP-923).  A global table needs ``key``, a function that
-        returns the table key for (key, value).
+        With a stream, records with the same key are joined if the difference of their timestamps is within ``windows``;
+        ``name`` is the prefix of the node names, and ``store`` is the prefix of the store names.  A table is looked up
+        when a stream record arrives; with ``grace``, the record is buffered for that stream time and joined with the
+        row that was valid at the record's timestamp (KIP-923).  A global table requires ``key``, a function that takes
+        (key, value) and returns the table key.
 
         >>> both = orders.join(orders, lambda one, two: one + two, JoinWindows.of(timedelta(seconds=1)))
         >>> play(both, ("ann", 1), ("ann", 2))
         [('ann', 2), ('ann', 3), ('ann', 3), ('ann', 4)]
         """
-        return KStream(stream_joins.join(self._ref, _ref(other), joiner, JoinKind.INNER, arguments, options))
+        return JoinedKStream(stream_joins.join(self._ref, _ref(other), joiner, JoinKind.INNER, arguments, options))
 
     @overload
     def left_join(
@@ -429,7 +662,7 @@ class KStream(Generic[K, V]):
         windows: JoinWindows,
         name: str | None = None,
         **options: Unpack[StreamJoinOptions[K, V, V2]],
-    ) -> "KStream[K, R]": ...
+    ) -> "JoinedKStream[K, R, V | V2]": ...
     @overload
     def left_join(
         self,
@@ -438,7 +671,7 @@ class KStream(Generic[K, V]):
         windows: JoinWindows,
         name: str | None = None,
         **options: Unpack[StreamJoinOptions[K, V, V2]],
-    ) -> "KStream[K, R]": ...
+    ) -> "JoinedKStream[K, R, V | V2]": ...
     @overload
     def left_join(
         self,
@@ -446,7 +679,7 @@ class KStream(Generic[K, V]):
         joiner: Callable[[V, V2 | None], R],
         name: str | None = None,
         **options: Unpack[TableLookupOptions[K, V, V2]],
-    ) -> "KStream[K, R]": ...
+    ) -> "JoinedKStream[K, R, V]": ...
     @overload
     def left_join(
         self,
@@ -454,7 +687,7 @@ class KStream(Generic[K, V]):
         joiner: Callable[[K, V, V2 | None], R],
         name: str | None = None,
         **options: Unpack[TableLookupOptions[K, V, V2]],
-    ) -> "KStream[K, R]": ...
+    ) -> "JoinedKStream[K, R, V]": ...
     @overload
     def left_join(
         self,
@@ -463,7 +696,7 @@ class KStream(Generic[K, V]):
         name: str | None = None,
         *,
         key: Callable[[K, V], GK],
-    ) -> "KStream[K, R]": ...
+    ) -> "JoinedKStream[K, R, V]": ...
     @overload
     def left_join(
         self,
@@ -472,17 +705,17 @@ class KStream(Generic[K, V]):
         name: str | None = None,
         *,
         key: Callable[[K, V], GK],
-    ) -> "KStream[K, R]": ...
-    def left_join(self, other: Any, joiner: Any, *arguments: Any, **options: Any) -> "KStream[K, Any]":
-        """Join like ``join``, with None for the right side if there is no match.
+    ) -> "JoinedKStream[K, R, V]": ...
+    def left_join(self, other: Any, joiner: Any, *arguments: Any, **options: Any) -> "JoinedKStream[K, Any, Any]":
+        """Join like ``join``, but with None for the right side if there is no match.
 
-        Between streams, a result without a match is emitted when the window has closed (KIP-633).
+        If two streams are joined, a result without a match is emitted when the window has closed (KIP-633).
 
         >>> named = orders.left_join(customers, lambda amount, name: (name, amount))
         >>> play(named, ("ann", 1), ("customers", "ann", "Ann"), ("ann", 2))
         [('ann', (None, 1)), ('ann', ('Ann', 2))]
         """
-        return KStream(stream_joins.join(self._ref, _ref(other), joiner, JoinKind.LEFT, arguments, options))
+        return JoinedKStream(stream_joins.join(self._ref, _ref(other), joiner, JoinKind.LEFT, arguments, options))
 
     @overload
     def outer_join(
@@ -492,7 +725,7 @@ class KStream(Generic[K, V]):
         windows: JoinWindows,
         name: str | None = None,
         **options: Unpack[StreamJoinOptions[K, V, V2]],
-    ) -> "KStream[K, R]": ...
+    ) -> "JoinedKStream[K, R, V | V2]": ...
     @overload
     def outer_join(
         self,
@@ -501,19 +734,124 @@ class KStream(Generic[K, V]):
         windows: JoinWindows,
         name: str | None = None,
         **options: Unpack[StreamJoinOptions[K, V, V2]],
-    ) -> "KStream[K, R]": ...
-    def outer_join(self, other: Any, joiner: Any, *arguments: Any, **options: Any) -> "KStream[K, Any]":
-        """Join two streams, with None for a side that has no match.
+    ) -> "JoinedKStream[K, R, V | V2]": ...
+    def outer_join(self, other: Any, joiner: Any, *arguments: Any, **options: Any) -> "JoinedKStream[K, Any, Any]":
+        """Join two streams within windows, with None for a side that has no match.
 
-        >>> changes = totals.to_stream()
         >>> near = JoinWindows.of(timedelta(seconds=1))
-        >>> both = orders.outer_join(changes, lambda amount, total: (amount, total), near)
+        >>> both = orders.outer_join(totals.to_stream(), lambda amount, total: (amount, total), near)
         >>> play(both, ("ann", 1, 0), ("totals", "ann", 9, 500), ("bob", 2, 600), ("totals", "cid", 3, 3000))
         [('ann', (1, 9)), ('bob', (2, None))]
         """
-        return KStream(stream_joins.join(self._ref, _ref(other), joiner, JoinKind.OUTER, arguments, options))
+        return JoinedKStream(stream_joins.join(self._ref, _ref(other), joiner, JoinKind.OUTER, arguments, options))
+
+    @overload
+    def join_latest(
+        self,
+        other: "KStream[K, V2]",
+        joiner: Callable[[V, V2], R],
+        **options: Unpack[AsOfOptions[K, V, V2]],
+    ) -> "JoinedKStream[K, R, V | V2]": ...
+    @overload
+    def join_latest(
+        self,
+        other: "KStream[K, V2]",
+        joiner: Callable[[K, V, V2], R],
+        **options: Unpack[AsOfOptions[K, V, V2]],
+    ) -> "JoinedKStream[K, R, V | V2]": ...
+    def join_latest(self, other: Any, joiner: Any, **options: Any) -> "JoinedKStream[K, Any, Any]":
+        """Join each record with the latest record of another stream at or before its time, like pandas' ``merge_asof``.
+
+        The matching record has the same key and is at most ``tolerance`` older.  With ``direction="forward"``, it is
+        the first record at or after the time of the left record, and at most ``tolerance`` newer.  A result is emitted
+        when stream time is more than ``grace`` after the left record or, with ``direction="forward"``, after its match
+        or the end of its tolerance.  So results do not depend on which stream is read first.
+
+        >>> before = orders.join_latest(totals.to_stream(), lambda one, two: (one, two), tolerance=timedelta(seconds=1))
+        >>> play(before, ("ann", 1, 500), ("totals", "ann", 8, 100), ("totals", "ann", 9, 400), ("totals", "x", 0, 501))
+        [('ann', (1, 9))]
+        """
+        return JoinedKStream(join_latest(self._ref, _ref(other), joiner, JoinKind.INNER, options))
+
+    @overload
+    def left_join_latest(
+        self,
+        other: "KStream[K, V2]",
+        joiner: Callable[[V, V2 | None], R],
+        **options: Unpack[AsOfOptions[K, V, V2]],
+    ) -> "JoinedKStream[K, R, V | V2]": ...
+    @overload
+    def left_join_latest(
+        self,
+        other: "KStream[K, V2]",
+        joiner: Callable[[K, V, V2 | None], R],
+        **options: Unpack[AsOfOptions[K, V, V2]],
+    ) -> "JoinedKStream[K, R, V | V2]": ...
+    def left_join_latest(self, other: Any, joiner: Any, **options: Any) -> "JoinedKStream[K, Any, Any]":
+        """Join like ``join_latest``, but with None for the right side if there is no match."""
+        return JoinedKStream(join_latest(self._ref, _ref(other), joiner, JoinKind.LEFT, options))
+
+
+@define(eq=False, repr=False)
+class JoinedKStream(KStream[K, V], Generic[K, V, D]):
+    """The result of a join; the records that the join drops have values of type ``D``."""
+
+    def late(self, name: str | None = None) -> KStream[K, D]:
+        """Return a stream of the records, from both sides, that are too old for the join's stores.
+
+        Such a record is still joined with the stored records, but later records cannot find it; ``join_latest`` drops
+        it.  ``DropNote.of(headers)`` reads from the headers of a record by how much it was late.
+
+        >>> near = JoinWindows.of(timedelta(seconds=1))
+        >>> both = orders.join(totals.to_stream(), lambda amount, total: amount + total, near)
+        >>> play(both.late(), ("ann", 1, 900_000), ("ann", 2, 100))
+        [('ann', 2)]
+
+        Raises:
+            TopologyError: the join is with a table, which drops no record as late.
+        """
+        return KStream(stream_joins.late(self._ref, name))
+
+    def dropped(self, name: str | None = None) -> "KStream[K | None, D | None]":
+        """Return a stream of all records that the join drops: late, without a key or value, or without a match.
+
+        ``DropNote.of(headers)`` reads the reason from the headers of a record.
+
+        >>> named = orders.join(customers, lambda amount, name: (name, amount))
+        >>> play(named.dropped(), ("ann", 1))
+        [('ann', 1)]
+        """
+        return KStream(self._ref.side.dropped(name))
+
+
+@define(eq=False, repr=False)
+class DeduplicatedKStream(KStream[K, V], Generic[K, V]):
+    """The result of ``deduplicate``: a stream without duplicates."""
+
+    def dropped(self, name: str | None = None) -> KStream[K, V]:
+        """Return a stream of the duplicates that were dropped.
+
+        >>> once = orders.deduplicate(within=timedelta(seconds=10))
+        >>> play(once.dropped(), ("ann", 5, 0), ("ann", 6, 1), ("bob", 5, 2))
+        [('ann', 6)]
+        """
+        return KStream(self._ref.side.dropped(name))
 
 
 def _ref(other: Any) -> Any:
-    """Return the reference of a stream or table; other objects are returned unchanged, for the error message."""
+    """Return the reference in a stream or table; return other objects unchanged, so that an error can show them."""
     return other._ref if isinstance(other, KStream | KTable | GlobalKTable) else other
+
+
+class LookedUpKStream(KStream[K, tuple[V, A | None]], Generic[K, V, A]):
+    """The result of ``look_up``: a stream of pairs of value and answer."""
+
+    def map_pairs(self, mapper: Callable[[V, A | None], R], name: str | None = None) -> KStream[K, R]:
+        """Replace the pair with the result of ``mapper(value, answer)``.
+
+        >>> cities = {"ann": "Oslo"}
+        >>> found = orders.look_up(cities.get, ttl=None)
+        >>> play(found.map_pairs(lambda amount, city: f"{amount} to {city}"), ("ann", 1), ("bob", 2))
+        [('ann', '1 to Oslo'), ('bob', '2 to None')]
+        """
+        return KStream(map_pairs(self._ref, mapper, name))

@@ -1,8 +1,8 @@
-"""Joins of a stream with a stream, a table or a global table, as functions of references.
+"""Joins of a stream with a stream, table or global table, implemented as functions that take references.
 
-``KStream`` has the signatures and the documentation.  The functions here add the nodes of each join to the
-logical graph, with the same names and numbers as in Kafka Streams.  Imports references, logical nodes and
-operators.
+The public signatures and their documentation are in ``KStream``.  The functions here add the nodes of each join to the
+logical graph, with the same names and numbers as in Kafka Streams.  The module imports only ``core`` and ``state`` from
+outside ``dsl``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +26,7 @@ from streams.dsl.operators import (
 )
 from streams.dsl.ref import GlobalTableRef, JoinableRef, StreamRef, TableRef, check_builder
 from streams.dsl.serde_variables import annotated, overridden
+from streams.dsl.side_outputs import SideOutputs
 from streams.dsl.stream_stream_joins import join_streams
 from streams.state import StoreSpec
 
@@ -41,7 +42,7 @@ def join(
     positional: Sequence[Any],
     options: Mapping[str, Any],
 ) -> StreamRef:
-    """Add ``join``, ``left_join`` or ``outer_join`` with a stream, a table or a global table."""
+    """Add a ``join``, ``left_join`` or ``outer_join`` with a stream, table or global table to the logical graph."""
     verb = _VERBS[kind]
     is_stream = isinstance(other, StreamRef)
     expected = ("windows", "name") if is_stream else ("name",)
@@ -110,7 +111,10 @@ def _join_table(
     node = LogicalNode(full_name, content, has_relaxed_null_keys=is_left)
     graph.add(left.node, node)
     result = annotated(result_type(joiner), full_name)
-    return left.at(node, key, result, needs_repartition=False, sources=sources)
+    joined = left.at(node, key, result, needs_repartition=False, sources=sources)
+    joined.side = SideOutputs(left.at(node, key, value))
+    joined.side.attach([node], sources)
+    return joined
 
 
 def _join_global(
@@ -134,4 +138,15 @@ def _join_global(
     operator = StreamGlobalTableJoin(StoreValues(table.store), table_key, joiner, with_key, is_left)
     node = LogicalNode(full_name, LogicalOperator(lambda: operator), has_relaxed_null_keys=is_left)
     stream.graph.add(stream.node, node)
-    return stream.at(node, value=annotated(result_type(joiner), full_name))
+    joined = stream.at(node, value=annotated(result_type(joiner), full_name))
+    joined.side = SideOutputs(stream.at(node, needs_repartition=False))
+    joined.side.attach([node], stream.sources)
+    return joined
+
+
+def late(joined: StreamRef, name: str | None) -> StreamRef:
+    """Add the side output for the late records of a join of two streams."""
+    if not joined.side.has_late:
+        raise TopologyError(f"late of {joined!r}: only a join of two streams drops late records; use dropped()")
+    stream: StreamRef = joined.side.late(name)
+    return stream

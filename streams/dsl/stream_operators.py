@@ -1,8 +1,8 @@
-"""The operators of KStream except joins, as functions of a stream reference.
+"""The operators of ``KStream`` except joins, implemented as functions that take a stream reference.
 
-``KStream`` has the signatures and the documentation.  The functions here add the nodes of each operator to
-the logical graph, with the same names and numbers as in Kafka Streams.  Imports references, logical nodes
-and inline operators.
+The public signatures and their documentation are in ``KStream``.  The functions here add the nodes of each operator to
+the logical graph, with the same names and numbers as in Kafka Streams.  The module imports only ``core`` and
+``topology`` from outside ``dsl``.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,6 +14,7 @@ from streams.core.topic import Sink, Topic, check_topic_name
 from streams.dsl.functions import (
     UNKNOWN,
     check_function,
+    check_whole,
     element_type,
     known_type,
     matching_form,
@@ -28,6 +29,7 @@ from streams.dsl.operators import ToTable
 from streams.dsl.ref import GroupRef, StreamRef, TableRef, check_builder
 from streams.dsl.repartition import repartition_node
 from streams.dsl.serde_variables import annotated, declared_or_annotated, joint, overridden
+from streams.dsl.side_outputs import SideOutputs
 from streams.dsl.table_state import SourceState
 from streams.topology import (
     Filter,
@@ -53,35 +55,35 @@ _PARTITIONER_FORM = "(topic, key, value, partitions)"
 
 
 def filter_records(stream: StreamRef, predicate: Callable[..., object], name: str | None, *, negate: bool) -> StreamRef:
-    """Add ``filter`` or ``filter_not``."""
+    """Add the node of ``filter`` or, with ``negate``, of ``filter_not`` to the logical graph."""
     check_function(predicate, "filter_not" if negate else "filter", _KEY_VALUE)
     full_name = stream.graph.names.given(name, "KSTREAM-FILTER-")
     return stream.at(stream.add(full_name, _inline(Filter(predicate, negate))))
 
 
 def map_records(stream: StreamRef, mapper: Callable[..., Any], name: str | None) -> StreamRef:
-    """Add ``map``."""
+    """Add the node of ``map`` to the logical graph."""
     check_function(mapper, "map", _KEY_VALUE)
     full_name = stream.graph.names.given(name, "KSTREAM-MAP-")
     return _with_pair(stream, full_name, Map(mapper), pair_types(result_type(mapper)))
 
 
 def map_values(stream: StreamRef, mapper: Callable[..., Any], name: str | None) -> StreamRef:
-    """Add ``map_values``."""
+    """Add the node of ``map_values`` to the logical graph."""
     with_key = matching_form(mapper, "map_values", _VALUE_FORMS) == 1
     full_name = stream.graph.names.given(name, "KSTREAM-MAPVALUES-")
     return _with_value(stream, full_name, MapValues(mapper, with_key), result_type(mapper))
 
 
 def flat_map(stream: StreamRef, mapper: Callable[..., Any], name: str | None) -> StreamRef:
-    """Add ``flat_map``."""
+    """Add the node of ``flat_map`` to the logical graph."""
     check_function(mapper, "flat_map", _KEY_VALUE, may_yield=True)
     full_name = stream.graph.names.given(name, "KSTREAM-FLATMAP-")
     return _with_pair(stream, full_name, FlatMap(mapper), pair_types(element_type(result_type(mapper))))
 
 
 def flat_map_values(stream: StreamRef, mapper: Callable[..., Any], name: str | None) -> StreamRef:
-    """Add ``flat_map_values``."""
+    """Add the node of ``flat_map_values`` to the logical graph."""
     with_key = matching_form(mapper, "flat_map_values", _VALUE_FORMS, may_yield=True) == 1
     full_name = stream.graph.names.given(name, "KSTREAM-FLATMAPVALUES-")
     return _with_value(stream, full_name, FlatMapValues(mapper, with_key), element_type(result_type(mapper)))
@@ -90,7 +92,7 @@ def flat_map_values(stream: StreamRef, mapper: Callable[..., Any], name: str | N
 def select_key(
     stream: StreamRef, mapper: Callable[..., Any], name: str | None, operator: str = "select_key"
 ) -> StreamRef:
-    """Add ``select_key``; ``operator`` is the method name in messages."""
+    """Add the node of ``select_key`` to the logical graph; ``operator`` is the method name in messages."""
     check_function(mapper, operator, _KEY_VALUE)
     full_name = stream.graph.names.given(name, "KSTREAM-KEY-SELECT-")
     node = stream.add(full_name, _inline(SelectKey(mapper)), is_key_changing=True)
@@ -98,20 +100,20 @@ def select_key(
 
 
 def peek(stream: StreamRef, action: Callable[..., object], name: str | None) -> StreamRef:
-    """Add ``peek``."""
+    """Add the node of ``peek`` to the logical graph."""
     check_function(action, "peek", _KEY_VALUE)
     full_name = stream.graph.names.given(name, "KSTREAM-PEEK-")
     return stream.at(stream.add(full_name, _inline(Peek(action))))
 
 
 def for_each(stream: StreamRef, action: Callable[..., object], name: str | None) -> None:
-    """Add ``for_each``."""
+    """Add the node of ``for_each`` to the logical graph."""
     check_function(action, "for_each", _KEY_VALUE)
     stream.add(stream.graph.names.given(name, "KSTREAM-FOREACH-"), _inline(Peek(action, is_terminal=True)))
 
 
 def merge(stream: StreamRef, other: StreamRef | Any, name: str | None) -> StreamRef:
-    """Add ``merge``.
+    """Add the node of ``merge`` to the logical graph.
 
     Raises:
         TopologyError: ``other`` is not a stream, or belongs to another builder.
@@ -135,14 +137,14 @@ def _inline(operator: Operator) -> LogicalOperator:
 
 
 def _with_pair(stream: StreamRef, name: str, operator: Operator, types: tuple[Any, Any]) -> StreamRef:
-    """Add an operator that makes a new key and a new value, with the annotated types."""
+    """Add an operator that creates new keys and values, whose serdes follow from the annotated ``types``."""
     key, value = types
     node = stream.add(name, _inline(operator), is_key_changing=True)
     return stream.at(node, annotated(key, name), annotated(value, name), needs_repartition=True)
 
 
 def _with_value(stream: StreamRef, name: str, operator: Operator, type_: Any) -> StreamRef:
-    """Add an operator that keeps the key and makes a new value with the annotated type."""
+    """Add an operator that keeps the key and creates new values, whose serde follows from the annotated type."""
     node = stream.add(name, _inline(operator), is_value_changing=True)
     return stream.at(node, value=annotated(type_, name))
 
@@ -153,7 +155,7 @@ def _with_value(stream: StreamRef, name: str, operator: Operator, type_: Any) ->
 def process(
     stream: StreamRef, supplier: Any, name: str | None, stores: Iterable[str], key: Any, value: Any
 ) -> StreamRef:
-    """Add ``process``, which may change the key."""
+    """Add the node of ``process``, which may change the key, to the logical graph."""
     full_name = _processor_name(stream, name, "KSTREAM-PROCESSOR-")
     node = stream.add(full_name, _processor(supplier, stores, "process", has_fixed_key=False))
     key_type, value_type = _output_types(supplier)
@@ -166,7 +168,7 @@ def process(
 
 
 def process_values(stream: StreamRef, supplier: Any, name: str | None, stores: Iterable[str], value: Any) -> StreamRef:
-    """Add ``process_values``, which keeps the key."""
+    """Add the node of ``process_values``, which keeps the key, to the logical graph."""
     full_name = _processor_name(stream, name, "KSTREAM-PROCESSVALUES-")
     node = stream.add(full_name, _processor(supplier, stores, "process_values", has_fixed_key=True))
     return stream.at(node, value=declared_or_annotated(value, _output_types(supplier)[1], full_name))
@@ -189,7 +191,7 @@ def _processor(supplier: Any, stores: Iterable[str], operator: str, *, has_fixed
 
 
 def _output_types(supplier: Any) -> tuple[Any, Any]:
-    """Return KO and VO from ``class P(Processor[KI, VI, KO, VO])``."""
+    """Return the types ``KO`` and ``VO`` if the supplier is a class like ``class P(Processor[KI, VI, KO, VO])``."""
     for base in getattr(supplier, "__orig_bases__", ()):
         if get_origin(base) is Processor:
             *_, key, value = get_args(base)
@@ -208,9 +210,9 @@ def repartition(
     value: Any,
     partitioner: Partitioner | None,
 ) -> StreamRef:
-    """Add ``repartition``."""
-    if partitions is not None and (type(partitions) is not int or partitions < 1):
-        raise TopologyError(f"repartition of {stream!r}: partitions must be an int of at least 1, not {partitions!r}")
+    """Add the node of ``repartition`` to the logical graph."""
+    if partitions is not None:
+        check_whole(partitions, 1, f"repartition of {stream!r}: partitions")
     if partitioner is not None:
         check_function(partitioner, "repartition", _PARTITIONER_FORM)
     names = stream.graph.names
@@ -223,7 +225,7 @@ def repartition(
 def to_topic(
     stream: StreamRef, topic: Any, name: str | None, key: Any, value: Any, partitioner: Partitioner | None
 ) -> None:
-    """Add ``to``."""
+    """Add the sink of ``to`` to the logical graph."""
     fixed, topic_for = None, None
     keys, values = overridden(stream.key, key, stream.name), overridden(stream.value, value, stream.name)
     if isinstance(topic, Sink):
@@ -254,18 +256,22 @@ def _without_context(topic_for: Callable[[Any, Any], str]) -> Callable[[Any, Any
 
 
 def to_table(stream: StreamRef, name: str | None, arguments: StoreArguments) -> TableRef:
-    """Add ``to_table``, downstream of a repartition topic if the key was changed."""
+    """Add the node of ``to_table`` to the logical graph, downstream of a repartition topic if the key was changed."""
     graph = stream.graph
     full_name = graph.names.given(name, "KSTREAM-TOTABLE-")
     types = overridden(stream.key, arguments.key, full_name), overridden(stream.value, arguments.value, full_name)
-    materialized = key_value(graph, arguments.store_name(name), "KSTREAM-TOTABLE-", *types, arguments.options)
+    materialized = key_value(
+        graph, arguments.store_name(name), "KSTREAM-TOTABLE-", *types, arguments.options, can_expire=True
+    )
     if stream.needs_repartition:
         node = repartition_node(graph.names, full_name, *types)
         stream = stream.repartitioned(graph.add(stream.node, node), *types)
-    state = SourceState(materialized, materialized.is_queryable)
+    state = SourceState(materialized, materialized.is_needed)
     content = LogicalOperator(lambda: ToTable(state.store, state.send_old), state.specs)
     node = stream.add(full_name, content, is_output_versioned=materialized.is_versioned)
-    return TableRef(graph, node, *types, stream.sources, state)
+    table = TableRef(graph, node, *types, stream.sources, state)
+    table.side = SideOutputs.at(node, stream.at(node, *types, needs_repartition=False))
+    return table
 
 
 def group_by_key(stream: StreamRef, name: str | None, key: Any, value: Any) -> GroupRef:
@@ -275,5 +281,5 @@ def group_by_key(stream: StreamRef, name: str | None, key: Any, value: Any) -> G
 
 
 def group_by(stream: StreamRef, mapper: Callable[..., Any], name: str | None, key: Any, value: Any) -> GroupRef:
-    """Add ``group_by``, which changes the key."""
+    """Add the node of ``group_by``, which changes the key, to the logical graph."""
     return group_by_key(select_key(stream, mapper, name, "group_by"), name, key, value)

@@ -1,7 +1,7 @@
 """Joins of two streams within a time window.
 
-Upstream of the join, each side keeps its records in a window store, and the join node of one side reads
-the store of the other side.  Used by ``stream_joins`` to extend the logical graph; imports operators.
+Upstream of the join, each side keeps its records in a window store, and the join node of one side reads the store of
+the other side.  ``stream_joins`` uses this module to extend the logical graph.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,13 +19,14 @@ from streams.dsl.names import Names, check_name
 from streams.dsl.nodes import LogicalOperator, LogicalStreamStreamJoin
 from streams.dsl.operators import JoinBuffer, JoinKind, StreamSelfJoin, StreamStreamJoin, unmatched_store
 from streams.dsl.ref import StreamRef
-from streams.dsl.serde_variables import SerdeVariable, annotated, overridden
+from streams.dsl.serde_variables import SerdeVariable, annotated, joint, overridden
+from streams.dsl.side_outputs import SideOutputs
 from streams.state import WINDOW, StoreSpec
 
 
 @frozen
 class _Side:
-    """Names of the nodes and of the store of one side of a join."""
+    """The names of the nodes and the store of one side of a join."""
 
     windowed: str
     name: str
@@ -54,7 +55,7 @@ def _sides(names: Names, name: str | None, store: str | None, kind: JoinKind) ->
 
 @frozen
 class _StreamJoin:
-    """A stream-stream join with its stores, from which the logical node is created."""
+    """The definition of a stream-stream join with its stores, from which the logical node is created."""
 
     name: str
     this: _Side
@@ -70,7 +71,7 @@ class _StreamJoin:
     unmatched_spec: Callable[[], StoreSpec]
 
     def claim_stores(self, graph: LogicalGraph) -> None:
-        """Reserve the store names."""
+        """Reserve the names of the join's stores in the graph."""
         graph.claim_store(self.this_store.store)
         graph.claim_store(self.other_store.store)
         if self.unmatched is not None:
@@ -128,10 +129,10 @@ def join_streams(
     kind: JoinKind,
     arguments: JoinArguments,
 ) -> StreamRef:
-    """Add a join of two streams."""
+    """Add a join of two streams to the logical graph."""
     graph = stream.graph
     windows, name, store = arguments.take("windows"), arguments.take("name"), arguments.take("store")
-    logging, key_form = arguments.take("logging", True), arguments.take("key", NOT_GIVEN)
+    logging, key_form = arguments.flag("logging"), arguments.take("key", NOT_GIVEN)
     this_form, other_form = arguments.take("value", NOT_GIVEN), arguments.take("other_value", NOT_GIVEN)
     arguments.finish()
     if not isinstance(windows, JoinWindows):
@@ -168,7 +169,10 @@ def join_streams(
     node = LogicalNode(merge, join.content(), has_relaxed_null_keys=kind is not JoinKind.INNER)
     graph.add((left.node, right.node), node)
     result = annotated(result_type(joiner), merge)
-    return left.at(node, key, result, needs_repartition=False, sources=sources)
+    joined = left.at(node, key, result, needs_repartition=False, sources=sources)
+    joined.side = SideOutputs(left.at(node, key, joint(value, other_value, merge)), has_late=True)
+    joined.side.attach([node], sources, this.windowed, that.windowed, this.name, that.name)
+    return joined
 
 
 def _join_store(

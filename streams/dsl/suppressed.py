@@ -1,6 +1,6 @@
 """The time at which results are forwarded: ``Suppressed`` for tables, ``EmitStrategy`` for windowed aggregations.
 
-Pure values; imports errors only.
+The module is pure: it defines only the types of these arguments.
 """
 
 from datetime import timedelta
@@ -9,6 +9,7 @@ from enum import Enum
 from attrs import frozen
 
 from streams.core.errors import TopologyError
+from streams.dsl.functions import check_flag
 from streams.dsl.materialized import to_ms
 
 
@@ -39,12 +40,18 @@ class Suppressed:
     def until_window_closes(
         cls, *, max_records: int | None = None, max_bytes: int | None = None, logging: bool = True
     ) -> "Suppressed":
-        """Forward one final result per window; a full buffer stops the application.
+        """Forward one final result per window, when the window closes; a full buffer stops the application.
 
         >>> Suppressed.until_window_closes().shuts_down_when_full
         True
         """
-        return cls(None, _limit(max_records, "max_records"), _limit(max_bytes, "max_bytes"), True, logging)
+        return cls(
+            None,
+            _limit(max_records, "max_records"),
+            _limit(max_bytes, "max_bytes"),
+            True,
+            check_flag(logging, "logging= of Suppressed"),
+        )
 
     @classmethod
     def until_time_limit(
@@ -56,7 +63,7 @@ class Suppressed:
         shut_down_when_full: bool = False,
         logging: bool = True,
     ) -> "Suppressed":
-        """Forward the last change of a key when stream time is ``time_limit`` after its first buffered change.
+        """Forward the last change of a key when stream time has passed its first buffered change by ``time_limit``.
 
         A full buffer forwards its oldest changes early; with ``shut_down_when_full``, it stops the application.
 
@@ -64,11 +71,11 @@ class Suppressed:
         1000
 
         Raises:
-            TopologyError: a limit is negative.
+            TopologyError: a limit is negative, or ``logging`` is not True or False.
         """
         limit_ms = to_ms(time_limit, "time_limit")
         records, size = _limit(max_records, "max_records"), _limit(max_bytes, "max_bytes")
-        return cls(limit_ms, records, size, shut_down_when_full, logging)
+        return cls(limit_ms, records, size, shut_down_when_full, check_flag(logging, "logging= of Suppressed"))
 
 
 def _limit(limit: int | None, what: str) -> int | None:

@@ -1,9 +1,8 @@
-"""KTable: the current row of each key, and the operators on it.
+"""``KTable``: a table with the current row of each key, and the operators on it.
 
-As with streams, each method extends the logical graph.  A table has a store if an operator
-needs one, or if ``store=`` is given.  In the examples ``orders`` is a stream of amounts by
-customer, ``customers`` is a table of names, and ``totals`` is a table of amounts; ``play`` shows
-the output for some input.
+As with streams, each method extends the logical graph.  A table has a store if an operator needs one or if ``store=``
+is given.  In the examples ``orders`` is a stream of amounts by customer, ``customers`` is a table of names, and
+``totals`` is a table of amounts; ``play`` shows the output for some input.
 """
 
 from collections.abc import Callable, Iterable
@@ -34,7 +33,7 @@ R = TypeVar("R")
 
 @define(eq=False, repr=False)
 class KTable(Generic[K, V]):
-    """A table with keys of type ``K`` and values of type ``V``; None deletes a row."""
+    """A table with keys of type ``K`` and values of type ``V``; a change to the value None deletes a row."""
 
     _ref: TableRef
 
@@ -43,7 +42,7 @@ class KTable(Generic[K, V]):
 
     @property
     def store(self) -> str | None:
-        """Name of the store with the rows, or None if the table is not materialized."""
+        """The name of the store that contains the rows, or None if the table is not materialized."""
         return self._ref.state.store
 
     def filter(
@@ -165,8 +164,9 @@ class KTable(Generic[K, V]):
     ) -> "KStream[Any, Any]":
         """Return the changes of the table as a stream; ``mapper(key, value)`` returns a new key for each change.
 
-        A deleted row becomes a tombstone, which is a record with value None.  Filtered tables forward tombstones,
-        and so do session tables whenever a session grows.  With ``tombstones=False``, tombstones are not forwarded.
+        A deleted row becomes a tombstone, which is a record with value None.  Filtered tables forward tombstones, and
+        so do session-windowed tables whenever a session grows.  With ``tombstones=False``, tombstones are not
+        forwarded.
 
         >>> changes = totals.to_stream(lambda customer, total: customer[0])
         >>> more = totals.to_stream(tombstones=False).map_values(lambda total: total + 1)
@@ -176,6 +176,25 @@ class KTable(Generic[K, V]):
         from streams.dsl.stream import KStream
 
         return KStream(table_operators.to_stream(self._ref, mapper, name, tombstones=tombstones))
+
+    def dropped(self, name: str | None = None) -> "KStream[K | None, Any]":
+        """Return a stream of the records and rows that a table's source or join drops.
+
+        A table of a topic or stream drops records without a key, and those older than its store keeps.  A join of
+        tables drops rows of versioned tables that are out of order.  A foreign-key join also drops left rows whose
+        foreign key is None; for it, the stream has left rows only.  ``DropNote.of(headers)`` reads the reason from the
+        headers of a record.
+
+        Raises:
+            TopologyError: the table is derived from another table or an aggregation.
+
+        >>> dropped = customers.dropped()
+        >>> play(dropped, ("customers", None, "Ann"), ("customers", "c1", "Bob"))
+        [(None, 'Ann')]
+        """
+        from streams.dsl.stream import KStream
+
+        return KStream(table_operators.dropped(self._ref, name))
 
     def suppress(self, suppressed: Suppressed, name: str | None = None) -> "KTable[K, V]":
         """Buffer changes, so that fewer changes or only final results are forwarded (KIP-328).

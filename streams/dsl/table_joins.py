@@ -1,8 +1,8 @@
-"""Joins of a table with a table, by key or by foreign key, as functions of references.
+"""Joins of a table with a table, by key or by foreign key, implemented as functions that take references.
 
-``KTable`` has the signatures and the documentation.  The functions here add the nodes of each join to the
-logical graph, with the same names and numbers as in Kafka Streams.  Imports references, logical nodes and
-operators.
+The public signatures and their documentation are in ``KTable``.  The functions here add the nodes of each join to the
+logical graph, with the same names and numbers as in Kafka Streams.  The module imports only ``core`` from outside
+``dsl``.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,9 +16,10 @@ from streams.dsl.materialized import Materialized, StoreArguments, key_value
 from streams.dsl.names import check_name
 from streams.dsl.nodes import LogicalOperator, LogicalTableTableJoin
 from streams.dsl.operators import JoinedValues, JoinKind, TableJoinMerge, TableTableJoin
-from streams.dsl.ref import TableRef, check_builder
-from streams.dsl.serde_variables import declared_or_annotated, overridden
-from streams.dsl.table_state import JoinedState
+from streams.dsl.ref import StreamRef, TableRef, check_builder
+from streams.dsl.serde_variables import declared_or_annotated, joint, overridden
+from streams.dsl.side_outputs import SideOutputs
+from streams.dsl.table_state import DerivedState
 
 _JOINER_FORMS = ("(left, right)", "(key, left, right)")
 _VERBS = {JoinKind.INNER: "join", JoinKind.LEFT: "left_join", JoinKind.OUTER: "outer_join"}
@@ -32,7 +33,7 @@ def join(
     name: str | None,
     options: Mapping[str, Any],
 ) -> TableRef:
-    """Add ``join``, ``left_join`` or ``outer_join``, by key or by foreign key."""
+    """Add a ``join``, ``left_join`` or ``outer_join``, by key or by foreign key, to the logical graph."""
     verb = _VERBS[kind]
     if not isinstance(other, TableRef):
         raise TopologyError(f"{verb} of {table!r} needs another table, got {other!r}")
@@ -73,9 +74,8 @@ def _join(
     this_name = graph.names.suffixed(name, "-join-this", "KTABLE-JOINTHIS-")
     other_name = graph.names.suffixed(name, "-join-other", "KTABLE-JOINOTHER-")
     left_values, right_values = table.state.values(), other.state.values()
-    state = JoinedState(
-        table.state,
-        other.state,
+    state = DerivedState(
+        (table.state, other.state),
         materialized,
         lambda left, right: JoinedValues(left, right, joiner, kind, with_key),
     )
@@ -101,4 +101,7 @@ def _join(
         versioned_parents=versioned,
     )
     graph.add((table.node, other.node), node)
-    return TableRef(graph, node, key, value, sources, state)
+    joined = TableRef(graph, node, key, value, sources, state)
+    rows = StreamRef(graph, node, key, joint(table.value, other.value, merge_name), sources)
+    joined.side = SideOutputs.at(node, rows, this_name, other_name)
+    return joined

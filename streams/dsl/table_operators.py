@@ -1,8 +1,8 @@
-"""The operators of KTable except joins, as functions of a table reference.
+"""The operators of ``KTable`` except joins, implemented as functions that take a table reference.
 
-``KTable`` has the signatures and the documentation.  The functions here add the nodes of each operator to
-the logical graph, with the same names and numbers as in Kafka Streams.  Imports references, logical nodes
-and operators.
+The public signatures and their documentation are in ``KTable``.  The functions here add the nodes of each operator to
+the logical graph, with the same names and numbers as in Kafka Streams.  The module imports only ``core``, ``state`` and
+``topology`` from outside ``dsl``.
 """
 
 from collections.abc import Callable, Iterable
@@ -34,6 +34,7 @@ from streams.dsl.operators import (
 )
 from streams.dsl.ref import GroupedTableRef, StreamRef, TableRef
 from streams.dsl.serde_variables import SerdeVariable, declared, declared_or_annotated, overridden
+from streams.dsl.side_outputs import SideOutputs
 from streams.dsl.suppressed import Suppressed
 from streams.dsl.table_state import DerivedState
 from streams.state import StoreSpec
@@ -58,11 +59,11 @@ class ValueTransformer(Generic[K, V, R]):
         """Prepare the transformer; called once per task."""
 
     def transform(self, key: K, value: V | None) -> R | None:
-        """Return the new value for the row; None deletes the row."""
+        """Return the new value of the row for ``key``; None deletes the row."""
         raise NotImplementedError(f"{type(self).__name__} must define transform(self, key, value)")
 
     def close(self) -> None:
-        """Release the resources that ``init`` acquired."""
+        """Release the resources that ``init`` acquired; called when the task closes."""
 
 
 def _materialized(
@@ -95,7 +96,7 @@ def _versioned(arguments: StoreArguments, materialized: Materialized | None) -> 
 def filter_rows(
     table: TableRef, predicate: Callable[..., object], name: str | None, arguments: StoreArguments, *, negate: bool
 ) -> TableRef:
-    """Add ``filter`` or ``filter_not``."""
+    """Add the node of ``filter`` or, with ``negate``, of ``filter_not`` to the logical graph."""
     check_function(predicate, "filter_not" if negate else "filter", _KEY_VALUE)
     value = overridden(table.value, arguments.value, table.name)
     key = overridden(table.key, arguments.key, table.name)
@@ -103,7 +104,7 @@ def filter_rows(
     full_name = table.graph.names.given(name, "KTABLE-FILTER-")
     # If a store of the parent provides old values, no tombstones are forwarded for rows that were never forwarded.
     state = DerivedState(
-        table.state,
+        (table.state,),
         materialized,
         lambda parent: ComputedValues(parent, FilteredRow(predicate, negate)),
         send_old=table.state.enable_old(False),
@@ -118,13 +119,15 @@ def filter_rows(
 
 
 def map_values(table: TableRef, mapper: Callable[..., Any], name: str | None, arguments: StoreArguments) -> TableRef:
-    """Add ``map_values``."""
+    """Add the node of ``map_values`` to the logical graph."""
     with_key = matching_form(mapper, "map_values", ("(value)", _KEY_VALUE)) == 1
     value = declared_or_annotated(arguments.value, result_type(mapper), table.name)
     key = overridden(table.key, arguments.key, table.name)
     materialized = _materialized(table, "KTABLE-MAPVALUES-", arguments, key, value)
     full_name = value.node = table.graph.names.given(name, "KTABLE-MAPVALUES-")
-    state = DerivedState(table.state, materialized, lambda parent: ComputedValues(parent, MappedRow(mapper, with_key)))
+    state = DerivedState(
+        (table.state,), materialized, lambda parent: ComputedValues(parent, MappedRow(mapper, with_key))
+    )
     content = LogicalOperator(lambda: TableMapValues(mapper, with_key, state.store, state.send_old), state.specs)
     node = LogicalNode(full_name, content, is_output_versioned=_versioned(arguments, materialized))
     return table.derived(node, key, value, state)
@@ -132,12 +135,12 @@ def map_values(table: TableRef, mapper: Callable[..., Any], name: str | None, ar
 
 @frozen
 class _TransformerOperator:
-    """Creates the transformer for a task and returns its ``transform`` method."""
+    """A supplier that creates the transformer of a task and returns its ``transform`` method."""
 
     supplier: Callable[[], ValueTransformer[Any, Any, Any]]
 
     def builders(self) -> dict[str, StoreBuilder[Any]]:
-        """Return the stores that the class declares as attributes, by attribute."""
+        """Return the stores that the transformer class declares as attributes, by attribute name."""
         made = self.supplier if isinstance(self.supplier, type) else self.supplier()
         _refuse_unawaited(made)
         owner = made if isinstance(made, type) else type(made)
@@ -161,7 +164,7 @@ class _TransformerOperator:
 
 
 def _refuse_unawaited(transformer: Any) -> None:
-    """Reject a transformer or transformer class with async or generator methods, whose code would not run."""
+    """Raise an error if a transformer, or its class, has async or generator methods, whose code would not run."""
     owner = transformer if isinstance(transformer, type) else type(transformer)
     refuse_unawaited_methods(transformer, ("init", "transform", "close"), f"transformer {owner.__qualname__}")
 
@@ -169,7 +172,7 @@ def _refuse_unawaited(transformer: Any) -> None:
 def transform_values(
     table: TableRef, supplier: Any, name: str | None, stores: Iterable[str], arguments: StoreArguments
 ) -> TableRef:
-    """Add ``transform_values``."""
+    """Add the node of ``transform_values`` to the logical graph."""
     check_function(supplier, "transform_values", "()")
     if isinstance(stores, str):
         raise TopologyError(f"transform_values: stores must be a list of names, not the text {stores!r}")
@@ -182,7 +185,7 @@ def transform_values(
     builders = list(operator.builders().values())
     used = (*stores, *(builder.name for builder in builders))
     state = DerivedState(
-        table.state, materialized, lambda parent: ComputedValues(parent, TransformedRow(operator), used)
+        (table.state,), materialized, lambda parent: ComputedValues(parent, TransformedRow(operator), used)
     )
 
     def specs() -> Iterable[StoreSpec]:
@@ -199,7 +202,7 @@ def transform_values(
 
 
 def to_stream(table: TableRef, mapper: Callable[..., Any] | None, name: str | None, *, tombstones: bool) -> StreamRef:
-    """Add ``to_stream``, and ``select_key`` if there is a mapper."""
+    """Add the node of ``to_stream``, and that of ``select_key`` if there is a mapper, to the logical graph."""
     graph = table.graph
     full_name = graph.names.given(name, "KTABLE-TOSTREAM-")
     node = graph.add(table.node, LogicalNode(full_name, LogicalOperator(lambda: TableToStream(tombstones))))
@@ -207,8 +210,19 @@ def to_stream(table: TableRef, mapper: Callable[..., Any] | None, name: str | No
     return stream if mapper is None else stream_operators.select_key(stream, mapper, None, "to_stream")
 
 
+def dropped(table: TableRef, name: str | None) -> StreamRef:
+    """Add the side output for the records that the table's node drops."""
+    if table.side is None:
+        raise TopologyError(
+            f"dropped of {table!r}: only tables of topics and streams, joins and group_by drop rows; "
+            "an aggregation drops records of its stream"
+        )
+    stream: StreamRef = table.side.dropped(name)
+    return stream
+
+
 def suppress(table: TableRef, suppressed: Any, name: str | None) -> TableRef:
-    """Add ``suppress``, which buffers changes."""
+    """Add the node of ``suppress``, which buffers changes, to the logical graph."""
     if not isinstance(suppressed, Suppressed):
         raise TopologyError(f"suppress of {table!r} needs Suppressed.until_...(), got {suppressed!r}")
     if table.node.is_output_versioned:
@@ -219,7 +233,7 @@ def suppress(table: TableRef, suppressed: Any, name: str | None) -> TableRef:
     store = f"{name}-store" if name is not None else graph.names.store("KTABLE-SUPPRESS-")
     key, value = table.key, table.value
     table.state.enable_old(True)
-    state = DerivedState(table.state, None, lambda parent: SuppressedValues(parent, store, key.resolve()))
+    state = DerivedState((table.state,), None, lambda parent: SuppressedValues(parent, store, key.resolve()))
 
     def operator() -> Suppress:
         return Suppress(
@@ -231,6 +245,7 @@ def suppress(table: TableRef, suppressed: Any, name: str | None) -> TableRef:
             suppressed.max_records,
             suppressed.max_bytes,
             suppressed.shuts_down_when_full,
+            _longest_window(table.node) if suppressed.time_limit_ms is None else 0,
         )
 
     def specs() -> Iterable[StoreSpec]:
@@ -252,13 +267,19 @@ def grace_of(node: LogicalNode) -> int:
     if not node.parents:
         raise TopologyError(
             "Suppressed.until_window_closes() needs the result of a windowed aggregation; "
-            f"{node.name!r} has none upstream, use Suppressed.until_time_limit(...)"
+            f"{node.name!r} has none upstream, use Suppressed.until_time_limit(...); "
+            "for count windows and a Windower, use emit_strategy(EmitStrategy.ON_WINDOW_CLOSE) of the windowed stream"
         )
     return max(grace_of(parent) for parent in node.parents)
 
 
+def _longest_window(node: LogicalNode) -> int:
+    """Return the size in ms of the longest window of the aggregations upstream."""
+    return max(node.window_ms, *(_longest_window(parent) for parent in node.parents), 0)
+
+
 def group_by(table: TableRef, mapper: Callable[..., Any], name: str | None, key: Any, value: Any) -> GroupedTableRef:
-    """Add ``group_by``, which maps rows to new keys and values."""
+    """Add the node of ``group_by``, which maps rows to new keys and values, to the logical graph."""
     check_function(mapper, "group_by", _KEY_VALUE)
     graph = table.graph
     full_name = graph.names.given(name, "KTABLE-SELECT-")
@@ -268,4 +289,6 @@ def group_by(table: TableRef, mapper: Callable[..., Any], name: str | None, key:
     node = graph.add(table.node, LogicalNode(full_name, content, versioned_parents=versioned))
     table.state.enable_old(True)
     keys = declared_or_annotated(key, key_type, full_name)
-    return GroupedTableRef(graph, node, keys, declared_or_annotated(value, value_type, full_name), name)
+    grouped = GroupedTableRef(graph, node, keys, declared_or_annotated(value, value_type, full_name), name)
+    grouped.side = SideOutputs.at(node, StreamRef(graph, node, table.key, table.value, table.sources))
+    return grouped

@@ -1,9 +1,9 @@
 """Properties of a table that change while the graph is built: its store, lookups and old values.
 
-Whether a table has a store, and whether it forwards old values, depends on operators that are
-declared later: a join materializes its source table, and a grouping needs the old values of rows.
-Each kind of table behaves like its counterpart in Kafka Streams (``enableSendingOldValues``,
-``KTableValueGetterSupplier``).  Imports operators and materialized.
+Whether a table has a store, and whether it forwards old values, depends on operators that are declared later: a join
+materializes its source table, and a grouping needs the old values of rows.  Each kind of table behaves like its
+counterpart in Kafka Streams (``enableSendingOldValues``, ``KTableValueGetterSupplier``).  The module imports only
+``state`` from outside ``dsl``.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,25 +17,25 @@ from streams.state import StoreSpec
 
 
 class TableState(Protocol):
-    """The mutable state of a table during declaration."""
+    """The mutable state of a table while the topology is being declared."""
 
     send_old: bool
 
     @property
     def store(self) -> str | None:
-        """Name of the table's store, or None if the table has no store so far."""
+        """The name of the table's store, or None if the table has no store so far."""
         ...
 
     def specs(self) -> Sequence[StoreSpec]:
-        """Return the spec of the store, if there is one."""
+        """Return the spec of the table's store as a sequence, which is empty without a store."""
         ...
 
     def enable_old(self, force: bool) -> bool:
-        """Forward old values if possible, and return whether it is; ``force`` materializes the table for this."""
+        """Forward old values if possible, and return whether they are forwarded; ``force`` materializes the table."""
         ...
 
     def values(self) -> TableValues:
-        """Return the lookup for rows; this materializes a source table."""
+        """Return the lookup for the table's rows; the call materializes a source table."""
         ...
 
 
@@ -52,15 +52,15 @@ class SourceState:
 
     @property
     def store(self) -> str | None:
-        """Name of the store, if the table is materialized."""
+        """The name of the store, or None if the table is not materialized."""
         return self.materialized.store if self.is_materialized else None
 
     def specs(self) -> Sequence[StoreSpec]:
-        """Return the spec of the store, if the table is materialized."""
-        return (self.materialized.spec(),) if self.is_materialized else ()
+        """Return the specs of the table's stores, none if the table is not materialized."""
+        return self.materialized.specs() if self.is_materialized else ()
 
     def enable_old(self, force: bool) -> bool:
-        """Forward old values from the store, which ``force`` creates."""
+        """Forward old values from the store, which is created if ``force`` is true."""
         if not force and not self.is_materialized:
             return False
         self.is_materialized = self.send_old = True
@@ -74,66 +74,37 @@ class SourceState:
 
 @define(eq=False)
 class DerivedState:
-    """A table computed row by row from its parent, or with buffered changes; it has a store only if the user names one.
+    """A table computed row by row from its parent, or from both sides of a join; it has a store if the user names one.
 
-    ``derive`` returns the lookup of this table, given that of the parent.
+    ``derive`` returns the lookup of this table, given the lookups of its parents.
     """
 
-    parent: TableState
+    parents: Sequence[TableState]
     materialized: Materialized | None
-    derive: Callable[[TableValues], TableValues]
+    derive: Callable[..., TableValues]
     send_old: bool = False
 
     @property
     def store(self) -> str | None:
-        """Name of the store, if the user gave one."""
+        """The name of the store, or None if the user did not name one."""
         return None if self.materialized is None else self.materialized.store
 
     def specs(self) -> Sequence[StoreSpec]:
-        """Return the spec of the store, if there is one."""
+        """Return the spec of the table's store as a sequence, which is empty without a store."""
         return () if self.materialized is None else (self.materialized.spec(),)
 
     def enable_old(self, force: bool) -> bool:
-        """Forward old values from the store, or computed from the old values of the parent."""
-        if self.materialized is not None or self.parent.enable_old(force):
+        """Forward old values, from the store or computed from the parents' old values."""
+        if len(self.parents) > 1:
+            for parent in self.parents:
+                parent.enable_old(True)
+            self.send_old = True
+        elif self.materialized is not None or self.parents[0].enable_old(force):
             self.send_old = True
         return self.send_old
 
     def values(self) -> TableValues:
-        """Return the store, or the lookup of the parent with the function of this table applied."""
+        """Return the lookup for the table's rows: the store, or a lookup derived from the lookups of the parents."""
         if self.materialized is not None:
             return StoreValues(self.materialized.store)
-        return self.derive(self.parent.values())
-
-
-@define(eq=False)
-class JoinedState:
-    """The result of a table-table join."""
-
-    left: TableState
-    right: TableState
-    materialized: Materialized | None
-    join: Callable[[TableValues, TableValues], TableValues]
-    send_old: bool = False
-
-    @property
-    def store(self) -> str | None:
-        """Name of the store, if the user gave one."""
-        return None if self.materialized is None else self.materialized.store
-
-    def specs(self) -> Sequence[StoreSpec]:
-        """Return the spec of the store, if there is one."""
-        return () if self.materialized is None else (self.materialized.spec(),)
-
-    def enable_old(self, force: bool) -> bool:
-        """Forward old values, which both sides must forward as well."""
-        self.left.enable_old(True)
-        self.right.enable_old(True)
-        self.send_old = True
-        return True
-
-    def values(self) -> TableValues:
-        """Return the store, or the join of the lookups of both sides."""
-        if self.materialized is not None:
-            return StoreValues(self.materialized.store)
-        return self.join(self.left.values(), self.right.values())
+        return self.derive(*(parent.values() for parent in self.parents))

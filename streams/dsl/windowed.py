@@ -1,19 +1,21 @@
-"""Grouped streams in time windows: TimeWindowedKStream and SessionWindowedKStream.
+"""Windowed grouped streams: ``TimeWindowedKStream`` and ``SessionWindowedKStream``.
 
 In the examples ``orders`` is a stream of amounts by customer; ``play`` shows the output for some
 input, and ``shown`` prints windowed keys as key@start/end.
 """
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar, Unpack, overload
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
-from attrs import define
+from attrs import define, evolve
 from typing_extensions import TypeForm
 
 from streams.core.errors import TopologyError
 from streams.core.records import Windowed
 from streams.core.serdes import Serde
 from streams.core.windows import UnlimitedWindows
+from streams.dsl import early_results
 from streams.dsl.aggregation import StreamAggregation
 from streams.dsl.initializer import Initializer
 from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreArguments, WindowStoreOptions
@@ -21,6 +23,9 @@ from streams.dsl.operators import Fold
 from streams.dsl.suppressed import EmitStrategy
 from streams.dsl.table import KTable
 from streams.dsl.windowing import Windowing
+
+if TYPE_CHECKING:
+    from streams.dsl.stream import KStream
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -31,13 +36,29 @@ def _emitting(aggregation: StreamAggregation, strategy: EmitStrategy) -> StreamA
     """Return the aggregation with another emit strategy."""
     if not isinstance(strategy, EmitStrategy):
         raise TopologyError(f"emit_strategy needs EmitStrategy.ON_WINDOW_UPDATE or ON_WINDOW_CLOSE, got {strategy!r}")
+    _refuse_early(aggregation, "emit_strategy")
     is_on_close = strategy is EmitStrategy.ON_WINDOW_CLOSE
-    return StreamAggregation(aggregation.group, Windowing(aggregation.windowing.windows, is_on_close))
+    return evolve(aggregation, windowing=Windowing(aggregation.windowing.windows, is_on_close))
+
+
+def _emitting_early(aggregation: StreamAggregation, every: Any) -> StreamAggregation:
+    """Return the aggregation with early results."""
+    _refuse_early(aggregation, "emit")
+    windowing = Windowing(aggregation.windowing.windows, early=early_results.early_every(every, aggregation.group))
+    return evolve(aggregation, windowing=windowing)
+
+
+def _refuse_early(aggregation: StreamAggregation, method: str) -> None:
+    if aggregation.windowing.early is not None:
+        raise TopologyError(
+            f"{method} of {aggregation.group!r} follows emit(early_every=...), which already chooses that results are "
+            "early and final; leave one of them out"
+        )
 
 
 @define(eq=False, repr=False)
 class TimeWindowedKStream(Generic[K, V]):
-    """A grouped stream in tumbling, hopping, sliding or unlimited windows.
+    """A grouped stream, aggregated in tumbling, hopping, sliding, unlimited or count windows.
 
     In all aggregations ``name`` is also the store name unless ``store`` is given.
     """
@@ -59,6 +80,55 @@ class TimeWindowedKStream(Generic[K, V]):
         if emitting.windowing.emits_on_close and isinstance(emitting.windowing.windows, UnlimitedWindows):
             raise TopologyError(f"emit_strategy of {self!r}: unlimited windows never close; use ON_WINDOW_UPDATE")
         return TimeWindowedKStream(emitting)
+
+    def emit(self, *, early_every: timedelta | int) -> "TimeWindowedKStream[K, V]":
+        """Forward the result of a window early, at intervals, and the final result once the window closes.
+
+        ``early_every`` is an interval of stream time, whose multiples are counted from 1970, or a number of records of
+        a window.  At a multiple, the results of all windows that have changed are forwarded.  Whether a result is early
+        or final is in its headers, which ``ResultTiming.of(headers)`` reads.  All results of unlimited windows are
+        early.  The aggregation has no record cache.
+
+        >>> windowed = orders.group_by_key().windowed_by(TimeWindows.of(timedelta(seconds=1)))
+        >>> counts = windowed.emit(early_every=2).count()
+        >>> shown(play(counts, ("ann", 5, 0), ("ann", 2, 5), ("ann", 1, 9), ("bob", 1, 1000)))
+        ann@0/1000: 2
+        ann@0/1000: 3
+
+        Raises:
+            TopologyError: the interval is not a ``timedelta`` or a number, or is less than 1 ms or 1 record.
+        """
+        return TimeWindowedKStream(_emitting_early(self._ref, early_every))
+
+    def late(self, name: str | None = None) -> "KStream[K, V]":
+        """Return a stream of the records that arrive after their window has closed.
+
+        The records keep their keys, values and timestamps.  Their headers, which ``DropNote.of(headers)`` reads,
+        contain the window, by how much the record was late, and the stream time.  A record is in the stream once for
+        each window for which it is late.  The records are those dropped by the first aggregation of this object.
+
+        >>> windowed = orders.group_by_key().windowed_by(TimeWindows.of(timedelta(seconds=1)))
+        >>> counts, late = windowed.count(), windowed.late()
+        >>> play(late, ("ann", 5, 0), ("ann", 7, 3000), ("ann", 1, 500))
+        [('ann', 1)]
+        """
+        from streams.dsl.stream import KStream
+
+        return KStream(self._ref.side.late(name))
+
+    def dropped(self, name: str | None = None) -> "KStream[K | None, V | None]":
+        """Return a stream of all records that the aggregation drops: late records and records without a key.
+
+        ``DropNote.of(headers)`` reads the reason from the headers of a record.
+
+        >>> windowed = orders.group_by_key().windowed_by(TimeWindows.of(timedelta(seconds=1)))
+        >>> counts, dropped = windowed.count(), windowed.dropped()
+        >>> play(dropped, ("ann", 7, 3000), ("ann", 1, 500))
+        [('ann', 1)]
+        """
+        from streams.dsl.stream import KStream
+
+        return KStream(self._ref.side.dropped(name))
 
     def count(
         self,
@@ -157,7 +227,7 @@ class TimeWindowedKStream(Generic[K, V]):
 
 @define(eq=False, repr=False)
 class SessionWindowedKStream(Generic[K, V]):
-    """A grouped stream in session windows, which grow while records of a key are within the inactivity gap.
+    """A grouped stream, aggregated by session (an inactivity gap ends it), or in the windows of a ``Windower``.
 
     In all aggregations ``name`` is also the store name unless ``store`` is given.
     """
@@ -176,6 +246,56 @@ class SessionWindowedKStream(Generic[K, V]):
         ann@0/500: 2
         """
         return SessionWindowedKStream(_emitting(self._ref, strategy))
+
+    def emit(self, *, early_every: timedelta | int) -> "SessionWindowedKStream[K, V]":
+        """Forward the result of a window early, at intervals, and the final result once the window closes.
+
+        ``early_every`` is an interval of stream time, whose multiples are counted from 1970, or a number of records of
+        a window.  At a multiple, the results of all windows that have changed are forwarded.  Whether a result is early
+        or final is in its headers, which ``ResultTiming.of(headers)`` reads.  A session that is merged into another
+        session is deleted if a result of it was forwarded.  The aggregation has no record cache.
+
+        >>> windowed = orders.group_by_key().windowed_by(SessionWindows.of(timedelta(seconds=1)))
+        >>> counts = windowed.emit(early_every=2).count()
+        >>> shown(play(counts, ("ann", 5, 0), ("ann", 2, 5), ("ann", 1, 9), ("bob", 1, 1010)))
+        ann@0/5: 2
+        ann@0/5: None
+        ann@0/9: 3
+
+        Raises:
+            TopologyError: the interval is not a ``timedelta`` or a number, or is less than 1 ms or 1 record.
+        """
+        return SessionWindowedKStream(_emitting_early(self._ref, early_every))
+
+    def late(self, name: str | None = None) -> "KStream[K, V]":
+        """Return a stream of the records that arrive after their window has closed.
+
+        The records keep their keys, values and timestamps.  Their headers, which ``DropNote.of(headers)`` reads,
+        contain the window, by how much the record was late, and the stream time.  A record is in the stream once for
+        each window for which it is late.  The records are those dropped by the first aggregation of this object.
+
+        >>> windowed = orders.group_by_key().windowed_by(SessionWindows.of(timedelta(seconds=1)))
+        >>> counts, late = windowed.count(), windowed.late()
+        >>> play(late, ("ann", 5, 0), ("ann", 7, 3000), ("ann", 1, 500))
+        [('ann', 1)]
+        """
+        from streams.dsl.stream import KStream
+
+        return KStream(self._ref.side.late(name))
+
+    def dropped(self, name: str | None = None) -> "KStream[K | None, V | None]":
+        """Return a stream of all records that the aggregation drops: late records and records without a key.
+
+        ``DropNote.of(headers)`` reads the reason from the headers of a record.
+
+        >>> windowed = orders.group_by_key().windowed_by(SessionWindows.of(timedelta(seconds=1)))
+        >>> counts, dropped = windowed.count(), windowed.dropped()
+        >>> play(dropped, ("ann", 7, 3000), ("ann", 1, 500))
+        [('ann', 1)]
+        """
+        from streams.dsl.stream import KStream
+
+        return KStream(self._ref.side.dropped(name))
 
     def count(
         self,

@@ -1,39 +1,78 @@
 """The windows of an aggregation, which determine its store, its keys and its operator.
 
-Grouped streams and cogroups use this module.  Imports operators, stores and serde variables.
+Grouped streams and cogroups use this module.  The module imports only ``core``, ``state`` and ``topology`` from outside
+``dsl``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from attrs import frozen
 
 from streams.core.errors import TopologyError
-from streams.core.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+from streams.core.records import Window
+from streams.core.windower import Windower
+from streams.core.windows import (
+    CountWindows,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    UnlimitedWindows,
+    Windows,
+)
 from streams.dsl.logical import LogicalGraph
-from streams.dsl.materialized import Materialized, key_value, windowed
-from streams.dsl.operators import Fold, SessionAggregate, StreamAggregate, window_aggregate
-from streams.dsl.serde_variables import SerdeVariable, session_windowed_variable, time_windowed_variable
+from streams.dsl.materialized import Materialized, key_value, to_ms, windowed
+from streams.dsl.operators import (
+    CountWindowAggregate,
+    EarlyEvery,
+    Fold,
+    SessionAggregate,
+    StreamAggregate,
+    WindowerAggregate,
+    numbers_spec,
+    window_aggregate,
+)
+from streams.dsl.serde_variables import (
+    SerdeVariable,
+    count_windowed_variable,
+    session_windowed_variable,
+    time_windowed_variable,
+)
 from streams.state import SESSION, TIMESTAMPED_WINDOW
 from streams.topology import Operator
 
 
 @frozen
 class Windowing:
-    """The windows of an aggregation, or None for one aggregate per key."""
+    """The windows of an aggregation; without windows, there is one aggregate per key."""
 
-    windows: TimeWindows | SlidingWindows | UnlimitedWindows | SessionWindows | None = None
+    windows: Windows | Windower[Any, Any] | None = None
     emits_on_close: bool = False
+    #: The interval of early results, or None if there are no early results.
+    early: EarlyEvery | None = None
 
     @property
     def closing_ms(self) -> int | None:
-        """Time in ms between the end of a window and its closing, for ``suppress``; None without windows.
+        """The time in ms between the end of a window and its closing, for ``suppress``; None without windows of time.
 
-        A session also stays open for the inactivity gap.
+        For sessions, it includes the inactivity gap.
         """
         if isinstance(self.windows, SessionWindows):
             return self.windows.gap_ms + self.windows.grace_ms
-        return None if self.windows is None else self.windows.grace_ms
+        return getattr(self.windows, "grace_ms", None)
+
+    @property
+    def window_ms(self) -> int:
+        """The size of the windows in ms; 0 for sessions, and without windows of time."""
+        windows = self.windows
+        if isinstance(windows, SlidingWindows):
+            return windows.difference_ms
+        return windows.size_ms if isinstance(windows, TimeWindows | UnlimitedWindows) else 0
+
+    @property
+    def has_merges(self) -> bool:
+        """Whether a record may merge windows of its key into one."""
+        return isinstance(self.windows, SessionWindows | Windower)
 
     def store(
         self,
@@ -46,33 +85,74 @@ class Windowing:
     ) -> Materialized:
         """Return the store of the aggregates.
 
-        Sliding and session windows that are emitted on close have no cache, which would only change the
-        order of results.
+        Sliding and session windows that are emitted on close have no record cache, because a cache would only change
+        the order of results.  With early results there is none, because the interval counts updates.
 
         Raises:
-            TopologyError: the retention is shorter than the window size plus the grace period.
+            TopologyError: the retention is shorter than the window size plus the grace period, or is given for count
+                windows.
         """
         windows, kind = self.windows, TIMESTAMPED_WINDOW
         if windows is None:
-            return key_value(graph, wanted, prefix, key, value, options)
+            return key_value(graph, wanted, prefix, key, value, options, can_expire=True)
+        if isinstance(windows, CountWindows):
+            if refused := options.keys() & {"retention", "history", "ttl"}:
+                raise TopologyError(
+                    f"{min(refused)}= of count windows: their store keeps the open windows of each key, and the one "
+                    "that closed last"
+                )
+            kept = key_value(graph, wanted, prefix, self.table_key(key), value, options)
+            kept.second = lambda spec: numbers_spec(spec, key.resolve())
+            kept.has_caching &= self.early is None and not self.emits_on_close
+            return kept
         if isinstance(windows, SessionWindows):
             kind, needed_ms, size_ms = SESSION, windows.gap_ms + windows.grace_ms, -1
+        elif isinstance(windows, Windower):
+            kind, needed_ms, size_ms = SESSION, _retention_ms(windows), -1
         elif isinstance(windows, SlidingWindows):
             needed_ms, size_ms = 2 * windows.difference_ms + windows.grace_ms, windows.difference_ms
         else:
             needed_ms, size_ms = windows.size_ms + windows.grace_ms, windows.size_ms
         kept = windowed(graph, wanted, prefix, kind, key, value, options, needed_ms=needed_ms, size_ms=size_ms)
-        if self.emits_on_close and isinstance(windows, SlidingWindows | SessionWindows):
+        if self.early or (self.emits_on_close and isinstance(windows, SlidingWindows | SessionWindows | Windower)):
             kept.has_caching = False
         return kept
 
     def table_key(self, key: SerdeVariable) -> SerdeVariable:
-        """Return the serde variable for the keys of the result."""
+        """Return the serde variable for the keys of the result, given the variable for the grouping keys."""
         if self.windows is None:
             return key
-        if isinstance(self.windows, SessionWindows):
+        if isinstance(self.windows, SessionWindows | Windower):
             return session_windowed_variable(key)
+        if isinstance(self.windows, CountWindows):
+            return count_windowed_variable(key, self.windows.size)
         return time_windowed_variable(key, self.windows.size_ms)
+
+    def numbers(self, store: str) -> str | None:
+        """Return the name of the store of record numbers, given that of the aggregates; None without count windows."""
+        return f"{store}-numbers" if isinstance(self.windows, CountWindows) else None
+
+    def closes(self) -> Callable[[Window], int] | None:
+        """Return the function that returns the stream time in ms from which a window accepts no record.
+
+        For count windows, it is None.
+        """
+        if isinstance(self.windows, Windower):
+            return self.windows.close
+        if self.closing_ms is None:
+            return None
+        # The ends of sliding windows and sessions are inclusive.
+        wait_ms = self.closing_ms + isinstance(self.windows, SlidingWindows | SessionWindows)
+        return lambda window: window[1] + wait_ms
+
+    @property
+    def final_behind_ms(self) -> int:
+        """The time in ms by which the final result of a window may be behind stream time; 0 for unlimited windows."""
+        if isinstance(self.windows, Windower):
+            return _retention_ms(self.windows)
+        if self.closing_ms is None or isinstance(self.windows, UnlimitedWindows):
+            return 0
+        return self.window_ms + self.closing_ms + 1
 
     def operator(self, store: str, fold: Fold, send_old: bool) -> Operator:
         """Return the operator that folds records into the store."""
@@ -80,6 +160,11 @@ class Windowing:
             return StreamAggregate(store, fold, send_old)
         if isinstance(self.windows, SessionWindows):
             return SessionAggregate(store, self.windows, fold, send_old, self.emits_on_close)
+        if isinstance(self.windows, Windower):
+            kept_ms = _retention_ms(self.windows)
+            return WindowerAggregate(store, self.windows, kept_ms, fold, send_old, self.emits_on_close)
+        if isinstance(self.windows, CountWindows):
+            return CountWindowAggregate(store, f"{store}-numbers", self.windows, fold, send_old, self.emits_on_close)
         return window_aggregate(store, self.windows, fold, send_old, self.emits_on_close)
 
 
@@ -93,8 +178,23 @@ def check_windows(owner: object, windows: Any) -> None:
     Raises:
         TopologyError: the argument is not a window definition.
     """
-    if not isinstance(windows, TimeWindows | SlidingWindows | UnlimitedWindows | SessionWindows):
+    if isinstance(windows, Windower) and not isinstance(windows, type):
+        _retention_ms(windows)
+        return
+    if not isinstance(windows, Windows):
         raise TopologyError(
-            f"windowed_by of {owner!r} needs TimeWindows, SlidingWindows, SessionWindows or UnlimitedWindows, "
-            f"got {windows!r}"
+            f"windowed_by of {owner!r} needs TimeWindows, SlidingWindows, SessionWindows, UnlimitedWindows, "
+            f"CountWindows or a Windower, got {windows!r}"
         )
+
+
+def _retention_ms(windower: Windower[Any, Any]) -> int:
+    """Return the retention of a windower, in milliseconds.
+
+    Raises:
+        TopologyError: the retention is not a positive ``timedelta``.
+    """
+    retention_ms = to_ms(windower.retention, f"retention of {windower!r}")
+    if retention_ms < 1:
+        raise TopologyError(f"retention of {windower!r} must be at least 1 ms, not {windower.retention}")
+    return retention_ms

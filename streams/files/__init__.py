@@ -1,49 +1,44 @@
 """Files as inputs and outputs of topics: JSON lines, whole records, CSV, text and Parquet.
 
 ``kinds`` determines a file's kind, ``lines`` and ``formats`` split files into rows, ``forms`` converts keys and
-values from and to JSON, ``reader`` turns rows into records, and ``writer`` writes records to files.  ``parts``
-divides a file among several readers, ``lake`` recognizes folders with table formats, and ``ledger`` records which
-input files have been read with a state directory.
-Imports core only.
+values from and to JSON, ``reader`` turns rows into records, and ``writer`` writes records to files.  ``listing``
+finds the files of folders and patterns, ``parts`` divides a file among several readers, ``lake`` recognizes folders
+with table formats, and ``ledger`` records which input files have been read with a state directory.
+Of the other packages, this package imports only ``core``.
 """
 
-from streams.files.arrow import arrow_column
-from streams.files.forms import BAD_INPUT, Form, form_of, json_type
-from streams.files.kinds import STANDARD_OUTPUT, WHOLE, WRITTEN, FileSource, Kind, Part, input_kind, kind_of, listed
-from streams.files.lake import FORMATS, LakeTable, table_around, table_below
-from streams.files.ledger import Continued, Ledger
-from streams.files.parts import count_rows, cut_file
-from streams.files.reader import FileInput, OnBadRow, RowReader, open_input
-from streams.files.writer import FileOutput, OutputError, open_output
-
-__all__ = [
-    "BAD_INPUT",
-    "Continued",
-    "FORMATS",
-    "FileInput",
-    "Form",
-    "FileOutput",
-    "FileSource",
-    "Kind",
-    "LakeTable",
-    "Ledger",
-    "OnBadRow",
-    "OutputError",
-    "Part",
-    "RowReader",
-    "STANDARD_OUTPUT",
-    "WHOLE",
-    "WRITTEN",
-    "arrow_column",
-    "count_rows",
-    "cut_file",
-    "form_of",
-    "input_kind",
-    "json_type",
-    "kind_of",
-    "listed",
-    "open_input",
-    "open_output",
-    "table_around",
-    "table_below",
-]
+from streams.files.arrow import arrow_column as arrow_column
+from streams.files.arrow import arrow_table as arrow_table
+from streams.files.columns import table_columns as table_columns
+from streams.files.forms import BAD_INPUT as BAD_INPUT
+from streams.files.forms import Form as Form
+from streams.files.forms import form_of as form_of
+from streams.files.forms import json_type as json_type
+from streams.files.kinds import STANDARD_OUTPUT as STANDARD_OUTPUT
+from streams.files.kinds import WHOLE as WHOLE
+from streams.files.kinds import WRITTEN as WRITTEN
+from streams.files.kinds import FileSource as FileSource
+from streams.files.kinds import Kind as Kind
+from streams.files.kinds import Part as Part
+from streams.files.kinds import input_kind as input_kind
+from streams.files.kinds import kind_of as kind_of
+from streams.files.kinds import listed as listed
+from streams.files.lake import FORMATS as FORMATS
+from streams.files.lake import LakeTable as LakeTable
+from streams.files.lake import table_around as table_around
+from streams.files.lake import table_below as table_below
+from streams.files.ledger import Continued as Continued
+from streams.files.ledger import Ledger as Ledger
+from streams.files.listing import is_hidden as is_hidden
+from streams.files.listing import local_files as local_files
+from streams.files.parts import count_rows as count_rows
+from streams.files.parts import cut_file as cut_file
+from streams.files.reader import FileInput as FileInput
+from streams.files.reader import OnBadRow as OnBadRow
+from streams.files.reader import Records as Records
+from streams.files.reader import RowReader as RowReader
+from streams.files.reader import open_input as open_input
+from streams.files.reader import open_table as open_table
+from streams.files.writer import FileOutput as FileOutput
+from streams.files.writer import OutputError as OutputError
+from streams.files.writer import open_output as open_output

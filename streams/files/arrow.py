@@ -1,19 +1,21 @@
 """Parquet columns for the types of a topic.
 
 This module converts between a topic's serdes and pyarrow.  Kafka's plain types, and classes with such fields, become
-columns and structs; types without fixed columns (dicts, unions, JSON) become JSON text.
-Imports core and forms.
+columns, structs, lists and maps; types without fixed columns (plain dicts, unions, JSON) become JSON text.
+It imports only ``core`` and ``forms``.
 """
 
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, time
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any
 
 import msgspec
 from attrs import frozen
 from msgspec import inspect
 
-from streams.core.serdes import BOOLEAN, BYTES, DOUBLE, INT32, LONG, STRING, UUID, Serde, WindowedSerde
+from streams.core.errors import SerializationError
+from streams.core.serdes import BOOLEAN, BYTES, DOUBLE, INT32, LONG, STRING, UUID, Serde, WindowedSerde, serde_for
 from streams.files.forms import form_of, json_type
 
 
@@ -57,7 +59,7 @@ def arrow_column(serde: Serde[Any] | None) -> ArrowColumn:
     if kind is not None:
         form = _structured(inspect.type_info(kind[0]))
         if form is not None:
-            return ArrowColumn(form.type, _objects(serde, form))
+            return ArrowColumn(form.type, _objects(serde_for(kind[0]), form))
     to_json = form_of(serde).to_json
     return ArrowColumn(
         pa.string(), lambda column: [None if data is None else to_json(data).decode() for data in column]
@@ -82,7 +84,9 @@ def _windowed(serde: WindowedSerde[Any]) -> ArrowColumn:
 
 
 #: Types that msgspec leaves unchanged, because Arrow has them too.
-_KEPT = (datetime, date, time, bytes, bytearray)
+_KEPT = (datetime, date, time, bytes, bytearray, Decimal)
+#: Digits of a decimal column, in all and after the point, as in Spark; ``Meta(extra=...)`` overrides them.
+_PRECISION, _SCALE = 38, 18
 
 
 def _objects(serde: Serde[Any], form: _ArrowForm) -> Callable[[Sequence[bytes | None]], list[Any]]:
@@ -104,7 +108,7 @@ def _same(value: Any) -> Any:
 
 
 def _structured(info: inspect.Type, depth: int = 0) -> _ArrowForm | None:
-    """Return the form of a type with fixed columns, or None for JSON text."""
+    """Return the form of a type with fixed columns, or None if the type is written as JSON text."""
     import pyarrow as pa
 
     if isinstance(info, inspect.UnionType):
@@ -124,8 +128,17 @@ def _structured(info: inspect.Type, depth: int = 0) -> _ArrowForm | None:
     kind = plain.get(type(info))
     if kind is not None:
         return _ArrowForm(kind, _same)
+    if isinstance(info, inspect.Metadata):
+        digits = info.extra or {}
+        if isinstance(info.type, inspect.DecimalType):
+            return _decimal(int(digits.get("precision", _PRECISION)), int(digits.get("scale", _SCALE)))
+        return _structured(info.type, depth)
+    if isinstance(info, inspect.DecimalType):
+        return _decimal(_PRECISION, _SCALE)
     if depth > 8:  # The type is recursive.
         return None
+    if isinstance(info, inspect.DictType):
+        return _map(info, depth)
     if isinstance(info, inspect.ListType):
         item = _structured(info.item_type, depth + 1) or _ArrowForm(pa.string(), _json_text)
         return _ArrowForm(
@@ -143,3 +156,49 @@ def _structured(info: inspect.Type, depth: int = 0) -> _ArrowForm | None:
         return None if value is None else {name: part.convert(value.get(name)) for name, part in parts.items()}
 
     return _ArrowForm(pa.struct({name: part.type for name, part in parts.items()}), convert)
+
+
+def _decimal(precision: int, scale: int) -> _ArrowForm:
+    import pyarrow as pa
+
+    context, unit = Context(precision, traps=[Inexact, InvalidOperation]), Decimal(1).scaleb(-scale)
+
+    def convert(value: Any) -> Any:
+        if value is None:
+            return None
+        try:
+            return value.quantize(unit, context=context)
+        except (Inexact, InvalidOperation):
+            raise SerializationError(
+                f"decimal {value} does not fit into decimal({precision},{scale}) of a column; declare the field as "
+                'Annotated[Decimal, msgspec.Meta(extra={"precision": P, "scale": S})], or as str'
+            ) from None
+
+    return _ArrowForm(pa.decimal128(precision, scale), convert)
+
+
+def _map(info: inspect.DictType, depth: int) -> _ArrowForm | None:
+    """Return the form of a dict whose values have one type; keys other than whole numbers are text."""
+    import pyarrow as pa
+
+    item = _structured(info.value_type, depth + 1)
+    if item is None or isinstance(info.key_type, inspect.AnyType):
+        return None
+    is_number = isinstance(info.key_type, inspect.IntType)
+    key: Callable[[Any], Any] = int if is_number else str
+
+    def convert(value: Any) -> Any:
+        return None if value is None else [(key(name), item.convert(found)) for name, found in value.items()]
+
+    return _ArrowForm(pa.map_(pa.int64() if is_number else pa.string(), item.type), convert)
+
+
+def arrow_table(serde: Serde[Any], values: Sequence[Any]) -> Any:
+    """Return values as a ``pyarrow.Table``: a column per field, or the column ``value`` for types without fields."""
+    import pyarrow as pa
+
+    column = arrow_column(serde)
+    array = pa.array(column.values(serde.serialize_all(values)), column.type)
+    if pa.types.is_struct(column.type):
+        return pa.Table.from_struct_array(array)
+    return pa.table({"value": array})

@@ -1,23 +1,34 @@
 """The rows of each kind of file, and their keys, values and timestamps.
 
 A format splits a file into rows and turns rows into columns.  Rows that cannot be converted are handled by
-the reader.  Imports core, kinds, lines and forms.
+``reader``.  This module imports only ``core``, ``forms``, ``kinds`` and ``lines``.
 """
 
 import csv
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import IO, Any, Protocol
 
 import msgspec
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from streams.core.errors import InputError
 from streams.core.records import Headers
-from streams.core.serdes import BYTES
+from streams.core.serdes import BYTES, WindowedSerde
+from streams.core.topic import Topic
+from streams.files.columns import (
+    WINDOW_COLUMNS,
+    ArrowRows,
+    Fields,
+    Row,
+    ValueReader,
+    are_records,
+    is_serialized,
+    plain_batch,
+)
 from streams.files.forms import BAD_INPUT, Form, Hex
 from streams.files.kinds import WHOLE, FileKind, FileSource, Kind, Part, open_binary
 from streams.files.lines import BATCH_ROWS, line_chunks
@@ -32,28 +43,34 @@ class RowBatch:
     rows: Sequence[Any]
 
     def from_row(self, row: int) -> "RowBatch":
-        """Return the rows from index ``row`` of the file."""
+        """Return the rows from index ``row`` of the file on."""
         skipped = max(0, row - self.first_row)
         return RowBatch(self.first_row + skipped, self.lines[skipped:], self.rows[skipped:])
 
 
 @define
 class RowColumns:
-    """Columns from rows; a column or item is None if the rows do not give it, and the topic determines it."""
+    """The keys, values, timestamps, headers and partitions of some rows, as columns.
 
-    values: list[bytes | None]
-    keys: list[bytes | None] | None = None
+    A column or item is None if the rows do not contain it; the topic then determines it.  Keys and values are a list
+    of bytes, or an Arrow array.
+    """
+
+    values: Any
+    keys: Any = None
     timestamps: list[int | None] | None = None
     headers: list[Headers] | None = None
     partitions: list[int | None] | None = None
+    #: The columns of the values if they come from Arrow data; the serde can then read all values.
+    fields: Fields | None = None
 
 
 class FileFormat(Protocol):
-    """Splits and reads one kind of file."""
+    """Splits one kind of file into rows, and converts rows to columns."""
 
     @property
     def unit(self) -> str:
-        """The unit in which positions in the file are counted."""
+        """The unit in which positions in the file are counted, such as "line"."""
         ...
 
     @property
@@ -65,8 +82,12 @@ class FileFormat(Protocol):
         """Yield the rows in ``part`` in file order, without the first ``skip_rows`` rows of the file."""
         ...
 
-    def columns(self, rows: Sequence[Any]) -> RowColumns:
-        """Convert rows to columns; raise one of BAD_INPUT if a row is bad."""
+    def declared(self) -> "FileFormat":
+        """Return a format that reads only the columns that the topic declares, or itself if it reads all of them."""
+        ...
+
+    def columns(self, rows: Any) -> RowColumns:
+        """Convert rows of a batch to columns; raise one of the exceptions in ``BAD_INPUT`` if a row is bad."""
         ...
 
     def raw(self, row: Any) -> bytes:
@@ -74,12 +95,15 @@ class FileFormat(Protocol):
         ...
 
 
-def format_of(kind: Kind, key: Form, value: Form) -> FileFormat:
-    """Return the format for a kind of file, with the forms of a topic's keys and values."""
+def format_of(kind: Kind, key: Form, value: Form, records: "RecordReader | None" = None) -> FileFormat:
+    """Return the format for a kind of file, with the forms of a topic's keys and values.
+
+    Rows of Arrow data that are records are read by ``records``, if given.
+    """
     if kind is Kind.CSV:
         return CsvRows(value)
     if kind is Kind.PARQUET:
-        return ParquetRows(value)
+        return ParquetRows(ValueReader(value), records)
     if kind is Kind.RECORDS:
         return LineRows(partial(_record_columns, key, value))
     if kind.is_text:
@@ -89,7 +113,7 @@ def format_of(kind: Kind, key: Form, value: Form) -> FileFormat:
 
 @frozen
 class LineRows:
-    """Files with one row per line; ``convert`` makes columns from lines, without blank lines if they are skipped."""
+    """Files with one row per line; ``convert`` turns lines into columns, and ``skips_blank`` omits blank lines."""
 
     convert: Callable[[Sequence[bytes]], RowColumns]
     skips_blank: bool = True
@@ -97,7 +121,7 @@ class LineRows:
     heading: bytes = b""
 
     def batches(self, source: FileSource, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[RowBatch]:
-        """Yield lines."""
+        """Yield batches of lines."""
         row = part.first_row
         for first_line, lines in line_chunks(source, kind, part):
             numbers: Sequence[int] = range(first_line, first_line + len(lines))
@@ -109,22 +133,26 @@ class LineRows:
             if row > skip_rows:
                 yield batch.from_row(skip_rows)
 
+    def declared(self) -> FileFormat:
+        """Return the format itself."""
+        return self
+
     def columns(self, rows: Sequence[bytes]) -> RowColumns:
         """Convert lines to columns."""
         return self.convert(rows)
 
     def raw(self, row: bytes) -> bytes:
-        """Return the line."""
+        """Return the line, which is the original form of the row."""
         return row
 
 
 def _json_columns(value: Form, rows: Sequence[bytes]) -> RowColumns:
-    """Return values from lines of JSON."""
+    """Return columns with only values, from lines of JSON."""
     return RowColumns(value.all_from_json(list(map(bytes.strip, rows))))
 
 
 def _text_columns(value: Form, rows: Sequence[bytes]) -> RowColumns:
-    """Return values from lines; each line, even an empty one, is one value."""
+    """Return columns with only values, one per line; an empty line is an empty value."""
     if value.serde is BYTES:
         return RowColumns(list(rows))
     return RowColumns([value.from_object(line.decode()) for line in rows])
@@ -172,16 +200,28 @@ def _record_columns(key: Form, value: Form, rows: Sequence[bytes]) -> RowColumns
 
 def _record(line: bytes) -> _RecordLine:
     record = _read_record(line)
-    timestamp, partition = record.timestamp, record.partition
-    if timestamp is not msgspec.UNSET and not 0 <= timestamp < 1 << 63:
-        raise ValueError(f"timestamp {timestamp} is no time; give epoch milliseconds, or leave it out")
-    if partition is not None and partition < 0:
-        raise ValueError(f"partition {partition} is negative")
+    if record.timestamp is not msgspec.UNSET:
+        _checked_time(record.timestamp)
+    _checked_partition(record.partition)
     return record
 
 
-def _header(name: str, value: str | Hex | None) -> tuple[str, bytes | None]:
-    return name, value.encode() if isinstance(value, str) else None if value is None else value.data()
+def _checked_time(timestamp: int) -> int:
+    if not 0 <= timestamp < 1 << 63:
+        raise ValueError(f"timestamp {timestamp} is no time; give epoch milliseconds, or leave it out")
+    return timestamp
+
+
+def _checked_partition(partition: int | None) -> int | None:
+    if partition is not None and partition < 0:
+        raise ValueError(f"partition {partition} is negative")
+    return partition
+
+
+def _header(name: str, value: str | bytes | Hex | None) -> tuple[str, bytes | None]:
+    if isinstance(value, Hex):
+        return name, value.data()
+    return name, value.encode() if isinstance(value, str) else value
 
 
 def _keys(form: Form, texts: list[bytes]) -> list[bytes | None]:
@@ -202,7 +242,7 @@ class CsvRows:
 
     @property
     def heading(self) -> bytes:
-        """The column names."""
+        """The header line with the column names."""
         return ",".join(self._header).encode(errors="surrogateescape") + b"\n"
 
     def batches(self, source: FileSource, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[RowBatch]:
@@ -246,8 +286,12 @@ class CsvRows:
         if rows:
             yield RowBatch(row - len(rows), numbers, rows)
 
+    def declared(self) -> FileFormat:
+        """Return the format itself."""
+        return self
+
     def columns(self, rows: Sequence[tuple[list[str], str]]) -> RowColumns:
-        """Return the rows as columns; CSV rows have values only."""
+        """Return the rows as columns; CSV rows contain only values."""
         header, convert = self._header, self.value.from_object
         width = len(header)
         for cells, _ in rows:
@@ -296,7 +340,10 @@ def _csv_header(source: FileSource, line: int, cells: list[str]) -> list[str]:
 class ParquetRows:
     """Parquet files; each row is a dict with times in UTC."""
 
-    value: Form
+    value: ValueReader
+    records: "RecordReader | None" = None
+    #: Whether only columns that the topic declares are read.
+    is_selective: bool = False
     unit: str = "row"
     heading: bytes = b""
 
@@ -315,29 +362,150 @@ class ParquetRows:
                 groups = list(range(file.num_row_groups))[part.start : part.end]
                 while groups and row + file.metadata.row_group(groups[0]).num_rows <= skip_rows:
                     row += file.metadata.row_group(groups.pop(0)).num_rows
-                for batch in file.iter_batches(BATCH_ROWS, row_groups=groups) if groups else ():
+                names = self._names(file.schema_arrow.names)
+                for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=names) if groups else ():
                     first, row = row, row + batch.num_rows
                     if row > skip_rows:
-                        rows = _plain_times(batch).to_pylist(maps_as_pydicts="strict")
-                        yield RowBatch(first, range(first + 1, row + 1), rows).from_row(skip_rows)
+                        yield RowBatch(first, range(first + 1, row + 1), ArrowRows(batch)).from_row(skip_rows)
         except (pa.ArrowException, OSError, EOFError) as error:
             raise InputError(f"{source}: row {row + 1}: not a whole Parquet file: {error}; make it again") from error
 
-    def columns(self, rows: Sequence[dict[str, Any]]) -> RowColumns:
-        """Return the rows as columns; Parquet rows have values only."""
-        return RowColumns(list(map(self.value.from_object, rows)))
+    def declared(self) -> FileFormat:
+        """Return a format that reads only the columns that the topic declares."""
+        return evolve(self, is_selective=True)
 
-    def raw(self, row: dict[str, Any]) -> bytes:
+    def _names(self, found: list[str]) -> list[str] | None:
+        """Return the columns of a file to read, None for all."""
+        declared = self.value.declared
+        if not self.is_selective or declared is None:
+            return None
+        if self.records is not None and are_records(self.records.topic, found):
+            return None
+        names = [name for name in found if name in declared]
+        # Arrow parses a dot in a name as a path separator, and returns no rows if no column is selected.
+        return None if not names or any("." in name for name in names) else names
+
+    def columns(self, rows: ArrowRows) -> RowColumns:
+        """Return the rows as columns."""
+        return _row_columns(self.value, self.records, rows)
+
+    def raw(self, row: Row) -> bytes:
         """Return the row as JSON."""
-        try:
-            return msgspec.json.encode(row, enc_hook=repr)
-        except BAD_INPUT:
-            return repr(row).encode(errors="replace")
+        return _raw_row(row)
+
+
+@frozen
+class TableRows:
+    """Rows that are given as Arrow record batches."""
+
+    value: ValueReader
+    records: "RecordReader"
+    given: Iterable[Any]
+    unit: str = "row"
+    heading: bytes = b""
+
+    def batches(self, source: FileSource, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[RowBatch]:
+        """Yield all rows."""
+        row = 0
+        for batch in self.given:
+            yield RowBatch(row, range(row + 1, row + 1 + batch.num_rows), ArrowRows(batch))
+            row += batch.num_rows
+
+    def declared(self) -> FileFormat:
+        """Return the format itself."""
+        return self
+
+    def columns(self, rows: ArrowRows) -> RowColumns:
+        """Return the rows as columns."""
+        return _row_columns(self.value, self.records, rows)
+
+    def raw(self, row: Row) -> bytes:
+        """Return the row as JSON."""
+        return _raw_row(row)
+
+
+@frozen
+class RecordReader:
+    """Converts rows of Arrow data that are records; the columns besides ``value`` and ``timestamp`` are optional.
+
+    Columns of binary data have the serialized bytes of keys and values.
+    """
+
+    topic: Topic[Any, Any]
+    key: Form
+    value: Form
+
+    def are_records(self, rows: ArrowRows) -> bool:
+        """Return whether the rows are records, rather than values."""
+        return are_records(self.topic, rows.batch.schema.names)
+
+    def read(self, rows: ArrowRows) -> RowColumns:
+        """Convert rows; raise one of the exceptions in ``BAD_INPUT`` if a row is bad."""
+        batch = plain_batch(rows.batch)
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        return RowColumns(
+            _data(self.value, columns["value"]),
+            self._keys(columns) if "key" in columns else None,
+            [None if time is None else _checked_time(time) for time in _epoch_ms(columns["timestamp"])],
+            _headers(columns["headers"]) if "headers" in columns else None,
+            partitions=[_checked_partition(number) for number in columns["partition"].to_pylist()]
+            if "partition" in columns
+            else None,
+        )
+
+    def _keys(self, columns: dict[str, Any]) -> list[bytes | None]:
+        form, column = self.key, columns["key"]
+        if not isinstance(form.serde, WindowedSerde) or is_serialized(column.type):
+            return _data(form, column)
+        items = column.to_pylist(maps_as_pydicts="strict")
+        if set(WINDOW_COLUMNS) <= columns.keys():
+            starts, ends = (_epoch_ms(columns[name]) for name in WINDOW_COLUMNS)
+            items = [
+                None if key is None else {"key": key, "start": start, "end": end}
+                for key, start, end in zip(items, starts, ends, strict=True)
+            ]
+        return [None if item is None else form.from_json(msgspec.json.encode(item)) for item in items]
+
+
+def _headers(column: Any) -> list[Headers] | None:
+    """Return the headers of rows, from lists of structs of a name and a value."""
+    rows = [tuple(_header(*item.values()) for item in items or ()) for items in column.to_pylist()]
+    return rows if any(rows) else None
+
+
+def _data(form: Form, column: Any) -> list[bytes | None]:
+    items: list[Any] = column.to_pylist(maps_as_pydicts="strict")
+    if is_serialized(column.type):
+        return items
+    return [None if item is None else form.from_object(item) for item in items]
+
+
+def _epoch_ms(column: Any) -> list[int | None]:
+    import pyarrow as pa
+
+    if not pa.types.is_timestamp(column.type):
+        numbers: list[int | None] = column.to_pylist()
+        return numbers
+    return [None if time is None else time // 1000 for time in column.cast(pa.int64()).to_pylist()]
+
+
+def _row_columns(value: ValueReader, records: RecordReader | None, rows: ArrowRows) -> RowColumns:
+    if records is not None and records.are_records(rows):
+        return records.read(rows)
+    found = value.read(rows)
+    return RowColumns(found.data, fields=found.fields)
+
+
+def _raw_row(row: Row) -> bytes:
+    try:
+        return msgspec.json.encode(row, enc_hook=repr)
+    except BAD_INPUT:
+        return repr(row).encode(errors="replace")
 
 
 @contextmanager
 def _parquet_file(source: FileSource, kind: FileKind) -> Iterator[Any]:
-    """Open a Parquet file."""
+    """Open a Parquet file for the duration of a ``with`` block."""
     import pyarrow.parquet as pq
 
     with _unpacked(source, kind) if kind.is_gzip else source.opened() as stream, pq.ParquetFile(stream) as file:
@@ -361,21 +529,9 @@ def row_groups(source: FileSource, kind: FileKind) -> list[tuple[int, int]]:
 
 
 def _unpacked(source: FileSource, kind: FileKind) -> IO[bytes]:
-    """Return an uncompressed temporary copy, because reading Parquet starts at the end of the file."""
+    """Return an uncompressed temporary copy of the file, because reading Parquet starts at the end."""
     target = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it.
     with open_binary(source, kind) as stream:
         shutil.copyfileobj(stream, target, 1 << 20)
     target.seek(0)
     return target
-
-
-def _plain_times(batch: Any) -> Any:
-    """Return the batch with times in microseconds, as in Python, and times with a time zone in UTC."""
-    import pyarrow as pa
-
-    plain: Callable[[Any], Any] = lambda kind: pa.timestamp("us", "UTC" if kind.tz else None)  # noqa: E731
-    for index, part in enumerate(batch.schema):
-        if pa.types.is_timestamp(part.type) and part.type != plain(part.type):
-            column = batch.column(index).cast(plain(part.type), safe=False)
-            batch = batch.set_column(index, part.name, column)
-    return batch

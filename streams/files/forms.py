@@ -2,12 +2,15 @@
 
 A ``Form`` represents the keys or the values of one topic.  Bytes that JSON cannot represent, and
 bytes that a serde cannot read, are written as ``{"$hex": "00ff"}``; a windowed key is written as
-``{"key": K, "start": MS, "end": MS}``.  Imports core only.
+``{"key": K, "start": MS, "end": MS}``.
+Of the other packages, this module imports only ``core``.
 """
 
 import math
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -16,6 +19,7 @@ from msgspec import inspect
 
 from streams.core.errors import SerializationError
 from streams.core.records import Window, Windowed
+from streams.core.serde_models import shape_of
 from streams.core.serdes import (
     BOOLEAN,
     BYTES,
@@ -27,6 +31,7 @@ from streams.core.serdes import (
     NULL,
     STRING,
     UUID,
+    FormatSerde,
     Serde,
     WindowedSerde,
     canonical_json,
@@ -43,12 +48,12 @@ _decode = msgspec.json.decode
 
 
 class Hex(msgspec.Struct, forbid_unknown_fields=True, rename={"hex": "$hex"}):
-    """JSON representation of bytes."""
+    """The JSON representation of bytes that are not valid text: ``{"$hex": "00ff"}``."""
 
     hex: str
 
     def data(self) -> bytes:
-        """Return the bytes.
+        """Return the decoded bytes.
 
         Raises:
             ValueError: the text is not hexadecimal.
@@ -92,7 +97,7 @@ class Form:
     """The keys or the values of a topic; ``serde`` is None if the topic is not declared.
 
     ``is_json`` is set if the serialized bytes are JSON; ``from_json`` returns such bytes unchanged and
-    unchecked.  All functions except ``to_json`` may raise an exception of ``BAD_INPUT``.
+    unchecked.  All functions except ``to_json`` may raise the exceptions in ``BAD_INPUT``.
     """
 
     serde: Serde[Any] | None
@@ -116,7 +121,7 @@ class Form:
 
 
 def form_of(serde: Serde[Any] | None) -> Form:
-    """Return the form for a serde."""
+    """Return the ``Form`` that converts the keys or values of a serde."""
     if serde is None or serde is NULL:
         return Form(serde, False, _unknown_from_json, _unknown_from_object, _unknown_to_json)
     if isinstance(serde, WindowedSerde):
@@ -126,20 +131,41 @@ def form_of(serde: Serde[Any] | None) -> Form:
     kind = json_type(serde)
     if kind is not None:
         return Form(serde, True, _null_or_same, _converter(serde, kind[0]), _json_writer)
+    if isinstance(serde, FormatSerde):
+        return Form(serde, False, _format_reader(serde), _format_converter(serde), _format_writer(serde))
     plain = _TYPES.get(serde)
     if plain is not None:
         return Form(serde, False, _typed_reader(serde, plain), _converter(serde, plain), _object_writer(serde))
-    return Form(serde, False, _custom_reader(serde), serde.serialize, _object_writer(serde))
+    return Form(serde, False, _custom_reader(serde), _plain_converter(serde), _object_writer(serde))
 
 
 def json_type(serde: Serde[Any]) -> tuple[Any] | None:
-    """Return the type of a serde whose bytes are JSON, as a 1-tuple, or None for any other serde."""
+    """Return the type of a serde whose bytes are JSON, as a 1-tuple, or None for any other serde.
+
+    It is the type as msgspec knows it: generated structs stand for pydantic models (``core.serde_models``).
+    """
     if serde is DATETIME:
         from datetime import datetime
 
         return (datetime,)
     maker, arguments = serde.__reduce__()
-    return (arguments[0],) if maker is serde_for else None
+    return (_shape(arguments[0]),) if maker is serde_for else None
+
+
+def _shape(form: Any) -> Any:
+    try:
+        return _cached_shape(form)
+    except TypeError:  # An unhashable form.
+        return shape_of(form)
+
+
+_cached_shape = cache(shape_of)
+
+
+def declared_type(serde: Serde[Any]) -> tuple[Any] | None:
+    """Return the type that a serde was made for, as a 1-tuple; None for bytes, windowed keys and serdes of users."""
+    plain = _TYPES.get(serde)
+    return json_type(serde) if plain is None else (plain,)
 
 
 # Undeclared keys and values, and those declared as None whose bytes another program has written.
@@ -231,11 +257,34 @@ def _typed_reader(serde: Serde[Any], kind: type) -> Callable[[bytes], bytes | No
 
 
 def _custom_reader(serde: Serde[Any]) -> Callable[[bytes], bytes | None]:
+    convert = _plain_converter(serde)
+
     def from_json(text: bytes) -> bytes | None:
         raw = _raw_bytes(serde, text)
-        return serde.serialize(_decode(text)) if raw is None else raw
+        return convert(_decode(text)) if raw is None else raw
 
     return from_json
+
+
+def _plain_converter(serde: Serde[Any]) -> Callable[[Any], bytes | None]:
+    """Return the conversion of JSON values to the bytes of a user's serde."""
+    serialize, from_plain = serde.serialize, serde.from_plain
+    if from_plain is not None:
+        return lambda value: None if value is None else serialize(from_plain(value))
+
+    def convert(value: Any) -> bytes | None:
+        try:
+            return serialize(value)
+        except SerializationError as error:
+            if isinstance(value, (dict, list)):
+                # The bytes of the serde may be JSON themselves.
+                with suppress(SerializationError):
+                    return serialize(serde.deserialize(canonical_json(value)))
+            raise SerializationError(
+                f"{error} (the serde gets plain JSON values here; if it expects objects, give it from_plain=)"
+            ) from error
+
+    return convert
 
 
 def _raw_bytes(serde: Serde[Any], text: bytes) -> bytes | None:
@@ -252,6 +301,7 @@ def _raw_bytes(serde: Serde[Any], text: bytes) -> bytes | None:
 
 def _object_writer(serde: Serde[Any]) -> Callable[[bytes | None], bytes]:
     deserialize = serde.deserialize
+    to_plain = serde.to_plain or _plain
     may_be_nan = serde is DOUBLE
 
     def to_json(data: bytes | None) -> bytes:
@@ -261,11 +311,19 @@ def _object_writer(serde: Serde[Any]) -> Callable[[bytes | None], bytes]:
             value: Any = deserialize(data)
             if may_be_nan and not math.isfinite(value):
                 return hex_json(data)
-            return _encode(_plain(value))
+            return _encode(to_plain(value))
         except Exception:  # noqa: BLE001 - a user serde may raise anything; the bytes are shown instead.
-            return hex_json(data)
+            return _json_or_hex(data)
 
     return to_json
+
+
+def _json_or_hex(data: bytes) -> bytes:
+    """Return bytes that are a JSON object or array as they are, and any other bytes as hex."""
+    try:
+        return _json_writer(data) if isinstance(_decode(data), (dict, list)) else hex_json(data)
+    except (msgspec.MsgspecError, RecursionError):
+        return hex_json(data)
 
 
 def _plain(value: Any) -> Any:
@@ -273,6 +331,38 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Windowed):
         return {"key": _plain(value.key), "start": value.window.start_ms, "end": value.window.end_ms}
     return {"$hex": value.hex()} if isinstance(value, bytes) else value
+
+
+# Formats with schemas, whose values have a JSON form of their own.
+
+
+def _format_reader(serde: FormatSerde[Any]) -> Callable[[bytes], bytes | None]:
+    def from_json(text: bytes) -> bytes | None:
+        if text == b"null":
+            return None
+        raw = _raw_bytes(serde, text)
+        return serde.serialize(serde.format.from_json(text)) if raw is None else raw
+
+    return from_json
+
+
+def _format_converter(serde: FormatSerde[Any]) -> Callable[[Any], bytes | None]:
+    def converted(value: Any) -> bytes | None:
+        return None if value is None else serde.serialize(serde.format.from_row(value))
+
+    return converted
+
+
+def _format_writer(serde: FormatSerde[Any]) -> Callable[[bytes | None], bytes]:
+    def to_json(data: bytes | None) -> bytes:
+        if data is None:
+            return b"null"
+        try:
+            return serde.format.to_json(serde.deserialize(data))
+        except BAD_INPUT:
+            return hex_json(data)
+
+    return to_json
 
 
 # Windowed keys.
@@ -324,9 +414,10 @@ def _windowed_writer(serde: WindowedSerde[Any]) -> Callable[[bytes | None], byte
 
 def _converter(serde: Serde[Any], kind: Any) -> Callable[[Any], bytes | None]:
     """Return a lenient conversion to bytes, from strings and from dicts of strings or data file values."""
-    serialize = serde.serialize
+    serialize, deserialize = serde.serialize, serde.deserialize
     if kind is str:
         return serialize
+    is_own = serde_for(kind) is serde
     if serde is JSON:
         return _nan_as_none(serialize)
     blank_as = _blank_cells(kind)
@@ -340,7 +431,8 @@ def _converter(serde: Serde[Any], kind: Any) -> Callable[[Any], bytes | None]:
                 for name, cell in value.items()
                 if cell != "" or blank_as.get(name, "") is not _LEFT_OUT
             }
-        return serialize(msgspec.convert(value, kind, strict=False))
+        row = msgspec.convert(value, kind, strict=False)
+        return serialize(row) if is_own else serialize(deserialize(canonical_json(row)))
 
     return _nan_as_none(typed) if json_type(serde) else typed
 

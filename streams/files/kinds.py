@@ -1,6 +1,7 @@
-"""The kind of a file, determined by its suffix, and opening of files.
+"""Kinds of files, which are determined by the suffix, and functions that open files.
 
-This module connects paths given by the user with the readers and writers.  Imports core only.
+This module connects paths given by the user with the readers and writers.
+Of the other packages, this module imports only ``core``.
 """
 
 import gzip
@@ -70,7 +71,7 @@ class FileSource:
 
     @classmethod
     def local(cls, path: str | os.PathLike[str]) -> "FileSource":
-        """Return a local file."""
+        """Return the source for a local file."""
         return cls(os.fspath(path), lambda: open(path, "rb"))
 
     def __str__(self) -> str:
@@ -95,7 +96,7 @@ WHOLE = Part()
 
 
 def listed(kinds: tuple[Kind, ...] = tuple(Kind)) -> str:
-    """Return a list of suffixes for messages."""
+    """Return the suffixes of ``kinds`` as a comma-separated list, for messages."""
     return ", ".join(kind.value for kind in kinds)
 
 
@@ -135,7 +136,7 @@ def input_kind(source: FileSource) -> FileKind:
         with source.opened() as stream:
             magic = stream.read(2)
     except FileNotFoundError as error:
-        raise InputError(f"{source}: there is no such file{_nearby(path)}") from error
+        raise InputError(f"{source}: there is no such file{nearby(path)}") from error
     except IsADirectoryError as error:
         raise InputError(f"{source}: is a directory; give one file") from error
     except OSError as error:
@@ -161,12 +162,12 @@ class _Unzipped(gzip.GzipFile):
         self._below = stream
 
     def close(self) -> None:
-        """Close both files."""
+        """Close the decompressed and the underlying file."""
         super().close()
         self._below.close()
 
 
-def _nearby(path: Path) -> str:
+def nearby(path: Path) -> str:
     """Return a hint for a missing file: its folder is missing, or has a file with a similar name."""
     folder = path.parent
     if not folder.is_dir():

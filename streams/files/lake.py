@@ -2,7 +2,7 @@
 
 The data files in such folders also contain rows that are no longer in the table (deleted, updated, compacted);
 only the format's own log determines which rows are valid.  Therefore single files in such folders are neither
-read nor written.  Imports core only.
+read nor written.  Of the other packages, this module imports only ``core``.
 """
 
 import os
@@ -33,7 +33,7 @@ FORMATS = (
 
 @frozen
 class LakeTable:
-    """A folder that contains a table."""
+    """A folder that contains a table in one of the table formats."""
 
     folder: str
     format: TableFormat
@@ -42,7 +42,7 @@ class LakeTable:
         return f"{self.folder}: is a table of {self.format.name} (it has {self.format.mark})"
 
     def refused_as_input(self) -> InputError:
-        """Return the error for an input file in this folder."""
+        """Return the error that rejects an input file in this folder."""
         return InputError(
             f"{self}: its files contain rows that were deleted from the table; read it with a library for the format, "
             f'such as spark.read.format("{self.format.spark}").load({self.folder!r}), write the rows to Parquet in '

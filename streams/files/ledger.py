@@ -1,4 +1,4 @@
-"""The input files that have been read by runs with the same state directory.
+"""The ledger of the input files that earlier runs of an application have read, in its state directory.
 
 This module is between the file readers and the source that appends rows to partitions.  The rows of each
 file follow the rows of the topic's previous file.  The ledger keeps the number of rows read from each file
@@ -6,7 +6,8 @@ and the digest of these rows.  A later run can therefore distinguish a file that
 another file.
 
 The ledger is an append-only file with JSON lines.  A batch is recorded before it is appended to the
-topic, so the ledger has every row that is in the topic's log.  Imports core and files only.
+topic, so the ledger has every row that is in the topic's log.
+Of the other packages, this module imports only ``core``.
 """
 
 import json
@@ -109,6 +110,8 @@ class Ledger:
     say: Callable[[str], None]
     _topics: dict[str, list[ReadFile]] = field(factory=dict)
     _is_rewritten: bool = False
+    #: Topics for which this run has begun a file: further files are known to follow it.
+    _begun: set[str] = field(factory=set)
 
     @classmethod
     def open(cls, folder: Path, say: Callable[[str], None]) -> "Ledger":
@@ -132,11 +135,11 @@ class Ledger:
         return ledger
 
     def has(self, topic: str) -> bool:
-        """Whether files were read into a topic."""
+        """Whether any files were read into a topic."""
         return bool(self._topics.get(topic))
 
     def knows(self, topic: str, given: FileInput) -> bool:
-        """Whether a file was read into a topic before; it may have grown since."""
+        """Whether a file was read into a topic before; the file may have grown since then."""
         return self._known(self._topics.get(topic, ()), given) is not None
 
     def rows(self, topic: str) -> int:
@@ -144,24 +147,31 @@ class Ledger:
         return sum(read.rows for read in self._topics.get(topic, ()))
 
     def follow(
-        self, topic: str, given: FileInput, *, is_next: bool = False, rows_before: int | None = None
+        self,
+        topic: str,
+        given: FileInput,
+        *,
+        is_next: bool = False,
+        rows_before: int | None = None,
+        by_name: bool = False,
     ) -> Continued:
         """Return a reader that continues a file, or reads another file after the previous ones.
 
         A file that was read before continues after the rows that were read.  Any other file, and with ``is_next``
         every file, is read from its beginning.  ``rows_before`` is the number of rows from other sources in
-        a topic without files.
+        a topic without files.  ``by_name``: the file is one of several of a run, so that only its name tells whether
+        it was read before; others may have the same rows.
 
         Raises:
             InputError: rows that were already read have changed, the previous file was not read to its end, or
-                the file has grown after other files have followed it.
+                the file has grown since a later file was read.
         """
         files = self._topics.setdefault(topic, [])
         while files and not files[-1].rows and not files[-1].begins:
             files.pop()  # The run has ended before any row of the file was read.
-        known = None if is_next else self._known(files, given)
+        known = None if is_next else self._known(files, given, by_name=by_name)
         if known is not None:
-            return self._go_on(topic, files, known, given)
+            return self._continued(topic, files, known, given)
         if not is_next:
             self._check_changed(files, given)
         abandoned = None
@@ -170,8 +180,9 @@ class Ledger:
                 raise _cannot_follow(given.path, files[-1])
             abandoned = files.pop()
         before = self.rows(topic) + (files[0].rows_before if files else rows_before or 0)
-        if before:
+        if before and topic not in self._begun:
             self.say(f"{given.path}: follows on {before:,} {'row' if before == 1 else 'rows'} of topic {topic!r}")
+        self._begun.add(topic)
         read = ReadFile(_absolute(given.path), before)
         files.append(read)
         reader = given.after(before)
@@ -182,7 +193,7 @@ class Ledger:
         """Return a reader for a file whose first ``rows`` rows are already in the topic, for example from a snapshot.
 
         Raises:
-            InputError: the file has grown after other files have followed it.
+            InputError: the file has grown since a later file was read.
         """
         files = self._topics.setdefault(topic, [])
         read = next((read for read in files if not read.rows_before), None)
@@ -198,7 +209,7 @@ class Ledger:
         return Continued(self, topic, given, read)
 
     def write(self, topic: str, read: ReadFile, *, is_new: bool = False) -> None:
-        """Record the progress of reading a file."""
+        """Record how far a file has been read."""
         if not self._is_rewritten:
             self._rewrite()
             return
@@ -206,7 +217,7 @@ class Ledger:
             stream.write(_line(topic, read, is_new=is_new))
 
     def _rewrite(self) -> None:
-        """Rewrite the ledger with one line per file, which drops incomplete lines and earlier states."""
+        """Rewrite the ledger with one line per file, which drops incomplete lines and superseded ones."""
         begun = [(topic, read) for topic, files in self._topics.items() for read in files if read.begins]
         lines = [_line(topic, read, is_new=True) for topic, read in begun]
         temporary = self.path.with_suffix(".new")
@@ -221,16 +232,18 @@ class Ledger:
         read = files[-1]
         read.rows, read.digest, read.is_whole = int(entry["rows"]), str(entry["digest"]), bool(entry["is_whole"])
 
-    def _known(self, files: Sequence[ReadFile], given: FileInput) -> ReadFile | None:
-        """Return the last file in ``files`` that is the given file, which may have grown since."""
+    def _known(self, files: Sequence[ReadFile], given: FileInput, *, by_name: bool = False) -> ReadFile | None:
+        """Return the last entry of ``files`` for the given file, which may have grown, or None if there is none."""
         digests = given.digests({read.rows for read in files if read.rows})
         path = _absolute(given.path)
         for read in reversed(files):
+            if by_name and read.file != path:
+                continue
             if digests.get(read.rows) == read.digest if read.rows else read.file == path:
                 return read
         return None
 
-    def _go_on(self, topic: str, files: Sequence[ReadFile], known: ReadFile, given: FileInput) -> Continued:
+    def _continued(self, topic: str, files: Sequence[ReadFile], known: ReadFile, given: FileInput) -> Continued:
         has_grown = given.has_rows(known.rows)
         if known.file != _absolute(given.path):
             which = "its first" if has_grown else "nothing new: its"

@@ -1,6 +1,6 @@
 """The lines of a file, in chunks with line numbers.
 
-This module is between open files and the row formats.  Imports core and kinds only.
+This module is between open files and the row formats.  It imports only ``core`` and ``kinds``.
 """
 
 import re
@@ -68,7 +68,7 @@ def line_chunks(
 
 
 def _chunks(source: FileSource, kind: FileKind, part: Part) -> Iterator[tuple[int, bytes]]:
-    """Yield chunks of bytes with their positions in the file."""
+    """Yield (position, bytes) for consecutive chunks of the part."""
     position = part.start
     with open_binary(source, kind) as stream:
         if position:
@@ -111,7 +111,7 @@ def count_lines(source: FileSource, kind: FileKind, part: Part, *, skip_blank: b
 
 
 def _blank_lines(data: bytes) -> int:
-    """Return the number of blank lines; this is fast if no line starts with white space."""
+    """Return the number of blank lines in ``data``; this is fast if no line starts with white space."""
     if data and not data[:1].isspace() and not data.endswith(b"\n") and not _BLANK_START.search(data):
         return 0
     return sum(1 for line in data.split(b"\n") if not line.strip())

@@ -1,6 +1,6 @@
 """Division of files into parts for several processes, and row counts of parts.
 
-An uncompressed file with lines is divided at line ends, and Parquet between row groups.  Compressed files
+An uncompressed file with lines is divided at line ends, and a Parquet file between row groups.  Compressed files
 and CSV files, whose cells may contain line ends, are not divided.
 """
 

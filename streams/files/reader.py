@@ -1,30 +1,41 @@
 """Conversion of an input file to the records of a topic.
 
-This module is between the row formats and the source that appends blocks to partitions.  Every row becomes
-exactly one record, so row i of a file is record i of its source.  Imports core and files only.
+This module is between the row formats and the source that appends blocks of records to partitions.  Every row becomes
+exactly one record, so row i of a file is record i of its source.
+Of the other packages, this module imports only ``core``.
 """
 
 import logging
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 from attrs import define, evolve, field, frozen
+from msgspec import inspect
 
 from streams.core.clock import Clock, SystemClock
+from streams.core.collection import collection_paused
 from streams.core.dead_letters import ROW_HEADER
 from streams.core.errors import InputError, InvalidTimestampError, SerializationError
 from streams.core.partitioning import partitions_for
 from streams.core.records import Block, Headers
 from streams.core.timestamps import FromValue
 from streams.core.topic import Topic
-from streams.files.formats import FileFormat, RowBatch, RowColumns, format_of, is_record
-from streams.files.forms import BAD_INPUT, Form, form_of
+from streams.files.columns import ValueReader
+from streams.files.formats import FileFormat, RecordReader, RowBatch, RowColumns, TableRows, format_of, is_record
+from streams.files.forms import BAD_INPUT, Form, form_of, json_type
 from streams.files.kinds import WHOLE, FileKind, FileSource, Kind, Part, input_kind
+from streams.files.stand_ins import names_read, stand_in_decoder
 
 logger = logging.getLogger(__name__)
+
+#: Characters of a row in a message.
+_SHOWN = 200
+
+#: The end of the message of a bad row, for runs over files.
+ADVICE = "fix the row, or skip such rows with --set deserialization_handler=continue"
 
 #: Policies for rows that cannot be read.
 OnBadRow: TypeAlias = Literal["fail", "continue"]
@@ -33,7 +44,8 @@ OnBadRow: TypeAlias = Literal["fail", "continue"]
 class RowReader(Protocol):
     """A function that yields the records of a source in batches.
 
-    A batch has at most one block per partition; the offsets in a block are row numbers.
+    A batch is a list of (partition, block of records), with at most one block per partition.  The offsets in a block
+    are row numbers.
     """
 
     def __call__(self, partitions: int, skip_rows: int) -> Iterator[list[tuple[int, Block]]]:
@@ -50,13 +62,15 @@ def open_input(
     clock: Clock | None = None,
     needs_time: bool = False,
     rows_before: int = 0,
+    advice: str = ADVICE,
 ) -> "FileInput":
     """Return the reader for an input file, or for a part of the file; its suffix determines the kind.
 
     A row goes to its explicit partition, or else to the partition of its key, or else to partition (row number mod
     partition count).  The timestamp is the row's explicit timestamp, or else the result of ``Topic(timestamp=...)``, or
     else the wall clock time; with ``needs_time``, a row without a timestamp is a bad row instead.  ``rows_before``
-    is the number of rows that the topic already has, from which row numbers continue.
+    is the number of rows that the topic already has, from which row numbers continue.  ``advice`` ends the message of
+    a bad row.
 
     With ``on_bad_row="fail"``, a bad row ends the input.  With "continue", its bytes become a value that the topic's
     serde cannot read, with the wall clock time, so that the task's deserialization exception handler counts the row;
@@ -68,15 +82,55 @@ def open_input(
     source = path if isinstance(path, FileSource) else FileSource.local(path)
     kind = input_kind(source)
     key, value = form_of(topic.key_serde), form_of(topic.value_serde)
-    form = format_of(kind.kind, key, value)
+    form = format_of(kind.kind, key, value, RecordReader(topic, key, value))
+    decode = None if kind.kind is Kind.PARQUET else _stand_ins(topic)
+    clock = clock or SystemClock()
     return FileInput(
-        source, kind, topic, form, value, on_bad_row, clock or SystemClock(), needs_time, rows_before, part
+        source,
+        kind,
+        topic,
+        form,
+        value,
+        on_bad_row,
+        clock,
+        needs_time,
+        rows_before,
+        part,
+        decode=decode,
+        advice=advice,
     )
+
+
+def _stand_ins(topic: Topic[Any, Any]) -> Callable[[bytes], Any] | None:
+    """Return a decoder of JSON values to partial objects for the topic's functions, or None if there is none."""
+    kind = json_type(topic.value_serde)
+    info = None if kind is None else inspect.type_info(kind[0])
+    functions = [function for function in (topic.key_from, topic.timestamp) if function is not None]
+    names = names_read(info, functions)
+    return None if names is None else stand_in_decoder(info, names)
+
+
+def open_table(
+    topic: Topic[Any, Any], name: str, batches: Iterable[Any], *, on_bad_row: OnBadRow = "fail", clock: Clock
+) -> "FileInput":
+    """Return the reader for Arrow record batches of a table, whose rows have no order and therefore no numbers.
+
+    The partition of a row without a key is determined by its value.  Each row needs an event time, as with
+    ``needs_time`` of ``open_input``.  ``name`` is the name of the table in messages.
+    """
+    key, value = form_of(topic.key_serde), form_of(topic.value_serde)
+    rows = TableRows(ValueReader(value), RecordReader(topic, key, value), batches)
+    source, kind = FileSource(name, _no_file), FileKind(Kind.PARQUET)
+    return FileInput(source, kind, topic, rows, value, on_bad_row, clock, True, has_row_numbers=False)
+
+
+def _no_file() -> Any:
+    raise OSError("its rows come as Arrow batches")
 
 
 @define
 class RowDigest:
-    """The digest of the first rows of a file, which does not depend on the division into batches."""
+    """The digest of the first rows of a file, regardless of how the rows are divided into batches."""
 
     rows: int = 0
     _hash: Any = field(factory=lambda: blake2b(digest_size=16))
@@ -90,7 +144,7 @@ class RowDigest:
 
     @property
     def value(self) -> str:
-        """The digest of the rows so far, in hexadecimal."""
+        """The digest of the rows added so far, in hexadecimal."""
         return str(self._hash.hexdigest())
 
 
@@ -112,10 +166,15 @@ class FileInput:
     needs_time: bool = False
     rows_before: int = 0
     part: Part = WHOLE
+    has_row_numbers: bool = True
+    #: Decodes JSON values to partial objects (``stand_ins``); None if complete values are needed.
+    decode: Callable[[bytes], Any] | None = None
+    #: The end of the message of a bad row.
+    advice: str = ADVICE
 
     @property
     def path(self) -> str:
-        """The file name for messages."""
+        """The file name, for messages."""
         return self.source.name
 
     def __call__(self, partitions: int, skip_rows: int = 0) -> Iterator[list[tuple[int, Block]]]:
@@ -134,13 +193,43 @@ class FileInput:
             InputError: see ``__call__``.
         """
         for batch in self.format.batches(self.source, self.kind, skip_rows, self.part):
-            columns, failure = self._records(batch, partitions)
+            with collection_paused():
+                columns, failure = self._records(batch, partitions)
             if columns.timestamps:
                 if digest is not None:
                     self._digest(digest, batch.rows[: len(columns.timestamps)])
-                yield _blocks(columns, self.rows_before + batch.first_row, partitions)
+                yield _blocks(columns, partitions)
             if failure is not None:
                 raise failure
+
+    def records(self, partitions: int, skip_rows: int = 0) -> Iterator["Records"]:
+        """Yield the rows in batches that are not divided by partition; only declared columns are read.
+
+        Raises:
+            InputError: see ``__call__``; the preceding rows of the batch are lost.
+        """
+        declared = self.format.declared()
+        for batch in declared.batches(self.source, self.kind, skip_rows, self.part):
+            with collection_paused():
+                try:
+                    columns, failure = self._whole(batch, partitions), None
+                except _BadRow:
+                    if declared is not self.format:
+                        # From here on read all columns, since a bad row is reported and kept with all of them.
+                        yield from self._records_of_all_columns(partitions, batch.first_row)
+                        return
+                    columns, failure = self._one_by_one(batch, partitions)
+            if failure is not None:
+                raise failure
+            yield columns
+
+    def _records_of_all_columns(self, partitions: int, skip_rows: int) -> Iterator["Records"]:
+        for batch in self.format.batches(self.source, self.kind, skip_rows, self.part):
+            with collection_paused():
+                columns, failure = self._records(batch, partitions)
+            if failure is not None:
+                raise failure
+            yield columns
 
     def digests(self, counts: Iterable[int]) -> dict[int, str]:
         """Return the digest of the first ``count`` rows for each count that does not exceed the file's row count.
@@ -176,23 +265,28 @@ class FileInput:
     def _digest(self, digest: RowDigest, rows: Sequence[Any]) -> None:
         digest.add(list(map(self.format.raw, rows)), self.format.heading)
 
-    def _records(self, batch: RowBatch, partitions: int) -> tuple["_Records", InputError | None]:
+    def _records(self, batch: RowBatch, partitions: int) -> tuple["Records", InputError | None]:
         """Convert a batch to records, up to the first bad row if bad rows end the input."""
-        now_ms = self.clock.now_ms()
         try:
-            return self._columns(batch.rows, self.rows_before + batch.first_row, partitions, now_ms), None
+            return self._whole(batch, partitions), None
         except _BadRow:
-            pass  # Convert the rows one by one to find the bad row.
-        records = _Records([], [], [], [], [])
+            return self._one_by_one(batch, partitions)
+
+    def _whole(self, batch: RowBatch, partitions: int) -> "Records":
+        return self._columns(batch.rows, self.rows_before + batch.first_row, partitions, self.clock.now_ms())
+
+    def _one_by_one(self, batch: RowBatch, partitions: int) -> tuple["Records", InputError | None]:
+        """Convert the rows of a batch one by one, to find bad rows."""
+        now_ms = self.clock.now_ms()
+        records = Records([], [], [], [], [], self.rows_before + batch.first_row)
         for index, row in enumerate(batch.rows):
             number = self.rows_before + batch.first_row + index
             try:
-                records.extend(self._columns([row], number, partitions, now_ms))
+                records.extend(self._columns(batch.rows[index : index + 1], number, partitions, now_ms))
             except _BadRow as error:
-                message = f"{self._place(batch.lines[index])}: {error}"
+                message = f"{self._place(batch.lines[index], row)}: {error}"
                 if self.on_bad_row == "fail":
-                    hint = "fix the row, or skip such rows with --set deserialization_handler=continue"
-                    return records, InputError(f"{message}; {hint}")
+                    return records, InputError(f"{message}; {self.advice}")
                 raw, is_refused = self._unreadable(self.format.raw(row))
                 headers: Headers = ()
                 if is_refused:
@@ -200,34 +294,44 @@ class FileInput:
                     headers = ((ROW_HEADER, message.encode()),)
                 else:
                     logger.warning("%s; the row is taken as it is", message)
-                records.extend(_Records([None], [raw], [now_ms], [headers], [number % partitions]))
+                placed = number % partitions if self.has_row_numbers else partitions_for([raw], partitions)[0]
+                records.extend(Records([None], [raw], [now_ms], [headers], [placed], number))
         return records, None
 
-    def _columns(self, rows: Sequence[Any], first_row: int, partitions: int, now_ms: int) -> "_Records":
+    def _columns(self, rows: Sequence[Any], first_row: int, partitions: int, now_ms: int) -> "Records":
         try:
             columns = self.format.columns(rows)
-            values = self._checked(columns.values)
+            values = self._checked(columns.values) if columns.fields is None else None
         except BAD_INPUT as error:
             reason = _reason(error, self.topic.name, self.kind.kind)
             raise _BadRow(reason + self._hint(rows)) from error
         if columns.keys is None:
-            columns.keys = self._keys(values, len(rows))
+            columns.keys = self._keys(columns, values)
         timestamps = self._timestamps(columns, values, now_ms)
-        placed = self._partitions(columns.keys, columns.partitions, first_row, partitions)
-        headers = columns.headers or [()] * len(rows)
-        return _Records(columns.keys, columns.values, timestamps, headers, placed)
+        placed = self._partitions(columns, first_row, partitions)
+        return Records(columns.keys, columns.values, timestamps, columns.headers, placed, first_row)
 
     def _checked(self, values: list[bytes | None]) -> list[Any] | None:
-        """Deserialize the values if they are needed or have not been checked yet, else return None."""
+        """Deserialize the values if the topic needs the objects or the bytes are unchecked JSON, else return None."""
         topic = self.topic
-        if self.value.is_json or topic.timestamp is not None or topic.key_from is not None:
-            return self.value.check(values)
-        return None
+        if not self.value.is_json and topic.timestamp is None and topic.key_from is None:
+            return None
+        if self.decode is not None:
+            try:
+                return [None if data is None else self.decode(data) for data in values]
+            except (msgspec.MsgspecError, *BAD_INPUT):
+                pass  # The serde raises the error.
+        return self.value.check(values)
 
-    def _keys(self, values: list[Any] | None, count: int) -> list[bytes | None]:
-        key_from = self.topic.key_from
+    def _keys(self, columns: RowColumns, values: list[Any] | None) -> Any:
+        key_from, serde = self.topic.key_from, self.topic.key_serde
+        if columns.fields is not None and key_from is not None:
+            found = columns.fields.keys(key_from, serde)
+            if found is not None:
+                return found
+            values = columns.fields.objects(key_from)
         if key_from is None or values is None:
-            return [None] * count
+            return [None] * len(columns.values)
         keys: list[Any] = []
         for value in values:
             try:
@@ -236,7 +340,7 @@ class FileInput:
                 reason = f"{type(error).__name__}: {error}"
                 raise _BadRow(f"key_from of topic {self.topic.name!r} failed: {reason}") from error
         try:
-            return self.topic.key_serde.serialize_all(keys)
+            return serde.serialize_all(keys)
         except SerializationError as error:
             raise _BadRow(f"key_from of topic {self.topic.name!r}: {error}") from error
 
@@ -244,29 +348,35 @@ class FileInput:
         given = columns.timestamps
         times = [now_ms] * len(columns.values)
         function = self.topic.timestamp
-        if self.needs_time and (function is None or values is None) and (given is None or None in given):
+        has_values = values is not None or columns.fields is not None
+        if self.needs_time and (function is None or not has_values) and (given is None or None in given):
             raise _BadRow(
                 f"the row has no time, which a replay needs; declare Topic({self.topic.name!r}, timestamp=...) "
                 "or give records with a timestamp"
             )
-        if function is not None and values is not None:
-            extractor = FromValue(self.topic.name, function)
-            try:
-                block = extractor.block(values, times)
-                if block is None:
-                    block = [extractor.one(None, value, now_ms, -1) for value in values]
-            except InvalidTimestampError as error:
-                raise _BadRow(str(error)) from error
-            if min(block, default=0) < 0:
-                raise _BadRow(f"topic {self.topic.name!r}: the timestamp {min(block)} of the value is before 1970")
-            times = list(block)
+        if function is not None and has_values:
+            found = None if columns.fields is None else columns.fields.times(function)
+            times = self._called(function, columns, values, times) if found is None else found
+            if min(times, default=0) < 0:
+                raise _BadRow(f"topic {self.topic.name!r}: the timestamp {min(times)} of the value is before 1970")
         if given is None:
             return times
         return [time if own is None else own for own, time in zip(given, times, strict=True)]
 
-    def _partitions(
-        self, keys: list[bytes | None], given: list[int | None] | None, first_row: int, partitions: int
-    ) -> list[int]:
+    def _called(self, function: Any, columns: RowColumns, values: list[Any] | None, times: Sequence[int]) -> list[int]:
+        """Return the results of the topic's time function; a tombstone gets its time from ``times``."""
+        extractor = FromValue(self.topic.name, function)
+        objects = columns.fields.objects(function) if columns.fields is not None else values or []
+        try:
+            block = extractor.block(objects, times)
+            if block is None:
+                block = [extractor.one(None, value, time, -1) for value, time in zip(objects, times, strict=True)]
+            return list(block)
+        except InvalidTimestampError as error:
+            raise _BadRow(str(error)) from error
+
+    def _partitions(self, columns: RowColumns, first_row: int, partitions: int) -> list[int]:
+        given, keys = columns.partitions, as_list(columns.keys)
         if given is not None:
             highest = max((partition for partition in given if partition is not None), default=0)
             if highest >= partitions:
@@ -276,17 +386,33 @@ class FileInput:
                 )
         suffix = self.topic.key_serde.key_suffix
         hashed = [key[:-suffix] if suffix else key for key in keys if key is not None]
-        by_key = iter(partitions_for(hashed, partitions))
-        placed = [(first_row + index) % partitions if key is None else next(by_key) for index, key in enumerate(keys)]
+        if len(hashed) == len(keys):
+            placed = partitions_for(hashed, partitions)
+        else:
+            by_key = iter(partitions_for(hashed, partitions))
+            rest = self._keyless(columns, keys, first_row, partitions)
+            placed = [next(rest) if key is None else next(by_key) for key in keys]
         if given is None:
             return placed
         return [at if own is None else own for own, at in zip(given, placed, strict=True)]
 
-    def _place(self, line: int) -> str:
+    def _keyless(
+        self, columns: RowColumns, keys: Sequence[bytes | None], first_row: int, partitions: int
+    ) -> Iterator[int]:
+        """Yield the partition of each row without a key."""
+        if self.has_row_numbers:
+            return ((first_row + index) % partitions for index, key in enumerate(keys) if key is None)
+        values = as_list(columns.values)
+        own = [value or b"" for key, value in zip(keys, values, strict=True) if key is None]
+        return iter(partitions_for(own, partitions))
+
+    def _place(self, line: int, row: Any) -> str:
+        if not self.has_row_numbers:
+            return f"{self.source}: row {self.format.raw(row).decode(errors='replace')[:_SHOWN]}"
         return f"{self.source}:{line}" if self.format.unit == "line" else f"{self.source}: {self.format.unit} {line}"
 
     def _hint(self, rows: Sequence[Any]) -> str:
-        """Return what to do about a row that is a whole record in a file whose rows are values, or an empty text."""
+        """Return advice for a row that is a whole record in a file whose rows are values, or an empty text."""
         if self.kind.kind is not Kind.JSON_LINES or len(rows) != 1 or not is_record(rows[0]):
             return ""
         suffix = f"{Kind.RECORDS.value}{'.gz' if self.kind.is_gzip else ''}"
@@ -306,29 +432,42 @@ class FileInput:
 
 
 @define
-class _Records:
-    """The columns of complete records, before they are split by partition."""
+class Records:
+    """The columns of complete records, before they are split by partition.
 
-    keys: list[bytes | None]
-    values: list[bytes | None]
+    Keys and values are lists of bytes, or Arrow arrays.  ``headers`` is None if no record has any.
+    """
+
+    keys: Any
+    values: Any
     timestamps: list[int]
-    headers: list[Headers]
+    headers: list[Headers] | None
     partitions: list[int]
+    #: Number of the first row in the topic.
+    first_row: int
 
-    def extend(self, other: "_Records") -> None:
-        self.keys += other.keys
-        self.values += other.values
+    def __len__(self) -> int:
+        return len(self.timestamps)
+
+    def extend(self, other: "Records") -> None:
+        """Append the records of ``other``; all columns of these records are lists."""
+        self.keys += as_list(other.keys)
+        self.values += as_list(other.values)
         self.timestamps += other.timestamps
-        self.headers += other.headers
+        self.headers = [*(self.headers or ()), *(other.headers or [()] * len(other))]
         self.partitions += other.partitions
 
 
-def _blocks(records: _Records, first_row: int, partitions: int) -> list[tuple[int, Block]]:
-    headers = records.headers if any(records.headers) else None
-    count = len(records.values)
+def as_list(column: Any) -> list[Any]:
+    """Return a column as a list."""
+    return column if isinstance(column, list) else list(column.to_pylist())
+
+
+def _blocks(records: Records, partitions: int) -> list[tuple[int, Block]]:
+    headers = records.headers if any(records.headers or ()) else None
+    keys, values, first_row = as_list(records.keys), as_list(records.values), records.first_row
     if partitions == 1:
-        rows = range(first_row, first_row + count)
-        return [(0, Block(records.keys, records.values, records.timestamps, headers, rows))]
+        return [(0, Block(keys, values, records.timestamps, headers, range(first_row, first_row + len(records))))]
     members: dict[int, list[int]] = {}
     for index, partition in enumerate(records.partitions):
         members.setdefault(partition, []).append(index)
@@ -336,8 +475,8 @@ def _blocks(records: _Records, first_row: int, partitions: int) -> list[tuple[in
         (
             partition,
             Block(
-                [records.keys[index] for index in indexes],
-                [records.values[index] for index in indexes],
+                [keys[index] for index in indexes],
+                [values[index] for index in indexes],
                 [records.timestamps[index] for index in indexes],
                 None if headers is None else [headers[index] for index in indexes],
                 [first_row + index for index in indexes],
@@ -348,7 +487,7 @@ def _blocks(records: _Records, first_row: int, partitions: int) -> list[tuple[in
 
 
 def _reason(error: Exception, topic: str, kind: Kind) -> str:
-    """Return a description of a bad row in the terms of its kind of file."""
+    """Return why a row is bad, in the terms of the file's kind."""
     if isinstance(error, SerializationError) and isinstance(error.__cause__, msgspec.MsgspecError):
         error = error.__cause__
     if isinstance(error, UnicodeDecodeError):

@@ -1,7 +1,7 @@
 """Writing of the records of a topic to an output file.
 
 A file is written under a temporary name and renamed when complete, so it is complete or absent.
-Imports core and files only.
+Of the other packages, this module imports only ``core``.
 """
 
 import gzip
@@ -39,7 +39,7 @@ class FileOutput:
     topic: Topic[Any, Any] | None
 
     def write(self, blocks: Blocks) -> int:
-        """Write all records; return their number.
+        """Write all records, and return the number of records written.
 
         Raises:
             OutputError: the file cannot be written; an existing file is unchanged.

@@ -1,6 +1,7 @@
 """Administration of groups in the coordinator: describing, creating and deleting groups, and setting offsets.
 
-Requests of members are handled by ``coordinator``.  Imports protocol and core only.
+The module ``coordinator`` handles requests from members.
+Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -61,12 +62,12 @@ def listed(groups: Groups, request: ListGroups) -> tuple[tuple[str, str, str], .
 
 
 def _passes(word: str, wanted: Sequence[str]) -> bool:
-    """Whether a filter accepts a word; an empty filter accepts all words."""
+    """Whether ``wanted`` is empty or contains ``word``, ignoring case."""
     return not wanted or word.lower() in {item.lower() for item in wanted}
 
 
 def create(groups: Groups, request: CreateGroup) -> ErrorCode:
-    """Create a group before its first member joins."""
+    """Create a group with explicit settings before its first member joins; idempotent for the same settings."""
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
     settings = GroupSettings(request.is_ephemeral, request.session_timeout_ms)
@@ -79,7 +80,7 @@ def create(groups: Groups, request: CreateGroup) -> ErrorCode:
 
 
 def delete(groups: Groups, group_id: str) -> ErrorCode:
-    """Delete a group without members."""
+    """Delete a group that has no members; return the error code."""
     group = groups.get(group_id)
     if group is None:
         return ErrorCode.GROUP_ID_NOT_FOUND
@@ -110,7 +111,7 @@ def delete_offsets(
 
 
 def reset_offsets(groups: Groups, group: Group, request: ResetOffsets, now_ms: int) -> ResetOffsetsResponse:
-    """Set committed offsets, and keep the response for duplicates of the request."""
+    """Set committed offsets, and store the response so that a duplicate of the request gets the same response."""
     offsets: dict[TopicPartition, int] = {}
     for partition, target in request.targets.items():
         if isinstance(target, Shift):

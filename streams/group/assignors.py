@@ -1,7 +1,7 @@
 """Partition assignors, which run on a group's leader: Kafka's assignors and two simple ones.
 
 Only the leader calls ``assign``.  Through ``subscription_user_data`` and ``on_assignment``, members exchange data with
-the leader's assignor.  Performs no I/O.
+the leader's assignor.  This module performs no I/O.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,10 @@ from streams.group.subscriptions import (
 
 
 class RebalanceProtocol(Enum):
-    """The rebalance protocol (KIP-429): eager members revoke all partitions before a join, cooperative ones none."""
+    """The rebalance protocol (KIP-429).
+
+    Before a join, eager members revoke all partitions, and cooperative members revoke none.
+    """
 
     EAGER = "eager"
     COOPERATIVE = "cooperative"
@@ -65,16 +68,16 @@ class Assignor(Protocol):
 
 
 class _Stateless:
-    """The common base of assignors without state."""
+    """The base class of assignors that keep no state."""
 
     protocols: Sequence[RebalanceProtocol] = (RebalanceProtocol.EAGER,)
 
     def subscription_user_data(self) -> bytes | None:
-        """Return no user data."""
+        """Return None, because the assignor has no user data."""
         return None
 
     def on_assignment(self, assignment: Assignment) -> None:
-        """Do nothing."""
+        """Do nothing, because the assignor keeps no state."""
 
 
 def in_order(members: Members) -> list[str]:
@@ -103,7 +106,7 @@ class RangeAssignor(_Stateless):
     name = "range"
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
-        """Assign ranges per topic; the first members get the remainder."""
+        """Assign a contiguous range of each topic's partitions to each member; the first members get the remainder."""
         given: dict[str, list[TopicPartition]] = {member: [] for member in members}
         for topic, count, subscribers in _subscribers(partitions_per_topic, members):
             each, extra = divmod(count, len(subscribers))
@@ -174,7 +177,9 @@ class CooperativeStickyAssignor(_Stateless):
     protocols: Sequence[RebalanceProtocol] = (RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER)
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
-        """Assign partitions, withholding any that another member owns until it has revoked them and rejoined."""
+        """Assign partitions, but withhold each one that another member owns until that member has revoked it and
+        rejoined.
+        """
         given = assign_sticky(partitions_per_topic, members, in_order(members))
         return _result(members, withhold_owned(given, members))
 
@@ -185,7 +190,7 @@ class EqualCountAssignor(_Stateless):
     name = "equal"
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
-        """Divide one list per set of topics with equal subscribers; the least loaded members get the longer parts."""
+        """Divide the partitions of topics with the same subscribers; the least loaded members get the longer parts."""
         given: dict[str, list[TopicPartition]] = {member: [] for member in members}
         rows: dict[tuple[str, ...], list[TopicPartition]] = {}
         for topic, count, subscribers in _subscribers(partitions_per_topic, members):

@@ -2,7 +2,7 @@
 
 The client runs the ``Member`` state machine over a connection, in ``poll`` or in a separate thread, and calls a
 listener.  Rebalancing is eager: members revoke their assignment before each rebalance, so no work has two owners.
-Imports protocol and core only.
+Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
 from collections import deque
@@ -13,26 +13,25 @@ from typing import Final, Self, Unpack
 from attrs import frozen
 
 from streams.core.client_settings import GroupClientSettings
-from streams.core.clock import Clock, SystemClock
+from streams.core.clock import Clock, Deadline, SystemClock
 from streams.core.errors import BrokerError, ClientClosedError, ConfigError
 from streams.core.setting import changed
 from streams.core.settings import GroupClientOptions
 from streams.core.threads import Signal, SystemThreads, ThreadKilled, Threads, Worker
 from streams.core.user_code import refuse_unawaited_methods
 from streams.group.member import Failed, Member, MemberConfig, MemberState, PerformAssignment, Send
-from streams.protocol.group_messages import JoinGroup, LeaveGroup, SyncGroup
+from streams.protocol.group_messages import LeaveGroup
 from streams.protocol.request import Request, Response
-from streams.protocol.transport import Cluster
+from streams.protocol.transport import Cluster, response_timeout_ms
 
 #: Protocol type for groups without topics.
 WORK_PROTOCOL_TYPE: Final = "work"
 
-# Under a virtual clock, a poll does not wait; after this many polls without progress, no response is expected.
-_FRUITLESS_LIMIT: Final = 100
-
 
 class GroupListener:
-    """The listener and assignor of a group.  Override the methods that you need; they are called inside ``poll``."""
+    """The listener and assignor of a group.  Override the methods that you need; they are called inside
+    ``GroupClient.poll``.
+    """
 
     def metadata(self) -> bytes:
         """Return this member's metadata for the leader; called at every join."""
@@ -43,7 +42,7 @@ class GroupListener:
         return {}
 
     def on_assigned(self, assignment: bytes) -> None:
-        """Handle a new assignment."""
+        """Handle a new assignment, which was encoded by ``assign``."""
 
     def on_revoked(self) -> None:
         """Handle a revocation: finish or stop the work.  The assignment is owned until this method returns."""
@@ -53,7 +52,7 @@ class GroupListener:
         self.on_revoked()
 
     def is_rejoin_needed(self) -> bool:
-        """Whether to rejoin, because ``metadata`` or the work has changed; called at every poll."""
+        """Whether to rejoin the group because ``metadata`` or the work has changed; called at every poll."""
         return False
 
 
@@ -191,38 +190,35 @@ class GroupClient:
         self._check_open()
         if self._worker is not None and not self._worker.is_current:
             raise ClientClosedError("a thread polls this group member already; do not call poll() after start()")
-        deadline_ms = self._clock.monotonic_ms() + timeout_ms
-        seen_ms, fruitless = -1, 0
+        deadline = Deadline(self._clock, self._clock.monotonic_ms() + timeout_ms)
         while True:
             has_progress = self._receive(0) or self._act()
-            now = self._clock.monotonic_ms()
-            fruitless = 0 if has_progress or now != seen_ms else fruitless + 1
-            seen_ms = now
+            remaining_ms = deadline.remaining_ms(has_progress=has_progress)
             if has_progress:
                 continue
-            if now >= deadline_ms or fruitless >= _FRUITLESS_LIMIT or (self._stop is not None and self._stop.is_set()):
+            if not remaining_ms or (self._stop is not None and self._stop.is_set()):
                 return
-            self._receive(self._wait_ms(deadline_ms - now, now))
+            self._receive(self._wait_ms(remaining_ms))
 
     def start(self) -> None:
-        """Start a thread that polls from now on; ``check`` and ``close`` raise its errors."""
+        """Start a thread that polls the group until ``close``; ``check`` and ``close`` raise its errors."""
         self._check_open()
         if self._worker is None:
             self._stop = self._threads.signal()
             self._worker = self._threads.start(f"{self._config.client_id}-group", self._run)
 
     def check(self) -> None:
-        """Raise the error that has ended the thread, if any."""
+        """Raise the error that ended the polling thread, if any."""
         if self._error is not None:
             raise self._error
 
     def rejoin(self) -> None:
-        """Trigger a rebalance."""
+        """Trigger a rebalance of the group."""
         self._member.request_rejoin("requested by the application")
         self._connection.wakeup()
 
     def close(self, timeout_ms: int = 10_000) -> None:
-        """Revoke the assignment, and leave the group unless the member is static; idempotent."""
+        """Revoke the assignment, and leave the group unless the member is static; closing again has no effect."""
         if self._is_closed:
             return
         if self._worker is not None and self._stop is not None:
@@ -244,7 +240,7 @@ class GroupClient:
         self.check()
 
     def __enter__(self) -> Self:
-        """Return the client; it is closed at the end of the block."""
+        """Return the client, which is closed at the end of the ``with`` block."""
         return self
 
     def __exit__(
@@ -309,17 +305,13 @@ class GroupClient:
 
     def _send(self, node_id: int, request: Request) -> None:
         now = self._clock.monotonic_ms()
-        config = self._config
-        waits_ms = config.session_timeout_ms
-        if isinstance(request, (JoinGroup, SyncGroup)):
-            waits_ms += config.max_poll_interval_ms
         try:
             number = self._connection.send(node_id, request)
         except Exception as error:  # noqa: BLE001
             # After any transport failure, the member looks up the coordinator again.
             self._member.on_response(request, error, now)
             return
-        self._pending[number] = (request, now + waits_ms)
+        self._pending[number] = (request, now + response_timeout_ms(request, self._config.session_timeout_ms))
 
     def _receive(self, timeout_ms: int) -> bool:
         arrived = self._connection.poll(timeout_ms)
@@ -333,7 +325,8 @@ class GroupClient:
                 self._member.on_response(request, response, now)
         return bool(arrived or expired)
 
-    def _wait_ms(self, remaining_ms: int, now: int) -> int:
+    def _wait_ms(self, remaining_ms: int) -> int:
+        now = self._clock.monotonic_ms()
         due = [until for _, until in self._pending.values()]
         if (deadline_ms := self._member.next_deadline_ms()) is not None:
             due.append(deadline_ms)

@@ -2,7 +2,7 @@
 
 Eager members revoke all partitions before they join.  Cooperative members keep them, revoke the partitions
 that the new assignment moves, and rejoin so that these can be assigned (KIP-429).
-Performs no I/O.
+This module performs no I/O.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ class Revoke:
 
 @frozen
 class Assign:
-    """The new assignment is ``partitions``; ``added`` are the newly assigned ones."""
+    """The action to adopt a new assignment: ``partitions`` is all of it, ``added`` those not owned before."""
 
     partitions: tuple[TopicPartition, ...]
     added: tuple[TopicPartition, ...]
@@ -47,7 +47,7 @@ class Lose:
 
 
 class ConsumerMembership:
-    """The subscription and assignment of one consumer."""
+    """The subscription and assignment of one consumer in its group."""
 
     protocol_type = CONSUMER_PROTOCOL_TYPE
 
@@ -73,7 +73,7 @@ class ConsumerMembership:
     # --- the policy of a Member -------------------------------------------------------
 
     def prepare_join(self) -> list[object]:
-        """Revoke all partitions if eager, or partitions of topics that are no longer subscribed to if cooperative."""
+        """Revoke all partitions in eager mode, or in cooperative mode only those of topics no longer subscribed to."""
         if self.rebalance_protocol is RebalanceProtocol.EAGER:
             return self.leaving()
         # Keep partitions of topics that were never subscribed to, since an assignor may assign them.
@@ -115,7 +115,7 @@ class ConsumerMembership:
         return [Lose(owned)] if owned else []
 
     def leaving(self) -> list[object]:
-        """Revoke all partitions."""
+        """Revoke all partitions, because the member is leaving the group."""
         owned, self.owned = self.owned, ()
         return [Revoke(owned)] if owned else []
 

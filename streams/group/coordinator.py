@@ -2,7 +2,7 @@
 
 The input is requests and the time.  The output is replies, which the driver (a broker or a simulation) delivers, and
 records that the driver appends to the ``__consumer_offsets`` log.  Member metadata is opaque, so any
-protocol type is supported.  Imports protocol and core only.
+protocol type is supported.  Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
 import uuid
@@ -45,7 +45,7 @@ __all__ = ["Coordinator", "CoordinatorConfig", "Effect", "Persist", "Reply", "un
 
 
 class Coordinator:
-    """The coordinator of all groups of one broker."""
+    """The coordinator of all groups on one broker."""
 
     def __init__(self, config: CoordinatorConfig, rng: Random) -> None:
         self._config = config
@@ -270,7 +270,7 @@ class Coordinator:
         self._timers.cancel(GroupTimer(TimerKind.SESSION, group.group_id, member.member_id))
 
     def _rebalance(self, group: Group, now_ms: int) -> None:
-        """Begin the join phase unless it is running; end it when all members have joined."""
+        """Start the join phase unless it has already started, and complete it if all members have joined."""
         timer = GroupTimer(TimerKind.JOIN, group.group_id)
         if group.state is GroupState.EMPTY and self._config.initial_rebalance_delay_ms:
             group.become(GroupState.PREPARING_REBALANCE)
@@ -286,11 +286,13 @@ class Coordinator:
             self._complete_join(group, now_ms)
 
     def _is_delayed(self, group: Group) -> bool:
-        """Whether this is the first generation's join phase, which always lasts for the initial delay."""
+        """Whether the group is in the join phase of its first generation, which always lasts for the initial delay."""
         return bool(self._config.initial_rebalance_delay_ms) and not group.protocol_name and bool(group.members)
 
     def _complete_join(self, group: Group, now_ms: int) -> None:
-        """End the join phase; remove members that did not join, except static members within their session."""
+        """End the join phase; remove members that did not rejoin, except static members whose session has not
+        expired.
+        """
         self._timers.cancel(GroupTimer(TimerKind.JOIN, group.group_id))
         for member in [m for m in group.members.values() if m.join_token is None and not m.is_static]:
             self._timers.cancel(GroupTimer(TimerKind.SESSION, group.group_id, member.member_id))
@@ -378,7 +380,7 @@ class Coordinator:
                 self._touch(group, member, now_ms)
 
     def _drop_syncs(self, group: Group, now_ms: int) -> None:
-        """Fail pending syncs, because there will be no assignment; the members must rejoin."""
+        """Fail pending SyncGroup requests, because there will be no assignment; the members must rejoin."""
         self._timers.cancel(GroupTimer(TimerKind.SYNC, group.group_id))
         for member in group.members.values():
             member.assignment = b""
@@ -388,7 +390,7 @@ class Coordinator:
                 self._touch(group, member, now_ms)
 
     def _expire_unsynced(self, group: Group, now_ms: int) -> None:
-        """End the sync phase; remove members that joined but did not sync."""
+        """End the sync phase; remove members that joined but sent no SyncGroup request."""
         if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
             return
         lost = [m for m in group.members.values() if not m.has_synced]
@@ -440,7 +442,7 @@ class Coordinator:
         self._rebalance_without(group, now_ms)
 
     def _rebalance_without(self, group: Group, now_ms: int) -> None:
-        """Rebalance after a removal; in the join phase, end it when all remaining members have joined."""
+        """Rebalance after members were removed; complete a running join phase if all remaining members have joined."""
         if group.state is GroupState.PREPARING_REBALANCE:
             if group.joined == len(group.members) and not self._is_delayed(group):
                 self._complete_join(group, now_ms)
@@ -488,13 +490,15 @@ class Coordinator:
         return dict.fromkeys(request.offsets, error)
 
     def _validate_commit(self, request: OffsetCommit | TxnOffsetCommit, now_ms: int) -> ErrorCode:
-        """Return the error code for a commit; if there are members, only they may commit, in the current generation."""
+        """Return the error code for an offset commit; if the group has members, only they may commit, in its
+        generation.
+        """
         group = self._groups.get(request.group_id)
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
-        is_nobodys = request.generation_id < 0 and not request.member_id and not request.group_instance_id
+        is_without_member = request.generation_id < 0 and not request.member_id and not request.group_instance_id
         # Only a group without members accepts a commit without a member; transactions are fenced by producer epoch.
-        if is_nobodys and (group is None or not group.members or isinstance(request, TxnOffsetCommit)):
+        if is_without_member and (group is None or not group.members or isinstance(request, TxnOffsetCommit)):
             return ErrorCode.NONE
         error = self._validate(group, request.member_id, request.group_instance_id)
         if group is None or error:
@@ -514,7 +518,7 @@ class Coordinator:
         return create(self._groups, request)
 
     def _reset_offsets(self, request: ResetOffsets, now_ms: int) -> ResetOffsetsResponse:
-        """Set offsets and remove the partitions' owners atomically, so that no late commit overwrites them."""
+        """Set committed offsets and atomically remove the partitions' owners, so that late commits are rejected."""
         group = self._groups.get(request.group_id)
         if group is None:
             return ResetOffsetsResponse(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -526,7 +530,7 @@ class Coordinator:
         return response
 
     def _remove_members(self, group: Group, gone: Sequence[GroupMember], now_ms: int) -> None:
-        """Remove members that are expected to rejoin; an ephemeral group is kept in the meantime."""
+        """Remove members that are expected to rejoin; an ephemeral group is kept for their session timeout."""
         if group.is_ephemeral:
             back_by_ms = now_ms + max(group.session_timeout_ms(member) for member in gone)
             self._timers.set(GroupTimer(TimerKind.VANISH, group.group_id), back_by_ms)

@@ -2,7 +2,7 @@
 
 This is a state machine without I/O.  The driver calls ``poll``, performs the returned actions in order,
 passes the responses back, and repeats until there are no more actions.  The ``MembershipPolicy`` handles assignments.
-Imports protocol and core only.
+Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,9 +26,7 @@ from streams.protocol.group_messages import (
 )
 from streams.protocol.messages import FindCoordinator, FindCoordinatorResponse
 from streams.protocol.request import Request, Response
-
-#: Broker ID that means any broker.
-ANY_NODE = -1
+from streams.protocol.transport import ANY_NODE
 
 #: The generation ID of a member that is in no generation.
 NO_GENERATION = -1
@@ -92,7 +90,7 @@ class PerformAssignment:
 
 @frozen
 class Failed:
-    """The membership has failed with an error that is not retriable."""
+    """The membership has failed with a non-retriable error."""
 
     error: BrokerError
 
@@ -112,7 +110,7 @@ class MembershipPolicy(Protocol):
         ...
 
     def prepare_join(self) -> list[object]:
-        """Return the actions before a (re)join, for example revocations."""
+        """Return the actions to perform before a join or rejoin, for example revocations."""
         ...
 
     def metadata(self) -> Sequence[tuple[str, bytes]]:
@@ -124,11 +122,11 @@ class MembershipPolicy(Protocol):
         ...
 
     def lost(self) -> list[object]:
-        """Return the actions after the coordinator has removed this member."""
+        """Return the actions to perform after the coordinator has removed this member."""
         ...
 
     def leaving(self) -> list[object]:
-        """Return the actions before the member leaves."""
+        """Return the actions to perform before the member leaves the group."""
         ...
 
 
@@ -142,7 +140,7 @@ _PASSING = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NETWORK_
 
 
 class Member:
-    """The membership of one client in one group."""
+    """The membership of one client in one group, as a state machine."""
 
     def __init__(self, config: MemberConfig, policy: MembershipPolicy) -> None:
         self.config = config
@@ -187,7 +185,8 @@ class Member:
         """Return the due actions, in order; all earlier actions must have been performed.
 
         ``by_application`` is set if the application polls, which it must do at least every
-        ``max_poll_interval_ms``.
+        ``max_poll_interval_ms``.  Without it there are only heartbeats, look-ups of the coordinator and, after that
+        interval, the request to leave: a join calls the assignor, and is left to the application.
         """
         self._check_poll_interval(now_ms, by_application)
         todo, self._todo = self._todo, []
@@ -195,14 +194,15 @@ class Member:
             return todo
         if self.coordinator is None:
             return self.find_coordinator(now_ms)
-        if self.state is MemberState.STABLE and self._rejoin_reason is not None:
-            self._become(MemberState.UNJOINED)
-        if self.state is MemberState.UNJOINED and now_ms >= self._retry_at_ms:
-            self._become(MemberState.PREPARING)
-            if events := self._policy.prepare_join():
-                return events
-        if self.state is MemberState.PREPARING:
-            return [self._join(now_ms)]
+        if by_application:
+            if self.state is MemberState.STABLE and self._rejoin_reason is not None:
+                self._become(MemberState.UNJOINED)
+            if self.state is MemberState.UNJOINED and now_ms >= self._retry_at_ms:
+                self._become(MemberState.PREPARING)
+                if events := self._policy.prepare_join():
+                    return events
+            if self.state is MemberState.PREPARING:
+                return [self._join(now_ms)]
         if self.state is MemberState.STABLE and now_ms >= self._next_heartbeat_ms:
             config = self.config
             heartbeat = Heartbeat(config.group_id, self.generation_id, self.member_id, config.group_instance_id)
@@ -251,7 +251,7 @@ class Member:
                 self._coordinator_lost(now_ms)
 
     def complete_assignment(self, generation_id: int, assignments: Mapping[str, bytes], now_ms: int) -> None:
-        """Complete ``PerformAssignment``; results for an earlier generation are ignored."""
+        """Complete the action ``PerformAssignment``; results for an earlier generation are ignored."""
         if self.state is MemberState.ASSIGNING and generation_id == self.generation_id:
             self._sync(assignments, now_ms)
 
@@ -302,7 +302,7 @@ class Member:
         return Send(self.coordinator, LeaveGroup(config.group_id, self.member_id))
 
     def find_coordinator(self, now_ms: int) -> list[Action]:
-        """Return a FindCoordinator request if the coordinator is unknown; also for commits without membership."""
+        """Return a FindCoordinator request if the coordinator is unknown; also used for commits without membership."""
         if self.coordinator is not None or self._finding is not None or now_ms < self._retry_at_ms:
             return []
         self._finding = FindCoordinator(self.config.group_id)
@@ -395,7 +395,7 @@ class Member:
             self._on_error(response.error, "sending a heartbeat", now_ms)
 
     def _on_error(self, error: ErrorCode, doing: str, now_ms: int) -> None:
-        """Handle an error code from any response."""
+        """Update the membership after an error code in any response; ``doing`` describes the request."""
         if error in _MOVED or error in _PASSING:
             self._coordinator_lost(now_ms)
         elif error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
@@ -439,7 +439,7 @@ class Member:
         self._become(MemberState.UNJOINED)
 
     def _reset(self, *, keep_member_id: bool) -> None:
-        """Clear the membership after the removal from the group; other members may already own the partitions."""
+        """Clear the membership after removal from the group; other members may already own the partitions."""
         self._todo += self._policy.lost()
         self._forget_generation()
         if not keep_member_id:

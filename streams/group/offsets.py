@@ -1,7 +1,7 @@
 """Records of the ``__consumer_offsets`` log: committed offsets and group metadata.
 
 The encoding is Kafka's (OffsetCommitKey v1, OffsetCommitValue v3, GroupMetadataKey v2,
-GroupMetadataValue v3), so that tools for this topic can read the records.  Performs no I/O.
+GroupMetadataValue v3), so that tools for this topic can read the records.  This module performs no I/O.
 """
 
 import struct

@@ -24,11 +24,11 @@ class MemberSettings(GroupClientOptions, total=False):
 
 
 def _nothing() -> None:
-    """Do nothing."""
+    """Do nothing; the default for callbacks without arguments."""
 
 
 def _no_tasks(tasks: Sequence[str]) -> None:
-    """Do nothing."""
+    """Do nothing; the default for callbacks that take tasks."""
 
 
 def _refuse_unawaited(group_id: str, **functions: Callable[..., None]) -> None:
@@ -198,7 +198,7 @@ class TaskDistribution(GroupClient):
         return self._distribution.tasks if self.has_assignment else ()
 
     def change(self, tasks: Iterable[str]) -> None:
-        """Replace the tasks and trigger a rebalance."""
+        """Replace this member's task list and trigger a rebalance."""
         self._distribution.wanted = tuple(dict.fromkeys(tasks))
         self._distribution.has_changed = True
 
@@ -241,7 +241,7 @@ class _Numbering(GroupListener):
 
 
 def _no_number(number: int, count: int) -> None:
-    """Do nothing."""
+    """Do nothing; the default for ``on_numbered``."""
 
 
 class MemberNumber(GroupClient):
@@ -274,6 +274,8 @@ class MemberNumber(GroupClient):
         return self._numbering.count
 
     def owns(self, key: int) -> bool:
-        """Whether this member certainly owns ``key`` now: the key modulo the member count is this member's number."""
+        """Whether this member certainly owns ``key`` now, that is, ``key`` modulo the member count is this member's
+        number.
+        """
         number = self.number
         return number is not None and key % self._numbering.count == number

@@ -1,6 +1,7 @@
 """All groups of one broker with their committed offsets, as stored in the ``__consumer_offsets`` log.
 
-This module is part of the coordinator, whose effects include the records to append.  Imports protocol and core only.
+This module is part of the coordinator, whose effects include the records to append.
+Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from streams.group.offsets import (
     settings_key,
     settings_value,
 )
-from streams.group.pending import PendingOffsets
+from streams.group.pending_offsets import PendingOffsets
 from streams.group.states import Group, GroupSettings, GroupState
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetAndMetadata, OffsetFetch, OffsetFetchResponse
@@ -32,7 +33,7 @@ from streams.protocol.request import Response
 
 @frozen
 class Reply:
-    """The reply to the request with ``token``."""
+    """An effect of the coordinator: the reply to the request with ``token``."""
 
     token: object
     response: Response
@@ -40,10 +41,10 @@ class Reply:
 
 @frozen
 class Persist:
-    """Append a record to the compacted ``__consumer_offsets`` log before any later reply; value None is a tombstone.
+    """An effect of the coordinator: append a record to ``__consumer_offsets`` before any later reply.
 
-    With ``producer``, the record belongs to this producer's transaction.  ``undo`` restores the previous state
-    after a failed append.
+    The log is compacted, and a ``value`` of None is a tombstone.  With ``producer``, the record belongs to this
+    producer's transaction.  ``undo`` restores the previous state after a failed append.
     """
 
     key: bytes
@@ -56,7 +57,7 @@ Effect: TypeAlias = Reply | Persist
 
 
 def undone(persists: Sequence[Persist]) -> None:
-    """Restore the previous state, because none of ``persists`` was appended."""
+    """Restore the state before ``persists``, because none of these records was appended."""
     for persist in reversed(persists):
         if persist.undo is not None:
             persist.undo()
@@ -79,14 +80,14 @@ class Groups:
         return self.by_id.get(group_id)
 
     def made(self, group_id: str) -> Group:
-        """Return a group; it is created if it does not exist."""
+        """Return a group; create it if it does not exist."""
         group = self.by_id.get(group_id)
         if group is None:
             group = self.by_id[group_id] = Group(group_id)
         return group
 
     def delete(self, group: Group) -> None:
-        """Delete a group with its offsets."""
+        """Delete a group with its committed offsets."""
         group.become(GroupState.DEAD)
         del self.by_id[group.group_id]
         self._pending.forget_group(group.group_id)
@@ -102,18 +103,20 @@ class Groups:
             self.by_id.pop(group.group_id, None)
 
     def persist(self, group: Group, now_ms: int) -> None:
-        """Append a group's metadata (members and generation) to the log."""
+        """Append a group's metadata (members and generation) to the ``__consumer_offsets`` log."""
         self.effects.append(Persist(group_key(group.group_id), group_value(group, now_ms)))
 
     def set_up(self, group: Group, settings: GroupSettings) -> None:
-        """Set the settings of a group, and append them to the log."""
+        """Replace the settings of an explicitly created group, and append them to the ``__consumer_offsets`` log."""
         group.settings = settings
         self.effects.append(Persist(settings_key(group.group_id), settings_value(settings)))
 
     # --- offsets ----------------------------------------------------------------------
 
     def commit(self, group: Group, offsets: Mapping[TopicPartition, OffsetAndMetadata], now_ms: int) -> None:
-        """Set committed offsets and append them to the log; they supersede pending offsets in open transactions."""
+        """Set committed offsets and append them to ``__consumer_offsets``; they supersede pending transactional
+        offsets.
+        """
         before = {partition: group.offsets.get(partition) for partition in offsets}
 
         def undo() -> None:
@@ -130,7 +133,7 @@ class Groups:
             self.effects.append(Persist(offset_key(group.group_id, partition), value, undo=undo))
 
     def hold(self, request: TxnOffsetCommit, now_ms: int) -> None:
-        """Add pending offsets of a transaction, and append them to the log."""
+        """Add the pending offsets of a transaction, and append them to the ``__consumer_offsets`` log."""
         self._pending.add(request.producer_id, request.group_id, request.offsets)
         stamp = ProducerStamp(request.producer_id, request.producer_epoch, is_transactional=True)
         self.effects += (
@@ -139,13 +142,13 @@ class Groups:
         )
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
-        """Commit or drop the offsets in a producer's transaction after its marker is in the log."""
+        """Commit or drop the offsets in a producer's transaction after its marker has been appended to the log."""
         for group_id, offsets in self._pending.end(producer_id):
             if is_commit and offsets:
                 self.made(group_id).offsets.update(offsets)
 
     def fetch(self, request: OffsetFetch) -> OffsetFetchResponse:
-        """Return committed offsets."""
+        """Return the requested committed offsets of a group."""
         if request.require_stable and self._pending.is_unstable(request.group_id, request.partitions):
             return OffsetFetchResponse(ErrorCode.UNSTABLE_OFFSET_COMMIT, {})
         group = self.by_id.get(request.group_id)
@@ -169,7 +172,7 @@ class Groups:
     # --- the log ----------------------------------------------------------------------
 
     def load(self, blocks: Iterable[Block]) -> None:
-        """Rebuild groups from the log, in order."""
+        """Rebuild all groups from the records of the ``__consumer_offsets`` log, in order."""
         for block in blocks:
             stamp = block.producer
             if stamp is not None and stamp.is_control:

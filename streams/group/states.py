@@ -2,7 +2,8 @@
 
 This is Kafka's classic group: an empty group becomes ``PreparingRebalance`` when a member joins,
 ``CompletingRebalance`` when all members have joined, and ``Stable`` when the leader has sent the
-assignment.  ``coordinator`` triggers the transitions.  Imports protocol and core only.
+assignment.  ``coordinator`` triggers the transitions.
+Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
 from collections import Counter
@@ -65,7 +66,7 @@ class GroupSettings:
 
 @define(eq=False)
 class GroupMember:
-    """The coordinator's state of a member; the tokens identify pending requests."""
+    """The coordinator's state of a member; the tokens identify its pending JoinGroup and SyncGroup requests."""
 
     member_id: str
     group_instance_id: str | None

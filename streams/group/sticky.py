@@ -3,7 +3,7 @@
 Topics with the same subscribers form a pool.  Members keep their partitions, and each free partition is
 assigned to the member with the fewest.  While there is a chain of moves from a member to another one with at
 least two partitions fewer, the chain is applied.  Without such a chain the assignment is as even as possible.
-Performs no I/O.
+This module performs no I/O.
 """
 
 import heapq
@@ -62,7 +62,7 @@ def assign_sticky(
 def withhold_owned(
     given: Mapping[str, Sequence[TopicPartition]], members: Mapping[str, Subscription]
 ) -> dict[str, list[TopicPartition]]:
-    """Omit partitions that another member claims to own, because they must be revoked before they are assigned."""
+    """Omit partitions that another member claims to own, because that member must revoke them first."""
     claims: dict[TopicPartition, set[str]] = {}
     for member, subscription in members.items():
         for partition in subscription.owned:
@@ -86,7 +86,7 @@ class _Pool:
 
 
 class _Balance:
-    """The intermediate assignment during balancing."""
+    """The assignment while it is being balanced."""
 
     def __init__(self, pools: list[_Pool], order: list[str]) -> None:
         self._pools = pools
@@ -98,11 +98,11 @@ class _Balance:
                 self._pools_of[member].append(pool)
 
     def partitions(self, member: str) -> list[TopicPartition]:
-        """Return the partitions of a member."""
+        """Return the partitions currently assigned to a member."""
         return [partition for pool in self._pools_of[member] for partition in pool.owned.get(member, ())]
 
     def give(self, pool: _Pool, member: str, partition: TopicPartition) -> None:
-        """Assign a partition before ``fill``, which initializes the heaps of loads."""
+        """Assign a partition before ``fill`` is called, which initializes the heaps of member loads."""
         pool.owned.setdefault(member, []).append(partition)
         self._load[member] += 1
 

@@ -1,7 +1,7 @@
 """Subscriptions and assignments of consumers: Kafka's ConsumerProtocol v0 to v3.
 
 This is the embedded protocol of groups with type ``consumer``, which is opaque to the coordinator.
-Imports core only.
+Of the other packages, this module imports only ``core``.
 """
 
 import struct
@@ -23,8 +23,8 @@ _VERSION = 3
 class Subscription:
     """The subscription of a member.
 
-    ``owned`` was assigned in ``generation``, which is -1 without an assignment; ``user_data`` belongs to
-    the assignor.
+    ``owned`` are the partitions assigned in ``generation``, which is -1 if the member has no assignment; ``user_data``
+    belongs to the assignor.
     """
 
     topics: Sequence[str]
@@ -110,7 +110,7 @@ def decode_owned(data: bytes) -> tuple[tuple[TopicPartition, ...], int]:
 
 
 def encode_round(number: int) -> bytes:
-    """Encode the generation for the members' sticky assignors."""
+    """Encode the generation of a sticky assignment, which the leader sends to the members' assignors."""
     return Writer().int32(number).finish()
 
 

@@ -1,7 +1,7 @@
 """Deadlines by key, ordered by time.
 
 Moving a deadline later, as each heartbeat does, costs one dict write, because the heap is corrected
-only when its top is read.  The current time is an argument.
+only when its top is read.  The caller passes the current time.
 """
 
 import heapq
@@ -23,7 +23,7 @@ class Timers(Generic[Key]):
     _sequence: int = 0
 
     def set(self, key: Key, deadline_ms: int) -> None:
-        """Set or move the deadline of a key."""
+        """Set the deadline of a key, or move it if the key has one."""
         old = self._deadlines.get(key)
         self._deadlines[key] = deadline_ms
         if old is None or deadline_ms < old:
@@ -34,11 +34,11 @@ class Timers(Generic[Key]):
         self._deadlines.pop(key, None)
 
     def deadline_ms(self, key: Key) -> int | None:
-        """Return the deadline of a key."""
+        """Return the deadline of a key in milliseconds, or None if the key has none."""
         return self._deadlines.get(key)
 
     def next_ms(self) -> int | None:
-        """Return the earliest deadline, or None if there is none."""
+        """Return the earliest deadline in milliseconds, or None if no deadline is set."""
         heap = self._heap
         while heap:
             noted, _, key = heap[0]
@@ -52,7 +52,7 @@ class Timers(Generic[Key]):
         return None
 
     def pop_due(self, now_ms: int) -> Key | None:
-        """Remove and return the key with the earliest deadline at or before ``now_ms``."""
+        """Remove and return the key with the earliest deadline, if it is at or before ``now_ms``, or return None."""
         due = self.next_ms()
         if due is None or due > now_ms:
             return None

@@ -1,6 +1,6 @@
-"""Kafka's primitive types, in the records of ``__consumer_offsets`` and ``__transaction_state``.
+"""Encoding of Kafka's primitive types in records of ``__consumer_offsets`` and ``__transaction_state``.
 
-Imports no other module of the package.
+Of the other packages, this module imports only ``core``.
 """
 
 import struct
@@ -16,7 +16,7 @@ _INT64 = struct.Struct(">q")
 
 
 class Writer:
-    """A writer of primitive values; each method returns the writer."""
+    """An encoder of primitive values; each method except ``finish`` returns the writer."""
 
     __slots__ = ("_parts",)
 
@@ -82,7 +82,7 @@ class Writer:
 
 
 class Reader:
-    """A reader of primitive values; reading beyond the end raises ``struct.error``."""
+    """A decoder of primitive values; reading beyond the end of the data raises ``struct.error``."""
 
     __slots__ = ("_data", "_position")
 
@@ -107,16 +107,16 @@ class Reader:
         return self._unpack(_INT64)
 
     def string(self) -> str:
-        """Read text."""
+        """Read text with a 16-bit length."""
         return self._take(self.int16()).decode()
 
     def nullable_string(self) -> str | None:
-        """Read text or None."""
+        """Read text with a 16-bit length, or None for length -1."""
         length = self.int16()
         return None if length < 0 else self._take(length).decode()
 
     def nullable_bytes(self) -> bytes | None:
-        """Read bytes or None."""
+        """Read bytes with a 32-bit length, or None for length -1."""
         length = self.int32()
         return None if length < 0 else self._take(length)
 

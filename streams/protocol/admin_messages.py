@@ -1,7 +1,8 @@
 """Session and administration requests and responses: versions, SASL, settings and group offsets.
 
 Names and meanings follow Kafka's protocol guide, except that ``error_code`` and ``error_message`` are called
-``error`` and ``message``; an empty ``message`` means that there is none.  Only imports ``core``.
+``error`` and ``message``; an empty ``message`` means that there is none.  This module imports only
+``core``, ``protocol.error_codes`` and ``protocol.request``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ class ApiVersions(RequestFor["ApiVersionsResponse"]):
 
 
 class VersionRange(NamedTuple):
-    """The lowest and highest supported version of an API."""
+    """The lowest and highest supported versions of an API."""
 
     min_version: int
     max_version: int
@@ -34,7 +35,7 @@ class VersionRange(NamedTuple):
 
 @frozen
 class ApiVersionsResponse(Response):
-    """Version ranges by API key."""
+    """The supported version range of each API, by API key."""
 
     error: ErrorCode
     api_keys: Mapping[int, VersionRange]
@@ -49,7 +50,7 @@ class SaslHandshake(RequestFor["SaslHandshakeResponse"]):
 
 @frozen
 class SaslHandshakeResponse(Response):
-    """The mechanisms that the broker has enabled."""
+    """The SASL mechanisms that the broker has enabled."""
 
     error: ErrorCode
     mechanisms: Sequence[str]
@@ -57,14 +58,17 @@ class SaslHandshakeResponse(Response):
 
 @frozen
 class SaslAuthenticate(RequestFor["SaslAuthenticateResponse"]):
-    """One token of the client's SASL exchange (KIP-152)."""
+    """Send one token of the client's SASL exchange to the broker (KIP-152)."""
 
     auth_bytes: bytes
 
 
 @frozen
 class SaslAuthenticateResponse(Response):
-    """The broker's token; the client must reauthenticate within ``session_lifetime_ms``, unless it is 0 (KIP-368)."""
+    """The token of the broker in a SASL exchange.
+
+    If ``session_lifetime_ms`` is not 0, the client must reauthenticate within this time (KIP-368).
+    """
 
     error: ErrorCode
     message: str | None = None
@@ -87,7 +91,7 @@ class DescribeCluster(RequestFor["DescribeClusterResponse"]):
 
 @frozen
 class DescribedBroker:
-    """A broker; for an in-process connection, it has no address."""
+    """A broker of the cluster; for an in-process connection, ``host`` is empty and ``port`` is -1."""
 
     broker_id: int
     host: str = ""
@@ -111,7 +115,7 @@ class DescribeClusterResponse(Response):
 
 
 class ResourceType(IntEnum):
-    """Resource types that have settings (Kafka's ``ConfigResource.Type``)."""
+    """The types of resources that have settings (Kafka's ``ConfigResource.Type``)."""
 
     TOPIC = 2
     BROKER = 4
@@ -139,7 +143,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigOperation(IntEnum):
-    """The operation of an incremental change (``AlterConfigOp.OpType``)."""
+    """The operation of an incremental change of a setting (``AlterConfigOp.OpType``)."""
 
     SET = 0
     DELETE = 1
@@ -149,7 +153,7 @@ class ConfigOperation(IntEnum):
 
 @frozen
 class ConfigResource:
-    """A requested resource; if ``configuration_keys`` is None, all of its settings are requested."""
+    """A resource whose settings are requested; if ``configuration_keys`` is None, all settings are requested."""
 
     resource_type: int
     resource_name: str
@@ -158,7 +162,7 @@ class ConfigResource:
 
 @frozen
 class DescribeConfigs(RequestFor["DescribeConfigsResponse"]):
-    """Request settings, including defaults."""
+    """Request the effective settings of resources, including settings that have their default value."""
 
     resources: Sequence[ConfigResource]
     include_synonyms: bool = False
@@ -166,7 +170,7 @@ class DescribeConfigs(RequestFor["DescribeConfigsResponse"]):
 
 @frozen
 class ConfigSynonym:
-    """Another setting that can provide the value of a setting."""
+    """A setting from which another setting can take its value, with the source of the value."""
 
     name: str
     value: str | None
@@ -175,7 +179,7 @@ class ConfigSynonym:
 
 @frozen
 class DescribedConfig:
-    """An effective setting of a resource."""
+    """A setting of a resource, with its effective value and the source of the value."""
 
     name: str
     value: str | None
@@ -187,7 +191,7 @@ class DescribedConfig:
 
 @frozen
 class DescribedResource:
-    """The settings of one resource."""
+    """The settings of one resource, or the reason why they could not be described."""
 
     error: ErrorCode
     resource_type: int
@@ -198,7 +202,7 @@ class DescribedResource:
 
 @frozen
 class DescribeConfigsResponse(Response):
-    """The results, one for each distinct resource."""
+    """The settings of the requested resources, with one entry for each distinct resource."""
 
     results: Sequence[DescribedResource]
 
@@ -230,7 +234,7 @@ class AlterConfigs(RequestFor["AlterConfigsResponse"]):
 
 @frozen
 class AlteredResource:
-    """The result for one resource."""
+    """The result of changing the settings of one resource."""
 
     error: ErrorCode
     resource_type: int
@@ -240,7 +244,7 @@ class AlteredResource:
 
 @frozen
 class AlterConfigsResponse(Response):
-    """The results, one for each distinct resource."""
+    """The results of replacing settings, one for each distinct resource."""
 
     responses: Sequence[AlteredResource]
 
@@ -273,14 +277,17 @@ class IncrementalAlterConfigs(RequestFor["IncrementalAlterConfigsResponse"]):
 
 @frozen
 class IncrementalAlterConfigsResponse(Response):
-    """The results, one for each distinct resource."""
+    """The results of the changes, one for each distinct resource."""
 
     responses: Sequence[AlteredResource]
 
 
 @frozen
 class ListConfigResources(RequestFor["ListConfigResourcesResponse"]):
-    """Request the resources that have settings, by ``ResourceType``; version 0 requests client metrics (KIP-1142)."""
+    """Request the resources of the given types that have settings (KIP-1142).
+
+    Version 0 of the API can request only client metrics resources.
+    """
 
     resource_types: Sequence[int] = ()
 
@@ -295,7 +302,7 @@ class ListedResource:
 
 @frozen
 class ListConfigResourcesResponse(Response):
-    """The resources, in the order of the requested types."""
+    """The resources that have settings, in the order of the requested types."""
 
     error: ErrorCode
     config_resources: Sequence[ListedResource] = ()
@@ -314,7 +321,7 @@ class OffsetDelete(RequestFor["OffsetDeleteResponse"]):
 
 @frozen
 class OffsetDeleteResponse(Response):
-    """An error for the group, or one error per partition."""
+    """The result of deleting offsets: an error for the whole group, or an error code for each partition."""
 
     error: ErrorCode
     errors: Mapping[TopicPartition, ErrorCode] = field(factory=dict)
@@ -322,7 +329,10 @@ class OffsetDeleteResponse(Response):
 
 @frozen
 class AskedEpoch:
-    """A requested leader epoch; ``current_leader_epoch`` is the epoch known to the client, or -1 if unknown."""
+    """A leader epoch whose end offset is requested.
+
+    ``current_leader_epoch`` is the current epoch known to the client, or -1 if it is unknown.
+    """
 
     leader_epoch: int
     current_leader_epoch: int = -1
@@ -337,7 +347,7 @@ class OffsetForLeaderEpoch(RequestFor["OffsetForLeaderEpochResponse"]):
 
 @frozen
 class EpochEnd:
-    """The end offset of a leader epoch, or -1 if unknown."""
+    """The end offset of a leader epoch in one partition, or -1 if it is unknown."""
 
     error: ErrorCode
     leader_epoch: int = -1
@@ -346,6 +356,6 @@ class EpochEnd:
 
 @frozen
 class OffsetForLeaderEpochResponse(Response):
-    """The end offset for each partition."""
+    """The end offset of the requested leader epoch for each partition."""
 
     partitions: Mapping[TopicPartition, EpochEnd]

@@ -1,8 +1,8 @@
-"""Encoding and decoding of record batches v2.
+"""Encoding and decoding of record batches in Kafka's current format (v2).
 
-Used for records that leave the process or are written to disk; within the process, blocks are passed
-as objects.  The records after the header are compressed if the batch attributes specify a codec (see
-``compression``).  The layout is described in Kafka's protocol guide ("Record Batch").  Only imports ``core``.
+Records are encoded when they leave the process or are written to disk; within the process, blocks of records are
+passed as objects.  The records after the header are compressed if the batch attributes specify a codec (see
+``compression``).  The layout is described in Kafka's protocol guide ("Record Batch").
 """
 
 from collections.abc import Iterator, Sequence
@@ -78,7 +78,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """The offset after the last record, including records removed by compaction."""
+        """The offset after the last record of the batch, even if compaction has removed this record."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -94,7 +94,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_gap(self) -> bool:
-        """Whether the batch replaces removed records (see ``markers.gap``)."""
+        """Whether this is a control batch that replaces removed records (see ``markers.gap``)."""
         return self.producer_id < 0 and bool(self.attributes & CONTROL)
 
     @property
@@ -121,9 +121,9 @@ def encode(
     leader_epoch: int = 0,
     next_offset: int | None = None,
 ) -> bytes:
-    """Encode a block as one record batch that starts at ``base_offset``.
+    """Encode a block of records as one record batch that starts at ``base_offset``.
 
-    Offset gaps within the block (left by compaction) and the producer id, epoch and sequence are kept.  With
+    Offset gaps within the block (left by compaction) and the producer ID, epoch and sequence are kept.  With
     ``next_offset``, the batch spans ``base_offset`` to ``next_offset``, which may be more than the offsets in the
     block, because compaction may have removed records at either end.  The compression bits in ``attributes`` select the
     codec; records that exceed the decompression limit are not compressed.
@@ -172,7 +172,7 @@ def _offset_deltas(block: Block) -> Sequence[int]:
 
 
 def batch_size(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
-    """Return the size in bytes of a batch that contains only this record."""
+    """Return the size in bytes of an uncompressed batch that contains only one record."""
     return HEADER_SIZE + record_size(key, value, headers)
 
 
@@ -180,10 +180,10 @@ def batch_size(key: bytes | None, value: bytes | None, headers: Headers = ()) ->
 
 
 def read_header(data: bytes, position: int = 0) -> BatchHeader:
-    """Read the header of the batch at ``position``; the records may be cut off.
+    """Read the header of the batch at ``position``; the records after the header may be truncated.
 
     Raises:
-        IncompleteBatchError: the header is cut off.
+        IncompleteBatchError: the header is truncated.
         CorruptBatchError: the bytes are not a record batch v2.
     """
     if len(data) - position < HEADER_SIZE:
@@ -205,7 +205,7 @@ def read_header(data: bytes, position: int = 0) -> BatchHeader:
 
 
 def headers(data: bytes, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield (position, header) of each whole batch; a truncated batch at the end is left out."""
+    """Yield the position and header of each complete batch; a truncated batch at the end is left out."""
     while len(data) - position >= HEADER_SIZE:
         header = read_header(data, position)
         if position + header.size > len(data):
@@ -244,7 +244,7 @@ def check(data: bytes, position: int = 0, header: BatchHeader | None = None) -> 
 def check_produced(data: bytes) -> BatchHeader:
     """Verify the checksum and counts of a single batch from a producer, and return its header.
 
-    Records are not checked (see ``check_inside``).  The base offset, usually 0, is ignored.
+    The records are not decoded (see ``check_inside``).  The base offset, usually 0, is ignored.
 
     Raises:
         CorruptBatchError: the bytes are damaged or truncated.
@@ -267,7 +267,7 @@ def check_produced(data: bytes) -> BatchHeader:
 def check_inside(data: bytes, header: BatchHeader, most_bytes: int = MAX_BYTES) -> None:
     """Check that the records of a batch can be decoded.
 
-    Compressed records are decompressed for the check, as in Kafka.
+    As in Kafka, compressed records are decompressed for this check.
 
     Raises:
         InvalidBatchError: the records cannot be read, their offsets are not consecutive, or their decompressed size
@@ -280,12 +280,12 @@ def check_inside(data: bytes, header: BatchHeader, most_bytes: int = MAX_BYTES) 
         else:
             check_records(data, HEADER_SIZE, header.record_count)
     except (CompressionError, IndexError, ValueError) as error:
-        reason = str(error) if isinstance(error, CompressionError) else "a record is malformed, too long or out of turn"
+        reason = str(error) if isinstance(error, CompressionError) else "a record is malformed, long or out of order"
         raise InvalidBatchError(f"{header.record_count} records that cannot be read: {reason}") from error
 
 
 def moved(data: bytes, base_offset: int, leader_epoch: int = 0) -> bytes:
-    """Return the batch with a different base offset and leader epoch, which the checksum does not cover."""
+    """Return the encoded batch with another base offset and leader epoch, which the checksum does not cover."""
     return b"".join((_OFFSET.pack(base_offset), data[8:12], _EPOCH.pack(leader_epoch), data[16:]))
 
 
@@ -297,7 +297,7 @@ def decode(
     verify: bool = True,
     most_bytes: int = MAX_BYTES,
 ) -> Block:
-    """Decode the batch at ``position`` into a block with offsets.
+    """Decode the batch at ``position`` into a block of records with offsets.
 
     Pass ``header`` if it has already been read.  ``verify=False`` skips the checksum, for bytes that
     have already been verified.  ``most_bytes`` limits the decompressed size.
@@ -342,7 +342,7 @@ def decode(
 
 
 def decode_all(data: bytes, *, verify: bool = True) -> list[Block]:
-    """Return every whole data batch in ``data``; control batches and a truncated tail are left out."""
+    """Decode every complete data batch in ``data``; control batches and a truncated batch at the end are left out."""
     return [
         decode(data, position, header, verify=verify)
         for position, header in headers(data)

@@ -2,9 +2,8 @@
 
 gzip and zstd are plain streams.  snappy uses the framing of the xerial library, which Kafka's Java
 clients read and write.  lz4 uses the frame format with independent blocks, the only one that Java
-clients read.  Only this module imports ``cramjam``, which has the codecs.  The decompressed size
-is limited, because a few bytes can expand to any size.  The batch layout is in ``batch``.  Only
-imports ``core``.
+clients read.  The codecs are implemented by ``cramjam``, which only this module imports.  The decompressed size
+is limited, because a few bytes can expand to any size.  The layout of a record batch is in ``batch``.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -49,7 +48,7 @@ class CompressionError(BrokerError):
 
 
 class DecompressedSizeError(CompressionError):
-    """The decompressed size exceeds the limit."""
+    """Decompressed records would exceed the size limit."""
 
     def __init__(self, codec: str, size: int, limit: int) -> None:
         super().__init__(
@@ -59,7 +58,7 @@ class DecompressedSizeError(CompressionError):
 
 
 def codec_number(name: str) -> int:
-    """Return the number of a codec.
+    """Return the number that represents a codec in the batch attributes.
 
     Raises:
         ConfigError: the codec is unknown.
@@ -71,7 +70,7 @@ def codec_number(name: str) -> int:
 
 
 def compress(number: int, data: bytes) -> bytes:
-    """Compress data with the codec that has this number.
+    """Compress data with a codec, given its number (see ``codec_number``).
 
     Raises:
         CompressionError: the codec is unknown.
@@ -80,7 +79,7 @@ def compress(number: int, data: bytes) -> bytes:
 
 
 def decompress(number: int, data: bytes, limit: int = MAX_BYTES) -> bytes:
-    """Decompress data that was compressed by ``compress`` or a Kafka client.
+    """Decompress data that was compressed by ``compress`` or by a Kafka client, given the number of the codec.
 
     Raises:
         DecompressedSizeError: the result would exceed ``limit`` bytes; at most ``limit`` bytes are allocated.
@@ -118,7 +117,7 @@ def _xerial(data: bytes) -> bytes:
 
 
 def _bounded(codec: Any, name: str) -> Callable[[bytes, int], bytes]:
-    """Return a function that decompresses a stream into a buffer, which grows up to the limit."""
+    """Return a function that decompresses a stream into a buffer, which grows up to a limit in bytes."""
 
     def decompressed(data: bytes, limit: int) -> bytes:
         room = min(limit, max(_LEAST_ROOM, _USUAL_RATIO * len(data)))

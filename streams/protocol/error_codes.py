@@ -1,4 +1,7 @@
-"""Kafka's error codes.  Imports no other module of this package."""
+"""Kafka's error codes.
+
+This module imports no other module of the package.
+"""
 
 from enum import IntEnum
 from typing import Final
@@ -113,5 +116,5 @@ _BY_NUMBER: Final = {code.value: code for code in ErrorCode}
 
 
 def error_code(number: int) -> ErrorCode:
-    """Return the code with this number, or ``UNKNOWN_SERVER_ERROR`` if the number is unknown."""
+    """Return the error code with this number, or ``UNKNOWN_SERVER_ERROR`` if the number is unknown."""
     return _BY_NUMBER.get(number, ErrorCode.UNKNOWN_SERVER_ERROR)

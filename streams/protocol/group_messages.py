@@ -1,6 +1,6 @@
 """Group requests and responses: Kafka's classic group protocol and group administration.
 
-Only imports ``core`` and ``protocol.request``.
+This module imports only ``core``, ``protocol.error_codes`` and ``protocol.request``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from streams.protocol.request import RequestFor, Response
 
 @frozen
 class JoinGroup(RequestFor["JoinGroupResponse"]):
-    """Join or rejoin a group; ``protocols`` are (name, metadata) in order of preference.
+    """Join or rejoin a group; ``protocols`` has (name, metadata) pairs in order of preference.
 
     With ``takes_member_id``, a new member first gets a member ID and then joins with it (from version 4 on, KIP-394),
     so that a join that is retried after a lost connection leaves no dead member.  ``client_host`` is the address of
@@ -37,7 +37,7 @@ class JoinGroup(RequestFor["JoinGroupResponse"]):
 
 @frozen
 class JoinGroupMember:
-    """A member and its metadata, as sent to the leader."""
+    """A group member and its subscription metadata, as sent to the group leader."""
 
     member_id: str
     group_instance_id: str | None
@@ -46,7 +46,7 @@ class JoinGroupMember:
 
 @frozen
 class JoinGroupResponse(Response):
-    """The response to a join; only the leader gets ``members``.
+    """The response to a join; ``members`` is sent only to the group leader.
 
     ``session_timeout_ms`` is set if the group has its own session timeout (see ``CreateGroup``).
     """
@@ -63,7 +63,7 @@ class JoinGroupResponse(Response):
 
 @frozen
 class SyncGroup(RequestFor["SyncGroupResponse"]):
-    """Request this member's assignment; the leader's request carries the assignments of all members.
+    """Request the assignment of this member; the request of the group leader has the assignments of all members.
 
     The protocol type and name, if given, must match the group (KIP-559).  ``rebalance_timeout_ms`` is how long the
     broker may delay the response while the leader assigns partitions.  It is not sent; the client uses it to detect
@@ -82,7 +82,7 @@ class SyncGroup(RequestFor["SyncGroupResponse"]):
 
 @frozen
 class SyncGroupResponse(Response):
-    """This member's assignment."""
+    """The encoded partition assignment of this member."""
 
     error: ErrorCode
     assignment: bytes = b""
@@ -92,7 +92,7 @@ class SyncGroupResponse(Response):
 
 @frozen
 class Heartbeat(RequestFor["HeartbeatResponse"]):
-    """Keep the session alive; the error is ``REBALANCE_IN_PROGRESS`` when the member must rejoin."""
+    """Keep the session of a group member alive; ``REBALANCE_IN_PROGRESS`` means that the member must rejoin."""
 
     group_id: str
     generation_id: int
@@ -102,7 +102,7 @@ class Heartbeat(RequestFor["HeartbeatResponse"]):
 
 @frozen
 class HeartbeatResponse(Response):
-    """A response that has only an error code."""
+    """The response to a heartbeat, which has only an error code."""
 
     error: ErrorCode
 
@@ -118,7 +118,7 @@ class LeaveGroup(RequestFor["LeaveGroupResponse"]):
 
 @frozen
 class LeaveGroupResponse(Response):
-    """A response that has only an error code."""
+    """The response to ``LeaveGroup``, which has only an error code."""
 
     error: ErrorCode
 
@@ -137,7 +137,10 @@ class OffsetAndMetadata:
 
 @frozen
 class OffsetCommit(RequestFor["OffsetCommitResponse"]):
-    """Commit offsets; the generation is -1 and the member ID "" for a group without members."""
+    """Commit offsets of a group.
+
+    For a group without members, the generation is -1 and the member ID is "".
+    """
 
     group_id: str
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
@@ -148,7 +151,7 @@ class OffsetCommit(RequestFor["OffsetCommitResponse"]):
 
 @frozen
 class OffsetCommitResponse(Response):
-    """The error code for each partition."""
+    """The result of ``OffsetCommit``: the error code for each partition."""
 
     errors: Mapping[TopicPartition, ErrorCode]
 
@@ -168,7 +171,7 @@ class OffsetFetch(RequestFor["OffsetFetchResponse"]):
 
 @frozen
 class OffsetFetchResponse(Response):
-    """The committed offsets; partitions without a committed offset are absent."""
+    """The committed offsets of a group; partitions without a committed offset are absent."""
 
     error: ErrorCode
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
@@ -204,7 +207,7 @@ class DescribeGroup(RequestFor["DescribeGroupResponse"]):
 
 @frozen
 class DescribedMember:
-    """A member with its metadata and assignment, both as bytes."""
+    """A group member with its encoded subscription metadata and assignment."""
 
     member_id: str
     group_instance_id: str | None
@@ -216,7 +219,10 @@ class DescribedMember:
 
 @frozen
 class DescribeGroupResponse(Response):
-    """A group; ``state`` is Empty, PreparingRebalance, CompletingRebalance, Stable or Dead, as in Kafka."""
+    """The description of a group and its members.
+
+    ``state`` is Empty, PreparingRebalance, CompletingRebalance, Stable or Dead, as in Kafka.
+    """
 
     error: ErrorCode
     state: str = "Dead"
@@ -237,7 +243,7 @@ class DeleteGroup(RequestFor["DeleteGroupResponse"]):
 
 @frozen
 class DeleteGroupResponse(Response):
-    """A response that has only an error code."""
+    """The response to ``DeleteGroup``, which has only an error code."""
 
     error: ErrorCode
 
@@ -257,14 +263,18 @@ class CreateGroup(RequestFor["CreateGroupResponse"]):
 
 @frozen
 class CreateGroupResponse(Response):
-    """A response that has only an error code."""
+    """The response to ``CreateGroup``, which has only an error code."""
 
     error: ErrorCode
 
 
 @frozen
 class Shift:
-    """A shift of a committed offset by ``by``, limited to the bounds; ``lowest`` if there is no committed offset."""
+    """A relative change of a committed offset.
+
+    The new offset is the committed offset plus ``by``, limited to ``lowest`` and ``highest``; it is ``lowest`` if there
+    is no committed offset.
+    """
 
     by: int
     lowest: int

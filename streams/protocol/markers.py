@@ -1,6 +1,7 @@
-"""Control records: transaction markers (Kafka's protocol guide), and gaps that replace removed records.
+"""Control records: transaction markers (see Kafka's protocol guide), and gap records, which stand in for
+removed records.
 
-Readers skip both kinds.
+Readers do not return either kind of record to the application.
 """
 
 import struct
@@ -19,7 +20,7 @@ _NOBODY: Final = ProducerStamp(-1, -1, is_control=True)
 
 
 def marker(producer_id: int, epoch: int, *, is_commit: bool, timestamp_ms: int, coordinator_epoch: int = 0) -> Block:
-    """Return the control block that ends a producer's transaction."""
+    """Return the block with the control record (commit or abort marker) that ends a producer's transaction."""
     return Block(
         [_KEY.pack(_VERSION, _COMMIT if is_commit else _ABORT)],
         [_VALUE.pack(_VERSION, coordinator_epoch)],
@@ -31,11 +32,11 @@ def marker(producer_id: int, epoch: int, *, is_commit: bool, timestamp_ms: int, 
 
 
 def is_commit_marker(block: Block) -> bool:
-    """Whether a control block commits a transaction."""
+    """Whether the first record of a control block is a commit marker, which commits a transaction."""
     key = block.keys[0]
     return key is not None and len(key) >= _KEY.size and _KEY.unpack_from(key)[1] == _COMMIT
 
 
 def gap(last_offset: int, timestamp_ms: int = NO_TIMESTAMP) -> Block:
-    """Return the control block that replaces removed records up to ``last_offset``, so that readers can skip them."""
+    """Return the control record that replaces removed records up to ``last_offset``, so that readers can skip them."""
     return Block([_GAP_KEY], [None], [timestamp_ms], None, range(last_offset, last_offset + 1), _NOBODY)

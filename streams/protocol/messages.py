@@ -1,8 +1,8 @@
 """Requests and responses between client and broker: topics, records, coordinators and transactions.
 
 Names, fields and meanings follow Kafka's protocol guide (classic group protocol).  Within a process, messages
-are passed as objects, with records as blocks; over TCP, ``protocol.wire`` encodes them.  The other messages are in
-``group_messages``, ``admin_messages`` and ``operations_messages``.  Only imports ``core``.
+are passed as objects, with blocks of records; over TCP, ``protocol.wire`` encodes them.  The other messages are in
+``group_messages``, ``admin_messages`` and ``operations_messages``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,10 @@ class CreateTopics(RequestFor["CreateTopicsResponse"]):
 
 @frozen
 class CreateTopicsResponse(Response):
-    """The result for each topic name; ``made`` describes the created topics (with ``is_trial``, the valid topics)."""
+    """The error code and message for each topic name.
+
+    ``made`` describes the created topics or, with ``is_trial``, the topics that would be created.
+    """
 
     errors: Mapping[str, tuple[ErrorCode, str]]
     made: Mapping[str, "TopicMetadata"] = field(factory=dict)
@@ -60,7 +63,7 @@ class CreatePartitions(RequestFor["CreatePartitionsResponse"]):
 
 @frozen
 class CreatePartitionsResponse(Response):
-    """The result for each topic name."""
+    """The error code and message for each topic name."""
 
     errors: Mapping[str, tuple[ErrorCode, str]]
 
@@ -84,14 +87,14 @@ class DeleteTopicsResponse(Response):
 
 @frozen
 class DeleteRecords(RequestFor["DeleteRecordsResponse"]):
-    """Raise the log start offsets of partitions; -1 means the high watermark."""
+    """Raise the log start offsets of partitions, which deletes earlier records; -1 means the high watermark."""
 
     offsets: Mapping[TopicPartition, int]
     timeout_ms: int = REQUEST_TIMEOUT_MS
 
 
 class DeletedRecords(NamedTuple):
-    """The error code, and the new log start offset."""
+    """The result of ``DeleteRecords`` for one partition: the error code and the new log start offset."""
 
     error: ErrorCode
     low_watermark: int
@@ -99,14 +102,14 @@ class DeletedRecords(NamedTuple):
 
 @frozen
 class DeleteRecordsResponse(Response):
-    """The result for each partition."""
+    """The error code and the new log start offset for each partition."""
 
     partitions: Mapping[TopicPartition, DeletedRecords]
 
 
 @frozen
 class Metadata(RequestFor["MetadataResponse"]):
-    """Request topic metadata; None requests all topics.
+    """Request the metadata of topics, or of all topics if ``topics`` is None.
 
     Unknown topics are created if the broker configuration and this request allow it.  ``topic_ids`` requests
     additional topics by ID (KIP-516).  Authorized operations are bit sets (KIP-430).
@@ -125,7 +128,7 @@ NO_TOPIC_ID = bytes(16)
 
 @frozen
 class TopicMetadata:
-    """The partitions, leaders (a broker ID per partition) and configuration of a topic.
+    """The metadata of a topic: the broker ID of each partition leader, and the topic configuration.
 
     ``partitioner`` is the user-defined partitioner, which is only available within the broker process.  ``topic_id``
     distinguishes a topic from earlier topics with the same name (KIP-516).
@@ -142,7 +145,10 @@ class TopicMetadata:
 
 @frozen
 class MetadataResponse(Response):
-    """Broker addresses by broker ID ("" within a process), and topics; ``controller_id`` is -1 if unknown."""
+    """The requested topics, and the addresses of the brokers by broker ID ("" within a process).
+
+    ``controller_id`` is -1 if the controller is unknown.
+    """
 
     brokers: Mapping[int, str]
     topics: Sequence[TopicMetadata]
@@ -154,7 +160,7 @@ class MetadataResponse(Response):
 
 @frozen
 class Produce(RequestFor["ProduceResponse"]):
-    """Append blocks; the broker assigns offsets.
+    """Append blocks of records to partitions; the broker assigns the offsets.
 
     Blocks from an idempotent producer carry its ID, epoch and sequence; ``transactional_id`` is set if the blocks
     belong to a transaction.
@@ -166,7 +172,7 @@ class Produce(RequestFor["ProduceResponse"]):
 
 
 class Produced(NamedTuple):
-    """The result for one partition; -1 means unknown.
+    """The result of a produce request for one partition; -1 means that the number is unknown.
 
     ``log_append_time_ms`` is set for topics with ``message.timestamp.type=LogAppendTime``.
     """
@@ -180,7 +186,7 @@ class Produced(NamedTuple):
 
 @frozen
 class ProduceResponse(Response):
-    """The result for each partition."""
+    """The result of a produce request for each partition."""
 
     partitions: Mapping[TopicPartition, Produced]
 
@@ -191,7 +197,7 @@ READ_COMMITTED = 1
 
 @frozen
 class Fetch(RequestFor["FetchResponse"]):
-    """Read records; ``positions`` maps each partition to the next offset.
+    """Read records; ``positions`` maps each partition to the offset to read from.
 
     The broker waits up to ``max_wait_ms`` for records.  With ``READ_COMMITTED``, no records at or above the last
     stable offset are returned, and the response lists the aborted transactions, whose records the consumer skips.
@@ -214,18 +220,21 @@ class Fetch(RequestFor["FetchResponse"]):
 
 @frozen
 class AbortedTransaction:
-    """An aborted transaction: records from the producer are skipped from this offset to its next abort marker."""
+    """An aborted transaction.
+
+    Consumers skip the records of the producer from ``first_offset`` to its next abort marker.
+    """
 
     producer_id: int
     first_offset: int
 
 
 class FetchedPartition(NamedTuple):
-    """Blocks in offset order, including control blocks; ``high_watermark`` is the next offset to be written.
+    """The records fetched from one partition: blocks in offset order, including control blocks.
 
-    ``last_stable_offset`` is the first offset of the oldest open transaction, or the high watermark if no
-    transaction is open.  ``aborted`` is only set with ``READ_COMMITTED``, and ordered by first offset.
-    ``chunks`` has the encoded batches if the fetch has ``as_bytes``.
+    ``high_watermark`` is the next offset to be written.  ``last_stable_offset`` is the first offset of the oldest open
+    transaction, or the high watermark if no transaction is open.  ``aborted`` is set only with ``READ_COMMITTED``, and
+    is ordered by first offset.  ``chunks`` has the encoded batches if the fetch has ``as_bytes``.
     """
 
     error: ErrorCode
@@ -239,7 +248,7 @@ class FetchedPartition(NamedTuple):
 
 @frozen
 class FetchResponse(Response):
-    """The records of each partition.
+    """The records fetched from each partition.
 
     Within a process, partitions without new records are absent.
     """
@@ -256,9 +265,10 @@ LATEST_TIERED_TIMESTAMP = -5
 
 @frozen
 class ListOffsets(RequestFor["ListOffsetsResponse"]):
-    """Request the offset of the first record at or after a timestamp; -2 = earliest, -1 = latest.
+    """Request, for each partition, the offset of the first record at or after a timestamp in milliseconds.
 
-    With ``READ_COMMITTED``, the latest offset is the last stable offset.
+    The timestamp -2 requests the earliest offset, and -1 the latest offset, which is the last stable offset with
+    ``READ_COMMITTED``.
     """
 
     timestamps: Mapping[TopicPartition, int]
@@ -276,7 +286,7 @@ class ListedOffset(NamedTuple):
 
 @frozen
 class ListOffsetsResponse(Response):
-    """The result for each partition."""
+    """The timestamp and offset found for each partition."""
 
     partitions: Mapping[TopicPartition, ListedOffset]
 
@@ -290,7 +300,7 @@ COORDINATOR_TRANSACTION = 1
 
 @frozen
 class FindCoordinator(RequestFor["FindCoordinatorResponse"]):
-    """Request the coordinator for a group or a transactional ID."""
+    """Request the broker that coordinates a group or a transactional ID."""
 
     key: str
     key_type: int = COORDINATOR_GROUP
@@ -309,7 +319,10 @@ class FindCoordinatorResponse(Response):
 
 @frozen
 class InitProducerId(RequestFor["InitProducerIdResponse"]):
-    """Get a producer ID and epoch; with a transactional ID, fence the previous producer and abort its transaction."""
+    """Request a producer ID and epoch.
+
+    With a transactional ID, the previous producer is fenced, and its transaction is aborted.
+    """
 
     transactional_id: str | None = None
     transaction_timeout_ms: int = 60_000
@@ -319,7 +332,7 @@ class InitProducerId(RequestFor["InitProducerIdResponse"]):
 
 @frozen
 class InitProducerIdResponse(Response):
-    """The new identity of the producer."""
+    """The producer ID and epoch that the producer must use from now on."""
 
     error: ErrorCode
     producer_id: int = -1
@@ -328,7 +341,7 @@ class InitProducerIdResponse(Response):
 
 @frozen
 class AddPartitionsToTxn(RequestFor["AddPartitionsToTxnResponse"]):
-    """Add partitions to the transaction before records are sent to them."""
+    """Add partitions to the transaction of a producer, before the producer sends records to them."""
 
     transactional_id: str
     producer_id: int
@@ -345,7 +358,7 @@ class AddPartitionsToTxnResponse(Response):
 
 @frozen
 class AddOffsetsToTxn(RequestFor["AddOffsetsToTxnResponse"]):
-    """Add a group to the transaction, before the transaction commits offsets of the group."""
+    """Add a consumer group to a transaction, before the transaction commits offsets of the group."""
 
     transactional_id: str
     producer_id: int
@@ -355,7 +368,7 @@ class AddOffsetsToTxn(RequestFor["AddOffsetsToTxnResponse"]):
 
 @frozen
 class AddOffsetsToTxnResponse(Response):
-    """A response that has only an error code."""
+    """The response to ``AddOffsetsToTxn``, which has only an error code."""
 
     error: ErrorCode
 
@@ -376,17 +389,17 @@ class TxnOffsetCommit(RequestFor["TxnOffsetCommitResponse"]):
 
 @frozen
 class TxnOffsetCommitResponse(Response):
-    """The error code for each partition."""
+    """The result of ``TxnOffsetCommit``: the error code for each partition."""
 
     errors: Mapping[TopicPartition, ErrorCode]
 
 
 @frozen
 class EndTxn(RequestFor["EndTxnResponse"]):
-    """Commit or abort a transaction: markers are written to all its partitions.
+    """Commit or abort a transaction, so that markers are written to all its partitions.
 
-    With ``bumps_epoch``, the producer continues with the identity in the response (KIP-890); older clients keep their
-    identity.
+    With ``bumps_epoch``, the producer continues with the producer ID and epoch in the response (KIP-890); older clients
+    keep theirs.
     """
 
     transactional_id: str
@@ -398,9 +411,9 @@ class EndTxn(RequestFor["EndTxnResponse"]):
 
 @frozen
 class EndTxnResponse(Response):
-    """The producer identity for the next transaction (KIP-890); late requests with the old epoch are rejected.
+    """The producer ID and epoch for the next transaction (KIP-890); late requests with the old epoch are rejected.
 
-    The producer ID and epoch are -1 if the producer keeps its identity.
+    Both are -1 if the producer keeps its producer ID and epoch.
     """
 
     error: ErrorCode

@@ -1,7 +1,8 @@
 """Operations requests and responses: log directories, reassignments, transactions, ACLs and quotas.
 
 Names and meanings follow Kafka's protocol guide, except that ``error_code`` and ``error_message`` are called
-``error`` and ``message``; an empty ``message`` means that there is none.  Only imports ``core``.
+``error`` and ``message``; an empty ``message`` means that there is none.  This module imports only
+``core``, ``protocol.error_codes`` and ``protocol.request``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from streams.protocol.request import RequestFor, Response
 
 
 class ErrorWithMessage(NamedTuple):
-    """The result of one operation of a bulk request."""
+    """The error code and message for one item of a bulk request, such as a partition or an ACL."""
 
     error: ErrorCode
     message: str = ""
@@ -26,14 +27,14 @@ class ErrorWithMessage(NamedTuple):
 
 @frozen
 class DescribeLogDirs(RequestFor["DescribeLogDirsResponse"]):
-    """Request the sizes of partitions on disk (KIP-113); None requests all partitions."""
+    """Request the sizes of partitions on disk (KIP-113); if ``partitions`` is None, all partitions are requested."""
 
     partitions: Sequence[TopicPartition] | None = None
 
 
 @frozen
 class LogSize:
-    """The size of one partition in bytes."""
+    """The size of one partition on disk in bytes (``partition_size``)."""
 
     partition_size: int
     offset_lag: int = 0
@@ -42,7 +43,7 @@ class LogSize:
 
 @frozen
 class LogDir:
-    """A log directory and the partitions in it."""
+    """A log directory of a broker, and the partitions in it."""
 
     error: ErrorCode
     log_dir: str
@@ -51,7 +52,7 @@ class LogDir:
 
 @frozen
 class DescribeLogDirsResponse(Response):
-    """The log directories; partitions that do not exist are absent."""
+    """The log directories with their partitions; partitions that do not exist are absent."""
 
     results: Sequence[LogDir]
     error: ErrorCode = ErrorCode.NONE
@@ -59,7 +60,7 @@ class DescribeLogDirsResponse(Response):
 
 @frozen
 class ElectLeaders(RequestFor["ElectLeadersResponse"]):
-    """Elect leaders for partitions (KIP-183, KIP-460); None means all partitions."""
+    """Elect leaders for partitions (KIP-183, KIP-460), or for all partitions if ``partitions`` is None."""
 
     partitions: Sequence[TopicPartition] | None = None
     election_type: int = 0
@@ -68,7 +69,7 @@ class ElectLeaders(RequestFor["ElectLeadersResponse"]):
 
 @frozen
 class ElectLeadersResponse(Response):
-    """The result for each partition."""
+    """The result of the leader election for each partition."""
 
     results: Mapping[TopicPartition, ErrorWithMessage]
     error: ErrorCode = ErrorCode.NONE
@@ -76,7 +77,7 @@ class ElectLeadersResponse(Response):
 
 @frozen
 class AlterPartitionReassignments(RequestFor["AlterPartitionReassignmentsResponse"]):
-    """Move partition replicas (KIP-455); None instead of replicas cancels a pending reassignment."""
+    """Move partitions to the given replicas (KIP-455); None for a partition cancels its pending reassignment."""
 
     replicas: Mapping[TopicPartition, Sequence[int] | None]
     timeout_ms: int = 60_000
@@ -84,7 +85,7 @@ class AlterPartitionReassignments(RequestFor["AlterPartitionReassignmentsRespons
 
 @frozen
 class AlterPartitionReassignmentsResponse(Response):
-    """The result for each partition."""
+    """The result of the requested reassignment for each partition."""
 
     results: Mapping[TopicPartition, ErrorWithMessage]
     error: ErrorCode = ErrorCode.NONE
@@ -93,7 +94,7 @@ class AlterPartitionReassignmentsResponse(Response):
 
 @frozen
 class ListPartitionReassignments(RequestFor["ListPartitionReassignmentsResponse"]):
-    """Request reassignments in progress (KIP-455); None requests those of all partitions."""
+    """Request the reassignments in progress (KIP-455), for all partitions if ``partitions`` is None."""
 
     partitions: Sequence[TopicPartition] | None = None
     timeout_ms: int = 60_000
@@ -122,7 +123,7 @@ class ListPartitionReassignmentsResponse(Response):
 
 @frozen
 class TxnMarker:
-    """A commit or abort marker for a producer's transaction in these partitions."""
+    """A commit or abort marker to write to ``partitions``, which ends the transaction of a producer in them."""
 
     producer_id: int
     producer_epoch: int
@@ -140,7 +141,7 @@ class WriteTxnMarkers(RequestFor["WriteTxnMarkersResponse"]):
 
 @frozen
 class WrittenMarker:
-    """The result of one marker: the error code for each partition."""
+    """The result of writing one transaction marker: the error code for each partition."""
 
     producer_id: int
     errors: Mapping[TopicPartition, ErrorCode]
@@ -148,7 +149,7 @@ class WrittenMarker:
 
 @frozen
 class WriteTxnMarkersResponse(Response):
-    """The results, one for each marker, in order."""
+    """The results of ``WriteTxnMarkers``, one for each marker, in the order of the request."""
 
     markers: Sequence[WrittenMarker]
 
@@ -162,7 +163,11 @@ class DescribeProducers(RequestFor["DescribeProducersResponse"]):
 
 @frozen
 class DescribedProducer:
-    """An active producer; ``current_txn_start_offset`` is -1 without an open transaction.  Times are in epoch ms."""
+    """An active producer of a partition.
+
+    ``current_txn_start_offset`` is -1 if the producer has no open transaction.  ``last_timestamp`` is in milliseconds
+    since the epoch.
+    """
 
     producer_id: int
     producer_epoch: int
@@ -190,7 +195,7 @@ class DescribeProducersResponse(Response):
 
 @frozen
 class DescribeTransactions(RequestFor["DescribeTransactionsResponse"]):
-    """Request the states of transactional IDs."""
+    """Request the transaction state of transactional IDs."""
 
     transactional_ids: Sequence[str]
 
@@ -211,7 +216,7 @@ class DescribedTransaction:
 
 @frozen
 class DescribeTransactionsResponse(Response):
-    """The states, one for each distinct transactional ID."""
+    """The transaction states, one for each distinct transactional ID."""
 
     transaction_states: Sequence[DescribedTransaction]
 
@@ -252,7 +257,10 @@ class ListTransactionsResponse(Response):
 
 @frozen
 class AclFilter:
-    """A filter for ACLs; a name of None matches any name.  The numbers are defined by Kafka's enumerations."""
+    """A filter for ACLs; a name, principal or host of None matches any value.
+
+    The numeric attributes are numbers from Kafka's enumerations, such as ``AclOperation``.
+    """
 
     resource_type_filter: int
     resource_name_filter: str | None
@@ -307,7 +315,7 @@ class DescribeAclsResponse(Response):
 
 @frozen
 class NewAcl:
-    """An ACL to create."""
+    """An ACL to create: a resource pattern and an access control entry."""
 
     resource_type: int
     resource_name: str
@@ -320,28 +328,28 @@ class NewAcl:
 
 @frozen
 class CreateAcls(RequestFor["CreateAclsResponse"]):
-    """Create ACLs."""
+    """Create ACLs (KIP-140), each with its own result."""
 
     creations: Sequence[NewAcl]
 
 
 @frozen
 class CreateAclsResponse(Response):
-    """The results, one for each ACL, in order."""
+    """The results of ``CreateAcls``, one for each ACL, in the order of the request."""
 
     results: Sequence[ErrorWithMessage]
 
 
 @frozen
 class DeleteAcls(RequestFor["DeleteAclsResponse"]):
-    """Delete the ACLs that match any of the filters."""
+    """Delete the ACLs that match any of the filters (KIP-140)."""
 
     filters: Sequence[AclFilter]
 
 
 @frozen
 class DeletedAcl:
-    """A deleted ACL, which matched a filter."""
+    """An ACL that matched a deletion filter, and the result of deleting it."""
 
     error: ErrorCode
     resource_type: int
@@ -356,7 +364,7 @@ class DeletedAcl:
 
 @frozen
 class DeletedAcls:
-    """The result for one filter."""
+    """The result of one deletion filter: an error, or the ACLs that matched the filter."""
 
     error: ErrorCode
     message: str = ""
@@ -365,7 +373,7 @@ class DeletedAcls:
 
 @frozen
 class DeleteAclsResponse(Response):
-    """The results, one for each filter, in order."""
+    """The results of ``DeleteAcls``, one for each filter, in the order of the request."""
 
     filter_results: Sequence[DeletedAcls]
 
@@ -381,7 +389,7 @@ class QuotaFilter:
 
 @frozen
 class DescribeClientQuotas(RequestFor["DescribeClientQuotasResponse"]):
-    """Request the quotas of matching entities; ``strict`` excludes entities with additional components."""
+    """Request the quotas of matching entities; ``strict`` excludes entities with additional components (KIP-546)."""
 
     components: Sequence[QuotaFilter]
     strict: bool
@@ -389,7 +397,7 @@ class DescribeClientQuotas(RequestFor["DescribeClientQuotasResponse"]):
 
 @frozen
 class QuotaEntity:
-    """One component of a quota entity; None means the default."""
+    """One component of a quota entity, such as a user; an ``entity_name`` of None means the default entity."""
 
     entity_type: str
     entity_name: str | None
@@ -397,7 +405,7 @@ class QuotaEntity:
 
 @frozen
 class QuotaEntry:
-    """The quotas of an entity by quota name."""
+    """The quotas of one entity: the quota values by name."""
 
     entity: Sequence[QuotaEntity]
     values: Mapping[str, float]

@@ -1,8 +1,8 @@
-"""Encoding and decoding of the records in a batch.
+"""Encoding and decoding of the records in a batch, in plain Python.
 
-The hot loops of the protocol in plain Python.  ``compiled_codec`` must produce the same results,
-byte for byte; no other module depends on the record layout (Kafka's protocol guide, "Record").
-Used by ``record_codec``.
+These functions are the hot loops of the protocol.  ``compiled_codec`` must produce the same results, byte for byte;
+no other module depends on the record layout (Kafka's protocol guide, "Record").  ``record_codec`` selects one of
+the two modules.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from streams.core.records import Block, Headers
 
 
 class Columns(NamedTuple):
-    """Decoded record columns; ``offset_deltas`` is None if the deltas are 0, 1, 2, ..."""
+    """Decoded record columns; ``offset_deltas`` is None if the offset deltas are 0, 1, 2, ..."""
 
     keys: list[bytes | None]
     values: list[bytes | None]
@@ -51,7 +51,10 @@ _VARINTS = _Varints()
 
 
 def _continued(data: bytes, position: int, low: int) -> tuple[int, int]:
-    """Read the rest of a varint whose first byte has the bits ``low``; return the value and the next position."""
+    """Read the rest of a varint whose first byte has the bits ``low``.
+
+    Returns the value and the position after it.
+    """
     result, shift = low, 7
     while True:
         byte = data[position]
@@ -65,7 +68,7 @@ def _continued(data: bytes, position: int, low: int) -> tuple[int, int]:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """Read one zigzag varint; return the value and the next position."""
+    """Read one zigzag varint; return the value and the position after it."""
     raw = data[position]
     position += 1
     if raw > 127:
@@ -77,14 +80,17 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def encode_records(block: Block, base_timestamp: int, deltas: Sequence[int]) -> bytes:
-    """Encode the records of a block; ``deltas`` are their offsets relative to the base offset of the batch."""
+    """Encode the records of a block, without the batch header.
+
+    ``deltas`` are the offsets of the records relative to the base offset of the batch.
+    """
     if block.headers is None:
         return _encode_plain(block, base_timestamp, deltas)
     return _encode_with_headers(block, base_timestamp, deltas)
 
 
 def record_size(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
-    """Return the size in bytes of the first record of a batch."""
+    """Return the encoded size in bytes of a record, if it is the first record of a batch."""
     length = 3 + _sized_length(key) + _sized_length(value) + len(_VARINTS[len(headers)])
     for name, content in headers:
         length += _sized_length(name.encode()) + _sized_length(content)
@@ -164,7 +170,7 @@ def _sized(data: bytes | None) -> bytes:
 
 
 def decode_records(data: bytes, count: int, base_timestamp: int) -> Columns:
-    """Decode ``count`` records, which must fill the bytes exactly.
+    """Decode the records of a batch; ``data`` must contain exactly ``count`` records.
 
     Raises:
         IndexError: a length is wrong, or bytes are left over.
@@ -236,7 +242,7 @@ def decode_records(data: bytes, count: int, base_timestamp: int) -> Columns:
 
 
 def check_records(data: bytes, position: int, count: int) -> None:
-    """Check that ``decode_records`` can read the bytes from a position on, with offset deltas 0, 1, 2, ...
+    """Check that the bytes from ``position`` on are ``count`` valid records with the offset deltas 0, 1, 2, ...
 
     Raises:
         IndexError: a length is wrong, or bytes are left over.
@@ -248,7 +254,7 @@ def check_records(data: bytes, position: int, count: int) -> None:
 
 
 def decode_headers(data: bytes) -> Headers:
-    """Decode headers, which must fill the bytes exactly."""
+    """Decode record headers; ``data`` must contain nothing else."""
     count, position = _varint(data, 0)
     if count < 0:
         raise IndexError(position)

@@ -1,6 +1,6 @@
-"""Selects the record codec: the compiled one if installed, otherwise the plain Python one.
+"""Selection of the record codec: the compiled one if it is installed, otherwise the plain Python one.
 
-Both codecs produce the same bytes and columns (``tests/protocol/test_record_codec.py``).  Used by ``batch``.
+Both codecs produce the same bytes and columns (see ``tests/protocol/test_record_codec.py``).
 """
 
 from streams.protocol.plain_codec import record_size

@@ -1,4 +1,4 @@
-"""The base classes of requests and responses: a request class names the class of its response."""
+"""The base classes of requests and responses; each request class names the class of its response."""
 
 from sys import modules
 from typing import Any, Generic, TypeAlias, TypeVar, get_args
@@ -8,13 +8,16 @@ R_co = TypeVar("R_co", bound="Response", covariant=True)
 
 
 class Response:
-    """The response to a request."""
+    """The base class of all responses."""
 
     __slots__ = ()
 
 
 class RequestFor(Generic[R_co]):
-    """A request for a response of type ``R_co``, given by name, because it is defined later in the module."""
+    """The base class of all requests; ``R_co`` is the class of the response.
+
+    Request classes give the response class by name, because it is defined later in the module.
+    """
 
     __slots__ = ()
 
@@ -24,7 +27,7 @@ Request: TypeAlias = RequestFor[Any]
 
 
 def response_type(request_type: type[RequestFor[R]]) -> type[R]:
-    """Return the type of the response to a type of request."""
+    """Return the response class of a request class."""
     (base,) = request_type.__orig_bases__  # type: ignore[attr-defined]
     (name,) = get_args(base)
     found: type[R] = getattr(modules[request_type.__module__], name.__forward_arg__)
@@ -32,7 +35,7 @@ def response_type(request_type: type[RequestFor[R]]) -> type[R]:
 
 
 def checked(request: RequestFor[R], response: Response) -> R:
-    """Return the response with its static type; the assertion fails if it is not a response to this request."""
+    """Return ``response`` with its static type, after asserting that it is a response to ``request``."""
     expected = response_type(type(request))
     assert isinstance(response, expected), f"{type(request).__name__} was answered by {type(response).__name__}"
     return response

@@ -1,7 +1,7 @@
 """How a client reaches brokers: the interface between ``clients`` and any transport.
 
 A connection multiplexes requests by correlation ID.  Within a process, the broker is called directly; over TCP and
-in simulations, requests are sent over real or simulated sockets.  Only imports the messages.
+in simulations, requests are sent over real or simulated sockets.
 
 Every transport keeps the same contract, so that clients need no special cases:
 
@@ -12,21 +12,43 @@ Every transport keeps the same contract, so that clients need no special cases:
   the broker may delay, so that other requests overtake them.
 """
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from attrs import frozen
 
 from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import JoinGroup, SyncGroup
+from streams.protocol.messages import Fetch
 from streams.protocol.request import Request, Response
+
+#: Broker ID that stands for any broker.
+ANY_NODE: Final = -1
+
+# Time for the response to a join or sync after the rebalance timeout, in which the slowest member must join.
+_REBALANCE_SLACK_MS: Final = 5_000
+
+
+def response_timeout_ms(request: Request, request_timeout_ms: int) -> int:
+    """Return how long to wait for a response, in milliseconds.
+
+    A broker delays the response to a fetch for up to ``max_wait_ms``, and to a join or sync for up to the rebalance
+    timeout.  It responds immediately to a join that requests a member id (KIP-394).
+    """
+    if isinstance(request, Fetch):
+        return request_timeout_ms + request.max_wait_ms
+    is_first = isinstance(request, JoinGroup) and request.takes_member_id
+    if isinstance(request, (JoinGroup, SyncGroup)) and (request.member_id or request.group_instance_id or not is_first):
+        return max(request_timeout_ms, request.rebalance_timeout_ms + _REBALANCE_SLACK_MS)
+    return request_timeout_ms
 
 
 @frozen
 class Traits:
-    """What a client can expect from the brokers that a connection reaches.
+    """Properties of a cluster that its clients depend on.
 
     ``settling_ms`` is the time in milliseconds until every broker has the metadata of a topic that another broker has
-    created; 0 if there is only one broker.  ``retriable`` has the error codes after which the same request may
-    succeed later.
+    created; it is 0 if there is only one broker.  ``retriable`` contains the error codes after which the same request
+    may succeed later.
     """
 
     settling_ms: int
@@ -38,15 +60,18 @@ class Connection(Protocol):
 
     @property
     def traits(self) -> Traits:
-        """What the client can expect from the brokers."""
+        """The properties of the cluster that clients depend on."""
         ...
 
     def send(self, node_id: int, request: Request) -> int:
-        """Send a request to a broker, given its ID (-1 = any broker), and return the correlation ID."""
+        """Send a request to a broker, by its ID or ``ANY_NODE``, and return the correlation ID of the request."""
         ...
 
     def poll(self, timeout_ms: int) -> list[tuple[int, Response | Exception]]:
-        """Return (correlation ID, response) for each available response, waiting up to the timeout for the first."""
+        """Return the available responses and errors, each with its correlation ID.
+
+        If there are none, wait up to ``timeout_ms`` milliseconds for the first one.
+        """
         ...
 
     def give_up(self, correlation_id: int) -> None:
@@ -63,8 +88,8 @@ class Connection(Protocol):
 
 
 class Cluster(Protocol):
-    """A cluster to pass as ``broker=``: any object that opens connections, such as an embedded broker or a network."""
+    """A cluster to pass as ``broker=``: any object that can open connections, such as an embedded broker."""
 
     def connect(self, client_id: str) -> Connection:
-        """Open a connection for one client."""
+        """Open a connection for a client with this client ID."""
         ...

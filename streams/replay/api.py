@@ -1,13 +1,15 @@
-"""``replay``, the entry point of the package."""
+"""``replay``, the entry point of the package: it runs a topology over history."""
 
+import atexit
 import logging
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from contextlib import ExitStack
 from datetime import timedelta
-from functools import partial
 from typing import Any, Literal, Unpack
+
+from attrs import evolve
 
 from streams.core.clock import SystemClock
 from streams.core.errors import ConfigError
@@ -16,12 +18,13 @@ from streams.core.topic import Topic, TopicLike, topic_name
 from streams.core.user_code import refuse_unawaited
 from streams.dsl import TopologySource
 from streams.replay.calls.failures import explained_failure
-from streams.replay.calls.progress import Listener, Reporter
+from streams.replay.calls.progress import Listener, Reporter, title_of
 from streams.replay.calls.work import Options
 from streams.replay.errors import LateRecordsError
+from streams.replay.run.explaining import Explanation, explaining, needs_spark
 from streams.replay.run.local import LocalExecutor
-from streams.replay.run.result import Outputs, ReplayResult, Stores, arrow_table
-from streams.replay.run.session import ReplaySession, Request
+from streams.replay.run.result import Outputs, ReplayResult, Stores
+from streams.replay.run.session import KEPT_STATES, ReplaySession, Request
 from streams.replay.storage.places import Place
 from streams.runtime import USUAL_LIMIT, DropLimit
 
@@ -36,41 +39,58 @@ def replay(
     executor: Literal["spark", "local"] = "spark",
     spark: Any = None,
     master: str | None = None,
+    conf: Mapping[str, str] | None = None,
     partitions: int | None = None,
     slices: str | int | timedelta | None = None,
+    since: Any = None,
     until: Any = None,
+    order: Literal["event_time", "as_given"] | None = None,
     directory: str | os.PathLike[str] | None = None,
+    keep: bool = False,
     resume: bool = False,
+    repair: bool = False,
+    keep_states: int = KEPT_STATES,
     state_from: str | os.PathLike[str] | None = None,
     wall_clock: Literal["error", "skip", "append_time"] = "error",
     final_flush: bool = False,
     store: Literal["rocksdb", "in_memory"] | None = None,
     processes: int | None = None,
     max_dropped: str | int | None = None,
-    explain: bool = False,
     progress: Listener | None = None,
     **settings: Unpack[Settings],
 ) -> ReplayResult:
     """Run a topology over history.  The result is the same as from a bounded live run, record for record.
 
     ``inputs`` maps each source topic to its history: a file, folder or pattern, several of them, an
-    ``Archive``, or a ``KafkaTopic``.  ``partitions`` is the partition count of topics without a declared
-    one (default 1).
+    ``Archive``, a ``KafkaTopic``, or a table: a Spark DataFrame, "table:NAME" or "sql:SELECT ...".
+    ``partitions`` is the partition count of topics that do not declare one (default 1).
 
     ``executor`` "spark" runs on the ``spark`` session, classic or Connect, or on a new one for ``master``
-    (default ``local[*]``); "local" runs in ``processes`` processes of this machine (default: one per core).
+    (default ``local[*]``) with the settings ``conf``; "local" runs in ``processes`` processes of this machine
+    (default: one per core).
     ``slices`` divides history: a span of event time ("1d"), a number of slices (up to 1000), or a larger
-    number, which is the maximum number of records per slice.  ``until`` is where the replay ends: a datetime,
+    number, which is the maximum number of records per slice.  ``since`` is the first event time of rows of
+    tables, which their source selects.  ``until`` is where the replay ends: a datetime,
     epoch milliseconds, ISO 8601 text, or offsets by topic and partition.  ``directory`` keeps all files of the
-    replay, and ``resume`` continues from them.  ``state_from`` is a snapshot to continue from.
+    replay, and ``resume`` continues from them.  Without it they are temporary: outputs can be read until the
+    result is closed, or, with ``keep``, until this process exits, which then also ends the replay's Spark session.
+    ``state_from`` is a snapshot to continue from.
+
+    Rows that are older than those of earlier runs are late: ``late_rows`` of the result has them.  ``repair``, with
+    ``resume``, sorts them into the history and computes again what they change, so that the result is that of one
+    replay over all rows.  It continues from one of the states of the last ``keep_states`` slices (a resumed replay has
+    one slice for each run, or those of ``slices``), or else from the start.
+
+    ``order`` is the order of records from files in each partition: "event_time" sorts them by (event time, row), and
+    "as_given" keeps the order of files and rows.  By default, the files of a folder are sorted, and others are not.
+    Archives and topics always keep the order of their offsets.
 
     ``wall_clock`` selects how wall-clock time, which history does not have, is treated: "error" rejects any use
-    of wall-clock time, "skip" never fires wall-clock punctuations, and "append_time" advances the clock to the
-    append times of the records.  ``final_flush`` closes open windows at the end.  ``settings`` are the settings
-    of ``StreamsConfig``.
+    of wall-clock time, "skip" never fires wall-clock punctuations and ignores ``idle_close``, and "append_time"
+    advances the clock to the append times of the records.  ``final_flush`` closes open windows at the end.
+    ``settings`` are the settings of ``StreamsConfig``.
     ``max_dropped`` limits how many late records one node may drop: a share of the records that its tasks read
-    ("1%") or a number; by default, a share of more than 1 % logs a warning.  ``explain`` only reads the inputs
-    and makes the plan.
+    ("1%") or a number; by default, a share of more than 1 % logs a warning.
 
     Raises:
         ReplayTaskError: user code failed or a record cannot be read; the error locates the record.
@@ -78,26 +98,28 @@ def replay(
         ReplayError: the replay cannot be planned, a file is missing or damaged, or the disk is full.
         TopologyError, ConfigError, InputError: an argument is invalid.
     """
-    if executor not in ("spark", "local"):
-        raise ConfigError(f"executor {executor!r}: give 'spark' or 'local'")
-    if wall_clock not in ("error", "skip", "append_time"):
-        raise ConfigError(f"wall_clock {wall_clock!r}: give 'error', 'skip' or 'append_time'")
     refuse_unawaited(progress, "progress of a replay", error=ConfigError)
+    if repair and not resume:
+        raise ConfigError("repair continues the replay in a folder; give resume=True and its directory, too")
+    if keep_states < 1:
+        raise ConfigError(f"keep_states {keep_states!r}: give a number above 0")
     limit = DropLimit.of(USUAL_LIMIT if max_dropped is None else max_dropped)
-    given: dict[str, Any] = {**settings}
-    given["application_id"] = application_id or application_id_of(topology)
-    if store is None:
-        store = "in_memory" if given.get("default_store") == "in_memory" else "rocksdb"
-    request = Request(
+    request = _request(
         topology,
-        {topic_name(topic, "an input of a replay"): value for topic, value in inputs.items()},
-        partitions,
-        given,
-        slices,
-        until,
-        resume,
-        None if state_from is None else Place(os.fspath(state_from)).absolute(),
-        Options(wall_clock, final_flush, store),
+        inputs,
+        {**settings, "application_id": application_id},
+        Options(wall_clock, final_flush),
+        store=store,
+        executor=executor,
+        partitions=partitions,
+        slices=slices,
+        since=since,
+        until=until,
+        resume=resume,
+        state_from=None if state_from is None else Place(os.fspath(state_from)).absolute(),
+        order=order,
+        repair=repair,
+        keep_states=keep_states,
     )
     with ExitStack() as stack:
         root = _folder(directory, stack)
@@ -106,17 +128,110 @@ def replay(
         if executor == "spark":
             from streams.replay.spark.executor import SparkExecutor
 
-            runner = SparkExecutor.of(spark, master, root, with_ui=progress is not None)
-            table = partial(runner.table, session)
+            runner = SparkExecutor.of(spark, master, root, with_ui=progress is not None, conf=conf)
         else:
             runner = LocalExecutor(processes or os.cpu_count() or 1)
-            table = partial(arrow_table, session)
         stack.callback(runner.close)
-        drive(session, runner, progress, only_plan=explain)
+        drive(session, runner, progress)
         closing = stack.pop_all()
-        result = ReplayResult(session, Outputs(session, table), Stores(session), closing.close)
+        if keep:
+            atexit.register(closing.close)
+        close = _nothing if keep else closing.close
+        result = ReplayResult(session, Outputs(session, runner), Stores(session), runner, close)
     _check_late(result, limit, is_given=max_dropped is not None)
     return result
+
+
+def explain(
+    topology: TopologySource,
+    inputs: "Mapping[Topic[Any, Any], Any] | Mapping[str, Any] | Mapping[TopicLike, Any]",
+    *,
+    application_id: str | None = None,
+    executor: Literal["spark", "local"] = "spark",
+    spark: Any = None,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    partitions: int | None = None,
+    slices: str | int | timedelta | None = None,
+    since: Any = None,
+    order: Literal["event_time", "as_given"] | None = None,
+    directory: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    store: Literal["rocksdb", "in_memory"] | None = None,
+    processes: int | None = None,
+    **settings: Unpack[Settings],
+) -> Explanation:
+    """Return what ``replay`` with the same arguments would read, run and write, and what would not fit.
+
+    It takes seconds: sizes are from listings and from footers of Parquet files; of other files the number of rows is
+    estimated from sizes and a sample of rows.  Nothing is written to ``directory``.  With ``resume``, files that the
+    replay in ``directory`` has read before are left out.  Spark is only used to look at tables, and at files that only
+    Spark can list.
+
+    Raises:
+        ReplayError: the replay cannot be planned, or a file is missing.
+        TopologyError, ConfigError, InputError: an argument is invalid, or a sampled row is no record of its topic.
+    """
+    request = _request(
+        topology,
+        inputs,
+        {**settings, "application_id": application_id},
+        Options(),
+        store=store,
+        executor=executor,
+        partitions=partitions,
+        slices=slices,
+        since=since,
+        resume=resume,
+        order=order,
+    )
+    with ExitStack() as stack:
+        root = _folder(directory, stack)
+        session = ReplaySession(request, root)
+        is_local = executor == "local"
+        runner: Any = LocalExecutor(processes or os.cpu_count() or 1)
+        if not is_local and any(map(needs_spark, session.inputs.given.values())):
+            from streams.replay.spark.executor import SparkExecutor
+
+            runner = SparkExecutor.of(spark, master, root, conf=conf)
+        stack.callback(runner.close)
+        found: Explanation = drive(session, runner, steps=explaining(session, runner.processes if is_local else None))
+        return found
+
+
+def _request(
+    topology: TopologySource,
+    inputs: Mapping[Any, Any],
+    settings: Mapping[str, Any],
+    options: Options,
+    *,
+    store: str | None,
+    executor: str,
+    order: str | None,
+    **given: Any,
+) -> Request:
+    """Return the request of a replay, whose names are checked, with the defaults of application ID and store.
+
+    Raises:
+        ConfigError: an argument is not one of its names.
+    """
+    if executor not in ("spark", "local"):
+        raise ConfigError(f"executor {executor!r}: give 'spark' or 'local'")
+    if order not in ("event_time", "as_given", None):
+        raise ConfigError(f"order {order!r}: give 'event_time' or 'as_given'")
+    if options.wall_clock not in ("error", "skip", "append_time"):
+        raise ConfigError(f"wall_clock {options.wall_clock!r}: give 'error', 'skip' or 'append_time'")
+    named = {topic_name(topic, "an input of a replay"): value for topic, value in inputs.items()}
+    settings = {**settings, "application_id": settings["application_id"] or application_id_of(topology)}
+    if store is None:
+        store = "in_memory" if settings.get("default_store") == "in_memory" else "rocksdb"
+    return Request(
+        topology, named, settings=settings, options=evolve(options, store_engine=store), order=order, **given
+    )
+
+
+def _nothing() -> None:
+    """Close nothing: the exit of the process does."""
 
 
 def _folder(directory: str | os.PathLike[str] | None, stack: ExitStack) -> Place:
@@ -131,11 +246,13 @@ def _folder(directory: str | os.PathLike[str] | None, stack: ExitStack) -> Place
 
 
 def _check_late(result: ReplayResult, limit: DropLimit, *, is_given: bool) -> None:
-    """Check the late records against ``limit``, or warn if there is no limit and more than 1 % were late.
+    """Warn of late rows, and check the number of late records against ``limit``, or warn if more than 1 % were late.
 
     Raises:
         LateRecordsError: more late records were dropped than ``limit`` allows.
     """
+    for late_rows in result.late_rows:
+        logger.warning("%s", late_rows)
     found = limit.exceeded(result.late)
     if found and is_given:
         listed = "; ".join(map(str, found))
@@ -144,30 +261,38 @@ def _check_late(result: ReplayResult, limit: DropLimit, *, is_given: bool) -> No
         logger.warning("%s", late)
 
 
-def drive(session: ReplaySession, executor: Any, progress: Listener | None = None, *, only_plan: bool = False) -> None:
-    """Run all steps of a session on an executor.
+def drive(
+    session: ReplaySession,
+    executor: Any,
+    progress: Listener | None = None,
+    steps: Generator[list[Any], list[Any], Any] | None = None,
+) -> Any:
+    """Execute all calls of a replay session (default: of the whole replay) on an executor, and return their result.
 
     Raises:
-        StreamsError: a call failed; the message locates the failure.
+        StreamsError: a call to the executor failed; the message locates the failure.
     """
     reporter = Reporter(session, progress, SystemClock(), getattr(executor, "ui_url", None) or "")
-    steps = session.prepare() if only_plan else session.steps()
+    steps = steps or session.steps()
     try:
         works = next(steps)
         while True:
             reporter.begin(works)
+            if hasattr(executor, "title"):
+                executor.title = title_of(session, works)
             try:
                 reports = executor.run(works, reporter.done, reporter.look)
             except Exception as error:  # noqa: BLE001 - raised again with its context
                 explained = explained_failure(session, error)
                 raise explained from explained.__cause__
             works = steps.send(reports)
-    except StopIteration:
+    except StopIteration as end:
         reporter.finish()
+        return end.value
 
 
 def application_id_of(topology: Any) -> str:
-    """Return the default application id of a topology: the name of its script."""
+    """Return the default application ID of a topology: the name of the script that defines it."""
     import inspect
     from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Errors of replay and hand-over, one class per cause that a caller handles differently."""
+"""Errors of replay and hand-over, one class for each cause that callers may handle differently."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from streams.runtime import Late
 
 
 class ReplayError(StreamsError):
-    """A replay cannot be planned or run.  Files that were complete before it are unchanged."""
+    """A replay cannot be planned or run.  Files that were complete before the failure are unchanged."""
 
 
 class ReplayTaskError(ReplayError):
@@ -58,4 +58,7 @@ class SnapshotError(ReplayError):
 
 
 class HandOverError(ReplayError):
-    """A snapshot cannot go live on this cluster: a gap, an active group, or topics that do not match."""
+    """An application cannot go live from a snapshot on this cluster.
+
+    The reason is a gap in the history, an active consumer group, or topics that do not match the snapshot.
+    """

@@ -1,4 +1,4 @@
-"""``why``: a replay with traced tasks, which explains the outputs of one key."""
+"""``why``: a replay with traced tasks, which explains why there is, or is not, an output record for a key."""
 
 import tempfile
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ def why(
 ) -> Story:
     """Return why there is, or is not, an output record for a key in a replay of history.
 
-    The tasks are those of ``replay``, in this process and traced; if a record fails a task, the story ends there.
+    The tasks are those of ``replay``, but traced and in this process; if a task fails, the story ends at that record.
     ``key`` is an object, or text, which matches every key with this text or JSON form. ``topic`` is the output topic
     (default: all); ``node`` selects a node instead. ``at`` is the event time of the output, or a time in its window
     (default: the last output): epoch milliseconds, a datetime, or ISO 8601 text, which denotes the whole second,

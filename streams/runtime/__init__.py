@@ -1,189 +1,110 @@
-"""Tasks and their drivers: queues, stages, commit, restore, assignment, threads and instances."""
+"""The runtime: tasks with their queues and stages, and the threads and instances that run, commit and restore them."""
 
-from streams.runtime.answering import (
-    Answers,
-    StoreRequest,
-    ask_global,
-    ask_here,
-    ask_instance,
-    gathered,
-    request_of,
-    targets,
-)
-from streams.runtime.bounded import BoundedProgress
-from streams.runtime.changes import StoreChange, StoreChanges, changes_of
-from streams.runtime.checkpoint import Checkpoint
-from streams.runtime.environment import Environment
-from streams.runtime.facts import Directive
-from streams.runtime.filling import LaneFilling
-from streams.runtime.homes import home_of
-from streams.runtime.instance import Instance
-from streams.runtime.instance_metrics import metrics_of
-from streams.runtime.lanes import merge_lanes
-from streams.runtime.lateness import (
-    LATE_REASONS,
-    USUAL_LIMIT,
-    DropLimit,
-    Late,
-    late_of,
-)
-from streams.runtime.layout import Plans, check_groups, log_unmatched_patterns
-from streams.runtime.life import State, StateListener
-from streams.runtime.listeners import ExceptionHandler, ExceptionResponse, InstanceListeners
-from streams.runtime.locating import (
-    KeyPartitioner,
-    KeyQueryMetadata,
-    StorePlaces,
-    StreamsMetadata,
-    check_up,
-    owner_of,
-    places_of,
-    spec_of,
-)
-from streams.runtime.outbox import TopicColumns
-from streams.runtime.plan import ApplicationPlan, Existing, InternalTopicPlan
-from streams.runtime.preview import programs
-from streams.runtime.provisioning import Provisioner
-from streams.runtime.punctuation import TimerHeap, TimerRow
-from streams.runtime.queries import StoreView
-from streams.runtime.queues import PartitionQueue, TaskQueues
-from streams.runtime.recording import Choice, Frame, Opening, Written, recorder_topic
-from streams.runtime.restore import RestoreListener
-from streams.runtime.rounds import Rounds
-from streams.runtime.sources import TaskInput
-from streams.runtime.stage import RUN_LIMIT, AsTheyCome, Policy, Stage, StageTask, WhenCertain
-from streams.runtime.store_queries import (
-    QUERIES,
-    CountQuery,
-    FailureReason,
-    KeyQuery,
-    MultiVersionedKeyQuery,
-    Page,
-    Position,
-    PrefixQuery,
-    QueryResult,
-    RangeQuery,
-    Rank,
-    SessionKeyQuery,
-    SessionRangeQuery,
-    StateQueryResult,
-    StoreEntry,
-    StoreQuery,
-    TimestampedKeyQuery,
-    TimestampedRangeQuery,
-    VersionedKeyQuery,
-    WindowKeyQuery,
-    WindowRangeQuery,
-    merged_entries,
-    ranker,
-)
-from streams.runtime.store_tables import arrow_stream, table_of
-from streams.runtime.systemd import Notifier
-from streams.runtime.task import CHANGELOG_POSITION, Task, TaskState
-from streams.runtime.thread import StreamThread
-from streams.runtime.thread_metrics import of_task, time_lag
-from streams.runtime.topic_configs import changelog_config
-from streams.runtime.watching import TaskWatch
-
-__all__ = [
-    "StoreChange",
-    "StoreChanges",
-    "changes_of",
-    "Frame",
-    "Opening",
-    "Choice",
-    "Written",
-    "recorder_topic",
-    "ask_instance",
-    "arrow_stream",
-    "table_of",
-    "ranker",
-    "CountQuery",
-    "FailureReason",
-    "KeyQuery",
-    "MultiVersionedKeyQuery",
-    "Page",
-    "Position",
-    "PrefixQuery",
-    "QUERIES",
-    "QueryResult",
-    "RangeQuery",
-    "Rank",
-    "SessionKeyQuery",
-    "SessionRangeQuery",
-    "StateQueryResult",
-    "StoreEntry",
-    "StoreQuery",
-    "TimestampedKeyQuery",
-    "TimestampedRangeQuery",
-    "VersionedKeyQuery",
-    "WindowKeyQuery",
-    "WindowRangeQuery",
-    "merged_entries",
-    "Answers",
-    "StoreRequest",
-    "ask_global",
-    "ask_here",
-    "gathered",
-    "request_of",
-    "targets",
-    "StorePlaces",
-    "check_up",
-    "places_of",
-    "ApplicationPlan",
-    "AsTheyCome",
-    "BoundedProgress",
-    "CHANGELOG_POSITION",
-    "Checkpoint",
-    "Directive",
-    "DropLimit",
-    "Environment",
-    "ExceptionHandler",
-    "ExceptionResponse",
-    "Existing",
-    "Instance",
-    "InstanceListeners",
-    "InternalTopicPlan",
-    "KeyPartitioner",
-    "KeyQueryMetadata",
-    "LATE_REASONS",
-    "LaneFilling",
-    "Late",
-    "Notifier",
-    "PartitionQueue",
-    "Plans",
-    "Policy",
-    "Provisioner",
-    "RUN_LIMIT",
-    "RestoreListener",
-    "Rounds",
-    "Stage",
-    "StageTask",
-    "State",
-    "StateListener",
-    "StoreView",
-    "StreamThread",
-    "StreamsMetadata",
-    "Task",
-    "TaskInput",
-    "TaskQueues",
-    "TaskState",
-    "TaskWatch",
-    "TimerHeap",
-    "TimerRow",
-    "TopicColumns",
-    "USUAL_LIMIT",
-    "WhenCertain",
-    "changelog_config",
-    "check_groups",
-    "home_of",
-    "late_of",
-    "merge_lanes",
-    "metrics_of",
-    "of_task",
-    "owner_of",
-    "programs",
-    "spec_of",
-    "log_unmatched_patterns",
-    "time_lag",
-]
+from streams.runtime.answering import Answers as Answers
+from streams.runtime.answering import StoreRequest as StoreRequest
+from streams.runtime.answering import ask_global as ask_global
+from streams.runtime.answering import ask_instance as ask_instance
+from streams.runtime.answering import gathered as gathered
+from streams.runtime.answering import questions_of as questions_of
+from streams.runtime.answering import request_of as request_of
+from streams.runtime.answering import targets as targets
+from streams.runtime.answering import with_own_bound as with_own_bound
+from streams.runtime.bounded import BoundedProgress as BoundedProgress
+from streams.runtime.calls import holding_nodes as holding_nodes
+from streams.runtime.changes import StoreChange as StoreChange
+from streams.runtime.changes import StoreChanges as StoreChanges
+from streams.runtime.changes import changes_of as changes_of
+from streams.runtime.checkpoint import Checkpoint as Checkpoint
+from streams.runtime.collector import tuned_collector as tuned_collector
+from streams.runtime.environment import Environment as Environment
+from streams.runtime.facts import Directive as Directive
+from streams.runtime.filling import LaneFilling as LaneFilling
+from streams.runtime.homes import home_of as home_of
+from streams.runtime.instance import Instance as Instance
+from streams.runtime.instance_metrics import metrics_of as metrics_of
+from streams.runtime.lanes import merge_lanes as merge_lanes
+from streams.runtime.lateness import USUAL_LIMIT as USUAL_LIMIT
+from streams.runtime.lateness import DropLimit as DropLimit
+from streams.runtime.lateness import Late as Late
+from streams.runtime.lateness import late_of as late_of
+from streams.runtime.layout import Plans as Plans
+from streams.runtime.layout import check_groups as check_groups
+from streams.runtime.layout import log_unmatched_patterns as log_unmatched_patterns
+from streams.runtime.life import State as State
+from streams.runtime.life import StateListener as StateListener
+from streams.runtime.listeners import ExceptionHandler as ExceptionHandler
+from streams.runtime.listeners import ExceptionResponse as ExceptionResponse
+from streams.runtime.listeners import InstanceListeners as InstanceListeners
+from streams.runtime.locating import KeyPartitioner as KeyPartitioner
+from streams.runtime.locating import KeyQueryMetadata as KeyQueryMetadata
+from streams.runtime.locating import StorePlaces as StorePlaces
+from streams.runtime.locating import StreamsMetadata as StreamsMetadata
+from streams.runtime.locating import check_up as check_up
+from streams.runtime.locating import directive_of as directive_of
+from streams.runtime.locating import others_of as others_of
+from streams.runtime.locating import owner_of as owner_of
+from streams.runtime.locating import places_of as places_of
+from streams.runtime.locating import spec_of as spec_of
+from streams.runtime.outbox import Drained as Drained
+from streams.runtime.outbox import TopicColumns as TopicColumns
+from streams.runtime.plan import ApplicationPlan as ApplicationPlan
+from streams.runtime.plan import Existing as Existing
+from streams.runtime.plan import InternalTopicPlan as InternalTopicPlan
+from streams.runtime.preview import programs as programs
+from streams.runtime.provisioning import Provisioner as Provisioner
+from streams.runtime.punctuation import TimerHeap as TimerHeap
+from streams.runtime.punctuation import TimerRow as TimerRow
+from streams.runtime.queries import StoreView as StoreView
+from streams.runtime.queues import PartitionQueue as PartitionQueue
+from streams.runtime.queues import TaskQueues as TaskQueues
+from streams.runtime.recording import Choice as Choice
+from streams.runtime.recording import Frame as Frame
+from streams.runtime.recording import Opening as Opening
+from streams.runtime.recording import Written as Written
+from streams.runtime.recording import recorder_topic as recorder_topic
+from streams.runtime.restore import RestoreListener as RestoreListener
+from streams.runtime.rounds import Rounds as Rounds
+from streams.runtime.sources import TaskInput as TaskInput
+from streams.runtime.stage import RUN_LIMIT as RUN_LIMIT
+from streams.runtime.stage import AsTheyCome as AsTheyCome
+from streams.runtime.stage import Policy as Policy
+from streams.runtime.stage import Stage as Stage
+from streams.runtime.stage import StageTask as StageTask
+from streams.runtime.stage import WhenCertain as WhenCertain
+from streams.runtime.store_queries import QUERIES as QUERIES
+from streams.runtime.store_queries import CountQuery as CountQuery
+from streams.runtime.store_queries import FailureReason as FailureReason
+from streams.runtime.store_queries import KeyQuery as KeyQuery
+from streams.runtime.store_queries import MultiVersionedKeyQuery as MultiVersionedKeyQuery
+from streams.runtime.store_queries import Page as Page
+from streams.runtime.store_queries import Position as Position
+from streams.runtime.store_queries import PrefixQuery as PrefixQuery
+from streams.runtime.store_queries import QueryResult as QueryResult
+from streams.runtime.store_queries import RangeQuery as RangeQuery
+from streams.runtime.store_queries import Rank as Rank
+from streams.runtime.store_queries import SessionKeyQuery as SessionKeyQuery
+from streams.runtime.store_queries import SessionRangeQuery as SessionRangeQuery
+from streams.runtime.store_queries import StateQueryResult as StateQueryResult
+from streams.runtime.store_queries import StoreEntry as StoreEntry
+from streams.runtime.store_queries import StoreQuery as StoreQuery
+from streams.runtime.store_queries import TimestampedKeyQuery as TimestampedKeyQuery
+from streams.runtime.store_queries import TimestampedRangeQuery as TimestampedRangeQuery
+from streams.runtime.store_queries import VersionedKeyQuery as VersionedKeyQuery
+from streams.runtime.store_queries import WindowKeyQuery as WindowKeyQuery
+from streams.runtime.store_queries import WindowRangeQuery as WindowRangeQuery
+from streams.runtime.store_queries import entries_of as entries_of
+from streams.runtime.store_queries import merged_entries as merged_entries
+from streams.runtime.store_queries import ranker as ranker
+from streams.runtime.store_tables import arrow_stream as arrow_stream
+from streams.runtime.store_tables import table_of as table_of
+from streams.runtime.systemd import Notifier as Notifier
+from streams.runtime.systemd import ServiceManager as ServiceManager
+from streams.runtime.task import CHANGELOG_POSITION as CHANGELOG_POSITION
+from streams.runtime.task import Task as Task
+from streams.runtime.task_parts import TaskState as TaskState
+from streams.runtime.thread import StreamThread as StreamThread
+from streams.runtime.thread_metrics import of_task as of_task
+from streams.runtime.thread_metrics import time_lag as time_lag
+from streams.runtime.thread_pool import PooledThread as PooledThread
+from streams.runtime.topic_configs import changelog_config as changelog_config
+from streams.runtime.watching import TaskWatch as TaskWatch

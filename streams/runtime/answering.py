@@ -3,28 +3,30 @@
 An active task executes queries only while the group cannot have assigned it to another member: until its session
 timeout has passed, counted from the time at which its last acknowledged heartbeat was sent.  So an instance that was
 paused, or cut off from the brokers by a network partition, never returns state that another instance has already taken
-over (KIP-535 does not rule this out).  Imports state.
+over (KIP-535 does not rule this out).  The module imports only ``core`` and ``state`` from outside ``runtime``.
 """
 
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from streams.core.errors import ClientClosedError, InvalidStateStoreError, StreamsRebalancingError
 from streams.core.records import TaskId, TopicPartition
 from streams.core.threads import INTERRUPTIONS, Answer
+from streams.runtime.bounds import CycleError, upstream_of
 from streams.runtime.instance import Instance
 from streams.runtime.locating import KeyPartitioner, StorePlaces, check_up, places_of, spec_of
 from streams.runtime.store_queries import FailureReason, Page, Position, QueryResult, StateQueryResult, StoreQuery
 from streams.runtime.thread import StreamThread
+from streams.runtime.thread_pool import PooledThread
 from streams.state import StoreSpec
 
 
 @frozen
 class StoreRequest:
-    """A query of a store with its conditions: the position bound, and the maximum staleness of a standby copy."""
+    """A query of a state store with its conditions: a position bound, and the maximum staleness of standbys."""
 
     spec: StoreSpec
     query: StoreQuery[Any]
@@ -36,14 +38,13 @@ class StoreRequest:
     def failed(
         self, partition: int, reason: FailureReason, message: str, position: Position | None = None
     ) -> QueryResult[Any]:
-        """Return a failure as the result of a partition."""
+        """Return the failed result of a partition, with the reason and a message."""
         text = f"store {self.spec.name!r}, partition {partition}: {message}"
         return QueryResult(partition, position or Position(), failure=reason, message=text)
 
     def read(self, store: Any, partition: int, position: Position, stale_ms: int | None = None) -> QueryResult[Any]:
-        """Execute the query on the store of one task, if ``position`` has reached the bound; return its result."""
-        behind = self.bound.missing_in(position)
-        if behind.offsets:
+        """Return the result of the query on the store of one task, or a failure if ``position`` is before the bound."""
+        if self.bound.offsets and (behind := self.bound.missing_in(position)).offsets:
             text = f"it does not contain {behind.text()} yet, but is at {position.text() or 'no position'}"
             return self.failed(partition, FailureReason.NOT_UP_TO_BOUND, text, position)
         try:
@@ -82,25 +83,56 @@ Answers = dict[TaskId, QueryResult[Any]]
 def request_of(
     instance: Instance, name: str, query: StoreQuery[Any], bound: Position | None = None, stale_ms: int | None = None
 ) -> StoreRequest:
-    """Return a request for a store of a running application.
+    """Return a request to query a store of a running application.
 
     Raises:
-        InvalidStateStoreError: there is no such store, the application does not run, or the store does not read a
+        InvalidStateStoreError: there is no such store, the application is not running, or the store does not read a
             topic of the bound.
     """
     spec = spec_of(instance, name)
     check_up(instance, name)
     bound = bound or Position()
-    places = places_of(instance, spec)
-    if bound.offsets and places is not None and places.tasks:
-        strange = sorted({topic for topic, _ in bound.offsets} - places.inputs)
-        if strange:
+    places = places_of(instance, spec) if bound.offsets else None
+    if places is not None and places.tasks:
+        known = places.inputs | upstream_of(places.plan, places.inputs).keys()
+        if strange := sorted({topic for topic, _ in bound.offsets} - known):
             raise InvalidStateStoreError(
-                f"store {name!r}: a position must be one of {', '.join(sorted(places.inputs))}, which the tasks of the "
-                f"store read, not of {', '.join(strange)}",
+                f"store {name!r}: a position must be one of {', '.join(sorted(known))}, which the tasks of the store "
+                f"and those upstream read, not of {', '.join(strange)}",
                 store=name,
             )
     return StoreRequest(spec, query, bound, stale_ms)
+
+
+def with_own_bound(
+    instance: Instance, request: StoreRequest, tasks: Collection[TaskId]
+) -> tuple[StoreRequest, Answers | None]:
+    """Return the request with its bound replaced by a bound on the store's own inputs.
+
+    If the bound has not been reached yet, a failed result for each task is returned as well.
+
+    A bound on a topic upstream of a repartition topic requires requests to the brokers, so this function may block.
+
+    Raises:
+        InvalidStateStoreError: no bound can be derived, because the store is in a cycle of topics.
+    """
+    places = places_of(instance, request.spec)
+    if places is None or all(topic in places.inputs for topic, _ in request.bound.offsets):
+        return request, None
+    try:
+        bound, reached = instance.query_bounds.derive(places.plan, places.inputs, request.bound)
+    except CycleError as error:
+        raise InvalidStateStoreError(
+            f"store {request.spec.name!r}: topics {', '.join(dict.fromkeys(error.args[1]))} form a cycle, so it is not "
+            f"known when a record has passed them; a position must be one of {', '.join(sorted(places.inputs))}",
+            store=request.spec.name,
+        ) from None
+    if reached is None:
+        return evolve(request, bound=bound), None
+    text = f"the records up to {request.bound.text()} are not committed yet, but those up to {reached.text()}"
+    return request, {
+        task: request.failed(task.partition, FailureReason.NOT_UP_TO_BOUND, text, reached) for task in tasks
+    }
 
 
 def targets(
@@ -138,18 +170,27 @@ def targets(
 
 
 def ask_here(instance: Instance, request: StoreRequest, tasks: Collection[TaskId]) -> list[Answer[Answers]]:
-    """Submit the query to the threads of this instance that own some of the tasks; other tasks get no result."""
-    asked: list[Answer[Answers]] = []
+    """Submit the query to the threads of this instance that own any of ``tasks``; other tasks get no result."""
+    threads = instance.environment.threads
+    return [member.ask(ask, threads, is_read=True) for member, ask in questions_of(instance, request, tasks)]
+
+
+def questions_of(
+    instance: Instance, request: StoreRequest, tasks: Collection[TaskId]
+) -> list[tuple[PooledThread, Callable[[StreamThread], Answers]]]:
+    """Return the threads of this instance that own any of ``tasks``, with the functions that query them."""
+    asked: list[tuple[PooledThread, Callable[[StreamThread], Answers]]] = []
     for member in list(instance.pool.members):
         thread = member.stream_thread
-        own = [task for task in tasks if task in thread.tasks or _may_copy(thread, task, request)]
+        active = thread.tasks
+        own = [task for task in tasks if task in active or _may_copy(thread, task, request)]
         if own and member.is_alive:
-            asked.append(member.ask(_question(request, own), instance.environment.threads))
+            asked.append((member, _question(request, own)))
     return asked
 
 
 def gathered(request: StoreRequest, tasks: Iterable[TaskId], answers: Iterable[Answers]) -> Answers:
-    """Return the result of each task: a successful one if any thread has returned it, NOT_PRESENT without a result."""
+    """Return one result for each task: a successful one if any thread returned it, NOT_PRESENT if none answered."""
     found: Answers = {}
     for answer in answers:
         for task, result in answer.items():
@@ -163,7 +204,7 @@ def gathered(request: StoreRequest, tasks: Iterable[TaskId], answers: Iterable[A
 
 
 def ask_global(instance: Instance, request: StoreRequest) -> QueryResult[Any]:
-    """Return the result of a global store, on any thread; the whole store is partition -1."""
+    """Query a global store, on the calling thread; the result is that of the whole store, as partition -1."""
     return request.read(instance.global_views[request.spec.name], -1, Position())
 
 
@@ -182,8 +223,9 @@ def ask_instance(
         found = {-1: ask_global(instance, request)}
     else:
         _, tasks = targets(instance, request, partitions, partitioner)
-        answers: list[Answers] = []
-        for answer in ask_here(instance, request, tasks):
+        request, failed = with_own_bound(instance, request, tasks)
+        answers: list[Answers] = [] if failed is None else [failed]
+        for answer in ask_here(instance, request, tasks) if failed is None else ():
             # The thread has ended, so its tasks get no result.
             with suppress(ClientClosedError):
                 answers.append(answer.result())
@@ -192,7 +234,7 @@ def ask_instance(
 
 
 def is_member(thread: StreamThread) -> bool:
-    """Return whether the group certainly has not removed the member of a thread; runs on the thread."""
+    """Return whether the thread is certainly still a member of the consumer group; must be called on that thread."""
     return thread.consumer.alive_until_ms > thread.clock.monotonic_ms()
 
 
@@ -208,7 +250,7 @@ def _question(request: StoreRequest, tasks: Collection[TaskId]) -> Callable[[Str
 
 
 def _answer(thread: StreamThread, request: StoreRequest, task_id: TaskId) -> QueryResult[Any]:
-    """Return the result of one task; runs on its thread."""
+    """Query the store of one task; must be called on the thread that owns the task."""
     number = task_id.partition
     task = thread.tasks.get(task_id)
     if task is None:
@@ -238,5 +280,5 @@ def _answer_copy(thread: StreamThread, request: StoreRequest, task_id: TaskId) -
 
 
 def _position(positions: dict[TopicPartition, int]) -> Position:
-    """Return the offsets of the last processed records, from the positions of a task (the next offsets)."""
+    """Convert the positions of a task, which are next offsets, to the offsets of the last processed records."""
     return Position({partition: offset - 1 for partition, offset in positions.items() if offset})

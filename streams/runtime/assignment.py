@@ -30,7 +30,7 @@ class Blueprint:
 
 
 class AssignedMember(Protocol):
-    """The member of the group that runs an assignor: a stream thread."""
+    """The group member on which an assignor runs: a stream thread."""
 
     def facts(self) -> MemberFacts:
         """Return the current state of this member."""
@@ -52,8 +52,6 @@ class StreamsAssignor:
     protocols: Sequence[RebalanceProtocol] = field(default=(RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER))
     #: The last assignment from the leader.
     directive: Directive | None = None
-    #: The layout of the last assignment; only set on the leader.
-    sharing: PartitionLayout | None = None
     #: On the leader: whether the last assignment has warm-up replicas that have not caught up.
     awaits_warmups: bool = False
 
@@ -64,7 +62,7 @@ class StreamsAssignor:
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
         """Assign whole partition groups; a group that moves is withheld until its owner has revoked it (KIP-429)."""
         blueprint = self.blueprint(partitions_per_topic)
-        groups, self.sharing = blueprint.groups, blueprint.layout
+        groups = blueprint.groups
         order = in_order(members)
         facts = {member: MemberFacts.decode(members[member].user_data) for member in order}
         # No member has state that may lag, so changelog end offsets are not needed.
@@ -99,7 +97,7 @@ class StreamsAssignor:
         }
 
     def on_assignment(self, assignment: Assignment) -> None:
-        """Store the leader's assignment; the partitions are passed to the rebalance listener."""
+        """Store the assignment from the group leader; the consumer passes its partitions to the rebalance listener."""
         self.directive = Directive.decode(assignment.user_data)
 
 
@@ -108,9 +106,9 @@ def _place(facts: MemberFacts, given: Directive) -> AssignedTasks:
 
 
 def _owned(groups: Groups, members: Members, order: Sequence[str]) -> dict[TaskId, str]:
-    """Return the members that own whole partition groups; the claim with the latest generation wins.
+    """Return the member that owns each whole partition group; of conflicting claims, the latest generation wins.
 
-    A task counts as owned before it is open: otherwise a member that must rejoin before it has opened its tasks would
+    A task counts as owned before it is open.  Otherwise a member that must rejoin before it has opened its tasks would
     lose them, and the group would rebalance forever.
     """
     by_generation = sorted(order, key=lambda member: members[member].generation)

@@ -23,7 +23,10 @@ from streams.runtime.task import Task
 
 @define(eq=False)
 class BoundedProgress:
-    """The inputs and tasks of a run that have ended.  ``end_offset`` returns the log end offset of a partition."""
+    """The inputs and tasks of a bounded run that have ended.
+
+    ``end_offset`` returns the log end offset of a partition.
+    """
 
     plan: ApplicationPlan
     end_offset: Callable[[TopicPartition], int]
@@ -48,11 +51,11 @@ class BoundedProgress:
         return self._cycles.get(task_id.sub_topology)
 
     def members(self, cycle: tuple[int, ...]) -> int:
-        """Return the number of tasks in a cycle."""
+        """Return the number of tasks in a cycle of sub-topologies."""
         return sum(task_id.sub_topology in cycle for task_id in self.plan.groups)
 
     def is_loop(self, task_id: TaskId, item: TaskInput) -> bool:
-        """Return whether an input is a lane that a task of the reader's own cycle writes."""
+        """Return whether an input is a lane written by a task in the same cycle as the task that reads it."""
         producer = self.plan.producer_of(item.topic, item.partition)
         return producer is not None and producer.sub_topology in self._cycles.get(task_id.sub_topology, ())
 
@@ -63,7 +66,7 @@ class BoundedProgress:
             return topic in self._ended_topics if producer is None else producer in self._ended_tasks
 
     def end_task(self, task_id: TaskId) -> None:
-        """Mark a task as ended: it has processed and committed all its input."""
+        """Mark a task as ended: it has processed all its input and committed its offsets."""
         with self._lock:
             self._ended_tasks.add(task_id)
             if len(self._ended_tasks) == len(self.plan.groups):
@@ -76,7 +79,7 @@ class BoundedProgress:
 
 @frozen
 class BoundedSchedule:
-    """The schedule of a thread in a bounded run; see ``runtime.schedule``."""
+    """The schedule of a thread in a bounded run; implements ``runtime.schedule.Schedule``."""
 
     progress: BoundedProgress
     is_finite: bool = True

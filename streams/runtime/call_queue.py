@@ -14,36 +14,50 @@ T = TypeVar("T")
 
 @define(eq=False)
 class CallQueue(Generic[T]):
-    """A queue of functions that the owner's thread calls with the owner, a ``T``, as argument."""
+    """A queue of functions that the owner's thread calls with the owner, of type ``T``, as the argument.
+
+    ``wake`` ends a wait of the owner's thread, for which it has called ``run`` before.
+    """
 
     _threads: Threads
+    _wake: Callable[[], None]
+    #: Whether the owner's thread may wait; ``run`` sets it, and the owner clears it after the wait.
+    may_wait: bool = True
     #: The error for calls after the owner has ended, or None while it runs.
     _error: Exception | None = None
-    _pending: "deque[tuple[Callable[[T], Any], Answer[Any]]]" = field(factory=deque)
+    _pending: "deque[tuple[Callable[[T], Any], Answer[Any], bool]]" = field(factory=deque)
 
-    def submit(self, function: Callable[[T], Any]) -> Answer[Any]:
-        """Add a function to call, and return its future result, which is an error if the owner has ended."""
+    def submit(self, function: Callable[[T], Any], *, is_read: bool = False) -> Answer[Any]:
+        """Queue a function, and return an ``Answer`` for its result, which fails if the queue is closed first.
+
+        ``is_read`` means that the function does not change the owner.
+        """
         answer: Answer[Any] = Answer(self._threads)
-        self._pending.append((function, answer))
+        self._pending.append((function, answer, is_read))
+        # The order matters: a function that comes before the owner's next ``run`` is called by it without a wake-up.
+        if self.may_wait:
+            self._wake()
         if self._error is not None:
             # The owner may have run its queue for the last time before this call.
             self.close(self._error)
         return answer
 
     def run(self, owner: T) -> bool:
-        """Execute all pending functions; return whether there were any."""
-        has_any = bool(self._pending)
+        """Call all pending functions with ``owner``, and return whether any of them may have changed the owner."""
+        self.may_wait = True
+        has_changes = False
         while self._pending:
-            function, answer = self._pending.popleft()
+            function, answer, is_read = self._pending.popleft()
             answer.settle(partial(function, owner))
-        return has_any
+            has_changes |= not is_read
+        return has_changes
 
     def close(self, error: Exception) -> None:
-        """Fail all pending and future calls with this error."""
+        """Close the queue: pending functions, and those submitted later, fail with ``error``."""
         self._error = error
         while True:
             try:
-                _, answer = self._pending.popleft()
+                _, answer, _ = self._pending.popleft()
             except IndexError:
                 return
             answer.refuse(error)

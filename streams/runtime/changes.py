@@ -1,4 +1,7 @@
-"""The committed changes of a store on all instances, read from its changelog.  Imports clients and state."""
+"""Committed changes of a state store on all instances, read from its changelog.
+
+The module imports only ``clients``, ``core`` and ``state`` from outside ``runtime``.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +23,7 @@ _POLL_MS = 500
 
 @frozen
 class StoreChange:
-    """A change of a key or window: its entry, with value None for a deletion, and its changelog offset."""
+    """A change to a key or window of a store: the new entry (value None for a deletion) and its changelog offset."""
 
     entry: StoreEntry
     partition: int
@@ -29,7 +32,7 @@ class StoreChange:
 
 @define(eq=False)
 class StoreChanges:
-    """Reads the changes that are committed after its creation; ``close`` stops it, from any thread.
+    """Reads the changes of one store that are committed after this object is created; any thread may call ``close``.
 
     A commit writes the last value of each changed key, so several changes of a key between two commits appear as one.
     The changes of each key are in order.
@@ -41,11 +44,11 @@ class StoreChanges:
 
     @classmethod
     def of(cls, instance: Instance, name: str) -> "StoreChanges":
-        """Open the changes of a store of a running application, at the changelog end offsets.
+        """Start to read the changes of a store of a running application, from the changelog end offsets.
 
         Raises:
-            InvalidStateStoreError: there is no such store, it has no separate changelog, or the application does not
-                run or has no assignment yet.
+            InvalidStateStoreError: there is no such store, it has no changelog topic of its own, or the application is
+                not running or has no assignment yet.
         """
         spec = request_of(instance, name, CountQuery()).spec
         topology = instance.topology
@@ -65,7 +68,7 @@ class StoreChanges:
         return cls(spec, consumer)
 
     def poll(self) -> list[StoreChange]:
-        """Return the next changes, or an empty list after 500 ms without any."""
+        """Return the next changes, or an empty list if there are none within 500 ms."""
         try:
             polled = self._consumer.poll_blocks(_POLL_MS)
         except WakeupError:
@@ -80,12 +83,12 @@ class StoreChanges:
         return self._is_closed
 
     def close(self) -> None:
-        """Stop reading: wake up a blocked ``poll``; the polling thread then calls ``release``."""
+        """Stop reading and wake up a blocked ``poll``; the polling thread must then call ``release``."""
         self._is_closed = True
         self._consumer.wakeup()
 
     def release(self) -> None:
-        """Close the consumer; call it on the polling thread."""
+        """Close the consumer; must be called on the polling thread."""
         self._is_closed = True
         self._consumer.close()
 
@@ -106,10 +109,10 @@ class StoreChanges:
 
 
 def changes_of(instance: Instance, name: str) -> Iterator[StoreChange]:
-    """Yield the committed changes of a store, from now on, until the application is closed.
+    """Yield the changes of a store that are committed from now on, until the application is closed.
 
     Raises:
-        InvalidStateStoreError: as ``StoreChanges.of``.
+        InvalidStateStoreError: the changes cannot be read; see ``StoreChanges.of``.
     """
     changes = StoreChanges.of(instance, name)
 

@@ -1,11 +1,10 @@
-"""Checkpoints: the stream times, punctuation due times and changelog formats of a task.
+"""Task checkpoints: stream times, due times of punctuations, and changelog formats.
 
-A checkpoint is committed as offset metadata, in the same commit as the positions.  The metadata has a
-format version; metadata in any other form was written by another client.  Pure.
+A checkpoint is committed as offset metadata, in the same commit as the positions.  The metadata has a format version;
+metadata in any other form was written by another client.  The module is pure.
 
-Kafka Streams loses schedules at a restart: a stream-time punctuation fires again with the first
-record.  Here a punctuation keeps its due time, so that an interrupted run has the same results as a
-single run.
+Kafka Streams loses the schedules of punctuations at a restart: a stream-time punctuation fires again with the first
+record.  Here a punctuation keeps its due time, so that a run with restarts has the same results as a run without them.
 """
 
 import json
@@ -26,7 +25,7 @@ _MAX_METADATA_BYTES = 3_000
 
 
 class TimerPlace(NamedTuple):
-    """The identity of a punctuation: its node, and its index among those that the node schedules in ``init``."""
+    """The identity of a punctuation: its node, and its index in the punctuations that the node's ``init`` schedules."""
 
     node: str
     number: int
@@ -43,7 +42,10 @@ class CarriedTimer:
 
 @define(eq=True)
 class Checkpoint:
-    """The times of a task at a commit, in epoch milliseconds, or -1 before the first record."""
+    """The stream times and punctuations of a task, as saved with a commit.
+
+    Times are epoch milliseconds, or -1 before the first record.
+    """
 
     stream_time_ms: int = NO_TIMESTAMP
     partition_times: dict[TopicPartition, int] = field(factory=dict)
@@ -80,13 +82,13 @@ class Checkpoint:
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[TopicPartition, str]) -> "Checkpoint":
-        """Return the checkpoint from the offset metadata of a task's partitions; that of other clients is ignored.
+        """Return the checkpoint in the offset metadata of a task's partitions; metadata of other clients is ignored.
 
         If the partitions belonged to several tasks, the latest stream times are used, and the punctuations of all these
         tasks are kept.
 
         Raises:
-            ForeignFormatError: the metadata has another format version.
+            ForeignFormatError: the metadata has a format version that this release does not support.
         """
         checkpoint = cls()
         timers: dict[TimerPlace, CarriedTimer] = {}
@@ -110,7 +112,7 @@ class Checkpoint:
         return checkpoint
 
     def to_json(self) -> dict[str, Any]:
-        """Return times and punctuations as JSON values, for manifests."""
+        """Return the times and punctuations as JSON values, for the manifest of a snapshot."""
         return {
             "stream_time_ms": self.stream_time_ms,
             "partition_times": [[*partition, time] for partition, time in self.partition_times.items()],
@@ -121,7 +123,7 @@ class Checkpoint:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Checkpoint":
-        """Return the checkpoint from the values of ``to_json``."""
+        """Return the checkpoint that ``to_json`` converted to JSON values."""
         return cls(
             data["stream_time_ms"],
             {TopicPartition(topic, number): time for topic, number, time in data["partition_times"]},
@@ -140,7 +142,7 @@ def group_of_metadata(metadata: str) -> int | None:
     """Return the number of the partition group that committed an offset, or None if the metadata has no number.
 
     Raises:
-        ForeignFormatError: the metadata has another format version.
+        ForeignFormatError: the metadata has a format version that this release does not support.
     """
     group = _read(metadata).get("g")
     return group if isinstance(group, int) else None
@@ -160,7 +162,7 @@ def _timers(rows: Iterable[list[Any]]) -> Iterable[tuple[TimerPlace, CarriedTime
 
 
 def _with_contents(entry: dict[str, object], contents: dict[str, list[Any]]) -> str:
-    """Return metadata with the changelog formats that fit; these formats are removed from the argument."""
+    """Return the offset metadata with as many changelog formats as fit, and remove these formats from ``contents``."""
     text = _json(entry)
     room = _MAX_METADATA_BYTES - len(text) - len(',"c":{}')
     taken: dict[str, list[Any]] = {}

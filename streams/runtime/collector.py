@@ -1,13 +1,18 @@
 """Tuning of the cyclic garbage collector while an application runs.
 
-Blocks and stores consist of many live objects without reference cycles.  With Python's default thresholds, traversing
-them repeatedly costs up to half of the throughput.  Therefore objects that exist at the start are frozen, and
-collections are less frequent.  The settings are per process: all instances share them, and closing the last instance
-restores them.
+Blocks of records and stores consist of many live objects without reference cycles.  With Python's default thresholds,
+traversing them repeatedly costs up to half of the throughput.  Therefore objects that exist at the start are frozen,
+and collections are less frequent.  The settings are per process: all instances share them, and closing the last
+instance restores them.
+
+A process that has frozen objects itself, such as one that was forked from a preloaded parent, keeps them frozen:
+``gc.unfreeze`` cannot tell whose they are, and each collection would then traverse and copy the parent's memory.
 """
 
 import gc
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 #: Collection thresholds (``gc.set_threshold``).
 _THRESHOLDS = (100_000, 50, 1000)
@@ -15,25 +20,39 @@ _THRESHOLDS = (100_000, 50, 1000)
 _lock = threading.Lock()
 _users = 0
 _before: tuple[int, int, int] | None = None
+_has_frozen = False
 
 
 def tune() -> None:
-    """Tune the collector when an instance starts."""
-    global _users, _before
+    """Freeze existing objects and make collections less frequent, when an instance starts."""
+    global _users, _before, _has_frozen
     with _lock:
         _users += 1
         if _users == 1 and gc.isenabled():
             _before = gc.get_threshold()
-            gc.freeze()
+            _has_frozen = not gc.get_freeze_count()
+            if _has_frozen:
+                gc.freeze()
             gc.set_threshold(*_THRESHOLDS)
 
 
 def restore() -> None:
-    """Restore the settings when the last instance has ended."""
+    """Restore the collector's previous settings when the last instance of the process has been closed."""
     global _users, _before
     with _lock:
         _users -= 1
         if _users == 0 and _before is not None:
             gc.set_threshold(*_before)
-            gc.unfreeze()
+            if _has_frozen:
+                gc.unfreeze()
             _before = None
+
+
+@contextmanager
+def tuned_collector() -> Iterator[None]:
+    """Tune the collector during a ``with`` block that builds and drops many instances, as a simulation does."""
+    tune()
+    try:
+        yield
+    finally:
+        restore()

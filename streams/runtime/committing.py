@@ -1,25 +1,29 @@
-"""Outputs and commits of the tasks of a thread, in an order that loses no records.
+"""Sending of outputs and commits for the tasks of a thread, in an order that loses no records.
 
-With at-least-once, outputs and changelogs are flushed, then offsets are committed, then stores are written. With
+With at-least-once, outputs and changelogs are flushed, then offsets are committed, then stores are written.  With
 exactly-once, outputs, changelogs and offsets of all tasks of the thread are one transaction of its producer (KIP-447).
-Imports clients.
+The module imports only ``clients``, ``core`` and ``protocol`` from outside ``runtime``.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import TypeAlias
 
 from attrs import define, evolve, field
 
 from streams.clients import Consumer, Delivery, Producer
 from streams.core.metrics import Stopwatch
-from streams.core.records import TaskId, TopicPartition
+from streams.core.records import Block, TaskId, TopicPartition
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.purge import Purger
-from streams.runtime.recording import Written, recorder_topic
+from streams.runtime.recording import block_of, recorder_topic
 from streams.runtime.refusals import Refusals
 from streams.runtime.restore import changelog_position
 from streams.runtime.task import Task
+
+#: Changes of a store: its task, its name, and the changelog records.
+_Changes: TypeAlias = tuple[Task, str, Block]
 
 
 @define(eq=False)
@@ -52,13 +56,13 @@ class Committer:
     # --- steps ----------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Abort the open transaction of an earlier run, before committed offsets and changelogs are read."""
+        """Abort a transaction left open by an earlier process; call it before committed offsets are read."""
         if self.is_exactly_once and not self._is_initialized:
             self.producer.init_transactions()
             self._is_initialized = True
 
     def send(self, task: Task, *, has_more: bool = False) -> set[TopicPartition]:
-        """Send a task's outputs; return the partitions to which they are sent.
+        """Send a task's outputs, and return the partitions to which they are sent.
 
         With ``has_more``, the caller sends outputs of other tasks next and then calls ``poll``, so that all
         these outputs share requests.
@@ -79,15 +83,18 @@ class Committer:
         return {partition for partition, _ in outputs}
 
     def commit(self, tasks: Sequence[Task]) -> None:
-        """Commit tasks; with exactly-once these must be all tasks with outputs since the last commit.
+        """Commit tasks; with exactly-once, ``tasks`` must include every task with outputs since the last commit.
 
         The order is: flush the caches (which may forward), send outputs and changelogs, flush the producer, commit
         offsets, and write one engine batch per store, which also has the changelog position.  If offsets were committed
         before changelogs, a failure would lose state.  In this order a failure only causes records to be reprocessed;
-        at-least-once allows this, and a transaction prevents it.
+        at-least-once allows this, and a transaction prevents it.  With at-least-once, changes of stores whose entries
+        suppress records (``is_logged_last``) are sent after a flush of everything else: a reprocessed record must not
+        be suppressed by its own entry before its results are written.
 
         Raises:
-            RebalanceInProgressError: the group rebalances; at-least-once only.  Nothing is lost; retry later.
+            RebalanceInProgressError: the consumer group is rebalancing; only with at-least-once.  Nothing is lost, and
+                the commit can be retried.
             MemberFencedError, TransactionError: other members may already own the tasks, which must be closed dirty.
         """
         if tasks:
@@ -95,17 +102,23 @@ class Committer:
                 self._commit(tasks)
 
     def _commit(self, tasks: Sequence[Task]) -> None:
+        last: list[_Changes] = []
         for task in tasks:
-            task.flush_caches()
+            task.prepare_commit()
             if task.queues.recorder is not None:
                 task.queues.recorder.flushed(task.now_ms)
             self.send(task)
-            self._send_changes(task)
+            last += self._send_changes(task)
+        if last:
+            self.flush()
+            for task, name, block in last:
+                self._send_change(task, name, block)
         self._send_frames(tasks)
         if self.is_exactly_once:
             self._begin()
             offsets = self._offsets_of(tasks)
             self.producer.send_offsets_to_transaction(offsets, self._consumer.group_metadata)
+            # This waits until all outputs and changelog records are acknowledged; their offsets are used below.
             self.producer.commit_transaction()
             self._has_begun = False
         else:
@@ -125,7 +138,7 @@ class Committer:
         self._ask_about_refusals()
 
     def forget(self, task_id: TaskId) -> None:
-        """Discard the pending changelog deliveries of a task that is closed without a commit."""
+        """Discard the unconfirmed changelog records of a task that is closed without a commit."""
         self._changes.pop(task_id, None)
 
     def abort(self) -> None:
@@ -136,7 +149,7 @@ class Committer:
 
     def renew(self) -> None:
         """Replace a producer that was fenced or whose transaction state is unknown."""
-        for _ in self._refusals.asked():
+        for _ in self._refusals.handled():
             pass  # Rejected records to be retried are reprocessed.
         old, self.producer = self.producer, self._new_producer()
         self._is_initialized = self._has_begun = False
@@ -144,11 +157,11 @@ class Committer:
 
     @property
     def has_outstanding(self) -> bool:
-        """Whether sent records are not acknowledged yet."""
+        """Whether the producer has records that are not acknowledged yet."""
         return self.producer.has_outstanding
 
     def poll(self) -> None:
-        """Send due requests, call production handlers for rejected records, and purge; without a commit."""
+        """Send due requests, call production handlers for rejected records, and purge, but do not commit."""
         if self.has_outstanding:
             self.producer.poll()
         self._ask_about_refusals()
@@ -164,9 +177,9 @@ class Committer:
     # --- internals ------------------------------------------------------------------------
 
     def _ask_about_refusals(self) -> None:
-        """Call production handlers for rejected records, and wait until their dead letters are acknowledged."""
+        """Call production handlers for rejected records, and wait until the resulting dead letters are acknowledged."""
         has_letters = False
-        for task in self._refusals.asked():
+        for task in self._refusals.handled():
             has_letters = bool(self.send(task)) or has_letters
         if has_letters:
             self.flush()
@@ -177,33 +190,42 @@ class Committer:
             self.producer.begin_transaction()
             self._has_begun = True
 
-    def _send_changes(self, task: Task) -> None:
-        plan = self.plan
-        sent = self._changes.setdefault(task.task_id, {})
+    def _send_changes(self, task: Task) -> list[_Changes]:
+        """Send the changelog records of a task; with at-least-once, return those that must be sent last."""
+        last: list[_Changes] = []
+        self._changes.setdefault(task.task_id, {})
         for name, block in task.take_changes():
-            if name not in plan.topology.source_changelogs:
-                self._begin()
-                partition = TopicPartition(plan.changelog(name), task.task_id.partition)
-                sent[name] = (self.producer.send_block(partition, block), len(block))
+            if name in self.plan.topology.source_changelogs:
+                continue
+            self._begin()
+            if task.stores[name].spec.is_logged_last and not self.is_exactly_once:
+                last.append((task, name, block))
+            else:
+                self._send_change(task, name, block)
+        return last
+
+    def _send_change(self, task: Task, name: str, block: Block) -> None:
+        partition = TopicPartition(self.plan.changelog(name), task.task_id.partition)
+        delivery = self.producer.send_block(partition, block)
+        self._changes[task.task_id][name] = (delivery, len(block))
+        if task.queues.recorder is not None:
+            task.queues.recorder.changed.setdefault(name, []).append((partition, delivery, len(block)))
 
     def _send_frames(self, tasks: Iterable[Task]) -> None:
-        """Send the frames of the flight recorders, once the offsets of outputs and changes are known."""
+        """Send the flight recorder frames of tasks, once the offsets of their outputs and changes are known."""
         recorded = [(task, task.queues.recorder) for task in tasks if task.queues.recorder is not None]
         if not recorded:
             return
         self._begin()
         self.flush()
         topic = TopicPartition(recorder_topic(self.plan.config.application_id), 0)
+        frames = []
         for task, recorder in recorded:
             if not recorder.number:
                 recorder.opening = evolve(recorder.opening, changelogs=self._opened_at(task, recorder.opening.start))
             ends = self._changelog_ends(task) | self._source_positions(task, task.positions())
-            changes = {
-                name: Written(delivery.partition, delivery.base_offset(), size)
-                for name, (delivery, size) in self._changes[task.task_id].items()
-            }
-            frame = recorder.frame(list(task.inputs), task.positions(), task.checkpoint().to_json(), ends, changes)
-            self.producer.send_block(topic, frame.block())
+            frames.append(recorder.frame(list(task.inputs), task.positions(), task.checkpoint().to_json(), ends))
+        self.producer.send_block(topic, block_of(frames))
 
     def _purge(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         if self._purger is not None:
@@ -211,12 +233,12 @@ class Committer:
             self._purger.note({partition: found for partition, found in offsets.items() if partition.topic in own})
 
     def _opened_at(self, task: Task, start: Mapping[TopicPartition, int]) -> dict[str, int]:
-        """Return the changelog positions of a task's stores when it was opened, before its first commit."""
+        """Return the changelog positions that a task's stores had when the task was opened."""
         own = {name: changelog_position(store) for name, store in task.stores.items() if store.spec.has_changelog}
         return own | self._source_positions(task, start)
 
     def _source_positions(self, task: Task, positions: Mapping[TopicPartition, int]) -> dict[str, int]:
-        """Return the positions of stores whose changelog is a source topic: the positions of these inputs."""
+        """Return the positions of stores whose changelog is a source topic, which are the task's positions in it."""
         by_topic = {item.topic: partition for partition, item in task.inputs.items()}
         return {
             store: positions[by_topic[topic]]

@@ -1,13 +1,18 @@
-"""The context of a node in its task, through which operators access the task."""
+"""The context through which an operator accesses its task."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from streams.core.calls import BlockingLoop, CallLoop
+from streams.core.drop_notes import DropNote
 from streams.core.errors import TopologyError, WallClockError
 from streams.core.inlining import inlined
+from streams.core.metrics import Amounts, Counter, DropReason, SensorSpec, Stopwatch, table
 from streams.core.records import NO_TIMESTAMP, Headers, RecordContext, RecordMetadata, TaskId, Window, Windowed
+from streams.core.threads import INTERRUPTIONS
+from streams.runtime.calls import TaskCalls
 from streams.state import Section
-from streams.topology import Process, PunctuationType, StreamTime
+from streams.topology import BatchingNode, CallingNode, Lost, Process, PunctuationType, SideOutput, StreamTime
 
 if TYPE_CHECKING:
     from streams.runtime.punctuation import Timer
@@ -18,7 +23,7 @@ TableForward = Callable[[Any, Any, Any, int, Headers | None, bool], None]
 
 
 def _slots(store: Any, window_of: Callable[[int], Window] | None) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """Return the functions that convert table keys to hashable cache keys, and back.
+    """Return two functions: one converts table keys to hashable cache keys, the other converts them back.
 
     The keys of windowed stores are windowed keys, or (key, start) if ``window_of`` returns the window for a start
     time.  The key serde of such a store is the serde of the inner key.
@@ -37,10 +42,14 @@ def _slots(store: Any, window_of: Callable[[int], Window] | None) -> tuple[Calla
     return windowed_slot, lambda slot: slot if type(slot) is Windowed else Windowed(key_of(slot[0]), slot[1])
 
 
+def _no_raw_record() -> tuple[bytes | None, bytes | None]:
+    return None, None
+
+
 class TaskNodeContext:
     """The context of one node of a task; implements ``topology.operator.NodeContext``."""
 
-    __slots__ = ("_final_flushes", "_forward_to", "_initializers", "_section", "_task", "forward", "node")
+    __slots__ = ("_final_flushes", "_forward_to", "_initializers", "_section", "_task", "advances", "forward", "node")
 
     def __init__(self, task: "Task", node: str, forward: Process, forward_to: Callable[[str], Process]) -> None:
         self._task = task
@@ -48,26 +57,28 @@ class TaskNodeContext:
         self.forward = forward
         self._forward_to = forward_to
         self._initializers: list[Callable[[], None]] = []
-        self._final_flushes: list[Callable[[], None]] = []
+        self._final_flushes: list[Callable[[], object]] = []
+        #: The functions of ``on_idle``, each with the nodes whose sources must be idle.
+        self.advances: list[tuple[Sequence[str], Callable[[int], bool]]] = []
         self._section: str | None = None
 
     @property
     def task_id(self) -> TaskId:
-        """Return the task id."""
+        """Return the id of the task, which consists of sub-topology and partition."""
         return self._task.task_id
 
     @property
     def application_id(self) -> str:
-        """Return the application id."""
+        """Return the id of the application."""
         return self._task.application_id
 
     @property
     def children(self) -> Sequence[str]:
-        """Return the names of the child nodes."""
+        """Return the names of this node's children."""
         return self._task.topology.children[self.node]
 
     def forward_to(self, child: str) -> Process:
-        """Return the process function of one child."""
+        """Return the process function of the child with this name."""
         return self._forward_to(child)
 
     def store(self, name: str) -> Any:
@@ -89,6 +100,8 @@ class TaskNodeContext:
 
     def _watched(self, name: str, view: Any) -> Any:
         watch = self._task.watch
+        if name in self._task.stores:
+            view = self._task.sensors.measured(name, self._task.stores[name].type_name, view)
         return view if watch is None else watch.store(self._task, self.node, name, view)
 
     def table_forward(self, store: str | None, *, send_old: bool = True) -> TableForward:
@@ -110,7 +123,7 @@ class TaskNodeContext:
     def table_section(
         self, store: str, *, send_old: bool = True, window_of: Callable[[int], Window] | None = None
     ) -> Section:
-        """Return the record cache section for the changes of a store."""
+        """Return the section of the record cache that buffers the changes of a store."""
         forward, task = self.forward, self._task
         cache = task.cache
         assert cache is not None
@@ -135,7 +148,7 @@ class TaskNodeContext:
             task.within(context, lambda: forward(key, change, timestamp_ms, headers))
 
         task.on_close(lambda: cache.clear(section))
-        return cache.register(section, flushed, slot_of, task.origin)
+        return cache.register(section, flushed, slot_of, task.origin, task.sensors.hit_ratio(store))
 
     def flush_cache(self) -> None:
         """Flush this node's changes from the record cache."""
@@ -163,7 +176,7 @@ class TaskNodeContext:
         """Schedule ``callback(now_ms)`` at every interval of the given clock.
 
         Raises:
-            WallClockError: the clock is the wall clock, and the driver has none.
+            WallClockError: ``kind`` is wall-clock time, and the driver has no wall clock.
         """
         task = self._task
         now_ms = task.stream_time_ms() if kind is PunctuationType.STREAM_TIME else self.wall_clock_ms()
@@ -175,9 +188,53 @@ class TaskNodeContext:
         self._task.wants_commit = True
         self._task.stop.append(True)
 
-    def drop(self, reason: str, count: int = 1) -> None:
+    def drop(self, reason: DropReason, count: int = 1) -> None:
         """Count records dropped at this node."""
         self._task.metrics.drop(reason, count, task=self.task_id, node=self.node)
+
+    def side_output(self) -> Lost | None:
+        """Return the function that forwards a dropped record to the side outputs, or None if there are none."""
+        nodes, node = self._task.topology.nodes, self.node
+        sides = [
+            (operator.reasons, self.forward_to(child))
+            for child in self.children
+            if isinstance(operator := getattr(nodes[child], "operator", None), SideOutput)
+        ]
+
+        def lost(
+            reason: DropReason,
+            key: Any,
+            value: Any,
+            timestamp_ms: int,
+            headers: Headers | None,
+            window: Window | None = None,
+            closed_ms: int = NO_TIMESTAMP,
+            stream_time_ms: int = NO_TIMESTAMP,
+        ) -> None:
+            note = DropNote(reason, node)
+            if stream_time_ms != NO_TIMESTAMP:
+                note = DropNote(reason, node, stream_time_ms - closed_ms, stream_time_ms, window)
+            for reasons, forward in sides:
+                if reason in reasons:
+                    forward(key, value, timestamp_ms, (*(headers or ()), *note.headers()))
+
+        return lost if sides else None
+
+    def tally(self, reason: DropReason) -> Counter:
+        """Return the counter of the records that this node does not forward for the given reason."""
+        return self._task.metrics.counter(table.DROPPED_FOR, task=self.task_id, node=self.node, reason=reason)
+
+    def counter(self, sensor: SensorSpec) -> Counter:
+        """Return the counter of a sensor for this node."""
+        return self._task.metrics.counter(sensor, task=self.task_id, node=self.node)
+
+    def amounts(self, sensor: SensorSpec) -> Amounts:
+        """Return the amounts of a sensor for this node."""
+        return self._task.metrics.amounts(sensor, task=self.task_id, node=self.node)
+
+    def stopwatch(self, sensor: SensorSpec) -> Stopwatch:
+        """Return the stopwatch of a sensor for this node."""
+        return self._task.metrics.stopwatch(sensor, task=self.task_id, node=self.node)
 
     def task_stream_time_ms(self) -> int:
         """Return the highest timestamp that the task has read, including that of the current record."""
@@ -194,12 +251,22 @@ class TaskNodeContext:
             raise WallClockError(self.node)
         return now_ms
 
+    def running_clock(self) -> Callable[[], int] | None:
+        """Return a function that returns the wall-clock time, or None if it does not pass, as in a bounded run.
+
+        Raises:
+            WallClockError: the driver has no wall clock.
+        """
+        self.wall_clock_ms()
+        task = self._task
+        return (lambda: task.now_ms) if task.initial.is_timed else None
+
     def record_metadata(self) -> RecordMetadata | None:
         """Return topic, partition and offset of the current record, or None within a punctuation."""
         return self._task.record_metadata()
 
     def on_init(self, callback: Callable[[], None]) -> None:
-        """Register a callback that runs once all nodes are bound, in graph order."""
+        """Register a callback that runs once all nodes are bound; callbacks run in the order of the graph."""
         self._initializers.append(callback)
 
     def on_close(self, callback: Callable[[], None]) -> None:
@@ -207,17 +274,67 @@ class TaskNodeContext:
         self._task.on_close(callback)
 
     def caches(self, store: str | None) -> bool:
-        """Return whether the output of this store goes through the record cache."""
+        """Return whether changes of this store go through the record cache."""
         spec = None if store is None else self._task.topology.stores.get(store)
         return self._task.cache is not None and spec is not None and spec.has_caching
 
     def within(self, context: RecordContext, forward: Callable[[], None]) -> None:
-        """Forward a buffered record, with ``context`` as the metadata of the current record."""
+        """Call ``forward`` for a buffered record, with ``context`` as the metadata of the current record."""
         self._task.within(context, forward)
 
-    def on_final_flush(self, callback: Callable[[], None]) -> None:
+    @property
+    def ends_runs(self) -> bool:
+        """Return whether batches end with each run of consecutive records that the task processes."""
+        loop = self._task.initial.call_loop
+        return loop is None or isinstance(loop, BlockingLoop)
+
+    def add_batches(self, node: BatchingNode) -> None:
+        """Register the part of this node that collects records in batches."""
+        self._task.batches.insert(0, node)
+
+    def call_loop(self) -> CallLoop:
+        """Return the event loop that runs calls to async functions."""
+        task = self._task
+        if task.calls is None:
+            task.calls = TaskCalls.on(task.initial.call_loop)
+            task.on_close(task.calls.close)
+        return task.calls.loop
+
+    def add_calls(self, node: CallingNode) -> None:
+        """Register the part of this node that calls async functions."""
+        assert self._task.calls is not None
+        self._task.calls.add(node)
+
+    def raw_reader(self) -> Callable[[], tuple[bytes | None, bytes | None]]:
+        """Return a function that returns the raw key and value of the source record, if a handler may need them."""
+        return self._task.raw_bytes if self._task.handlers.settings.may_ask else _no_raw_record
+
+    def deliver(
+        self, context: RecordContext, raw: tuple[bytes | None, bytes | None], forward: Callable[[], None]
+    ) -> None:
+        """Call ``forward`` for the result of an async call, with the metadata and raw record of its input."""
+        self._task.deliver(context, raw, forward)
+
+    def fail(self, error: BaseException, key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
+        """Call the processing handler for a record that failed at this node.
+
+        An ``error`` that is not an ``Exception`` fails the task, and an interruption the thread.
+        """
+        if isinstance(error, INTERRUPTIONS):
+            raise error
+        if not isinstance(error, Exception):
+            # Such as a cancelled future: not a failure that a handler may skip, as in other nodes.
+            raise self._task.failures.decided(error, self.node) from error
+        self._task.on_error(self.node, error, key, value, timestamp_ms, headers)
+
+    def on_final_flush(self, callback: Callable[[], object]) -> None:
         """Register a callback that forwards buffered results at the end of a bounded run."""
         self._final_flushes.append(callback)
+
+    def on_idle(self, advance: Callable[[int], bool], shared_store: str | None = None) -> None:
+        """Register the function that advances this operator to a stream time while its sources are idle."""
+        users = () if shared_store is None else self._task.topology.store_users[shared_store]
+        self.advances.append(((self.node, *users), advance))
 
     def final_flush(self) -> None:
         """Run the callbacks of ``on_final_flush``."""

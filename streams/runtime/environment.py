@@ -1,10 +1,14 @@
-"""The environment of an instance, and the objects that its threads share.  Contains no logic; imports clients."""
+"""The environment of an instance, and the objects that its threads share.
+
+The module contains no logic, and imports only ``core`` and ``protocol`` from outside ``runtime``.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
+from streams.core.calls import PolledLoop, ThreadedLoop
 from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
 from streams.core.metrics import Metrics
@@ -12,6 +16,7 @@ from streams.core.threads import SystemThreads, Threads
 from streams.protocol.transport import Cluster
 from streams.runtime.bounded import BoundedProgress, BoundedSchedule
 from streams.runtime.homes import MemoryHome, StateHome
+from streams.runtime.idle import UpstreamWork
 from streams.runtime.layout import Plans
 from streams.runtime.sampling import SpanSource
 from streams.runtime.schedule import LiveSchedule, Schedule
@@ -19,10 +24,11 @@ from streams.runtime.schedule import LiveSchedule, Schedule
 
 @frozen(eq=False)
 class Environment:
-    """The environment of an instance: cluster, clock, threads, and store home.
+    """The environment of an instance: its cluster, clock and threads, and the place where it keeps its stores.
 
     With ``creates_topics``, missing source and sink topics are created with their declared partition counts; on an
-    external cluster they are not.  With ``tunes_collector``, the garbage collector is tuned while the instance runs.
+    external cluster they are not created.  With ``tunes_collector``, the garbage collector is tuned while the instance
+    runs.
     """
 
     cluster: Cluster
@@ -31,6 +37,8 @@ class Environment:
     threads: Threads = field(factory=SystemThreads)
     creates_topics: bool = False
     tunes_collector: bool = True
+    #: Creates the event loop for calls of async functions of a thread; its argument wakes the thread.
+    call_loop: Callable[[Callable[[], None]], PolledLoop] = ThreadedLoop
     #: Creates the spans of sampled records; None without tracing.
     spans: SpanSource | None = None
 
@@ -50,8 +58,21 @@ class SharedParts:
     metrics: Metrics
     bounded: BoundedProgress | None
     endpoint: Callable[[], str]
+    upstream_work: UpstreamWork
 
     @property
     def schedule(self) -> Schedule:
         """Return the schedule for the tasks of the threads."""
         return LiveSchedule() if self.bounded is None else BoundedSchedule(self.bounded)
+
+
+@define(eq=False)
+class ThreadEvents:
+    """Callbacks of a thread to its instance."""
+
+    #: Called when all tasks are open and restored, and when this is no longer true.
+    readiness: Callable[[], None]
+    #: Called when a member has requested the shutdown of the whole application.
+    shutdown: Callable[[], None]
+    #: Called with a topic that is missing in the plan, and its partition count, before a task writes to it.
+    new_topic: Callable[[str, int], None]

@@ -1,6 +1,7 @@
 """User data of subscriptions and assignments, exchanged between the members and the leader of a group.
 
-User data is a field of Kafka's consumer protocol; here it has a format version and an object, in MessagePack.  Pure.
+User data is a field of Kafka's consumer protocol.  Here it contains a format version and an object, in MessagePack.
+The module is pure.
 """
 
 from collections.abc import Mapping
@@ -35,7 +36,7 @@ class MemberFacts:
     application_server: str = ""
 
     def encode(self) -> bytes:
-        """Return the user data of the subscription."""
+        """Encode these facts as the user data of a subscription."""
         return _encode(self)
 
     @classmethod
@@ -94,7 +95,7 @@ class Directive:
     places: tuple[AssignedTasks, ...] = ()
 
     def encode(self) -> bytes:
-        """Return the user data of the assignment."""
+        """Encode this directive as the user data of an assignment."""
         return _encode(self)
 
     @classmethod

@@ -1,10 +1,13 @@
-"""The end of a bounded run: appends the records of lanes to the topics that several tasks write.
+"""The end of a bounded run: the records of lanes are appended to the topics to which several tasks write.
+
+A lane contains the records that one task has written to a partition.
 
 The records of a further run are appended after the existing records, whose offsets never change.  The records of each
 run are merged by the rule of ``lanes``, in the order in which the tasks of that run have read them.
 
-Before a merge, the lanes and the end offset of the topic are stored as committed offsets of a separate group.
-After a crash the next run continues from them, since the same lanes always merge in the same order.  Imports clients.
+Before a merge, the lanes and the end offset of the topic are stored as committed offsets of a separate group.  After a
+crash the next run continues from them, since the same lanes always merge in the same order.  The module imports only
+``clients``, ``core`` and ``protocol`` from outside ``runtime``.
 """
 
 import json
@@ -33,27 +36,27 @@ class Logs(Protocol):
         ...
 
     def end_offset(self, partition: TopicPartition) -> int:
-        """Return the log end offset."""
+        """Return the log end offset of a partition."""
         ...
 
     def read(
         self, partition: TopicPartition, offset: int, max_records: int = ..., *, committed_only: bool = ...
     ) -> list[Block]:
-        """Return blocks of records from an offset on, or [] at the end of the log."""
+        """Return blocks of records that start at an offset, or [] at the end of the log."""
         ...
 
     def append(self, partition: TopicPartition, block: Block) -> int:
-        """Append a block and return the offset of its first record."""
+        """Append a block of records, and return the offset of its first record."""
         ...
 
     def delete_records(self, partition: TopicPartition, offset: int) -> int:
-        """Delete the records below an offset; return the lowest remaining offset."""
+        """Delete the records before an offset, and return the log start offset."""
         ...
 
 
 @define(eq=False)
 class LaneFilling:
-    """Fills the topics of one application from the lanes."""
+    """Appends the records of the lanes of one application to their topics."""
 
     plan: ApplicationPlan
     logs: Logs
@@ -64,11 +67,11 @@ class LaneFilling:
         self._group = self.plan.config.application_id + LANES_GROUP
 
     def take_up(self) -> None:
-        """Finish the merge of a killed run; check that no topic that tasks read and write has unread external records.
+        """Finish the merge of a killed run, and check for external records that no task has read.
 
         Raises:
-            TopologyError: another client has written to such a topic, and no task has read its records; or
-                the lanes of an earlier run are not those of this topology.
+            TopologyError: another client has written to a topic that tasks both read and write, and no task has read
+                its records; or the lanes of an earlier run are not those of this topology.
         """
         self._know_chosen_topics()
         self._finish()
@@ -118,7 +121,7 @@ class LaneFilling:
     def _span_metadata(
         self, target: TopicPartition, before: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the offsets to commit before lanes are merged into a partition, or {} if they have no new records."""
+        """Return the offsets to commit before lanes are merged into ``target``, or {} without new records."""
         spans = {
             lane: (before[lane].offset if lane in before else 0, self.logs.end_offset(lane))
             for lane in self.plan.stored_in(target)
@@ -186,7 +189,7 @@ class LaneFilling:
         return (TopicPartition(topic, number) for topic in sorted(self.plan.fed) for number in range(counts[topic]))
 
     def _hand_over(self) -> None:
-        """Commit the end offsets of topics that tasks read and write for the application's group, for live runs."""
+        """Commit the end offsets of topics that tasks both read and write, where later live runs continue."""
         group = self.plan.config.application_id
         committed = self.admin.committed_offsets(group)
         offsets = {}

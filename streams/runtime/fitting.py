@@ -1,7 +1,8 @@
 """Checks that existing stores are compatible with the current topology.
 
 The folder of a store records its own layout.  A changelog has the format of Kafka Streams, which does not identify
-types; these are in the metadata of the offsets that were committed with it.  Imports state.
+types; the types are recorded in the metadata of committed offsets.  The module imports only ``core`` and ``state`` from
+outside ``runtime``.
 """
 
 from collections.abc import Mapping
@@ -13,10 +14,10 @@ from streams.state import Content, Store, advice
 
 
 def misfit(task_id: TaskId, store: Store) -> str | None:
-    """Return why an opened store must be restored from its changelog, or None if it can be used as it is.
+    """Return the reason why an opened store must be restored from its changelog, or None if it can be used as it is.
 
     Raises:
-        StoreError: the content does not fit the topology, or cannot be restored from a changelog.
+        StoreError: the store's content does not fit the topology and cannot be restored from a changelog.
     """
     found, wanted = store.found_format, store.own_format()
     where = f"store {store.spec.name!r} of task {task_id}"
@@ -50,9 +51,9 @@ def check_changelogs(
     changelogs: Mapping[str, TopicPartition],
     recorded: Mapping[str, Content],
 ) -> dict[str, str]:
-    """Return the stores whose changelogs do not fit this topology, each with advice.
+    """Return the stores whose changelogs do not fit this topology, each with a text that advises what to do.
 
-    ``recorded`` has the changelog formats from the last commit of the task.
+    ``recorded`` contains the changelog formats from the last commit of the task.
     """
     found = {}
     for name, partition in changelogs.items():

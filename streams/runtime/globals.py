@@ -1,7 +1,7 @@
 """Global stores: each instance fills them from all partitions of their topics, and all its tasks can read them.
 
-One thread per instance writes the global stores; tasks on other threads read them.  A lock around every method of
-a store keeps updates atomic for readers.  Imports clients.
+One thread per instance writes the global stores; tasks on other threads read them.  A lock around every method of a
+store keeps updates atomic for readers.  The module imports only ``clients`` and ``core`` from outside ``runtime``.
 """
 
 import threading
@@ -14,11 +14,12 @@ from streams.clients import Consumer, WakeupError
 from streams.core.metrics import Metrics
 from streams.core.threads import ThreadKilled, Threads, Worker
 from streams.runtime.plan import ApplicationPlan
-from streams.runtime.task import Task, TaskState
+from streams.runtime.task import Task
+from streams.runtime.task_parts import TaskState
 
 
 class LockedStore:
-    """A store whose methods are executed one at a time; iterators are read to the end under the lock."""
+    """A store whose methods are executed under a lock; iterators are read to the end before the lock is released."""
 
     def __init__(self, store: Any, lock: threading.RLock) -> None:
         self._store = store
@@ -55,7 +56,7 @@ class GlobalStores:
     _is_closing: bool = False
 
     def open(self, open_store: Callable[[Any], Any]) -> Mapping[str, Any]:
-        """Open the stores, fill them from their topics, and return them by name."""
+        """Open the global stores, restore them from their topics, and return them by name."""
         stores = {name: open_store(item.spec) for name, item in self._plan.topology.global_stores.items()}
         views = {name: LockedStore(store, self._lock) for name, store in stores.items()}
         for name, store in stores.items():
@@ -69,11 +70,11 @@ class GlobalStores:
         return views
 
     def start(self, name: str) -> None:
-        """Start the thread that updates the stores."""
+        """Start the thread that updates the global stores; ``name`` is the name of the thread."""
         self._worker = self._threads.start(name, self._run)
 
     def close(self) -> None:
-        """Stop the thread and close the stores."""
+        """Stop the updating thread and close the global stores."""
         self._is_closing = True
         if self._worker is not None:
             self._consumer.wakeup()

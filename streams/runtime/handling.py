@@ -1,7 +1,7 @@
 """Handling of records that fail in a task: handler calls, metrics and dead letters.
 
-Source readers, sinks and tasks use this module only when a record fails.  Imports core and
-the outbox.  KIP-161, KIP-210, KIP-1033, KIP-1034.
+Source readers, sinks and tasks use this module only when a record fails.  It implements KIP-161, KIP-210, KIP-1033 and
+KIP-1034, and imports only ``core`` from outside ``runtime``.
 """
 
 import logging
@@ -13,7 +13,7 @@ from streams.core.config import StreamsConfig
 from streams.core.dead_letters import ROW_HEADER
 from streams.core.errors import HandlerError
 from streams.core.handlers import ErrorHandlerContext, HandlerResponse, ProducerRecord
-from streams.core.metrics import Metrics, table
+from streams.core.metrics import DropReason, Metrics, table
 from streams.core.user_code import located, place_in_user_code, refuse_result
 from streams.runtime.outbox import Outbox
 
@@ -21,11 +21,11 @@ logger = logging.getLogger(__name__)
 
 Setting = Literal["deserialization_handler", "processing_handler", "production_handler"]
 
-#: The operation of each handler, in the reason under which dropped records are counted.
-_FAILED: Final[dict[Setting, str]] = {
-    "deserialization_handler": "cannot be read",
-    "processing_handler": "cannot be processed",
-    "production_handler": "cannot be written",
+#: The reason under which the records that a handler drops are counted.
+_FAILED: Final[dict[Setting, DropReason]] = {
+    "deserialization_handler": DropReason.UNREADABLE,
+    "processing_handler": DropReason.FAILED,
+    "production_handler": DropReason.UNWRITABLE,
 }
 
 
@@ -49,12 +49,12 @@ class HandlerSettings:
         )
 
     def may_skip(self, setting: Setting) -> bool:
-        """Whether a failed record may be skipped, so that its handler must be called."""
+        """Return whether the handler of ``setting`` may skip a failed record, so that it must be called."""
         return bool(getattr(self, setting) != "fail")
 
     @property
     def may_ask(self) -> bool:
-        """Whether any handler may be called, so that raw records must be kept."""
+        """Whether any handler may be called, so that the raw keys and values of records must be kept."""
         return any(self.may_skip(setting) for setting in _FAILED)
 
     @property
@@ -75,7 +75,9 @@ class Handlers:
     _has_complained: bool = field(default=False, init=False)
 
     def skips(self, setting: Setting, context: ErrorHandlerContext, record: Any, error: Exception) -> bool:
-        """Call a handler; return whether it continues: the record is counted as dropped, and dead letters are written.
+        """Call a handler, and return whether the task continues.
+
+        If it does, the record is counted as dropped, and dead letters are written.
 
         Raises:
             HandlerError: the handler failed, or returned an invalid response.
@@ -85,7 +87,7 @@ class Handlers:
     def answer(
         self, setting: Setting, context: ErrorHandlerContext, record: Any, error: Exception
     ) -> Literal["fail", "continue", "retry"]:
-        """Call a handler and carry out its response, except for failing the task.
+        """Call a handler and carry out its response; if the response is "fail", the caller must fail the task.
 
         Raises:
             HandlerError: the handler failed, or returned an invalid response.
@@ -150,23 +152,20 @@ class Handlers:
                                context.node)  # fmt: skip
 
     def _drop(self, setting: Setting, context: ErrorHandlerContext, error: Exception) -> None:
-        place = place_in_user_code(error)
+        place, reason = place_in_user_code(error), _FAILED[setting]
         where = "within a punctuation" if context.topic is None else f"{context.topic}-{context.partition}"
         if context.topic is not None:
             where += f" at offset {context.offset}"
         what = f"{_row_of(context)}{type(error).__name__}: {error}" + (f" (in {place})" if place else "")
         self.metrics.failures.note(error, self.metrics.clock.now_ms(), node=context.node, task=context.task_id)
-        logger.warning("%s, node %r: %s: %s; the record is dropped", where, context.node, _FAILED[setting], what)
+        logger.warning("%s, node %r: %s: %s; the record is dropped", where, context.node, reason.meaning, what)
         self.metrics.drop(
-            f"{_FAILED[setting]}, {type(error).__name__}",
-            task=context.task_id,
-            node=context.node,
-            example=f"{where}: {what}",
+            reason, task=context.task_id, node=context.node, example=f"{where}: {what}", error=type(error).__name__
         )
 
 
 def _row_of(context: ErrorHandlerContext) -> str:
-    """Return file, line and reason of an unreadable input row as a prefix; empty for any other record."""
+    """Return the file, line and reason of an unreadable input row as a message prefix, or "" for any other record."""
     found = next((value for name, value in context.headers if name == ROW_HEADER), None)
     return f"{found.decode(errors='replace')}: " if found else ""
 

@@ -1,7 +1,7 @@
-"""Store homes of an instance: a state directory, or memory.
+"""Store homes: the place where an instance keeps its local stores, which is a state directory or memory.
 
-A home opens the stores of tasks, and records which tasks have local state and which thread has locked that state. The
-simulation has its own home.  Imports state.
+A home opens the stores of tasks, and records which tasks have local state and which thread has locked that state.  The
+simulation has its own home.  The module imports only ``core`` and ``state``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,12 +12,13 @@ from uuid import uuid4
 from attrs import define, field
 
 from streams.core.config import StreamsConfig
+from streams.core.metrics import RecordingLevel
 from streams.core.records import TaskId
 from streams.state import EngineName, MemoryBudget, StateDirectory, StoreSpec, is_on_disk, open_store
 
 
 class StateHome(Protocol):
-    """The stores of one instance."""
+    """The place where one instance keeps its local stores."""
 
     @property
     def process_id(self) -> str:
@@ -25,19 +26,19 @@ class StateHome(Protocol):
         ...
 
     def lock(self) -> None:
-        """Lock the home for this instance.
+        """Lock the local state for this instance.
 
         Raises:
-            StateLockedError: another instance has locked it.
+            StateLockedError: another instance has locked the local state.
         """
         ...
 
     def unlock(self) -> None:
-        """Unlock the home; idempotent."""
+        """Unlock the local state; idempotent."""
         ...
 
     def positions(self) -> Mapping[TaskId, int]:
-        """Return the tasks with unlocked local state, each with the approximate sum of its changelog positions."""
+        """Return the tasks whose local state no thread has locked, each with its approximate changelog position sum."""
         ...
 
     def stores(self) -> Mapping[TaskId, list[str]]:
@@ -48,7 +49,7 @@ class StateHome(Protocol):
         """Open all stores of a task for a thread.
 
         Raises:
-            StateLockedError: another thread has not released them yet.
+            StateLockedError: another thread has not released the stores yet.
             StoreError: a store cannot be opened; the stores opened before it are closed again.
         """
         ...
@@ -84,16 +85,16 @@ def _open_all(specs: Iterable[StoreSpec], open_one: Any) -> dict[str, Any]:
 
 @define(eq=False)
 class MemoryHome:
-    """Stores in memory, whose content is lost when they are closed."""
+    """A store home in memory: the content of stores is lost when they are closed."""
 
     process_id: str = field(factory=lambda: uuid4().hex)
     memory: MemoryBudget = field(factory=MemoryBudget)
 
     def lock(self) -> None:
-        """Do nothing."""
+        """Do nothing, because stores in memory are not shared with other instances."""
 
     def unlock(self) -> None:
-        """Do nothing."""
+        """Do nothing, because stores in memory are not shared with other instances."""
 
     def positions(self) -> Mapping[TaskId, int]:
         """Return an empty mapping: state in memory is lost when it is closed."""
@@ -104,14 +105,14 @@ class MemoryHome:
         return {}
 
     def open_task(self, task_id: TaskId, specs: Iterable[StoreSpec], owner: object) -> dict[str, Any]:
-        """Open empty stores."""
+        """Open all stores of a task, which are empty."""
         return _open_all(specs, self._open)
 
     def release_task(self, task_id: TaskId, owner: object, position: int) -> None:
-        """Do nothing."""
+        """Do nothing, because the state of closed stores in memory is lost."""
 
     def renew_store(self, task_id: TaskId, spec: StoreSpec) -> Any:
-        """Open an empty store."""
+        """Open an empty store in place of a closed one."""
         return self._open(spec)
 
     def _open(self, spec: StoreSpec) -> Any:
@@ -123,7 +124,7 @@ class MemoryHome:
 
 @define(eq=False)
 class DirectoryHome:
-    """Stores in a state directory; stores that are not persistent are in memory."""
+    """A store home in a state directory; stores that are not persistent are kept in memory."""
 
     directory: StateDirectory
     engine: EngineName
@@ -131,19 +132,19 @@ class DirectoryHome:
 
     @property
     def process_id(self) -> str:
-        """The process id stored in the directory."""
+        """The process id that is stored in the state directory."""
         return self.directory.process_id()
 
     def lock(self) -> None:
-        """Lock the directory."""
+        """Lock the state directory."""
         self.directory.lock()
 
     def unlock(self) -> None:
-        """Unlock the directory."""
+        """Unlock the state directory."""
         self.directory.unlock()
 
     def positions(self) -> Mapping[TaskId, int]:
-        """Return the tasks with an unlocked folder; the position is 0 if none was recorded because of a crash."""
+        """Return the tasks with an unlocked folder; the position is 0 if a crash prevented its recording."""
         directory = self.directory
         return {
             task_id: directory.read_position(task_id)
@@ -152,7 +153,7 @@ class DirectoryHome:
         }
 
     def stores(self) -> Mapping[TaskId, list[str]]:
-        """Return the stores that have a folder."""
+        """Return the names of the stores that have a folder, by task."""
         return {task_id: self.directory.stores(task_id) for task_id in self.directory.tasks()}
 
     def open_task(self, task_id: TaskId, specs: Iterable[StoreSpec], owner: object) -> dict[str, Any]:
@@ -191,7 +192,8 @@ class DirectoryHome:
 
 def home_of(state_dir: Path | None, config: StreamsConfig) -> StateHome:
     """Return the store home of an application: under ``state_dir``, or in memory if it is None."""
-    memory = MemoryBudget(config.state_memory_max_bytes, config.cache_max_bytes)
+    has_statistics = RecordingLevel.of(config.metrics_recording_level) >= RecordingLevel.DEBUG
+    memory = MemoryBudget(config.state_memory_max_bytes, config.cache_max_bytes, has_statistics)
     if state_dir is None:
         return MemoryHome(memory=memory)
     engine: EngineName = "in_memory" if config.default_store == "in_memory" else "rocksdb"

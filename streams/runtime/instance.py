@@ -1,10 +1,11 @@
 """An instance of an application, with its threads, local stores and state.
 
-The consumer group of the application id distributes the partitions over all threads of all its instances. Imports
-clients and state.
+The consumer group of the application id distributes the partitions over all threads of all its instances.  The module
+imports only ``clients``, ``core``, ``state`` and ``topology`` from outside ``runtime``.
 """
 
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -21,10 +22,12 @@ from streams.core.user_code import place_in_user_code, refuse_result
 from streams.runtime import collector
 from streams.runtime.assignment import Blueprint
 from streams.runtime.bounded import BoundedProgress
-from streams.runtime.environment import Environment, SharedParts
+from streams.runtime.bounds import DerivedBounds
+from streams.runtime.environment import Environment, SharedParts, ThreadEvents
 from streams.runtime.facts import PartitionLayout
 from streams.runtime.globals import GlobalStores
 from streams.runtime.homes import StateHome
+from streams.runtime.idle import UpstreamWork
 from streams.runtime.instance_clients import InstanceClients
 from streams.runtime.instance_metrics import metrics_of, readings
 from streams.runtime.layout import Plans, check_groups
@@ -34,7 +37,8 @@ from streams.runtime.losses import check_inputs
 from streams.runtime.plan import ApplicationPlan, InternalTopicPlan
 from streams.runtime.provisioning import Provisioner
 from streams.runtime.recording import recorder_config, recorder_topic
-from streams.runtime.thread import StreamThread, ThreadEvents
+from streams.runtime.schemas import check_schemas
+from streams.runtime.thread import StreamThread
 from streams.runtime.thread_pool import PooledThread, ThreadPool
 from streams.runtime.unknown_state import check_unknown_state
 from streams.runtime.watchdog import Watchdog
@@ -45,7 +49,7 @@ from streams.topology import PartitionGrouper, Topology
 log = logging.getLogger(__name__)
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Instance:
     """One instance of an application: the threads that run its share of the tasks, on one cluster.
 
@@ -69,14 +73,19 @@ class Instance:
     endpoint: str = field(init=False)
     #: Cache of ``runtime.locating``: the ``StorePlaces`` of each store, by name.
     located: dict[str, Any] = field(init=False, factory=dict)
+    #: Held while the tasks are traced, by one question at a time.
+    tracing: threading.Lock = field(init=False, factory=threading.Lock)
     _globals: GlobalStores | None = field(init=False, default=None)
     _views: Mapping[str, Any] = field(init=False, factory=dict)
     _is_tuned: bool = field(init=False, default=False)
     _is_locked: bool = field(init=False, default=False)
     _plan: ApplicationPlan | None = field(init=False, default=None)
     _plans: Plans = field(init=False)
+    _upstream_work: UpstreamWork = field(init=False, factory=UpstreamWork)
     _clients: InstanceClients = field(init=False)
     _provisioner: Provisioner = field(init=False)
+    #: Derives the bounds of queries whose position is of a topic upstream of a repartition.
+    query_bounds: DerivedBounds = field(init=False)
     _watchdog: Watchdog | None = field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
@@ -88,13 +97,14 @@ class Instance:
         self.endpoint = config.application_server
         self.life = Life(config.application_id, self.listeners.on_state)
         self.pool = ThreadPool(self._make_thread, self._run, config, clock, threads, self.life.lock)
-        self._clients = InstanceClients(cluster, config, clock, environment.home)
+        self._clients = InstanceClients(cluster, config, clock, environment.home, self.metrics)
         self._plans = Plans(self.topology, config, clock, self.grouper, self.bounds is not None)
         self._provisioner = Provisioner(cluster, clock, config, self.topology, environment.creates_topics)
+        self.query_bounds = DerivedBounds(self._provisioner)
 
     @property
     def home(self) -> StateHome:
-        """The store home."""
+        """The store home, which is the place where the instance keeps its stores."""
         return self.environment.home
 
     def start(self) -> None:
@@ -102,6 +112,7 @@ class Instance:
 
         Raises:
             TopologyError: source topics are missing or not co-partitioned, or internal topics do not match.
+            SchemaError: a schema does not fit the others of its topic, or the schema registry does not answer.
             StateLockedError: another process uses the state directory.
             ClientClosedError: the instance was started before.
         """
@@ -116,6 +127,7 @@ class Instance:
             plan = self._plan = self._plans.of(self._plans.layout(known))
             check_unknown_state(plan, known, self.home.stores(), self._provisioner)
             self._provisioner.provide(self._internal_topics(plan), known)
+            check_schemas(self.topology)
             if self.bounds is not None:
                 self.bounded = self.bounds(plan)
             self._views = self._open_globals(plan)
@@ -127,7 +139,7 @@ class Instance:
                 if self.life.move(State.REBALANCING):
                     for _ in range(self.config.num_stream_threads):
                         self.pool.add()
-            self._watch_turns()
+            self._watch_iterations()
             self.life.notify()
         except BaseException:
             self._end_threads(None)
@@ -135,7 +147,7 @@ class Instance:
             raise
 
     def close(self, timeout_ms: int | None = None) -> bool:
-        """Stop the threads, commit and close; return whether the threads ended in time.
+        """Stop the threads, commit and close; return whether the threads ended within ``timeout_ms``.
 
         Afterwards the state is NOT_RUNNING, or ERROR after a failure.
         """
@@ -152,7 +164,7 @@ class Instance:
 
     @property
     def state(self) -> State:
-        """The state of the instance."""
+        """The current state of the instance."""
         return self.life.state
 
     @property
@@ -161,10 +173,10 @@ class Instance:
         return self.state in (State.CREATED, State.NOT_RUNNING, State.ERROR) and not self._is_locked
 
     def ask(self, question: Callable[[StreamThread], Any]) -> list[Any]:
-        """Call a function with every thread, between two iterations of its loop; return the results.
+        """Call a function with each stream thread, between two iterations of the thread's loop, and return the results.
 
         Raises:
-            ClientClosedError: the instance does not run.
+            ClientClosedError: the instance is not running.
         """
         self._check_running()
         return self.pool.ask(question)
@@ -179,16 +191,16 @@ class Instance:
         """The global stores, which any thread can read."""
         return self._views
 
-    def turns(self) -> Mapping[str, int]:
-        """Return when the loop of each running thread began its current iteration, as ``Clock.monotonic_ms``.
+    def iterations_ms(self) -> Mapping[str, int]:
+        """Return the start time of each running thread's current loop iteration, in ``Clock.monotonic_ms``.
 
         An iteration takes at most about ``poll_ms``, unless user code, a store or the broker blocks it.  The values are
-        current even then, since they are read without waiting for the threads.
+        current even if a thread is blocked, since they are read without waiting for the threads.
         """
-        return self.pool.turns()
+        return self.pool.iterations_ms()
 
     def reader(self, role: str) -> Consumer:
-        """Return a consumer outside of the group, with the settings of the application."""
+        """Return a consumer that is not a member of the group, with the settings of the application."""
         return self._clients.reader(self._clients.name(role))
 
     def publish(self, endpoint: str) -> None:
@@ -200,19 +212,19 @@ class Instance:
                 thread.ask(lambda thread: thread.ask_rebalance(reason))
 
     def plan_of(self, layout: PartitionLayout) -> ApplicationPlan:
-        """Return the plan for a layout that the leader has sent."""
+        """Return the plan for a layout that the group leader has sent."""
         return self._plans.of(layout)
 
     @property
     def stream_threads(self) -> Sequence[StreamThread]:
-        """The stream threads."""
+        """The stream threads of the instance."""
         return self.pool.stream_threads
 
     def add_thread(self) -> str:
         """Start a thread, to which a rebalance assigns a share of the tasks; return its name (KIP-663).
 
         Raises:
-            ClientClosedError: the instance does not run.
+            ClientClosedError: the instance is not running.
         """
         self._check_running()
         added = self.pool.add().name
@@ -226,7 +238,7 @@ class Instance:
         The result is None if there is no thread to stop, or if the thread has not ended in time.
 
         Raises:
-            ClientClosedError: the instance does not run.
+            ClientClosedError: the instance is not running.
         """
         self._check_running()
         removed = self.pool.remove_youngest(timeout_ms)
@@ -241,7 +253,7 @@ class Instance:
         self._set_paused(True)
 
     def resume(self) -> None:
-        """Resume processing."""
+        """Resume processing after ``pause``."""
         self._set_paused(False)
 
     @property
@@ -262,11 +274,11 @@ class Instance:
         self._globals.start(name)
         return views
 
-    def _watch_turns(self) -> None:
+    def _watch_iterations(self) -> None:
         limit_ms, threads = self.config.watchdog_ms, self.environment.threads
         if limit_ms:
             clock = self.environment.clock
-            self._watchdog = Watchdog(limit_ms, clock, self.turns, self.pool.stack_of, threads.signal())
+            self._watchdog = Watchdog(limit_ms, clock, self.iterations_ms, self.pool.stack_of, threads.signal())
             self._watchdog.start(self._clients.name("watchdog"), threads)
 
     def _make_thread(self, number: int) -> StreamThread:
@@ -279,6 +291,7 @@ class Instance:
             self.metrics,
             self.bounded,
             lambda: self.endpoint,
+            self._upstream_work,
         )
         events = ThreadEvents(self._settle, self._on_shutdown, self._on_new_topic)
         factory = ThreadFactory(shared, self._clients, self._plan, self._blueprint, events, self.listeners.on_restore)
@@ -306,7 +319,7 @@ class Instance:
         return [*plan.internal_topics(), InternalTopicPlan(recorder_topic(config.application_id), 1, frames)]
 
     def _blueprint(self, _: Mapping[str, int]) -> Blueprint:
-        """Return the input of an assignment; look up the topics, and create or check the internal topics."""
+        """Look up the source topics, create or check the internal topics, and return the input of an assignment."""
         known = self._provisioner.known()
         layout = self._plans.layout(known)
         plan = self._plans.of(layout)
@@ -406,7 +419,7 @@ class Instance:
             self.bounded.done.set()
 
     def _settle(self) -> None:
-        """Set the state to RUNNING if every thread has opened all its tasks, otherwise to REBALANCING."""
+        """Set the state to RUNNING if every thread has opened and restored all its tasks, otherwise to REBALANCING."""
         with self.life.lock:
             if self.life.is_up:
                 self.life.move(State.RUNNING if self.pool.is_ready else State.REBALANCING)

@@ -1,7 +1,9 @@
 """Creates the clients of an instance from its settings: consumers, producers and the purger.
 
-Imports clients.
+The module imports only ``clients``, ``core`` and ``protocol`` from outside ``runtime``.
 """
+
+from typing import TypeVar
 
 from attrs import define
 
@@ -9,10 +11,13 @@ from streams.clients import Consumer, Network, Producer
 from streams.core.client_settings import ConsumerSettings
 from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
+from streams.core.metrics import Metrics
 from streams.protocol.transport import Cluster
 from streams.runtime.assignment import StreamsAssignor
 from streams.runtime.homes import StateHome
 from streams.runtime.purge import Purger
+
+_C = TypeVar("_C", Consumer, Producer)
 
 
 @define(eq=False)
@@ -23,42 +28,49 @@ class InstanceClients:
     _config: StreamsConfig
     _clock: Clock
     _home: StateHome
+    _metrics: Metrics
 
     def reader(self, client_id: str) -> Consumer:
-        """Return a consumer outside of the group, which starts at the beginning, for changelogs and global topics."""
-        return Consumer(
-            self._cluster,
-            settings=self._consumer_settings,
-            client_id=client_id,
-            auto_offset_reset="earliest",
-            clock=self._clock,
+        """Return a consumer outside of any group, which reads changelogs and global topics from the beginning."""
+        return self._recorded(
+            Consumer(
+                self._cluster,
+                settings=self._consumer_settings,
+                client_id=client_id,
+                auto_offset_reset="earliest",
+                clock=self._clock,
+            )
         )
 
     def consumer(self, name: str, number: int, assignor: StreamsAssignor) -> Consumer:
         """Return the consumer of a stream thread, which is a member of the application's group."""
         instance_id = self._config.consumer.group_instance_id
-        return Consumer(
-            self._cluster,
-            self._config.application_id,
-            settings=self._consumer_settings,
-            client_id=name,
-            assignors=[assignor],
-            enable_auto_commit=False,
-            group_instance_id=f"{instance_id}-{number}" if instance_id else None,
-            clock=self._clock,
+        return self._recorded(
+            Consumer(
+                self._cluster,
+                self._config.application_id,
+                settings=self._consumer_settings,
+                client_id=name,
+                assignors=[assignor],
+                enable_auto_commit=False,
+                group_instance_id=f"{instance_id}-{number}" if instance_id else None,
+                clock=self._clock,
+            )
         )
 
     def producer(self, name: str, number: int | None) -> Producer:
-        """Return a producer; with exactly-once it is transactional, unless ``number`` (of the thread) is None."""
+        """Return a producer; with exactly-once it is transactional, unless ``number``, the thread's number, is None."""
         config = self._config
         is_transactional = config.is_exactly_once and number is not None
         transactional_id = f"{config.application_id}-{self._home.process_id}-{number}"
-        return Producer(
-            self._cluster,
-            settings=config.producer,
-            client_id=name,
-            transactional_id=transactional_id if is_transactional else None,
-            clock=self._clock,
+        return self._recorded(
+            Producer(
+                self._cluster,
+                settings=config.producer,
+                client_id=name,
+                transactional_id=transactional_id if is_transactional else None,
+                clock=self._clock,
+            )
         )
 
     def purger(self, name: str) -> Purger:
@@ -68,6 +80,10 @@ class InstanceClients:
         config = self._config
         keep_ms = config.flight_recorder_retention_ms if config.flight_recorder else 0
         return Purger(network, self._clock, config.repartition_purge_interval_ms, keep_ms)
+
+    def _recorded(self, client: _C) -> _C:
+        client.record_metrics(self._metrics)
+        return client
 
     @property
     def _consumer_settings(self) -> ConsumerSettings:

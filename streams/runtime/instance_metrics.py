@@ -1,4 +1,4 @@
-"""The metrics of an instance: its registry, and the current values of the instance itself."""
+"""The metrics of an instance: its registry, and the values that are read from the instance itself."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -27,12 +27,12 @@ _NUMBERS: Mapping[State, int] = {
 
 
 def metrics_of(config: StreamsConfig, clock: Clock) -> Metrics:
-    """Return an empty registry with the recording level and the sample window of the settings."""
-    return Metrics(clock, RecordingLevel[config.metrics_recording_level.upper()], config.metrics_sample_window_ms)
+    """Return an empty metrics registry with the recording level and the sample window from ``config``."""
+    return Metrics(clock, RecordingLevel.of(config.metrics_recording_level), config.metrics_sample_window_ms)
 
 
 def readings(instance: "Instance", now_ms: int) -> Iterator[Reading]:
-    """Return the current values of an instance."""
+    """Yield the current values of the metrics that are read from an instance."""
     place, state = MetricPlace(client=instance.client_name), instance.state
     yield table.VERSION, place, _version()
     yield table.APPLICATION_ID, place, instance.config.application_id

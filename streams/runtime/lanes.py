@@ -1,7 +1,9 @@
-"""Merging of lanes: a single order for a partition that several tasks write, each into its own lane.
+"""Merging of lanes: a single order for the records that several tasks write to one partition.
 
-Lanes are merged by the rule of ``order``, so the result depends only on the records in the lanes, not on the speed of
-tasks.  Pure; imports core only.
+A lane contains the records that one task has written to the partition.
+
+Lanes are merged by the rule in ``order``, so the result depends only on the records in the lanes, not on the speed of
+tasks.  The module is pure and imports only ``core`` from outside ``runtime``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +16,7 @@ from streams.runtime.order import Span, certain, merge
 
 
 def merge_lanes(lanes: Sequence[Iterator[Block]]) -> Iterator[Block]:
-    """Yield the records of all lanes in merged order, as blocks.
+    """Yield the records of all lanes in merged order, as blocks of records.
 
     Between records with equal places in the order, the first lane has precedence.  A single lane is passed through
     unchanged; otherwise offsets count from 0 without gaps, and blocks have no producer.  One block of each lane is in
@@ -35,7 +37,7 @@ def merge_lanes(lanes: Sequence[Iterator[Block]]) -> Iterator[Block]:
 
 @define(eq=False)
 class _Head:
-    """The first block of a lane that is not exhausted, starting at its next row."""
+    """The current block of records of a lane, starting at its next record."""
 
     index: int
     lane: Iterator[Block]
@@ -46,7 +48,7 @@ class _Head:
     places: list[int] = field(factory=list)
 
     def is_filled(self) -> bool:
-        """Read the next block if the current block is exhausted; return whether the lane has a block."""
+        """Read the next block if the current block is exhausted; return whether the lane has more records."""
         while not self.places:
             self.block, self.start = next(self.lane, None), 0
             if self.block is None:
@@ -56,18 +58,18 @@ class _Head:
 
     @property
     def span(self) -> "Span[_Head, Block]":
-        """The remaining rows."""
+        """The remaining records of the current block."""
         assert self.block is not None
         return Span(self, self.block, self.start, self.places)
 
     def advance(self, count: int) -> None:
-        """Skip rows that were yielded."""
+        """Skip ``count`` records, which have been yielded."""
         self.start += count
         del self.places[:count]
 
 
 def _block(spans: "Sequence[Span[_Head, Block]]", offsets: range) -> Block:
-    """Return the records of all spans in merged order."""
+    """Return the records of all spans in merged order, as one block."""
     if len(spans) == 1:
         span = spans[0]
         block = span.columns.slice(span.start, span.stop) if len(offsets) < len(span.columns) else span.columns

@@ -1,8 +1,8 @@
-"""Late records in a run over historical data: how many are dropped at which nodes, and how far inputs are out of order.
+"""Late records in a run over historical data: how many each node drops, and how far the inputs are out of order.
 
 In a live run late records are expected.  In files they mostly reflect how the files were written: if a job writes the
-records of a day unsorted, nearly all of them are late.  A run over files reports the dropped share and its cause.
-Pure; imports core and topology.
+records of a day unsorted, nearly all of them are late.  A run over files reports the dropped share and its cause.  The
+module is pure and imports only ``core`` and ``topology``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,14 +12,10 @@ from operator import sub
 from attrs import define, frozen
 
 from streams.core.errors import ConfigError
-from streams.core.metrics import Counter, Tally
+from streams.core.metrics import LATE_REASONS, Counter, Tally
 from streams.core.records import NO_TIMESTAMP
 from streams.topology import Topology, sub_topologies
 
-#: Reason for a record that a store drops as expired.
-TOO_OLD = "older than the store keeps"
-#: Reasons for late records in windowed operators, stores and tables.
-LATE_REASONS = ("expired window", TOO_OLD, "late record of a versioned table")
 #: Default share of records that may be dropped as late.
 USUAL_LIMIT = "1%"
 
@@ -28,7 +24,7 @@ _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"), (1,
 
 @define(eq=False)
 class Disorder:
-    """The disorder of a partition: the maximum time by which a record is older than an earlier record."""
+    """The disorder of a partition: the maximum time by which a record is older than a record before it."""
 
     counter: Counter
     _highest_ms: int = NO_TIMESTAMP
@@ -77,13 +73,13 @@ class Late:
             return f"{text}: their windows were already closed; increase grace"
         return (
             f"{text}: history of topic {self.topic!r} is out of order by up to {span_text(self.disorder_ms)}; "
-            "sort it by time, or set grace to that"
+            "sort it by time (order event_time of a replay), or set grace to that"
         )
 
 
 @frozen
 class DropLimit:
-    """The limit of records dropped as late at one node: a share of the records read there, or a count."""
+    """The limit on records that one node may drop as late: a share of the records read by its tasks, or a count."""
 
     text: str
     share: float | None = None

@@ -1,8 +1,8 @@
-"""Layouts: the partition groups of an application, and the check that keys stay in the groups with their state.
+"""Layouts: the division of an application's partitions into partition groups, one for each task.
 
-Partition counts may grow while an application runs.  The number of stateless tasks grows with them.  Existing
-state stays divided into as many groups as its changelog has partitions, and a new partition joins the group
-that already has its keys.  Imports topology.
+Partition counts may grow while an application runs.  The number of stateless tasks grows with them.  Existing state
+stays divided into as many groups as its changelog has partitions, and a new partition joins the group that already has
+its keys.  The module imports only ``core``, ``protocol`` and ``topology`` from outside ``runtime``.
 """
 
 import logging
@@ -35,7 +35,7 @@ class Plans:
     _made: dict[object, ApplicationPlan] = field(factory=dict)
 
     def layout(self, known: Mapping[str, int]) -> PartitionLayout:
-        """Return the layout for the partition counts of all topics of a cluster.
+        """Return the layout for the partition counts of all topics in the cluster.
 
         Raises:
             TopologyError: a source topic is missing.
@@ -75,7 +75,7 @@ class Plans:
         return PartitionLayout(counts, groups)
 
     def of(self, layout: PartitionLayout) -> ApplicationPlan:
-        """Return the plan for a layout.
+        """Return the application's plan for a layout.
 
         Raises:
             TopologyError: a source topic is missing, inputs are not co-partitioned, or new partitions would move keys
@@ -113,10 +113,11 @@ def log_unmatched_patterns(plan: ApplicationPlan, known: Iterable[str]) -> None:
 def check_groups(plan: ApplicationPlan, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
     """Check that partitions are in the same partition groups as when their offsets were committed.
 
-    The metadata of every committed offset has the number of its group.  Stateless tasks may be regrouped freely.
+    The metadata of every committed offset contains the number of its partition group.  The partitions of stateless
+    tasks may be grouped differently.
 
     Raises:
-        TopologyError: a partition would leave the group with the state of its keys.
+        TopologyError: a partition would move to another partition group than the one that has the state of its keys.
     """
     for task_id in plan.stateful():
         for item in plan.inputs(task_id):

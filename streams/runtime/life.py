@@ -1,6 +1,7 @@
-"""The states of an instance: transitions between them, and calls of the state listener.
+"""The states of an instance, the transitions between them, and calls to the state listener.
 
-``Instance`` changes the state, and the listener is a function of the user.  No clock, no I/O.
+``Instance`` changes the state, and the listener is a function of the user.  The module reads no clock and performs no
+I/O.
 """
 
 import logging
@@ -50,9 +51,9 @@ StateListener = Callable[[State, State], None]
 
 @define(eq=False)
 class Life:
-    """The current state of one instance.
+    """The current state of one instance, and its listener.
 
-    ``move`` may be called by an owner of ``lock``, ``notify`` may not: a listener may call any instance method.
+    ``move`` may be called while ``lock`` is held.  ``notify`` may not, because a listener may call any instance method.
     """
 
     application_id: str
@@ -68,7 +69,7 @@ class Life:
         return self.state in (State.REBALANCING, State.RUNNING)
 
     def move(self, state: State) -> bool:
-        """Change to a state if the transition is valid; return whether it is."""
+        """Change to ``state`` if the transition is valid, and return whether it is valid."""
         with self.lock:
             if state not in _NEXT[self.state]:
                 return False
@@ -78,7 +79,7 @@ class Life:
         return True
 
     def notify(self) -> None:
-        """Call the listener for all transitions, one at a time and in order, on whichever thread they occurred."""
+        """Call the state listener for each transition that it has not been called for, one at a time and in order."""
         while True:
             with self.lock:
                 if self._is_notifying or not self._pending:

@@ -1,4 +1,7 @@
-"""Listeners and handlers of an instance, and their responses.  Imports core."""
+"""Listeners and handlers of an instance, and the responses of handlers.
+
+The module imports only ``core`` from outside ``runtime``.
+"""
 
 from collections.abc import Callable
 from enum import Enum
@@ -28,10 +31,10 @@ ExceptionHandler = Callable[[BaseException], ExceptionResponse]
 
 @frozen
 class InstanceListeners:
-    """The user's functions that an instance calls.
+    """User functions that an instance calls: listeners and handlers.
 
     Raises:
-        ConfigError: a function is async or a generator.
+        ConfigError: one of the functions is async or a generator.
     """
 
     on_state: StateListener | None = None

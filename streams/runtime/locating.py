@@ -1,9 +1,12 @@
-"""The location of keys and tasks in the group, as the leader has published it (KIP-67, KIP-535).  Imports state."""
+"""The location of keys and tasks in the group, as the leader has published it (KIP-67, KIP-535).
+
+The module imports only ``core``, ``state`` and ``topology`` from outside ``runtime``.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
 from streams.core.errors import (
     StateStoreNotAvailableError,
@@ -43,8 +46,8 @@ class StreamsMetadata:
 class KeyQueryMetadata:
     """The location of a key: its partition, the active member, and the members with standby replicas (KIP-535).
 
-    ``active`` is None while the partition is unassigned.  A global store is on every instance: its partition is -1,
-    and this instance is active.
+    ``active`` is None while the partition is unassigned.  A global store is on every instance: its partition is -1, and
+    this instance is the active one.
     """
 
     store: str
@@ -58,7 +61,7 @@ def owner_of(instance: Instance, name: str, key: Any, partitioner: KeyPartitione
 
     Raises:
         UnknownStateStoreError: the topology has no such store.
-        StreamsNotStartedError, StateStoreNotAvailableError: the application does not run.
+        StreamsNotStartedError, StateStoreNotAvailableError: the application is not running.
         StreamsRebalancingError: this instance has no assignment yet.
     """
     spec = spec_of(instance, name)
@@ -79,8 +82,28 @@ def owner_of(instance: Instance, name: str, key: Any, partitioner: KeyPartitione
     return places.owner_of(task_id, instance.home.process_id)
 
 
+def directive_of(instance: Instance) -> Directive | None:
+    """Return the group leader's last directive to a thread of this instance, or None before the first assignment."""
+    for member in list(instance.pool.members):
+        if (directive := member.stream_thread.assignor.directive) is not None:
+            return directive
+    return None
+
+
+def others_of(instance: Instance) -> list[StreamsMetadata]:
+    """Return the other instances of the group, as published by its leader, with the client ID of one thread each."""
+    own = instance.home.process_id
+    directive = directive_of(instance)
+    found = {
+        place.process_id: StreamsMetadata(place.client_id, place.process_id, place.application_server)
+        for place in (directive.places if directive is not None else ())
+        if place.process_id != own
+    }
+    return list(found.values())
+
+
 def spec_of(instance: Instance, name: str) -> StoreSpec:
-    """Return the spec of a store.
+    """Return the spec of the store with this name.
 
     Raises:
         UnknownStateStoreError: the topology has no such store.
@@ -95,7 +118,7 @@ def spec_of(instance: Instance, name: str) -> StoreSpec:
 
 
 def check_up(instance: Instance, name: str) -> None:
-    """Check that the application runs.
+    """Check that the application is running; ``name`` is the store named in the error.
 
     Raises:
         StreamsNotStartedError, StateStoreNotAvailableError: the application has not started or no longer runs.
@@ -120,23 +143,25 @@ def check_up(instance: Instance, name: str) -> None:
 class StorePlaces:
     """The tasks of a store and their location in the group, according to one directive of the leader.
 
-    Keys are partitioned as in the source topic with the most partitions, as in Kafka Streams.
+    As in Kafka Streams, keys are partitioned as in the source topic with the most partitions.
     """
 
+    plan: ApplicationPlan
     directive: Directive
     spec: StoreSpec
     #: The tasks with a partition of the store.
     tasks: tuple[TaskId, ...]
-    #: All topics that these tasks read.
+    #: All topics that these tasks read, by their names on the broker.
     inputs: frozenset[str]
     _topic: str
     _count: int
     _by_partition: Mapping[int, TaskId]
     _partitioner: KeyPartitioner | None
+    _owners: dict[TaskId, KeyQueryMetadata] = field(factory=dict)
 
     @classmethod
     def make(cls, plan: ApplicationPlan, directive: Directive, spec: StoreSpec) -> "StorePlaces":
-        """Return the tasks of a store for the plan of the directive."""
+        """Return the tasks of a store and their location, according to ``directive``."""
         subs = {sub.id for sub in plan.subs if spec.name in sub.stores}
         groups = {task_id: plan.groups[task_id] for task_id in sorted(plan.groups) if task_id.sub_topology in subs}
         counts: dict[str, int] = {}
@@ -145,7 +170,8 @@ class StorePlaces:
         topic = max(counts, key=lambda topic: (counts[topic], topic), default="")
         by_partition = {tp.partition: task_id for task_id, group in groups.items() for tp in group if tp.topic == topic}
         count, chosen = counts.get(topic, 0), _own_partitioner(plan, topic)
-        return cls(directive, spec, tuple(groups), frozenset(counts), topic, count, by_partition, chosen)
+        inputs = frozenset(map(plan.physical_topic, counts))
+        return cls(plan, directive, spec, tuple(groups), inputs, topic, count, by_partition, chosen)
 
     def task_of(self, key: Any, partitioner: KeyPartitioner | None = None) -> TaskId | None:
         """Return the task to whose partition a key belongs, or None if the partition of the key is not known yet."""
@@ -160,7 +186,9 @@ class StorePlaces:
         return self._by_partition.get(number)
 
     def owner_of(self, task_id: TaskId, own_process: str) -> KeyQueryMetadata:
-        """Return the active member and the standbys of a task; members of ``own_process`` are local."""
+        """Return the active member and the standby members of a task; a member in ``own_process`` is this instance."""
+        if (known := self._owners.get(task_id)) is not None:
+            return known
 
         def shown(place: AssignedTasks) -> StreamsMetadata:
             return StreamsMetadata(
@@ -170,13 +198,13 @@ class StorePlaces:
         places = self.directive.places
         active = next((shown(place) for place in places if task_id in place.active), None)
         standbys = tuple(shown(place) for place in places if task_id in place.standby)
-        return KeyQueryMetadata(self.spec.name, task_id.partition, active, standbys)
+        found = self._owners[task_id] = KeyQueryMetadata(self.spec.name, task_id.partition, active, standbys)
+        return found
 
 
 def places_of(instance: Instance, spec: StoreSpec) -> StorePlaces | None:
     """Return the tasks of a store and their location, or None before the first assignment."""
-    directives = [thread.assignor.directive for thread in instance.stream_threads]
-    directive = next((found for found in directives if found is not None), None)
+    directive = directive_of(instance)
     if directive is None:
         return None
     known: StorePlaces | None = instance.located.get(spec.name)

@@ -4,7 +4,8 @@ The end offset of a log never decreases, since retention and compaction only rem
 that ends before the position of the last commit or of a store on disk has lost records, and so has a repartition topic
 that ends before the committed offset.  This is an error, since the remaining records would lead to wrong results.  A
 store that is ahead of its changelog may be the only copy; it is dropped only without committed offsets, that is, when
-the application starts from the beginning.  Imports clients and state.
+the application starts from the beginning.  The module imports only ``clients``, ``core``, ``protocol`` and ``state``
+from outside ``runtime``.
 """
 
 import logging
@@ -34,7 +35,11 @@ _START_OVER = (
 
 @frozen
 class Loss:
-    """A changelog that ends before ``committed``, its end at the last commit, or ``kept``, the position of a store."""
+    """A changelog that has lost records.
+
+    It ends before ``committed``, its end offset at the last commit, or before ``kept``, the position of the local
+    store.
+    """
 
     task_id: TaskId
     store: str
@@ -47,11 +52,11 @@ class Loss:
 
     @property
     def is_in_store(self) -> bool:
-        """Whether the store is known to have all committed records."""
+        """Whether the store is known to contain all records up to the committed offsets."""
         return self.kept > 0 and self.kept >= (self.committed or 0)
 
     def error(self, advice: str = "") -> LostRecordsError:
-        """Return the error, which describes the loss and gives ``advice`` and the general remedies."""
+        """Return an error that describes the loss, and lists ``advice`` and the general remedies."""
         expected = max(self.committed or 0, self.kept)
         whose = "the last commit had written it" if (self.committed or 0) >= self.kept else "the store on disk has it"
         if self.is_in_store:
@@ -108,10 +113,10 @@ class LossGuard:
     new_producer: Callable[[], Producer]
 
     def keeps_store(self, loss: Loss, store: Store, *, has_offsets: bool, is_copy: bool = False) -> bool:
-        """Handle one loss; return whether the store can be kept.  The caller must drop a store that cannot.
+        """Handle one loss, and return whether the store can be kept; if not, the caller must delete it.
 
-        With ``has_offsets``, the task continues from committed offsets.  With ``is_copy``, the store is a standby
-        replica, and the active task handles the changelog.
+        ``has_offsets`` means that the task continues from committed offsets.  ``is_copy`` means that the store is a
+        standby replica; the active task then handles the changelog.
 
         Raises:
             LostRecordsError: the setting does not accept losses.
@@ -173,7 +178,7 @@ class LossGuard:
     def position(
         self, task_id: TaskId, partition: TopicPartition, committed: OffsetAndMetadata, start: int, end: int
     ) -> int:
-        """Return the offset at which to continue in a repartition topic, whose offsets are ``start`` to ``end``.
+        """Return the offset at which to continue reading a repartition topic with offsets ``start`` to ``end``.
 
         Raises:
             LostRecordsError: the log ends before the committed offset, and the setting does not accept losses.
@@ -231,6 +236,6 @@ def _lost_input(task_id: TaskId, partition: TopicPartition, offset: int, extent:
 
 
 def without_sources(changelogs: Mapping[str, TopicPartition], sources: Iterable[str]) -> dict[str, TopicPartition]:
-    """Return the changelogs that the application writes itself."""
+    """Return the changelogs that are not in ``sources``, which are those that the application writes itself."""
     others = set(sources)
     return {name: partition for name, partition in changelogs.items() if name not in others}

@@ -3,7 +3,8 @@
 The rule applies to the inputs of a task (``queues``), the lanes of a partition (``lanes``) and the tasks of a stage
 (``stage``); of equal timestamps, the first has precedence.  Each input keeps its own order: a record with a lower
 timestamp than its predecessor is still processed after it.  So repeatedly taking the lowest head is equivalent to a
-sort by the running maximum of the timestamps of each input (``core.loops.head_places``).  Pure; imports core only.
+sort by the running maximum of the timestamps of each input (``core.loops.head_places``).  The module is pure and
+imports only ``core``.
 """
 
 from bisect import bisect_right
@@ -19,26 +20,26 @@ T = TypeVar("T")
 
 
 class RecordColumns(Protocol):
-    """Records as columns of equal length: a raw block, or a deserialized batch."""
+    """Records as columns of equal length: a block of raw records, or a batch of deserialized records."""
 
     @property
     def keys(self) -> Sequence[Any]:
-        """Keys of any type."""
+        """The keys of the records, of any type."""
         ...
 
     @property
     def values(self) -> Sequence[Any]:
-        """Values of any type."""
+        """The values of the records, of any type."""
         ...
 
     @property
     def timestamps(self) -> Sequence[int]:
-        """Event times in epoch milliseconds."""
+        """The event times of the records, in epoch milliseconds."""
         ...
 
     @property
     def headers(self) -> Sequence[Headers] | None:
-        """Headers, or None if no record has headers."""
+        """The headers of the records, or None if no record has headers."""
         ...
 
 
@@ -47,7 +48,7 @@ C = TypeVar("C", bound=RecordColumns)
 
 @define(eq=False)
 class Span(Generic[T, C]):
-    """The next records of one input: as many rows of ``columns``, from ``start`` on, as there are ``places``."""
+    """The next records of one input: a row of ``columns`` for each element of ``places``, from row ``start`` on."""
 
     input: T
     columns: C
@@ -59,7 +60,7 @@ class Span(Generic[T, C]):
 
     @property
     def stop(self) -> int:
-        """The row after the last row of the span."""
+        """The index after the last row of the span."""
         return self.start + len(self.places)
 
 
@@ -81,7 +82,7 @@ def certain(spans: "list[Span[T, C]]") -> "list[Span[T, C]]":
 
 
 class Merged(NamedTuple):
-    """Records of several spans in merged order; ``pick`` reorders another column, concatenated over the spans."""
+    """The merged records of several spans; ``pick`` reorders a further column, concatenated over the spans."""
 
     keys: Sequence[Any]
     values: Sequence[Any]

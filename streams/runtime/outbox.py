@@ -1,7 +1,8 @@
-"""The outputs of a task: sink columns, which are split into blocks by partition.
+"""The outputs of a task: columns of records to send, which are split into blocks by partition.
 
-The sinks of the program append to columns; after a run the columns are partitioned and returned to the driver as
-blocks.  Records of a topic keep the order in which the sinks appended them.  Imports core and topology.
+The sinks of a task's program append records to columns.  After each run of records, the columns are partitioned and
+returned to the task's driver as blocks.  Records of a topic keep the order in which the sinks appended them.  The
+module imports only ``core`` and ``topology``.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,16 +38,28 @@ class TopicColumns:
     partitions: dict[int, int] = field(factory=dict)
 
 
+@define(eq=False)
+class Drained:
+    """Output records of one topic with the partition of each, in the order in which they were appended."""
+
+    topic: str
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    timestamps: list[int]
+    headers: list[Headers] | None
+    partitions: list[int]
+
+
 #: A function that creates the columns of a topic from its name, key serde and value serde.
 NewColumns: TypeAlias = Callable[[str, Serde[Any], Serde[Any]], TopicColumns]
 
 
 class Outbox:
-    """Output columns of one task, one set per topic.
+    """The pending output records of one task, by topic.
 
     ``partitions_of`` returns the partition count of a topic by its name in the topology.  ``physical`` returns the
-    broker partition that stores a partition of the topology.  ``home`` is the partition number of the task; modulo the
-    partition count, it is the partition of records without a key.
+    broker partition that stores a partition of the topology.  ``home`` is the partition number of the task; records
+    without a key go to this partition, modulo the partition count.
     """
 
     def __init__(
@@ -59,7 +72,8 @@ class Outbox:
     ) -> None:
         self._home = home
         self._partitions_of = partitions_of
-        self._physical = physical
+        #: The partition that stores a partition of the topology.
+        self.physical = physical
         self._is_internal = is_internal
         self._new_columns = new_columns
         self._topics: dict[str, TopicColumns] = {}
@@ -68,7 +82,7 @@ class Outbox:
         self.on_drained: Callable[[TopicColumns], None] = lambda columns: None
 
     def columns(self, sink: SinkNode, topic: str | None = None) -> TopicColumns:
-        """Return the columns of a topic, by default of the sink's topic; all sinks that write to it share them."""
+        """Return the columns of a topic (default: the sink's topic), which are shared by all sinks that write to it."""
         name = topic or sink.topic
         assert name is not None
         return self._columns_of(name, sink.key_serde, sink.value_serde)
@@ -173,43 +187,47 @@ class Outbox:
         return {topic: len(columns.timestamps) for topic, columns in self._topics.items()}
 
     def set_header(self, name: str, value: bytes, after: Mapping[str, int]) -> None:
-        """Set a header of the records appended since ``sizes`` returned ``after``."""
+        """Set a header on all records that were appended since ``sizes`` returned ``after``."""
         for topic, columns in self._topics.items():
             for index in range(after.get(topic, 0), len(columns.timestamps)):
                 kept = [header for header in columns.headers.get(index, ()) if header[0] != name]
                 columns.headers[index] = (*kept, (name, value))
 
     def drain(self) -> list[tuple[TopicPartition, Block]]:
-        """Return the records appended since the last call as blocks, and clear the columns in place."""
-        result: list[tuple[TopicPartition, Block]] = []
+        """Return the records appended since the last call as blocks by partition, and clear the columns in place."""
+        return [block for drained in self.drain_topics() for block in self.split(drained)]
+
+    def drain_topics(self) -> list[Drained]:
+        """Return the records appended since the last call by topic, and clear the columns in place."""
+        result = []
         for columns in self._topics.values():
             if columns.timestamps:
                 self.sent += len(columns.timestamps)
                 self.on_drained(columns)
-                result += self._blocks(columns)
+                count = self._partitions_of(columns.topic)
+                result.append(
+                    Drained(
+                        columns.topic,
+                        columns.keys[:],
+                        columns.values[:],
+                        columns.timestamps[:],
+                        self._headers(columns),
+                        self._partitions(columns, count) if count > 1 else [0] * len(columns.keys),
+                    )
+                )
                 for column in (columns.keys, columns.values, columns.timestamps):
                     column.clear()
                 columns.headers.clear()
                 columns.partitions.clear()
         return result
 
-    def _blocks(self, columns: TopicColumns) -> list[tuple[TopicPartition, Block]]:
-        count = self._partitions_of(columns.topic)
-        physical = self._physical
-        headers = self._headers(columns)
-        if count == 1:
-            block = Block(columns.keys[:], columns.values[:], columns.timestamps[:], headers, range(len(columns.keys)))
-            return [(physical(columns.topic, 0), block)]
-        chosen = self._partitions(columns, count)
-        keys, values, timestamps = columns.keys, columns.values, columns.timestamps
+    def split(self, drained: Drained) -> list[tuple[TopicPartition, Block]]:
+        """Return records of a topic as blocks by partition."""
+        physical, topic, chosen = self.physical, drained.topic, drained.partitions
+        keys, values, timestamps, headers = drained.keys, drained.values, drained.timestamps, drained.headers
         if chosen.count(chosen[0]) == len(chosen):
             # All records belong to one partition; this is usual if the key is unchanged.
-            return [
-                (
-                    physical(columns.topic, chosen[0]),
-                    Block(keys[:], values[:], timestamps[:], headers, range(len(keys))),
-                )
-            ]
+            return [(physical(topic, chosen[0]), Block(keys, values, timestamps, headers, range(len(keys))))]
         blocks = []
         for partition, indexes in rows_by_number(chosen).items():
             # An additional index, so that the result is a tuple for a single record too.
@@ -221,7 +239,7 @@ class Outbox:
                 None if headers is None else pick(headers)[:-1],
                 range(len(indexes)),
             )
-            blocks.append((physical(columns.topic, partition), block))
+            blocks.append((physical(topic, partition), block))
         return blocks
 
     def _partitions(self, columns: TopicColumns, count: int) -> list[int]:
@@ -242,7 +260,7 @@ class Outbox:
         return chosen
 
     def _headers(self, columns: TopicColumns) -> list[Headers] | None:
-        """Return the headers column; on internal topics the headers include the names of pinned key and value types."""
+        """Return the headers column; on internal topics, headers include the names of pinned key and value types."""
         types: Headers = ()
         if self._is_internal(columns.topic):
             pins = ((KEY_TYPE_HEADER, columns.key_serde), (VALUE_TYPE_HEADER, columns.value_serde))

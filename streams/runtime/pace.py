@@ -1,4 +1,4 @@
-"""The poll timeouts of a thread, and idle iterations, in which the tasks are not checked.
+"""The pace of a thread's loop: the timeouts of its polls, and iterations that do not check the tasks.
 
 An iteration of the loop checks every task.  With a thousand tasks these checks cost more than the processing, so after
 an iteration without work the tasks are not checked until records arrive or work is due.
@@ -19,12 +19,18 @@ from streams.runtime.task import Task
 _END_POLL_MS = 5
 #: Poll timeout if the log is known to have records.
 _FETCH_POLL_MS = 5
+#: Shortest and longest poll timeout while sent records are not acknowledged, since further requests may depend on the
+#: acknowledgements; it doubles while nothing happens.
+_ANSWER_POLL_MS = 5
+_SLOW_ANSWER_POLL_MS = 40
+#: Poll timeout of changelogs that are restored.
+_RESTORE_POLL_MS = 20
 _FOR_EVER_MS = 1 << 62
 
 
 @define(eq=False)
 class Pace:
-    """The poll timeouts of one thread."""
+    """Determines the poll timeouts of one thread, and when it needs to check its tasks."""
 
     _config: StreamsConfig
     _clock: Clock
@@ -35,43 +41,72 @@ class Pace:
     _is_finite: bool
     #: Wall-clock time in epoch milliseconds before which nothing is due, or None if the tasks must be checked.
     _rest_until_ms: int | None = None
+    _answer_poll_ms: int = _ANSWER_POLL_MS
 
-    def timeout_ms(self, next_commit_ms: int, *, is_paused: bool) -> int:
-        """Return the timeout of the next poll in milliseconds."""
+    def timeout_ms(self, next_commit_ms: int, *, is_paused: bool, has_outstanding: bool) -> int:
+        """Return the timeout of the next poll in milliseconds.
+
+        ``has_outstanding`` means that sent records are not acknowledged yet, so that the producer has to be polled
+        soon.
+        """
+        timeout_ms = self._timeout_ms(next_commit_ms, is_paused=is_paused)
+        return min(timeout_ms, self._answer_poll_ms) if has_outstanding else timeout_ms
+
+    def note_work(self, *, is_done: bool) -> None:
+        """Record whether the last iteration of the loop polled or processed any records."""
+        self._answer_poll_ms = _ANSWER_POLL_MS if is_done else min(2 * self._answer_poll_ms, _SLOW_ANSWER_POLL_MS)
+
+    def _timeout_ms(self, next_commit_ms: int, *, is_paused: bool) -> int:
         if self._rest_until_ms is not None:
             return max(0, min(self._config.poll_ms, self._rest_until_ms - self._clock.now_ms()))
         if any(stage.is_waiting for stage in self._stages()):
             return _FETCH_POLL_MS
         if not self._restorer.is_idle or (not is_paused and self._has_records):
             return 0
-        return _END_POLL_MS if self._is_finite else min(self._config.poll_ms, self._until_due_ms(next_commit_ms))
+        if self._is_finite:
+            return _END_POLL_MS
+        # A paused thread does none of the work that is due, but it commits.
+        due_ms = self._until_commit_ms(next_commit_ms) if is_paused else self._until_due_ms(next_commit_ms)
+        return min(self._config.poll_ms, due_ms)
+
+    def restore_timeout_ms(self, *, is_paused: bool) -> int:
+        """Return how long to wait for changelog records, in milliseconds: 0 while any task has records to process."""
+        return 0 if self._restorer.is_idle or (not is_paused and self._has_records) else _RESTORE_POLL_MS
 
     @property
     def is_resting(self) -> bool:
-        """Whether no task has work, unless records arrive."""
+        """Whether the tasks need no check at present, because no task has work before new records arrive."""
         return self._rest_until_ms is not None and self._clock.now_ms() < self._rest_until_ms
 
     def wake(self) -> None:
-        """Check the tasks again in the next iteration."""
+        """Have the tasks checked again in the next iteration."""
         self._rest_until_ms = None
 
     def rest(self, next_commit_ms: int) -> None:
-        """After an iteration without work, skip the checks of tasks until records arrive or work is due."""
+        """Skip the checks of the tasks until records arrive or work is due; call it after an iteration without work."""
         is_waiting = any(stage.is_waiting for stage in self._stages())
         if not self._is_finite and self._restorer.is_idle and not is_waiting and not self._has_records:
             self._rest_until_ms = self._clock.now_ms() + self._until_due_ms(next_commit_ms)
 
     @property
     def _has_records(self) -> bool:
-        """Whether a task has records to process that are not delayed by an empty input (``max_task_idle_ms``)."""
-        queues = (task.queues for task in self._tasks.values())
-        return any(each.size and each.next_deadline_ms() is None for each in queues)
+        """Whether a task has records to process now: they wait for no restore, empty input or async call."""
+        return any(
+            task.is_initialized
+            and (queues := task.queues).size
+            and not queues.awaits_fetch
+            and queues.next_deadline_ms() is None
+            and (task.calls is None or task.calls.room)
+            for task in self._tasks.values()
+        )
 
     def _until_due_ms(self, next_commit_ms: int) -> int:
-        """Return the milliseconds until work is due even if no record arrives."""
+        """Return the milliseconds until a task has work to do even if no record arrives."""
         now, tasks = self._clock.now_ms(), self._tasks.values()
         waits = [at_ms - now for task in tasks if (at_ms := task.next_deadline_ms()) is not None]
-        # Without pending changes nothing must be committed.
-        if any(task.is_dirty for task in tasks):
-            waits.append(next_commit_ms - self._clock.monotonic_ms())
-        return max(0, min(waits, default=_FOR_EVER_MS))
+        return max(0, min([*waits, self._until_commit_ms(next_commit_ms)]))
+
+    def _until_commit_ms(self, next_commit_ms: int) -> int:
+        """Return the milliseconds until the next commit; without pending changes, nothing must be committed."""
+        is_dirty = any(task.is_dirty for task in self._tasks.values())
+        return max(0, next_commit_ms - self._clock.monotonic_ms()) if is_dirty else _FOR_EVER_MS

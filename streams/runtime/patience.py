@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 @define(eq=False)
 class Patience:
-    """Tolerates an unresponsive broker for ``task_timeout_ms``."""
+    """Tolerates request timeouts until the broker has not responded for ``task_timeout_ms``."""
 
     _name: str
     _clock: Clock
@@ -30,7 +30,7 @@ class Patience:
         log.warning("%s: no response from the broker, retrying: %s", self._name, error)
 
     def note_answer(self) -> None:
-        """Record a response of the broker."""
+        """Record that the broker has responded."""
         if self._unanswered_since_ms is not None:
             away_ms = self._clock.monotonic_ms() - self._unanswered_since_ms
             self._unanswered_since_ms = None

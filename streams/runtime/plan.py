@@ -1,28 +1,32 @@
 """The plan of an application: its tasks, their inputs and outputs, and how tasks are opened.
 
 A plan is computed from the topology, the settings and the partition counts of the topics; the drivers use it to open
-tasks.  Imports core, topology, state.
+tasks.  The module imports only ``core``, ``state`` and ``topology`` from outside ``runtime``.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from attrs import define, evolve, field, frozen
 
 from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
-from streams.core.errors import ProcessingError, TopologyError
+from streams.core.errors import ProcessingError
 from streams.core.metrics import Metrics, table
 from streams.core.records import TaskId, TopicPartition
 from streams.core.serdes import BYTES
 from streams.core.timestamps import Extractor, extractor_for
+from streams.core.wrapping import ProcessorWrapper
+from streams.runtime.grouping import check_groups, kept_together, merged
 from streams.runtime.handling import Handlers, HandlerSettings
+from streams.runtime.idle import IdleLimits
 from streams.runtime.lateness import Disorder
 from streams.runtime.outbox import NewColumns, Outbox, TopicColumns
 from streams.runtime.punctuation import TimerHeap
 from streams.runtime.queues import TaskQueues
 from streams.runtime.sources import SourceReader, TaskInput
-from streams.runtime.task import Task, TaskParts, TaskState
+from streams.runtime.task import Task
+from streams.runtime.task_parts import TaskParts, TaskState
 from streams.runtime.topic_configs import REPARTITION_CONFIG, changelog_config
 from streams.runtime.watching import TaskWatch
 from streams.state import RecordCache, StoreSpec
@@ -34,6 +38,7 @@ from streams.topology import (
     SourceNode,
     SubTopology,
     Topology,
+    refuse_generated_names,
     resolve_partitions,
     stages,
     sub_topologies,
@@ -57,8 +62,8 @@ class InternalTopicPlan:
 class Existing:
     """The existing state of an application.
 
-    ``groups`` has the number of partition groups of each stateful sub-topology; ``later`` is the partition count of
-    topics that patterns may match later, or None if unknown.
+    ``groups`` contains the number of partition groups of each stateful sub-topology.  ``later`` is the partition count
+    of topics that patterns may match later, or None if unknown.
     """
 
     groups: Mapping[int, int] = field(factory=dict)
@@ -88,8 +93,12 @@ class ApplicationPlan:
     fed: set[str] = field(factory=set)
     #: The observer of the tasks, or None.
     watch: TaskWatch | None = None
+    #: The topics that are stored as lanes, by the broker names of their lanes.
+    _laned: dict[str, str] = field(factory=dict)
     _compiled: dict[tuple[int, bool], CompiledSubTopology] = field(factory=dict)
     _read: dict[TaskId, tuple[TopicPartition, ...]] = field(factory=dict)
+    #: The inputs to which tasks are restricted (``restrict``).
+    _restricted: dict[TaskId, dict[TopicPartition, list[TopicPartition]]] = field(factory=dict)
 
     @classmethod
     def make(
@@ -109,23 +118,25 @@ class ApplicationPlan:
         With ``is_single_task``, all sub-topologies run as one task, and every topic has one partition.
 
         Raises:
-            TopologyError: a source topic is missing, inputs are not co-partitioned, or existing state
-                does not allow the partition groups.
+            TopologyError: a source topic is missing, inputs are not co-partitioned, or the partition groups would not
+                match existing state.
         """
         validate(topology)
+        if config.ensure_explicit_internal_resource_naming:
+            refuse_generated_names(topology)
         subs = sub_topologies(topology, external)
         existing = existing or Existing()
         partitions = resolve_partitions(topology, subs, external, later=existing.later)
         if is_single_task:
-            subs = _merged(subs)
+            subs = merged(subs)
         groups = (grouper or SamePartitionGrouper()).groups(subs, partitions)
         if is_single_task and not groups:
             # There are only pattern sources, whose topics may be created later.
             groups = {TaskId(sub.id, 0): () for sub in subs if not sub.is_global}
         for sub_id, count in existing.groups.items():
-            groups = _kept_together(groups, sub_id, count, partitions, grouper is None)
+            groups = kept_together(groups, sub_id, count, partitions, grouper is None)
         plan = cls(topology, config, clock, partitions, subs, groups, has_lanes)
-        _check_groups(plan.groups)
+        check_groups(plan.groups)
         if has_lanes:
             plan._lay_lanes()
         return plan
@@ -135,13 +146,17 @@ class ApplicationPlan:
         for topic in dict.fromkeys((*self.topology.internal_topics, *written)):
             producers = self._lanes_of(topic)
             if producers is not None:
-                self.lanes[topic] = producers
+                self._lay(topic, producers)
                 if topic in self._read_topics and not self.is_internal(topic):
                     self.fed.add(topic)
         kept = {store: topic for store, topic in self.topology.source_changelogs.items() if topic not in self.lanes}
         if len(kept) < len(self.topology.source_changelogs):
             # Several lanes cannot serve as a changelog, so such a table has its own changelog.
             self.topology = evolve(self.topology, source_changelogs=kept)
+
+    def _lay(self, topic: str, producers: list[TaskId]) -> None:
+        self.lanes[topic] = producers
+        self._laned[self._lanes_name(topic)] = topic
 
     def _lanes_of(self, topic: str) -> list[TaskId] | None:
         """Return the tasks that have a lane in a topic, or None if the topic has no lanes."""
@@ -152,7 +167,7 @@ class ApplicationPlan:
         return producers if len(producers) > 1 and not is_global else None
 
     def _written_by(self, sub: SubTopology) -> tuple[str, ...]:
-        """Return the sink topics of a sub-topology, and the dead letter queue topic."""
+        """Return the topics that a sub-topology writes: its sink topics and the dead letter queue topic."""
         letters = self.config.errors_dead_letter_queue_topic_name
         return (*sub.sink_topics, letters) if letters and not sub.is_global else sub.sink_topics
 
@@ -166,10 +181,15 @@ class ApplicationPlan:
         Tasks write to their sink topics and to the dead letter queue topic.  If a sink or a user's handler chooses the
         topic for each record, its tasks may also write to any topic that no task reads.
         """
+        subs = self._writing(topic)
+        return sorted(task for task in self.groups if task.sub_topology in subs)
+
+    def _writing(self, topic: str) -> set[int]:
+        """Return the sub-topologies whose tasks may write to a topic."""
         subs = {sub.id for sub in self.subs if topic in self._written_by(sub)}
         if topic not in self._read_topics and not self.is_internal(topic):
             subs |= {sub.id for sub in self.subs if self._chooses_topics(sub)}
-        return sorted(task for task in self.groups if task.sub_topology in subs)
+        return subs
 
     @property
     def handlers(self) -> HandlerSettings:
@@ -193,7 +213,7 @@ class ApplicationPlan:
         return [task_id for task_id in sorted(self.groups) if task_id.sub_topology in subs]
 
     def changelogs(self, task_id: TaskId, stores: Iterable[str]) -> dict[str, TopicPartition]:
-        """Return the changelog partitions of a task by store."""
+        """Return the changelog partitions of a task, by store name."""
         return {
             name: TopicPartition(self.changelog(name), task_id.partition)
             for name in stores
@@ -201,7 +221,7 @@ class ApplicationPlan:
         }
 
     def stages(self) -> list[tuple[int, ...]]:
-        """Return the sub-topologies in the order of the data flow, as stages; a cycle is one stage."""
+        """Return the sub-topologies in the order of the data flow, as stages; a cycle of them is one stage."""
         return stages(evolve(sub, sink_topics=self._written_by(sub)) for sub in self.subs)
 
     def cycles(self) -> dict[int, tuple[int, ...]]:
@@ -262,7 +282,7 @@ class ApplicationPlan:
         return set() if self.has_lanes else {self.physical_topic(topic) for topic in self.topology.internal_topics}
 
     def regroups(self, sub_topology: int) -> bool:
-        """Return whether tasks of a sub-topology write to a repartition topic, where their outputs are merged."""
+        """Return whether the outputs of a sub-topology's tasks are merged in a repartition topic."""
         sub = next(sub for sub in self.subs if sub.id == sub_topology)
         return any(self.is_internal(topic) for topic in sub.sink_topics)
 
@@ -290,35 +310,46 @@ class ApplicationPlan:
     # --- inputs -------------------------------------------------------------------------
 
     def is_own(self, item: TaskInput) -> bool:
-        """Return whether only this application writes an input: a repartition topic, or the lane of a task."""
+        """Return whether only this application writes to an input: to a repartition topic, or the lane of a task."""
         return self.is_internal(item.topic) or self.producer_of(item.topic, item.partition) is not None
 
     def inputs(self, task_id: TaskId) -> list[TaskInput]:
-        """Return the inputs of a task; between equal head timestamps, the first input has precedence."""
+        """Return the inputs of a task, in order of precedence: of equal head timestamps, the first input's is next."""
         sources = self._sources(task_id.sub_topology)
+        only = self._restricted.get(task_id)
         result = []
         for logical in self.groups[task_id]:
             source = sources[logical.topic]
             seen_as = self._prefixed(logical.topic)
             result += [
                 TaskInput(partition, source, logical.topic, logical.partition, seen_as)
-                for partition in self.stored_in(logical)
+                for partition in (self.stored_in(logical) if only is None else only.get(logical, ()))
             ]
         return result
 
+    def restrict(self, task_id: TaskId, partitions: Iterable[TopicPartition]) -> None:
+        """Leave out the inputs of a task that are not in ``partitions``: lanes without records."""
+        only = self._restricted[task_id] = {}
+        for partition in sorted(partitions):
+            only.setdefault(self.logical(partition), []).append(partition)
+
     def stored_in(self, logical: TopicPartition) -> list[TopicPartition]:
-        """Return the broker partitions that store a partition of the topology: its lanes in order, or itself."""
+        """Return the broker partitions that store a partition of the topology: its lanes in order, or one partition."""
         topic, number = logical
-        name = self.physical_topic(topic)
-        width = self.lane_count(topic)
+        name, width = self.physical_topic(topic), self.lane_count(topic)
         return [TopicPartition(name, number * width + lane) for lane in range(width)]
+
+    def logical(self, partition: TopicPartition) -> TopicPartition:
+        """Return the partition of the topology to which a lane belongs; other partitions are unchanged."""
+        topic = self._laned.get(partition.topic)
+        return partition if topic is None else TopicPartition(topic, partition.partition // self.lane_count(topic))
 
     def lane_count(self, topic: str) -> int:
         """Return the number of lanes per partition of a topic, or 1 without lanes."""
         return len(self.lanes[topic]) + (topic in self.fed) if topic in self.lanes else 1
 
     def feed(self, logical: TopicPartition) -> TopicPartition:
-        """Return the broker partition to which external records of a partition are written."""
+        """Return the broker partition to which external records for a partition of the topology are written."""
         return self.stored_in(logical)[0] if logical.topic in self.fed else logical
 
     def partition_groups(self) -> dict[TaskId, tuple[TopicPartition, ...]]:
@@ -340,10 +371,12 @@ class ApplicationPlan:
     def physical(self, task_id: TaskId) -> Callable[[str, int], TopicPartition]:
         """Return the function that maps a partition of the topology to the broker partition to which a task writes.
 
-        With lanes, a ProcessingError is raised for topics that tasks read and for which this task has no sink, since
-        the end of such an input would be unknown.
+        With lanes, the function raises ProcessingError for a topic that tasks read and for which this task has no sink,
+        since the end of such an input would be unknown.
         """
-        refused = {topic for topic in self._read_topics if self.has_lanes and task_id not in self.writers(topic)}
+        sub = task_id.sub_topology
+        refused = {topic for topic in self._read_topics if self.has_lanes and sub not in self._writing(topic)}
+        own: dict[str, int] = {}
 
         def place(topic: str, partition: int) -> TopicPartition:
             producers = self.lanes.get(topic)
@@ -356,20 +389,21 @@ class ApplicationPlan:
                 )
             if producers is None:
                 return TopicPartition(name, partition)
-            lane = producers.index(task_id) + (topic in self.fed)
-            return TopicPartition(name, partition * self.lane_count(topic) + lane)
+            if topic not in own:
+                own[topic] = producers.index(task_id) + (topic in self.fed)
+            return TopicPartition(name, partition * self.lane_count(topic) + own[topic])
 
         return place
 
     def add_topic(self, topic: str, partitions: int, provide: Callable[[InternalTopicPlan], None]) -> None:
-        """Add a topic that a sink or handler has chosen for a record, before the record is written.
+        """Add a topic that a sink or handler has chosen for a record; called before the record is written.
 
         ``provide`` creates the lanes of the topic if several tasks may write to it.
         """
         producers = self._lanes_of(topic) if self.has_lanes else None
         if producers is not None:
             provide(InternalTopicPlan(self._lanes_name(topic), partitions * len(producers), REPARTITION_CONFIG))
-            self.lanes[topic] = producers
+            self._lay(topic, producers)
         self.partitions[topic] = partitions
 
     def _sources(self, sub_id: int) -> dict[str, str]:
@@ -386,7 +420,7 @@ class ApplicationPlan:
     # --- opening ------------------------------------------------------------------------
 
     def stores_of(self, task_id: TaskId) -> list[StoreSpec]:
-        """Return the store specs of a task."""
+        """Return the specs of the stores of a task."""
         sub = next(sub for sub in self.subs if sub.id == task_id.sub_topology)
         return [self.topology.stores[name] for name in sub.stores]
 
@@ -402,9 +436,9 @@ class ApplicationPlan:
         timer_heap: TimerHeap | None = None,
         new_columns: NewColumns = TopicColumns,
     ) -> Task:
-        """Return a task with the opened stores of ``state``; the driver sets its positions.
+        """Return a new task with the opened stores in ``state``; the driver must set the task's positions.
 
-        With ``is_bounded``, inputs end, and the task does not process while an input that has not ended is empty.
+        ``is_bounded`` means that the inputs end, so the task waits whenever an input is empty but has not ended.
         """
         config = self.config
         inputs = self.inputs(task_id)
@@ -435,6 +469,7 @@ class ApplicationPlan:
                 timer_heap=timer_heap or TimerHeap(),
                 cache=cache,
                 watch=self.watch,
+                idle_limits=self.idle_limits() if state.is_timed else None,
             )
         )
         for item in inputs if is_bounded else ():
@@ -443,6 +478,12 @@ class ApplicationPlan:
                 counter = metrics.counter(table.DISORDER, task=task_id, topic=item.name, partition=item.number)
                 queue.disorder = Disorder(counter, queue.partition_time_ms)
         return task
+
+    def idle_limits(self) -> IdleLimits | None:
+        """Return the idle limits of the sources, or None if stream time is advanced by records only."""
+        config = self.config
+        delays = config.is_exactly_once or config.cache_max_bytes
+        return IdleLimits.of(self.topology, config.idle_close_ms, config.commit_interval_ms if delays else 0)
 
     def open_global(self, store: str, state: TaskState, metrics: Metrics) -> Task:
         """Return the task that fills a global store from all partitions of its topic."""
@@ -457,7 +498,7 @@ class ApplicationPlan:
                 TaskId(-1, 0),
                 self.config.application_id,
                 graph,
-                CompiledSubTopology(graph, sub),
+                CompiledSubTopology(graph, sub, wrapper=self._wrapper),
                 [],
                 {},
                 TaskQueues([], max_idle_ms=-1),
@@ -475,7 +516,7 @@ class ApplicationPlan:
         return task
 
     def add_tasks(self, source: str, count: int) -> list[TaskId]:
-        """Return the tasks of a source for a topic with ``count`` partitions; add missing tasks to the plan."""
+        """Return the tasks that read a topic with ``count`` partitions through a source; missing tasks are added."""
         sub = next(sub for sub in self.subs if source in sub.nodes)
         task_ids = [TaskId(sub.id, number) for number in range(count)]
         for task_id in task_ids:
@@ -490,6 +531,11 @@ class ApplicationPlan:
         item = TaskInput(partition, node.name, topic, partition.partition, topic)
         task.attach(item, self._reader(task.task_id, item, task.handlers, node))
 
+    @property
+    def _wrapper(self) -> ProcessorWrapper | None:
+        wrapper: Any = self.config.processor_wrapper
+        return None if wrapper == "none" else wrapper
+
     def _program(self, sub_id: int, *, has_cache: bool) -> CompiledSubTopology:
         compiled = self._compiled.get((sub_id, has_cache))
         if compiled is None:
@@ -500,6 +546,7 @@ class ApplicationPlan:
                 isolate_errors=self.handlers.may_skip("processing_handler"),
                 guard_sinks=self.handlers.may_skip("production_handler"),
                 has_cache=has_cache,
+                wrapper=self._wrapper,
             )
         return compiled
 
@@ -532,69 +579,3 @@ class ApplicationPlan:
         if policy is None:
             policy = "fail_on_invalid" if self.is_internal(topic) else self.config.default_timestamp_extractor
         return extractor_for(topic, policy=policy, clock=self.clock)
-
-
-def _merged(subs: Sequence[SubTopology]) -> list[SubTopology]:
-    """Merge all sub-topologies that have tasks into one; global sub-topologies are unchanged."""
-    local = [sub for sub in subs if not sub.is_global]
-    if not local:
-        return list(subs)
-
-    def joined(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for part in names for name in part))
-
-    one = SubTopology(
-        0,
-        joined(sub.nodes for sub in local),
-        joined(sub.source_topics for sub in local),
-        joined(sub.sink_topics for sub in local),
-        joined(sub.stores for sub in local),
-    )
-    return [one, *(sub for sub in subs if sub.is_global)]
-
-
-def _kept_together(
-    groups: dict[TaskId, tuple[TopicPartition, ...]],
-    sub_id: int,
-    count: int,
-    partitions: Mapping[str, int],
-    is_default: bool,
-) -> dict[TaskId, tuple[TopicPartition, ...]]:
-    """Move new partitions to the partition groups that have the state of their keys.
-
-    If a topic grows to a multiple of its partition count, the keys of a new partition come from the old partition with
-    the same number modulo the old count, since the partitioner uses the hash of the key modulo the count.
-    """
-    beyond = [task for task in sorted(groups) if task.sub_topology == sub_id and task.partition >= count]
-    if not beyond:
-        return groups
-    topics = sorted({partition.topic for task in beyond for partition in groups[task]})
-    misfits = [topic for topic in topics if partitions[topic] % count]
-    if misfits or not is_default:
-        listed = ", ".join(f"{topic!r} has {partitions[topic]}" for topic in misfits or topics)
-        raise TopologyError(
-            f"sub-topology {sub_id} has state in {count} partition groups, but {listed} partitions now: keys would "
-            f"leave the group that has their state; grow a topic to a multiple of {count}, or start with a new "
-            "application id"
-        )
-    result = {task: group for task, group in groups.items() if task not in beyond}
-    for task in beyond:
-        home = TaskId(sub_id, task.partition % count)
-        result[home] = (*result[home], *groups[task])
-    return result
-
-
-def _check_groups(groups: Mapping[TaskId, Sequence[TopicPartition]]) -> None:
-    """Check that the partition grouper assigned each partition to only one task per sub-topology.
-
-    Raises:
-        TopologyError: a partition was assigned to two tasks of the same sub-topology.
-    """
-    owner: dict[tuple[int, TopicPartition], TaskId] = {}
-    for task_id, partitions in groups.items():
-        for partition in partitions:
-            other = owner.setdefault((task_id.sub_topology, partition), task_id)
-            if other != task_id:
-                raise TopologyError(
-                    f"the partition grouper assigned {partition} to tasks {other} and {task_id}; assign it to one task"
-                )

@@ -1,4 +1,4 @@
-"""The generated programs of a topology without running it, for ``streams describe --format program``."""
+"""The programs generated for a topology, without running it, for ``streams describe --format program``."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from streams.core.clock import VirtualClock
 from streams.core.config import StreamsConfig
 from streams.core.metrics import Metrics
 from streams.runtime.plan import ApplicationPlan, Existing
-from streams.runtime.task import TaskState
+from streams.runtime.task_parts import TaskState
 from streams.state import RecordCache, open_store
 from streams.topology import Topology, sub_topologies
 
@@ -14,7 +14,7 @@ from streams.topology import Topology, sub_topologies
 def programs(topology: Topology, config: StreamsConfig) -> Iterator[str]:
     """Yield the generated Python source of each sub-topology, as its tasks would run it with this configuration.
 
-    Processors are created, but their ``init`` is not called.  Stores are empty and in memory.
+    User processors are created, but their ``init`` is not called.  Stores are in memory and empty.
     """
     topics = {topic for sub in sub_topologies(topology) for topic in (*sub.source_topics, *sub.sink_topics)}
     counts = dict.fromkeys(sorted(topics - set(topology.internal_topics)), 1)

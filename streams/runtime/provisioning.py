@@ -1,7 +1,8 @@
-"""The topics of an application: creates missing topics, and checks existing ones.
+"""Creation of an application's missing topics, and checks of the existing ones.
 
 Provisioning runs at the start, and on the group leader when partition counts have changed.  On a cluster, requests are
-retried after transient errors.  Imports clients.
+retried after transient errors.  The module imports only ``clients``, ``core``, ``protocol`` and ``topology`` from
+outside ``runtime``.
 """
 
 import logging
@@ -59,7 +60,8 @@ class Provisioner:
         """Create the missing internal topics, and check the existing ones.
 
         Raises:
-            TopologyError: a topic has another partition count, or settings that would lose records.
+            TopologyError: a topic has another partition count than planned, or settings with which records would be
+                lost.
             BrokerError: a topic cannot be created.
         """
         missing = []
@@ -79,17 +81,17 @@ class Provisioner:
         self._check(unchecked)
 
     def committed(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """Return all committed offsets of the application's group."""
+        """Return all committed offsets of the application's consumer group."""
         with self._admin() as admin:
             return admin.committed_offsets(self._config.application_id)
 
     def groups(self) -> list[str]:
-        """Return the IDs of all groups of the cluster."""
+        """Return the IDs of all groups in the cluster."""
         with self._admin() as admin:
             return [group.group_id for group in admin.list_groups()]
 
     def has_members(self) -> bool:
-        """Return whether the application's group has members."""
+        """Return whether the application's consumer group has members."""
         with self._admin() as admin:
             return bool(admin.describe_group(self._config.application_id).members)
 
@@ -153,7 +155,7 @@ class Provisioner:
         """Reject existing internal topics whose settings would lose records.
 
         Raises:
-            TopologyError: a topic has such settings.
+            TopologyError: an internal topic has such settings.
         """
         if not plans:
             return

@@ -1,11 +1,11 @@
 """Punctuations of a task, with due times in stream time and wall-clock time.
 
-Pure; the task passes the time of both clocks.  As in Kafka Streams, a punctuation gets the current time, not the
-scheduled time, and if several intervals have passed, it fires once.  KIP-138, KIP-1146.
+The module is pure: the task passes the time of both clocks.  As in Kafka Streams, a punctuation gets the current time,
+not the scheduled time, and if several intervals have passed, it fires once.  KIP-138, KIP-1146.
 
-A punctuation that a processor schedules in ``init`` is identified by node and number when the task is reopened, and
-keeps its due time.  A punctuation scheduled later is a closure, created while processing a record or a punctuation, and
-cannot be recreated; ``uncarried`` returns the nodes that have such punctuations.
+When a task is reopened, a punctuation that a processor schedules in ``init`` is identified by its node and its number,
+and keeps its due time.  A punctuation scheduled later is a closure, created while processing a record or a punctuation,
+and cannot be recreated; ``uncarried`` returns the nodes with punctuations that cannot be recreated.
 """
 
 import heapq
@@ -49,7 +49,7 @@ TimerRow: TypeAlias = tuple[int, int, Timer]
 
 @frozen
 class TimerHeap:
-    """The operations of a heap of punctuations, whose first row is the next one due."""
+    """The operations on a heap of punctuations, whose first row is the punctuation that is due next."""
 
     push: Callable[[list[TimerRow], TimerRow], None] = heapq.heappush
     pop: Callable[[list[TimerRow]], TimerRow] = heapq.heappop
@@ -57,7 +57,7 @@ class TimerHeap:
 
 @define(eq=False)
 class Punctuations:
-    """All punctuations of a task, by clock; those due at the same time fire in the order of scheduling."""
+    """All punctuations of a task, by clock; punctuations due at the same time fire in the order of scheduling."""
 
     _heap: TimerHeap = TimerHeap()
     _heaps: dict[PunctuationType, list[TimerRow]] = field(factory=lambda: {kind: [] for kind in PunctuationType})
@@ -143,7 +143,7 @@ class Punctuations:
         return heap[0][0] if heap else None
 
     def fire(self, kind: PunctuationType, now_ms: int, run: Callable[[Timer, int], None]) -> int:
-        """Run the punctuations of a clock that are due at ``now_ms``, in order of due time; return their number."""
+        """Run the punctuations of a clock that are due at ``now_ms``, in order of due time, and return how many ran."""
         fired = 0
         while (due := self.next_due_ms(kind)) is not None and due <= now_ms:
             timer = self._pop(kind)

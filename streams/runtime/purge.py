@@ -1,7 +1,7 @@
 """Deletion of consumed records from repartition topics, which only the application reads.
 
-Requests are sent without waiting for responses; failed or lost ones are repeated at the next interval.  Imports
-clients.
+Requests are sent without waiting for responses; a failed or lost request is repeated at the next interval.  The module
+imports only ``clients``, ``core`` and ``protocol``.
 """
 
 from collections import deque
@@ -10,13 +10,14 @@ from functools import partial
 
 from attrs import define, field
 
-from streams.clients import ANY_NODE, MetadataCache, Network
+from streams.clients import MetadataCache, Network
 from streams.core.clock import Clock
 from streams.core.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.messages import DeleteRecords, DeleteRecordsResponse, Metadata, MetadataResponse
 from streams.protocol.request import Response
+from streams.protocol.transport import ANY_NODE
 
 
 @define(eq=False)
@@ -43,12 +44,12 @@ class Purger:
         self._next_ms = self._clock.monotonic_ms() + self._interval_ms
 
     def note(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Add committed offsets of repartition topics."""
+        """Note committed offsets of repartition topics, up to which records may be deleted."""
         for partition, found in committed.items():
             self._noted[partition] = found.offset
 
     def poll(self) -> None:
-        """Process responses, and send the requests when the interval has passed."""
+        """Process the responses, and send the next requests once the interval has passed."""
         if self._network.in_flight:
             self._network.poll(0)
         now = self._clock.monotonic_ms()
@@ -67,7 +68,7 @@ class Purger:
             self._send()
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connections to the brokers."""
         self._network.close()
 
     def _on_metadata(self, topics: tuple[str, ...], response: Response | Exception) -> None:

@@ -1,8 +1,8 @@
 """Interactive queries of stores, and the location of keys in the group (KIP-67, KIP-535).
 
-A query returns content of the store, or None if the key does not exist.  It raises an error if the store is not on this
-instance or is not ready.  A query is executed on the threads that own the store, between two iterations of their loops.
-Imports state.
+A query returns content of a state store, or None if the key does not exist.  It raises an error if the store is not on
+this instance or is not ready.  A query is executed on the threads that own the store, between two iterations of their
+loops.  The module imports only ``core`` and ``state`` from outside ``runtime``.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -50,7 +50,7 @@ AskAll = Callable[[StoreRequest, Collection[int] | None, KeyPartitioner | None],
 
 @frozen(repr=False)
 class StoreView:
-    """Read access to a store: to its partitions on this instance or, while the instances serve HTTP, on all of them.
+    """Read access to a store: to its partitions on this instance or, while the instances serve HTTP, on all instances.
 
     Every method may raise:
 
@@ -106,8 +106,8 @@ class StoreView:
     def all(self) -> list[Any]:
         """Return all entries of the store.
 
-        Entries of a key-value store are sorted by serialized key.  Other entries of this instance are in the order of
-        their partitions, those of all instances are sorted by key and window.
+        Entries of a key-value store are sorted by serialized key.  Entries of other stores are in the order of their
+        partitions or, if all instances were queried, sorted by key and window.
         """
         return self.range(None, None)
 
@@ -128,8 +128,8 @@ class StoreView:
     def to_arrow(self) -> "pa.Table":
         """Return the entries of the store as a table, for pyarrow, DuckDB, Polars and pandas.
 
-        Columns: key; window_start and window_end of windows and sessions; value; timestamp, or valid_from and
-        valid_to of versions, of which it has the latest.  Times are timestamps in UTC.
+        Columns: key; window_start and window_end of windows and sessions; value; timestamp, or valid_from and valid_to
+        of versions, of which only the latest is returned.  Times are timestamps in UTC.
         """
         spec = self._spec
         if spec.kind.has_versions:
@@ -160,7 +160,7 @@ class StoreView:
         """Return the partitions of the store on this instance; all its threads must be ready.
 
         Raises:
-            StreamsRebalancingError: a thread is not ready.
+            StreamsRebalancingError: a stream thread is not ready.
         """
         check_up(self._instance, self.name)
 
@@ -210,7 +210,7 @@ class StoreView:
         return spec_of(self._instance, self.name)
 
     def _each(self, verb: str, *arguments: Any) -> list[Any]:
-        """Return the result of each task on this instance, in the order of task IDs; raise if a task is not ready."""
+        """Return the result of each task on this instance, in the order of task IDs; fail if a task is not ready."""
         check_up(self._instance, self.name)
         if self._is_global:
             return [_read(self._instance.global_views[self.name], verb, arguments)]
@@ -231,7 +231,7 @@ class StoreView:
         return [found[task_id] for task_id in sorted(found)]
 
     def _of_key(self, key: Any, verb: str, *arguments: Any, query: StoreQuery[Any] | None = None) -> Any:
-        """Query this instance and, with ``query``, all instances if the key is elsewhere or not ready here."""
+        """Query this instance for a key; with ``query``, query all instances if the key is not here or not ready."""
         try:
             return self._of_key_here(key, verb, *arguments)
         except (StateStoreMigratedError, StreamsRebalancingError):
@@ -324,7 +324,7 @@ def _read(store: Any, verb: str, arguments: Sequence[Any]) -> Any:
 
 
 def _scan(spec: StoreSpec, low: Any, high: Any) -> StoreQuery[Any]:
-    """Return the query for the entries between two keys, for the kind of the store."""
+    """Return the query for the entries between two keys that suits the kind of the store."""
     if spec.kind.family is Family.WINDOWS:
         return WindowRangeQuery(low=low, high=high)
     is_session = spec.kind.family is Family.SESSIONS

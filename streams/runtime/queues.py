@@ -1,8 +1,9 @@
-"""Input queues of a task: records buffered by partition, and the runs in which they are processed.
+"""Input queues of a task: records buffered by partition, and the order in which they are processed.
 
-The consumer adds batches, and the task takes runs.  The next record is from the partition with the lowest head
-timestamp; of equal timestamps, the first partition has precedence (``order``).  A run is the longest sequence whose
-order is certain. Pure: no clock, no I/O.  KIP-353 and KIP-695 (idling), KIP-258 (partition time).
+Batches of records are added as they are fetched, and the task takes runs of consecutive records.  The next record is
+from the partition with the lowest head timestamp; of equal timestamps, the first partition has precedence (``order``).
+A run is the longest sequence of records whose order is certain.  The module is pure: it reads no clock and performs no
+I/O.  It implements KIP-353 and KIP-695 (idling), and KIP-258 (partition time).
 """
 
 from collections import deque
@@ -43,7 +44,7 @@ class Drop:
 
 @define(eq=False)
 class Batch:
-    """Deserialized records of one partition, as columns of equal length; a batch without records may have drops."""
+    """Deserialized records of one partition, as columns of equal length; a batch may consist of drops only."""
 
     keys: Sequence[Any]
     values: Sequence[Any]
@@ -89,12 +90,12 @@ class PartitionQueue:
 
     @property
     def head_ms(self) -> int:
-        """Timestamp of the next record."""
+        """The timestamp of the next record in the queue."""
         return self.batches[0].timestamps[self.start]
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether all records up to the known end offset are buffered or processed."""
+        """Whether all records up to the known end offset of the partition are buffered or processed."""
         return self.end_offset is not None and self.fetched is not None and self.fetched >= self.end_offset
 
     @property
@@ -104,7 +105,7 @@ class PartitionQueue:
 
     @property
     def is_certain(self) -> bool:
-        """Whether the next record is buffered or cannot be deserialized, or there will be none."""
+        """Whether the partition's next record is known: it is buffered, it cannot be deserialized, or there is none."""
         return self.size > 0 or self.failure is not None or self.is_drained
 
     @property
@@ -113,7 +114,7 @@ class PartitionQueue:
         return self.size + max(0, (self.end_offset or 0) - (self.fetched or 0))
 
     def add(self, batch: Batch) -> None:
-        """Append a batch; a small batch is joined with the last one."""
+        """Append a batch of records; a small batch is joined with the last batch in the queue."""
         if not len(batch):
             if self.batches:
                 self.batches[-1].drops = [*self.batches[-1].drops, *batch.drops]
@@ -172,7 +173,7 @@ class PartitionQueue:
 
 @define(eq=False)
 class Run:
-    """Records in processing order, as columns of equal length.
+    """Consecutive records in processing order, as columns of equal length.
 
     ``queues`` has the queue of each record, or a single queue for all records.
     """
@@ -188,7 +189,7 @@ class Run:
         return len(self.timestamps)
 
     def head(self, count: int) -> "Run":
-        """Return the run of the first ``count`` records."""
+        """Return a run of the first ``count`` records of this run."""
         return Run(
             self.queues if isinstance(self.queues, PartitionQueue) else self.queues[:count],
             self.keys[:count],
@@ -199,7 +200,7 @@ class Run:
         )
 
     def queue_of(self, index: int) -> PartitionQueue:
-        """Return the queue of a record, by its index in the run."""
+        """Return the queue from which the record at ``index`` in the run comes."""
         return self.queues if isinstance(self.queues, PartitionQueue) else self.queues[index]
 
 
@@ -209,7 +210,7 @@ class TaskQueues:
     ``max_idle_ms`` controls the wait for an empty partition (``max.task.idle.ms``):
 
     - -1: the task does not wait.
-    - 0: the task waits while the log has, or may have, records that are not fetched.
+    - 0: the task waits while the partition's log has, or may have, records that are not fetched.
     - Above 0: the task waits this many milliseconds longer, for a slow producer.
     - None: the task waits until the input has ended.
     """
@@ -250,23 +251,23 @@ class TaskQueues:
         return queue.failure is None
 
     def attach(self, partition: TopicPartition) -> None:
-        """Add a partition after the existing ones."""
+        """Add an input partition after the existing ones."""
         queue = PartitionQueue(partition, len(self._ordered))
         self._queues[partition] = queue
         self._ordered.append(queue)
 
     @property
     def partitions(self) -> Mapping[TopicPartition, PartitionQueue]:
-        """Queues by partition, in input order."""
+        """The queues by partition, in the order of the task's inputs."""
         return self._queues
 
     @property
     def size(self) -> int:
-        """Number of buffered records."""
+        """The number of buffered records in all queues."""
         return sum(queue.size for queue in self._ordered)
 
-    def paused(self) -> list[TopicPartition]:
-        """Return the partitions to pause, because their buffer is full or too far ahead of the lowest head."""
+    def to_pause(self) -> list[TopicPartition]:
+        """Return the partitions to pause, because their queue is full or too far ahead of the lowest head timestamp."""
         lowest = self.head_ms or 0
         return [
             queue.partition
@@ -278,7 +279,7 @@ class TaskQueues:
     def take(
         self, now_ms: int, limit: int, until_stream_time_ms: int | None = None, chosen: PartitionQueue | None = None
     ) -> Run | None:
-        """Return the longest run whose order is certain, of at most ``limit`` records.
+        """Return the longest run of consecutive records whose order is certain, at most ``limit`` records.
 
         The run ends with the record that advances stream time to ``until_stream_time_ms``.  The result is None if
         nothing may be processed now.  The records stay in the queues until ``done`` is called with the number of
@@ -286,7 +287,7 @@ class TaskQueues:
         timestamp.
 
         Raises:
-            StreamsError: the next record cannot be deserialized, and its handler returned "fail".
+            StreamsError: the next record cannot be deserialized, and the handler returned "fail".
         """
         if self.recorder is not None:
             self.recorder.now_ms = now_ms
@@ -315,7 +316,7 @@ class TaskQueues:
         return run
 
     def done(self, run: Run, count: int) -> list[tuple[PartitionQueue, Sequence[int]]]:
-        """Remove the first ``count`` records of a run from the queues; return their timestamps by queue."""
+        """Remove the first ``count`` records of a run from the queues, and return the removed timestamps by queue."""
         if not count:
             return []
         timestamps = run.timestamps if count == len(run) else run.timestamps[:count]
@@ -348,17 +349,30 @@ class TaskQueues:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the next record of a partition cannot be deserialized, which fails the task."""
+        """Whether the next record of any partition is one whose failed deserialization fails the task."""
         return any(queue.failure is not None and not queue.size for queue in self._ordered)
 
     def next_deadline_ms(self) -> int | None:
-        """Return the latest deadline of the waits for empty partitions, or None if none blocks the task."""
+        """Return the latest deadline for which the task waits for an empty partition, or None if it does not wait.
+
+        A wait for records that are not fetched yet has no deadline.
+        """
+        if self.awaits_fetch:
+            return None
         deadlines = [queue.idle_deadline_ms for queue in self._ordered if queue.idle_deadline_ms is not None]
         return max(deadlines) if deadlines and self.size else None
 
     @property
+    def awaits_fetch(self) -> bool:
+        """Whether the last attempt to process had to wait for records of an empty partition, which are not here yet."""
+        if self.awaited is None:
+            return False
+        queue, _ = self.awaited
+        return not (queue.size or queue.is_caught_up or queue.failure)
+
+    @property
     def is_certain(self) -> bool:
-        """Whether the next record of every partition is known, or there will be none."""
+        """Whether each partition's next record is known, or the partition has no further records."""
         return all(queue.is_certain for queue in self._ordered)
 
     @property
@@ -372,7 +386,7 @@ class TaskQueues:
         return all(queue.is_caught_up for queue in self._ordered)
 
     def _blocking(self, now_ms: int) -> PartitionQueue | None:
-        """Return the empty partition that blocks processing, or None (KIP-695).
+        """Return the empty partition for which the task must wait, or None (KIP-695).
 
         The task waits for one partition after the other: the wait for a partition begins when the previous partition
         has records or its wait has expired.
@@ -415,7 +429,10 @@ class TaskQueues:
         return Run(queue, batch.keys[part], batch.values[part], batch.timestamps[part], headers, batch.offsets[part])
 
     def _mixed(self, filled: list[PartitionQueue], limit: int) -> Run:
-        """Merge several queues as far as the order of their records is certain, up to ``limit`` records."""
+        """Return the run merged from several queues, as far as the order of their records is certain.
+
+        The run has at most ``limit`` records.
+        """
         width = len(self._ordered)
         look = min(limit, _LOOK_AHEAD)
         spans = []
@@ -439,7 +456,7 @@ class TaskQueues:
         return run if len(run) <= limit else run.head(limit)
 
     def _cut(self, run: Run, until_ms: int) -> Run:
-        """Shorten a run to the record that advances stream time to ``until_ms``."""
+        """Return a run that ends with the record that advances stream time to ``until_ms``."""
         if max(run.timestamps) < until_ms:
             return run
         count = next(index for index, time in enumerate(run.timestamps) if time >= until_ms) + 1

@@ -1,19 +1,20 @@
 """The flight recorder: the order in which a task has processed its inputs, written with each commit.
 
 The results of a task are determined by its state, its inputs and a few choices that depend on timing: which input is
-next, the wall-clock time, when punctuations fire, and when the task commits.  A recorder records these choices.  A
-*frame* has the choices up to one commit, and the offsets of the outputs and changes of the commit.  With exactly-once,
-frames are part of the transaction.  Otherwise they are sent before the offsets are committed: the frame of a failed
-commit is recognized, since the task is then opened at an earlier position.  Imports clients.
+next, the wall-clock time, when punctuations fire, and when the task commits.  The flight recorder records these
+choices.  A *frame* contains the choices since the previous commit, and the offsets of the records that the commit wrote
+to output topics and changelogs.  With exactly-once, frames are written in the transaction of the commit.  With
+at-least-once, they are sent before the offsets are committed.  The frame of a failed commit can be recognized, since
+the task is then opened at an earlier position.  The module imports only ``clients`` and ``core``.
 """
 
-import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Literal
 
-from attrs import astuple, define, evolve, field, frozen
+import msgspec
+from attrs import define, evolve, field, frozen
 
 from streams.clients import Delivery
 from streams.core.errors import ForeignFormatError
@@ -23,7 +24,7 @@ from streams.core.records import Block, TaskId, TopicPartition
 _VERSION = 1
 #: Compression level: frames are small, and the task is blocked while they are compressed.
 _LEVEL = 1
-_ONE, _MIXED, _PUNCTUATED, _FLUSHED = range(4)
+_ONE, _MIXED, _PUNCTUATED, _FLUSHED, _IDLED = range(5)
 #: Number of inputs up to which an input index is encoded as one byte.
 _BYTE = 256
 #: The configuration of the flight recorder's topic without its retention; frames are deleted by age.
@@ -35,13 +36,14 @@ Positions = Mapping[TopicPartition, int]
 
 @frozen
 class Choice:
-    """One choice of a task, with the wall-clock time in epoch milliseconds.
+    """One timing-dependent choice of a task, with the wall-clock time in epoch milliseconds.
 
     "took" means that ``count`` records of input ``index`` were processed; "punctuated" that wall-clock punctuations
-    fired; "flushed" that the record cache was flushed, as the first step of a commit.
+    fired; "flushed" that the record cache was flushed, as the first step of a commit; "idled" that the operators of the
+    idle group ``index`` were advanced.
     """
 
-    kind: Literal["took", "punctuated", "flushed"]
+    kind: Literal["took", "punctuated", "flushed", "idled"]
     now_ms: int
     index: int = 0
     count: int = 0
@@ -49,18 +51,23 @@ class Choice:
 
 @frozen
 class Written:
-    """Records that a commit has written to a partition: the offset of the first one, and the record count."""
+    """Records that a commit has written to a partition: the offset of the first record, and the number of records."""
 
     partition: TopicPartition
     base: int
     count: int
+
+    @property
+    def row(self) -> tuple[TopicPartition, int, int]:
+        """The fields as JSON data."""
+        return self.partition, self.base, self.count
 
 
 @frozen
 class Opening:
     """The state with which a task was opened.
 
-    ``changelogs`` has the first changelog offset that is not in the state, by store; ``checkpoint`` is JSON data.
+    ``changelogs`` contains, by store, the first changelog offset that is not in the state; ``checkpoint`` is JSON data.
     """
 
     now_ms: int
@@ -75,7 +82,8 @@ class Frame:
 
     ``run`` identifies the opening of the task, and ``number`` counts its frames from 0.  ``inputs`` are in the order of
     the indices in ``steps``.  ``end`` (the positions), ``checkpoint`` and ``changelogs`` are those of the commit.
-    ``cache_bytes`` is the size of the task's record cache, 0 without one.
+    ``outputs`` and ``changes`` (by store) were written since the previous frame, also by a commit that was retried.
+    ``cache_bytes`` is the size of the task's record cache, or 0 without a cache.
     """
 
     task_id: TaskId
@@ -87,7 +95,7 @@ class Frame:
     checkpoint: Mapping[str, Any]
     changelogs: Mapping[str, int]
     outputs: Sequence[Written]
-    changes: Mapping[str, Written]
+    changes: Mapping[str, Sequence[Written]]
     cache_bytes: int
     #: None unless this is the first frame since the task was opened.
     opening: Opening | None
@@ -97,16 +105,16 @@ class Frame:
 
     @property
     def steps(self) -> Iterator[Choice]:
-        """The choices of the task, in order."""
+        """Yield the choices of the task, in order."""
         return _steps(self.order, self.base_ms, len(self.inputs))
 
     @property
     def count(self) -> int:
-        """The number of records that the task has processed."""
+        """The number of records that the task processed in this frame."""
         return sum(step.count for step in self.steps)
 
     def encoded(self) -> bytes:
-        """Return the frame as a record value."""
+        """Return this frame, encoded as a record value."""
         opening = self.opening
         head = {
             "v": _VERSION,
@@ -118,30 +126,30 @@ class Frame:
             "end": _rows(self.end),
             "checkpoint": self.checkpoint,
             "changelogs": self.changelogs,
-            "outputs": [astuple(row, recurse=False) for row in self.outputs],
-            "changes": {name: astuple(row, recurse=False) for name, row in self.changes.items()},
+            "outputs": [row.row for row in self.outputs],
+            "changes": {name: [row.row for row in rows] for name, rows in self.changes.items()},
             "cache_bytes": self.cache_bytes,
             "base_ms": self.base_ms,
             "opening": opening
             and [opening.now_ms, _rows(opening.start), dict(opening.checkpoint), dict(opening.changelogs)],
         }
-        text = json.dumps(head, separators=(",", ":")).encode()
+        text = msgspec.json.encode(head)
         return zlib.compress(b"%d\n" % len(text) + text + self.order, _LEVEL)
 
     @classmethod
     def decoded(cls, data: bytes) -> "Frame":
-        """Return the frame from a record value.
+        """Decode a record value to a frame.
 
         Raises:
-            ForeignFormatError: the value is not a frame, or has another format version.
+            ForeignFormatError: the value is not a frame, or has an unsupported format version.
         """
         try:
             raw = zlib.decompress(data)
             start = raw.index(b"\n") + 1
             stop = start + int(raw[:start])
-            head = json.loads(raw[start:stop])
+            head = msgspec.json.decode(raw[start:stop])
             version = head["v"]
-        except (zlib.error, ValueError, LookupError, TypeError) as error:
+        except (zlib.error, ValueError, LookupError, TypeError, msgspec.DecodeError) as error:
             raise ForeignFormatError(f"not a frame of a flight recorder: {error}", what="frame") from error
         if version != _VERSION:
             raise ForeignFormatError(
@@ -160,23 +168,19 @@ class Frame:
             head["checkpoint"],
             head["changelogs"],
             [_written(row) for row in head["outputs"]],
-            {name: _written(row) for name, row in head["changes"].items()},
+            {name: [_written(row) for row in rows] for name, rows in head["changes"].items()},
             head["cache_bytes"],
             opening and Opening(opening[0], _positions(opening[1]), opening[2], opening[3]),
             head["base_ms"],
             raw[stop:],
         )
 
-    def block(self) -> Block:
-        """Return the frame as a record for the topic of the recorder, with the task as its key."""
-        return Block([str(self.task_id).encode()], [self.encoded()], [self.now_ms], None, range(1))
-
 
 @define(eq=False)
 class OrderRecorder:
     """Records the choices of one task between two commits.
 
-    ``start`` of the opening is complete before the task processes the first record.
+    The ``start`` positions of the task's ``Opening`` must be complete before the task processes the first record.
     """
 
     task_id: TaskId
@@ -189,22 +193,29 @@ class OrderRecorder:
     number: int = 0
     #: Outputs sent since the last frame: partition, delivery and number of records.
     sent: list[tuple[TopicPartition, Delivery, int]] = field(factory=list)
+    #: Changelog records sent since the last frame, by store.
+    changed: dict[str, list[tuple[TopicPartition, Delivery, int]]] = field(factory=dict)
     #: The time to which that of the first step of the current frame is relative, and the time of the last step.
     _base_ms: int = field(init=False)
     _last_ms: int = field(init=False)
     _order: bytearray = field(factory=bytearray)
+    #: Idle groups, with the time of their last advance, if it had no effect and is not yet part of the order.
+    _idled: dict[int, int] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self.now_ms = self._base_ms = self._last_ms = self.opening.now_ms
 
     def took(self, index: int, count: int) -> None:
-        """Record a run of one input."""
+        """Record that the task processed ``count`` records from the input ``index``."""
         self._step(_ONE)
         _put(self._order, index)
         _put(self._order, count)
 
     def took_mixed(self, indices: Sequence[int], width: int) -> None:
-        """Record a run of several inputs, by the input index of each record; the task has ``width`` inputs."""
+        """Record that the task processed records from several inputs, given the input index of each record.
+
+        ``width`` is the number of inputs of the task.
+        """
         self._step(_MIXED)
         _put(self._order, len(indices))
         if width <= _BYTE:
@@ -218,8 +229,14 @@ class OrderRecorder:
         self.now_ms = now_ms
         self._step(_PUNCTUATED)
 
+    def idled(self, now_ms: int, index: int, *, is_kept: bool) -> None:
+        """Record that an idle group was advanced; advances with ``is_kept`` False are replaced by the next one."""
+        self._idled[index] = now_ms
+        if is_kept:
+            self._keep_idled()
+
     def flushed(self, now_ms: int) -> None:
-        """Record a flush of the record cache."""
+        """Record that the record cache was flushed."""
         self.now_ms = now_ms
         self._step(_FLUSHED)
 
@@ -229,9 +246,9 @@ class OrderRecorder:
         end: Positions,
         checkpoint: Mapping[str, Any],
         changelogs: Mapping[str, int],
-        changes: Mapping[str, Written],
     ) -> Frame:
-        """Return the frame of a commit, whose outputs must be acknowledged, and start the next frame."""
+        """Return the frame of a commit and start the next one; the records of the commit must be acknowledged."""
+        self._keep_idled()
         made = Frame(
             self.task_id,
             self.run,
@@ -241,8 +258,8 @@ class OrderRecorder:
             end,
             checkpoint,
             changelogs,
-            _merged((partition, delivery.base_offset(), count) for partition, delivery, count in self.sent),
-            changes,
+            _merged(self.sent),
+            {name: _merged(sent) for name, sent in self.changed.items()},
             self.cache_bytes,
             None if self.number else self.opening,
             self._base_ms,
@@ -251,10 +268,22 @@ class OrderRecorder:
         self.number += 1
         self._base_ms = self._last_ms
         self.sent.clear()
+        self.changed.clear()
         self._order.clear()
         return made
 
+    def _keep_idled(self) -> None:
+        now_ms = self.now_ms
+        while self._idled:
+            index = next(iter(self._idled))
+            self.now_ms = self._idled.pop(index)
+            self._step(_IDLED)
+            _put(self._order, index)
+        self.now_ms = now_ms
+
     def _step(self, kind: int) -> None:
+        if kind != _IDLED:
+            self._keep_idled()
         self._order.append(kind)
         # Zigzag encoding, because the wall clock may be set back.
         moved = self.now_ms - self._last_ms
@@ -262,20 +291,28 @@ class OrderRecorder:
         _put(self._order, moved << 1 if moved >= 0 else (-moved << 1) - 1)
 
 
+def block_of(frames: Sequence[Frame]) -> Block:
+    """Return frames as records for the flight recorder's topic: the task is the key, the frame the value."""
+    keys: list[bytes | None] = [str(frame.task_id).encode() for frame in frames]
+    values: list[bytes | None] = [frame.encoded() for frame in frames]
+    return Block(keys, values, [frame.now_ms for frame in frames], None, range(len(frames)))
+
+
 def recorder_topic(application_id: str) -> str:
-    """Return the topic of an application's frames; it has one partition."""
+    """Return the name of the topic to which an application's flight recorder writes; it has one partition."""
     return f"{application_id}-flight-recorder"
 
 
 def recorder_config(retention_ms: int) -> dict[str, str]:
-    """Return the configuration of the flight recorder's topic."""
+    """Return the configuration of the flight recorder's topic, whose records are kept for ``retention_ms``."""
     return _CONFIG | {"retention.ms": str(retention_ms)}
 
 
-def _merged(rows: Iterable[tuple[TopicPartition, int, int]]) -> list[Written]:
-    """Merge adjacent ranges of offsets, and leave out blocks that were not accepted."""
+def _merged(sent: Iterable[tuple[TopicPartition, Delivery, int]]) -> list[Written]:
+    """Return the offset ranges of sent blocks of records, merged if adjacent, without blocks that were rejected."""
     result: dict[TopicPartition, list[Written]] = {}
-    for partition, base, count in rows:
+    for partition, delivery, count in sent:
+        base = delivery.base_offset()
         found = result.setdefault(partition, [])
         if found and found[-1].base + found[-1].count == base:
             found[-1] = evolve(found[-1], count=found[-1].count + count)
@@ -292,7 +329,7 @@ def _put(into: bytearray, number: int) -> None:
 
 
 def _get(data: bytes, place: int) -> tuple[int, int]:
-    """Return the varint at an index, and the index after it."""
+    """Return the varint at the index ``place`` of ``data``, and the index after the varint."""
     number = shift = 0
     while data[place] & 0x80:
         number |= (data[place] & 0x7F) << shift
@@ -323,6 +360,9 @@ def _steps(order: bytes, now_ms: int, width: int) -> Iterator[Choice]:
                     indices.append(index)
             for index, group in groupby(indices):
                 yield Choice("took", now_ms, index, sum(1 for _ in group))
+        elif kind == _IDLED:
+            index, place = _get(order, place)
+            yield Choice("idled", now_ms, index)
         else:
             yield Choice("punctuated" if kind == _PUNCTUATED else "flushed", now_ms)
 

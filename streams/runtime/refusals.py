@@ -2,7 +2,7 @@
 
 The module connects the committer of a thread to the production handlers of its tasks.  Broker errors arrive when the
 source record is no longer known, possibly on the producer's thread, so they are queued until the stream thread polls.
-Imports clients.  KIP-210, KIP-1033.
+The module imports only ``clients``, ``core`` and ``protocol`` from outside ``runtime``.  KIP-210, KIP-1033.
 """
 
 from collections import deque
@@ -21,7 +21,7 @@ from streams.runtime.task import Task
 
 @frozen
 class Refusal:
-    """Output records of a task that were rejected."""
+    """A block of output records of a task that the broker rejected, with its error."""
 
     task: Task
     partition: TopicPartition
@@ -31,18 +31,18 @@ class Refusal:
 
 @define(eq=False)
 class Refusals:
-    """Calls production handlers for rejected records; only ``add`` may be called from other threads."""
+    """Calls production handlers for rejected records; other threads may call ``add`` only."""
 
     max_request_bytes: int
     is_exactly_once: bool
     _waiting: deque[Refusal] = field(factory=deque)
 
     def add(self, task: Task, partition: TopicPartition, block: Block, error: BrokerError) -> None:
-        """Add records that the broker has rejected, or has not acknowledged in time."""
+        """Add a block of records that the broker has rejected, or has not acknowledged in time."""
         self._waiting.append(Refusal(task, partition, block, error))
 
     def within_bounds(self, task: Task, partition: TopicPartition, block: Block) -> Block:
-        """Return the block without records that are too large; the handler of the task is called for each of them.
+        """Return the block without the records that are too large, for each of which the production handler is called.
 
         Raises:
             ProcessingError: the handler returned "fail".
@@ -55,7 +55,7 @@ class Refusals:
                 f"a record for {partition} is above max_request_bytes={self.max_request_bytes}; send less, or raise it",
                 code=ErrorCode.MESSAGE_TOO_LARGE,
             )
-            self._ask(Refusal(task, partition, block.slice(index, index + 1), error), was_sent=False)
+            self._handle(Refusal(task, partition, block.slice(index, index + 1), error), was_sent=False)
         kept = sorted(set(range(len(block))) - set(found))
         return evolve(
             block,
@@ -66,19 +66,19 @@ class Refusals:
             offsets=range(len(kept)),
         )
 
-    def asked(self) -> Iterator[Task]:
-        """Call the handler for each rejected record; yield its task, which may have dead letters to send.
+    def handled(self) -> Iterator[Task]:
+        """Call the production handler for each rejected record; yield each task, as it may have dead letters to send.
 
         Raises:
-            ProcessingError: the handler returned "fail", or a transaction lacks the record.
-            RequestTimeoutError: the record is to be retried.
+            ProcessingError: the handler returned "fail", or the record is missing in an exactly-once transaction.
+            RequestTimeoutError: the request timed out, and the record is to be retried; only with at-least-once.
         """
         while self._waiting:
             refusal = self._waiting.popleft()
-            self._ask(refusal, was_sent=True)
+            self._handle(refusal, was_sent=True)
             yield refusal.task
 
-    def _ask(self, refusal: Refusal, *, was_sent: bool) -> None:
+    def _handle(self, refusal: Refusal, *, was_sent: bool) -> None:
         for _, key, value, timestamp_ms, headers in refusal.block.rows():
             partition = refusal.partition
             record = ProducerRecord(partition.topic, key, value, timestamp_ms, headers, partition.partition)
@@ -99,7 +99,7 @@ class Refusals:
         if is_transient and isinstance(refusal.task.handlers.settings.production_handler, str):
             # The record is not the cause, so it is retried, as by the default handler of Kafka Streams (KIP-1065).
             return "retry"
-        return refusal.task.answer_about_unsent(record, refusal.error)
+        return refusal.task.failures.answer_about_unsent(record, refusal.error)
 
 
 def _failure(refusal: Refusal, record: DeadLetter) -> ProcessingError:

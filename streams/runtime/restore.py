@@ -3,7 +3,8 @@
 A store is restored from the changelog position stored with its data, or from the log start offset if it has no
 position, up to the end offset that the changelog had when the restore began.  A standby replica is updated
 continuously, except while a task of the same thread is being restored.  Memory is bounded: restored state is written
-together with its position.  Imports clients and state.
+together with its position.  The module imports only ``clients``, ``core``, ``protocol`` and ``state`` from outside
+``runtime``.
 """
 
 import logging
@@ -35,7 +36,7 @@ RestoreListener = Callable[[TaskId, str, int, int], None]
 
 
 def changelog_position(store: Store) -> int:
-    """Return the first changelog offset that the committed state of a store does not contain."""
+    """Return the first changelog offset that is not contained in the committed state of a store."""
     return int(store.metadata().get(CHANGELOG_POSITION, b"0"))
 
 
@@ -56,7 +57,7 @@ class _Restoring:
 
 @define(eq=False)
 class Restorer:
-    """Applies changelogs to the stores of a thread's new tasks and standby replicas."""
+    """Applies changelog records to the stores of a thread's new tasks and standby replicas."""
 
     _consumer: Consumer
     _max_records: int
@@ -68,17 +69,17 @@ class Restorer:
     max_uncommitted_bytes: int = _MAX_UNCOMMITTED_BYTES
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the log end offsets, which include open transactions; a restore waits until these have ended."""
+        """Return log end offsets, which include the records of open transactions; a restore waits for these to end."""
         wanted = list(partitions)
         return self._consumer.end_offsets(wanted, isolation_level=READ_UNCOMMITTED) if wanted else {}
 
     def starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return log start offsets."""
+        """Return the log start offset of each partition."""
         wanted = list(partitions)
         return self._consumer.beginning_offsets(wanted) if wanted else {}
 
     def live_keys(self, partition: TopicPartition) -> dict[bytes, int]:
-        """Read a changelog to its end; return the keys that have a value, each with the time of its last record."""
+        """Read a changelog to its end, and return its live keys, each with the timestamp of its last record."""
         keys: dict[bytes, int] = {}
         position, end = self.starts([partition])[partition], self.ends([partition])[partition]
         self._read = (partition,)
@@ -109,9 +110,9 @@ class Restorer:
         partitions: Mapping[str, TopicPartition],
         limits: Mapping[str, int],
     ) -> None:
-        """Start restoring a task's stores; ``partitions`` has the changelog partition of each logged store.
+        """Start restoring a task's stores; ``partitions`` contains the changelog partition of each logged store.
 
-        ``limits`` has the end offsets of stores whose changelog is a source topic.
+        ``limits`` contains the end offsets for stores whose changelog is a source topic.
         """
         starts, ends = self.starts(partitions.values()), self.ends(partitions.values())
         now_ms = self._metrics.clock.monotonic_ms()
@@ -145,7 +146,7 @@ class Restorer:
         return all(item.end is None for item in self._open.values())
 
     def lag(self, task_id: TaskId) -> int | None:
-        """Return the lag of a standby replica in records as of its last fetches, or None before the first fetch."""
+        """Return the lag of a standby replica in records as of its last fetch, or None before its first fetch."""
         total = 0
         for partition, item in self._open.items():
             if item.task_id == task_id:
@@ -156,7 +157,7 @@ class Restorer:
         return total
 
     def progress(self) -> list[tuple[TaskId, int, int | None]]:
-        """Return the tasks being restored, each with the remaining offsets and milliseconds; call it from any thread.
+        """Return the tasks being restored, each with its remaining offsets and remaining milliseconds; thread-safe.
 
         The milliseconds are an estimate from the rate so far, or None if nothing has been restored yet.
         """
@@ -195,7 +196,7 @@ class Restorer:
             self._assign()
 
     def poll(self, timeout_ms: int = 0) -> int:
-        """Apply fetched changelog records; return their number."""
+        """Apply fetched changelog records, and return how many records were applied."""
         if not self._open:
             return 0
         count = 0
@@ -218,7 +219,7 @@ class Restorer:
         return count
 
     def close(self) -> None:
-        """Close the consumer."""
+        """Close the consumer that reads changelogs."""
         self._consumer.close()
 
     def _apply(self, partition: TopicPartition, item: _Restoring, block: Block) -> int:
@@ -271,7 +272,7 @@ class Restorer:
             item.store.commit({CHANGELOG_POSITION: str(item.position).encode()})
 
     def _finish(self) -> None:
-        """Complete the stores that have reached their end offsets."""
+        """Complete the restore of the stores that have reached their end offsets."""
         done: dict[TaskId, None] = {}
         for partition in self._read:
             item = self._open.get(partition)
@@ -308,7 +309,7 @@ class Restorer:
 
 
 def _check_format(item: _Restoring, partition: TopicPartition, block: Block) -> None:
-    """Check that a changelog in a private format was written in that format.
+    """Check that a block of changelog records has the private format of the store, if the store has one.
 
     Raises:
         ForeignFormatError: another program, or another release, has written the changelog.

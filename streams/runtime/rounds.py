@@ -1,8 +1,8 @@
 """Rounds of records through a cycle of topics, in runs that must end.
 
-A topology that reads a topic to which it also writes may repeat a record endlessly.  A live application may do so. A
-bounded run, a replay and the test driver end when no records are left, so they stop a cycle that would never end.
-Pure: no clock, no I/O; imports core only.
+A topology that reads a topic to which it also writes may repeat a record endlessly.  A live application may do so.  A
+bounded run, a replay and the test driver end when no records are left, so they stop a cycle that would never end.  The
+module is pure and imports only ``core``.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ _SOME_ROUNDS = 10
 
 @define
 class Rounds:
-    """Counts the rounds of one cycle, once all its inputs are available.
+    """Counts the rounds of records through one cycle of topics, once all input records of the cycle are buffered.
 
     A round ends when as many records have been processed as were buffered at its start.  Input records are counted too,
     since a repeated record may precede an input record with the same timestamp.  ``limit`` is the maximum number of
@@ -35,7 +35,10 @@ class Rounds:
     _first_size: int = 0
 
     def note(self, processed: int, left: Callable[[], int], topics: Callable[[], Iterable[str]]) -> None:
-        """Count processed records; ``left`` returns the number of records to process, or 0 until the inputs have ended.
+        """Add ``processed`` records to the current round.
+
+        ``left`` returns the number of records left to process, or 0 until the inputs have ended.  ``topics`` returns
+        the topics to name in the error.
 
         Raises:
             TopologyError: the cycle exceeds the maximum number of rounds, or grows endlessly.

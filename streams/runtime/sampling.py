@@ -1,8 +1,8 @@
-"""Sampled traces: a sampled record is processed alone, within a span; its outputs have the span in a header (W3C).
+"""Sampled traces: a sampled record is processed alone, within a span that its outputs name in a header (W3C).
 
 The module connects a task with the source of spans (``telemetry.otel``). The ``traceparent`` header of a record decides
 whether it is sampled; of the records without this header, each n-th is sampled. Buffered results (caches, stores,
-punctuations) do not get the header, since they may depend on many records. Pure: no clock.
+punctuations) do not get the header, since they may depend on many records. The module is pure: it reads no clock.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ class RecordSpan(Protocol):
 
     @property
     def traceparent(self) -> bytes:
-        """The value of the header that identifies this span as the parent."""
+        """The value of the ``traceparent`` header that identifies this span."""
         ...
 
     def end(self, error: BaseException | None = None) -> None:
@@ -41,12 +41,12 @@ class SpanSource(Protocol):
     every: int
 
     def start(self, task_id: TaskId, topic: str, partition: int, offset: int, parent: bytes | None) -> RecordSpan:
-        """Start the span of a record."""
+        """Start a span for a record; ``parent`` is the value of the record's ``traceparent`` header, or None."""
         ...
 
 
 def _parent_of(headers: Headers) -> bytes | None:
-    """Return the well-formed traceparent of a record, or None."""
+    """Return the value of the ``traceparent`` header if it is well-formed, otherwise None."""
     found = next((value for name, value in headers if name == TRACEPARENT), None)
     return found if found is not None and len(found) >= _LENGTH and found[2:3] == b"-" else None
 
@@ -70,7 +70,10 @@ class TaskSampling:
     _count: int = 0
 
     def run(self, run: Run, execute: Callable[[Run], int]) -> int:
-        """Process a run up to its first sampled record, or only that one if it is the first; return the count."""
+        """Process a run of records up to its first sampled record, and return how many records were processed.
+
+        A sampled record at the start of the run is processed alone.
+        """
         index, parent = self._next(run)
         if index:
             return execute(run if index == len(run) else run.head(index))
@@ -87,7 +90,7 @@ class TaskSampling:
         return count
 
     def _next(self, run: Run) -> tuple[int, bytes | None]:
-        """Return the index of the first sampled record, and its traceparent; the length of the run if there is none."""
+        """Return the index of the first sampled record and its traceparent; without one, the length of the run."""
         every, rows = self._spans.every, len(run)
         if run.headers is None:
             left = every - self._count - 1 if every else rows

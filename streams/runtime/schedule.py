@@ -1,4 +1,4 @@
-"""Schedules: how the tasks of a thread are grouped into stages, and when their inputs end.
+"""Schedules, which group the tasks of a thread into stages and determine when the inputs of tasks end.
 
 A thread uses a schedule to process its stages.  ``LiveSchedule`` is for live applications, whose inputs do not end;
 ``runtime.bounded`` has the schedule for bounded runs.
@@ -20,7 +20,7 @@ class Effects(Protocol):
     """The operations of a thread that its stages require."""
 
     def send(self, stage: ThreadStage, task: Task) -> bool:
-        """Send the outputs of a task; return whether the stage itself reads some of them."""
+        """Send the outputs of a task, and return whether tasks of the same stage read some of these outputs."""
         ...
 
     def flush(self) -> None:
@@ -37,11 +37,11 @@ class Schedule(Protocol):
 
     @property
     def is_finite(self) -> bool:
-        """Whether inputs may end, so that the thread must check for ended inputs in each iteration of its loop."""
+        """Whether inputs may end, in which case the thread checks for ended inputs in each iteration of its loop."""
         ...
 
     def stages(self, tasks: Iterable[Task]) -> list[ThreadStage]:
-        """Return the stages of a thread's tasks."""
+        """Group the tasks of a thread into stages."""
         ...
 
     def note_end(self, task: Task, partition: TopicPartition) -> bool:
@@ -60,7 +60,7 @@ class LiveSchedule:
     is_finite: bool = False
 
     def stages(self, tasks: Iterable[Task]) -> list[ThreadStage]:
-        """Return the stages of a thread's tasks."""
+        """Group the tasks of a thread into stages."""
         result: list[ThreadStage] = []
         in_step: dict[int, list[Task]] = {}
         for task in tasks:
@@ -71,8 +71,8 @@ class LiveSchedule:
         return [*result, *(Stage(group, InStep()) for group in in_step.values())]
 
     def note_end(self, task: Task, partition: TopicPartition) -> bool:
-        """Return False: the end offset is that of the consumer."""
+        """Return False, because in a live run the consumer determines the end offset."""
         return False
 
     def end(self, stages: Iterable[ThreadStage], effects: Effects) -> None:
-        """Do nothing: live tasks end only when they are closed."""
+        """Do nothing, because live tasks end only when they are closed."""

@@ -1,7 +1,8 @@
 """Assignment of active tasks, standby replicas and warm-up replicas, as made by the group leader.
 
 The assignment is balanced, sticky, and without downtime.  A task with much state moves only to a process that has this
-state; until then the task stays, and a warm-up replica is built at its destination (KIP-441).  Pure.
+state.  Until then the task stays with its owner, and a warm-up replica is built at its destination (KIP-441).  The
+module is pure.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -46,8 +47,8 @@ class Share:
 class Sharing:
     """One assignment: the tasks, the members with their facts, and the rules.
 
-    ``owned`` has the member to which each task was last assigned, whether the task is open or not. ``changelog_ends``
-    has, for each stateful task, the sum of its changelog end offsets.
+    ``owned`` maps each task to the member to which it was last assigned, whether the task is open or not.
+    ``changelog_ends`` maps each stateful task to the sum of its changelog end offsets.
     """
 
     tasks: Collection[TaskId]
@@ -140,7 +141,7 @@ class Sharing:
         return result
 
     def _is_ready(self, task: TaskId, member: str, *, known: bool = False) -> bool:
-        """Return whether a member could run a task without a long restore; if ``known``, only with local state."""
+        """Return whether a member can run a task without a long restore; if ``known``, it must have local state."""
         process = self.members[member].process_id
         if (task, process) in self._running:
             return True
@@ -150,7 +151,10 @@ class Sharing:
         return self.changelog_ends.get(task, 0) - position <= self.rules.acceptable_lag
 
     def _ready_holder(self, task: TaskId, result: Mapping[str, Share]) -> str | None:
-        """Return the ready member that runs a task for now: its owner, a standby, or another one; or None."""
+        """Return a member that can run a task for now without a long restore, or None.
+
+        The owner of the task is preferred, then a member with a standby replica, then any other member.
+        """
 
         def rank(member: str) -> tuple[bool, bool, int]:
             return member != self.owned.get(task), task not in self.members[member].standby, result[member].load

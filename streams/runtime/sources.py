@@ -1,7 +1,8 @@
-"""Deserialization of raw blocks from one source into keys, values and event times.
+"""Deserialization of blocks of raw records from one source into keys, values and event times.
 
-If the deserialization of a block fails, its records are deserialized one by one, so that the handler is called only for
-the bad ones.  Pinned serdes get their types from the headers of internal records.  Imports core and topology.
+If the deserialization of a block of records fails, its records are deserialized one by one, so that the exception
+handler is called only for the records that fail.  Pinned serdes get their types from the headers of internal records.
+The module imports only ``core`` from outside ``runtime``.
 """
 
 import logging
@@ -16,6 +17,7 @@ from attrs import define, field, frozen
 from streams.core.errors import ForeignFormatError, HandlerError, ProcessingError, StreamsError
 from streams.core.handlers import ErrorHandlerContext
 from streams.core.marks import REMEDY
+from streams.core.metrics import DropReason
 from streams.core.records import NO_TIMESTAMP, Block, ConsumerRecord, Headers, TaskId, TopicPartition
 from streams.core.serde_pinned import KEY_TYPE_HEADER, VALUE_TYPE_HEADER
 from streams.core.serdes import PinnedSerde, Serde
@@ -49,7 +51,7 @@ class TaskInput:
 
 @define(eq=False)
 class SourceReader:
-    """Deserializes the raw blocks of one input partition into batches."""
+    """Deserializes blocks of raw records of one input partition into batches."""
 
     task_id: TaskId
     partition: TopicPartition
@@ -70,7 +72,7 @@ class SourceReader:
         self._has_types = isinstance(self.key_serde, PinnedSerde) or isinstance(self.value_serde, PinnedSerde)
 
     def read(self, block: Block) -> tuple[list[Batch], Exception | None]:
-        """Return the deserialized records and the drops, and the error of the first record that must fail the task."""
+        """Return the deserialized records and the drops of a block, and the error if a record must fail the task."""
         headers = block.headers
         if self.handlers.settings.may_ask:
             self._raw.append(block)
@@ -158,7 +160,7 @@ class SourceReader:
         where = f"{self._known_as} at offset {offset}"
         logger.warning("%s has the invalid timestamp %d; the record is dropped", where, time)
         self.handlers.metrics.drop(
-            "invalid timestamp", task=self.task_id, node=self.node, example=f"{where}: timestamp {time}"
+            DropReason.INVALID_TIMESTAMP, task=self.task_id, node=self.node, example=f"{where}: timestamp {time}"
         )
 
     def raw_record(self, offset: int) -> tuple[bytes | None, bytes | None]:
@@ -171,7 +173,7 @@ class SourceReader:
         return None, None
 
     def forget_raw(self, position: int) -> None:
-        """Remove raw blocks that end before an offset."""
+        """Remove the kept blocks of raw records that end before ``position``."""
         while self._raw and self._raw[0].offsets[-1] < position:
             self._raw.popleft()
 
@@ -207,7 +209,7 @@ class SourceReader:
         return failure
 
     def _pin(self, headers: Sequence[Headers]) -> Sequence[Headers] | None:
-        """Pin the serdes to the types in the headers, and return the headers without these types."""
+        """Pin the serdes to the types named in the headers, and return the headers without these type names."""
         # Records with the same origin share their headers.
         distinct = {id(entry): entry for entry in headers}
         stripped = {number: self._strip(entry) for number, entry in distinct.items()}

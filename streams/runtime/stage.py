@@ -1,9 +1,9 @@
-"""Stages: tasks that are processed together, one run at a time; a stage chooses the next task.
+"""Stages: tasks that are processed together; a stage chooses the task that processes the next records.
 
-A driver (thread, bounded run, replay, test driver) processes its tasks through stages.  The driver adds blocks, calls
-``step``, and sends the outputs of the task that ``step`` returns.  A policy decides how many records are processed at
-once, and which records are awaited.  Tasks that exchange no records are separate stages; a cycle of sub-topologies is
-one stage.  Pure: no clock, no I/O.
+A driver (thread, bounded run, replay, test driver) processes its tasks through stages.  The driver adds blocks of
+records, calls ``step``, and sends the outputs of the task that ``step`` returns.  A policy decides how many records are
+processed at once, and for which records a stage waits.  Tasks that exchange no records are separate stages; a cycle of
+sub-topologies is one stage.  The module is pure: it reads no clock and performs no I/O.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ PATIENCE_MS = 1_000
 
 
 class StageTask(Protocol):
-    """The interface of a task for its stage."""
+    """The interface through which a stage uses its tasks."""
 
     @property
     def task_id(self) -> TaskId:
@@ -36,12 +36,12 @@ class StageTask(Protocol):
 
     @property
     def inputs(self) -> Mapping[TopicPartition, TaskInput]:
-        """The inputs of the task."""
+        """The input partitions of the task."""
         ...
 
     @property
     def queues(self) -> TaskQueues:
-        """The buffered records of its inputs."""
+        """The records buffered for the task's inputs."""
         ...
 
     @property
@@ -50,15 +50,19 @@ class StageTask(Protocol):
         ...
 
     def add(self, partition: TopicPartition, block: Block) -> None:
-        """Buffer a block of an input."""
+        """Buffer a block of records from one of the task's input partitions."""
         ...
 
     def process(self, now_ms: int, limit: int, queue: PartitionQueue | None = None) -> int:
-        """Process a run, from ``queue`` if it is given; return the number of records."""
+        """Process consecutive records, only from ``queue`` if it is given; return the number of records processed."""
         ...
 
-    def flush_caches(self) -> None:
-        """Forward the changes buffered in the record cache."""
+    def prepare_commit(self) -> None:
+        """Forward the results of open batches and the changes buffered in the record cache, before a commit."""
+        ...
+
+    def finish_calls(self) -> None:
+        """Wait for all pending calls to async functions, and forward their results."""
         ...
 
     def final_flush(self) -> None:
@@ -77,25 +81,28 @@ def _by_task_id(tasks: Iterable[T]) -> list[T]:
 
 
 class Policy(Protocol):
-    """The order in which a stage processes records; by default in the order of head timestamps, without waiting."""
+    """The order in which a stage processes records.
+
+    By default, the order is that of head timestamps, and the stage does not wait for records.
+    """
 
     #: Maximum number of records of one run.
     limit: int
 
     def must_wait(self, tasks: Sequence[StageTask], head_ms: int, monotonic_ms: int) -> bool:
-        """Whether a record earlier than ``head_ms``, the lowest head timestamp, is still awaited."""
+        """Return whether to wait for a record earlier than ``head_ms``, which is the lowest head timestamp."""
         return False
 
     def queue_of(self, task: StageTask) -> PartitionQueue | None:
-        """Return the queue for the next run of a task, or None to choose the one with the lowest head timestamp."""
+        """Return the queue from which a task processes next, or None for the queue with the lowest head timestamp."""
         return None
 
     def on_filled(self, queue: PartitionQueue) -> None:
-        """Called when an empty queue has received records."""
+        """Note that ``queue``, which was empty, has received records."""
         return
 
     def on_processed(self, queue: PartitionQueue) -> None:
-        """Called when a run from ``queue``, as returned by ``queue_of``, was processed."""
+        """Note that records from ``queue``, which ``queue_of`` has returned, have been processed."""
         return
 
 
@@ -120,7 +127,7 @@ class InStep(Policy):
     _waiting_since_ms: int | None = None
 
     def must_wait(self, tasks: Sequence[StageTask], head_ms: int, monotonic_ms: int) -> bool:
-        """Whether a task may have an earlier record that is not fetched yet."""
+        """Return whether a task may have an earlier record that is not fetched yet."""
         queues = (task.queues for task in tasks if task.is_initialized)
         if all(each.stream_time_ms >= head_ms or each.size or each.is_caught_up for each in queues):
             self._waiting_since_ms = None
@@ -132,12 +139,12 @@ class InStep(Policy):
 
 @define(eq=False)
 class WhenCertain(Policy):
-    """A policy for inputs that end: process one record at a time, once no earlier record can arrive."""
+    """A policy for inputs that end: a record is processed alone, and only when no earlier record can arrive."""
 
     limit: int = 1
 
     def must_wait(self, tasks: Sequence[StageTask], head_ms: int, monotonic_ms: int) -> bool:
-        """Whether the next record of some input is not fetched yet."""
+        """Return whether the next record of any input is not fetched yet."""
         return not all(task.is_initialized and task.queues.is_certain for task in tasks)
 
 
@@ -163,11 +170,11 @@ class Stage(Generic[T]):
         self.loops = {queue.partition: task for task in self.tasks for queue in task.queues if queue.is_loop}
 
     def take_in(self, task: T) -> None:
-        """Add a task to the stage."""
+        """Add a newly opened task to the stage."""
         self.tasks = [*self.tasks, task]
 
     def add(self, task: T, partition: TopicPartition, block: Block) -> None:
-        """Buffer a block for one input of a task."""
+        """Buffer a block of records for one input of a task."""
         queue = task.queues[partition]
         was_empty = not queue.size
         task.add(partition, block)
@@ -175,7 +182,7 @@ class Stage(Generic[T]):
             self.policy.on_filled(queue)
 
     def step(self, now_ms: int, monotonic_ms: int = 0) -> T | None:
-        """Process a run of the next task; return this task, or None if nothing may be processed now.
+        """Have the next task process records, and return this task, or None if nothing may be processed now.
 
         The driver must send the outputs of the task before it calls ``step`` again.
 
@@ -200,19 +207,23 @@ class Stage(Generic[T]):
 
     @property
     def has_short_runs(self) -> bool:
-        """Whether runs are short, so that the outputs of several steps should be sent together."""
+        """Whether each step processes few records, so that the outputs of several steps should be sent together."""
         return self.policy.limit < RUN_LIMIT
 
     def flush(self, *, is_final: bool) -> None:
-        """Flush the record caches of the tasks; if final, also forward the results buffered by operators (once)."""
+        """Finish async calls, process open batches and flush the record caches.
+
+        With ``is_final``, the results that operators buffer are forwarded too; only the first such call forwards them.
+        """
         for task in self.tasks:
+            task.finish_calls()
             if is_final:
                 task.final_flush()
-            task.flush_caches()
+            task.prepare_commit()
 
     @property
     def is_ended(self) -> bool:
-        """Whether all inputs have ended and all records are processed, including those of loops."""
+        """Whether all inputs have ended and all records are processed, including those of the stage's own topics."""
         return all(task.queues.is_drained for task in self.tasks)
 
     def _next(self, monotonic_ms: int) -> T | None:
@@ -236,7 +247,7 @@ class Stage(Generic[T]):
         return sum(queue.lag for queue in queues)
 
     def _topics(self) -> set[str]:
-        """Return the topics that the stage writes and reads; if they are unknown, the topics of buffered records."""
+        """Return the topics that the stage both writes and reads or, if unknown, the topics of buffered records."""
         if self.loops:
             return {task.inputs[partition].topic for partition, task in self.loops.items()}
         return {task.inputs[queue.partition].topic for task in self.tasks for queue in task.queues if queue.size}

@@ -1,23 +1,25 @@
-"""Queries of stores as values, and their results (interactive queries v2: KIP-796, 805, 960, 968, 985, 992).
+"""Query objects for state stores, and their results (interactive queries v2: KIP-796, 805, 960, 968, 985, 992).
 
 A query reads the store of one task and yields entries.  Entries have the same form for all kinds of stores, so that
 they can be sent to another instance, sorted and split into pages.  ``result`` converts entries to the user's result.
-Pure; imports state.
+The module is pure and imports only ``core`` and ``state``.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from heapq import nlargest, nsmallest
 from itertools import islice
-from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias
 
 from attrs import field, frozen
+from typing_extensions import TypeVar
 
 from streams.core.records import TopicPartition, Window, Windowed
 from streams.state import MAX_TIME, Family, StoreSpec, ValueAndTimestamp, VersionedRecord
 
 K = TypeVar("K")
-V = TypeVar("V")
+#: Any where a query does not say the type of the values: ``KeyQuery("ann")``, not ``KeyQuery[str, int]("ann")``.
+V = TypeVar("V", default=Any)
 R = TypeVar("R")
 
 
@@ -101,25 +103,25 @@ class Position:
 
 @frozen
 class StoreQuery(Generic[R]):
-    """A query of a store; ``R`` is the type of its result."""
+    """A query of a state store; ``R`` is the type of its result."""
 
     #: Whether the query is for one ``key``, so that only one partition is queried.
     is_of_key: ClassVar[bool] = False
 
     def entries(self, store: Any) -> Iterable[StoreEntry] | None:
-        """Return the entries of a store, or None if a store of its kind does not support this query."""
+        """Return the matching entries of a store, or None if stores of its kind do not support this query."""
         raise NotImplementedError
 
     def is_sorted(self, spec: StoreSpec) -> bool:
-        """Whether ``entries`` are sorted by rank."""
+        """Return whether ``entries`` yields the entries of such a store in rank order."""
         return spec.kind.family is Family.KEYS or self.is_of_key
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> R:
-        """Return the user's result for the entries of all queried partitions."""
+        """Convert the matching entries of all queried partitions to the result for the user."""
         raise NotImplementedError
 
 
-def _entry(key: Any, found: Any) -> StoreEntry:
+def entry_of(key: Any, found: Any) -> StoreEntry:
     """Return the entry for a key, which may be windowed, and its value, as returned by a store."""
     window: Sequence[int | None] = (None, None)
     if isinstance(key, Windowed):
@@ -131,6 +133,16 @@ def _entry(key: Any, found: Any) -> StoreEntry:
     return StoreEntry(key, found, None, *window)
 
 
+def entries_of(spec: StoreSpec, rows: Iterable[tuple[Any, Any]]) -> Iterator[StoreEntry]:
+    """Return the entries of (key, value) pairs, as a store returns them.
+
+    The keys of a key-value store may be windowed, as those of count windows; they stay keys as they are.
+    """
+    if spec.kind.family is not Family.KEYS:
+        return (entry_of(key, found) for key, found in rows)
+    return (entry_of(None, found)._replace(key=key) for key, found in rows)
+
+
 def native(entry: StoreEntry, spec: StoreSpec) -> Any:
     """Return the value of an entry as the store itself returns it: plain, with a timestamp, or as a version."""
     if spec.kind.has_versions:
@@ -138,8 +150,8 @@ def native(entry: StoreEntry, spec: StoreSpec) -> Any:
     return entry.value if entry.timestamp_ms is None else ValueAndTimestamp(entry.value, entry.timestamp_ms)
 
 
-def _one(found: Any, key: Any) -> Iterable[StoreEntry]:
-    return () if found is None else (_entry(key, found),)
+def _one(store: Any, key: Any, found: Any) -> Iterable[StoreEntry]:
+    return () if found is None else entries_of(store.spec, [(key, found)])
 
 
 def _pairs(entries: Sequence[StoreEntry], spec: StoreSpec) -> list[tuple[Any, Any]]:
@@ -157,11 +169,11 @@ def _read(store: Any, verb: str, *arguments: Any) -> Any:
 
 def _all(store: Any, verb: str, *arguments: Any) -> Iterable[StoreEntry] | None:
     found = _read(store, verb, *arguments)
-    return None if found is None else (_entry(key, value) for key, value in found)
+    return None if found is None else entries_of(store.spec, found)
 
 
 def _of_key(store: Any, key: Any) -> Iterable[StoreEntry] | None:
-    return _one(store.view.get(key), key) if "get" in store.spec.kind.queries else None
+    return _one(store, key, store.view.get(key)) if "get" in store.spec.kind.queries else None
 
 
 def _range(store: Any, low: Any, high: Any, *, reverse: bool) -> Iterable[StoreEntry] | None:
@@ -169,18 +181,18 @@ def _range(store: Any, low: Any, high: Any, *, reverse: bool) -> Iterable[StoreE
 
 
 @frozen
-class TimestampedKeyQuery(StoreQuery["V | None"], Generic[K, V]):
+class TimestampedKeyQuery(StoreQuery["ValueAndTimestamp[V] | None"], Generic[K, V]):
     """The value of a key, with its timestamp if the store keeps timestamps, or None (KIP-960)."""
 
     is_of_key = True
     key: K
 
     def entries(self, store: Any) -> Iterable[StoreEntry] | None:
-        """Return one entry or none."""
+        """Return the matching entry in a list, or an empty list."""
         return _of_key(store, self.key)
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
-        """Return the value, or None."""
+        """Return the value for the key, with its timestamp if there is one, or None."""
         return native(entries[0], spec) if entries else None
 
 
@@ -192,16 +204,16 @@ class KeyQuery(StoreQuery["V | None"], Generic[K, V]):
     key: K
 
     def entries(self, store: Any) -> Iterable[StoreEntry] | None:
-        """Return one entry or none."""
+        """Return the matching entry in a list, or an empty list."""
         return _of_key(store, self.key)
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
-        """Return the value without its timestamp, or None."""
+        """Return the value for the key without its timestamp, or None."""
         return entries[0].value if entries else None
 
 
 @frozen
-class TimestampedRangeQuery(StoreQuery["list[tuple[K, V]]"], Generic[K, V]):
+class TimestampedRangeQuery(StoreQuery["list[tuple[K, ValueAndTimestamp[V]]]"], Generic[K, V]):
     """The entries of a key-value store from ``low`` to ``high``, inclusive, by serialized key (KIP-805, KIP-992).
 
     None is an open bound; ``reverse`` is the descending order of keys (KIP-985).
@@ -212,7 +224,7 @@ class TimestampedRangeQuery(StoreQuery["list[tuple[K, V]]"], Generic[K, V]):
     reverse: bool = False
 
     def entries(self, store: Any) -> Iterable[StoreEntry] | None:
-        """Return the entries in order."""
+        """Return the matching entries in key order."""
         return _range(store, self.low, self.high, reverse=self.reverse)
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
@@ -222,14 +234,14 @@ class TimestampedRangeQuery(StoreQuery["list[tuple[K, V]]"], Generic[K, V]):
 
 @frozen
 class RangeQuery(StoreQuery["list[tuple[K, V]]"], Generic[K, V]):
-    """As ``TimestampedRangeQuery``, but values are without timestamps (KIP-805)."""
+    """Like ``TimestampedRangeQuery``, but with values without timestamps (KIP-805)."""
 
     low: K | None = None
     high: K | None = None
     reverse: bool = False
 
     def entries(self, store: Any) -> Iterable[StoreEntry] | None:
-        """Return the entries in order."""
+        """Return the matching entries in key order."""
         return _range(store, self.low, self.high, reverse=self.reverse)
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
@@ -244,7 +256,7 @@ class PrefixQuery(StoreQuery["list[tuple[K, V]]"], Generic[K, V]):
     prefix: bytes
 
     def entries(self, store: Any) -> Iterable[StoreEntry] | None:
-        """Return the entries in order."""
+        """Return the matching entries in key order."""
         return _all(store, "prefix_scan", self.prefix)
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
@@ -263,13 +275,13 @@ class WindowKeyQuery(StoreQuery["list[tuple[int, V]]"], Generic[K, V]):
     reverse: bool = False
 
     def entries(self, store: Any) -> Iterable[StoreEntry] | None:
-        """Return the windows by start."""
+        """Return the matching windows, ordered by start time."""
         verb = "backward_fetch_range" if self.reverse else "fetch_range"
         found = _read(store, verb, self.key, self.from_ms, self.to_ms)
         if found is None:
             return None
         size_ms = store.spec.window_size_ms
-        return (_entry(Windowed(self.key, Window(at, min(at + size_ms, MAX_TIME))), value) for at, value in found)
+        return (entry_of(Windowed(self.key, Window(at, min(at + size_ms, MAX_TIME))), value) for at, value in found)
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
         """Return (start, value) for each window."""
@@ -287,7 +299,7 @@ class WindowRangeQuery(StoreQuery["list[tuple[Windowed[K], V]]"], Generic[K, V])
     reverse: bool = False
 
     def entries(self, store: Any) -> Iterable[StoreEntry] | None:
-        """Return the windows in the order of the store."""
+        """Return the matching windows in the order of the store."""
         return _all(store, "fetch_keys", self.low, self.high, self.from_ms, self.to_ms) if _is_window(store) else None
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
@@ -299,7 +311,7 @@ class WindowRangeQuery(StoreQuery["list[tuple[Windowed[K], V]]"], Generic[K, V])
 class SessionKeyQuery(StoreQuery["list[tuple[Windowed[K], V]]"], Generic[K, V]):
     """The sessions of a key that end at ``from_ms`` or later and start at ``to_ms`` or earlier.
 
-    As ``WindowRangeQuery.withKey`` in Kafka Streams, with a time range in addition.
+    This is ``WindowRangeQuery.withKey`` of Kafka Streams with an additional time range.
     """
 
     is_of_key = True
@@ -309,7 +321,7 @@ class SessionKeyQuery(StoreQuery["list[tuple[Windowed[K], V]]"], Generic[K, V]):
     reverse: bool = False
 
     def entries(self, store: Any) -> Iterable[StoreEntry] | None:
-        """Return the sessions by time."""
+        """Return the matching sessions, ordered by time."""
         found = _all(store, "find_sessions", self.key, self.from_ms, self.to_ms)
         if found is None:
             return None
@@ -331,7 +343,7 @@ class SessionRangeQuery(StoreQuery["list[tuple[Windowed[K], V]]"], Generic[K, V]
     reverse: bool = False
 
     def entries(self, store: Any) -> Iterable[StoreEntry] | None:
-        """Return the sessions in the order of the store."""
+        """Return the matching sessions in the order of the store."""
         return _all(store, "find_sessions_of_keys", self.low, self.high, self.from_ms, self.to_ms)
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
@@ -348,14 +360,14 @@ class VersionedKeyQuery(StoreQuery["VersionedRecord[V] | None"], Generic[K, V]):
     as_of_ms: int | None = None
 
     def entries(self, store: Any) -> Iterable[StoreEntry] | None:
-        """Return one entry or none."""
+        """Return the matching entry in a list, or an empty list."""
         if not store.spec.kind.has_versions:
             return None
         view, at = store.view, self.as_of_ms
-        return _one(view.get(self.key) if at is None else view.get_as_of(self.key, at), self.key)
+        return _one(store, self.key, view.get(self.key) if at is None else view.get_as_of(self.key, at))
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
-        """Return the version, or None."""
+        """Return the version of the key, or None."""
         return native(entries[0], spec) if entries else None
 
 
@@ -370,15 +382,15 @@ class MultiVersionedKeyQuery(StoreQuery["list[VersionedRecord[V]]"], Generic[K, 
     reverse: bool = False
 
     def entries(self, store: Any) -> Iterable[StoreEntry] | None:
-        """Return the versions by time, oldest first, or newest first with ``reverse``."""
+        """Return the matching versions, oldest first, or newest first with ``reverse``."""
         found = _read(store, "history", self.key, self.from_ms, self.to_ms)
         if found is None:
             return None
-        newest_first = [_entry(self.key, version) for version in found]
+        newest_first = [entry_of(self.key, version) for version in found]
         return newest_first if self.reverse else newest_first[::-1]
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
-        """Return the versions."""
+        """Return the versions of the key as a list."""
         return [native(entry, spec) for entry in entries]
 
 
@@ -387,12 +399,12 @@ class CountQuery(StoreQuery[int]):
     """The approximate number of entries of a key-value or versioned store."""
 
     def entries(self, store: Any) -> Iterable[StoreEntry] | None:
-        """Return one entry with the number as its value."""
+        """Return a single entry, whose value is the number of entries in the store."""
         found = _read(store, "approximate_num_entries")
         return None if found is None else (StoreEntry(None, found),)
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
-        """Return the sum over the partitions."""
+        """Return the sum of the numbers of all partitions."""
         return sum(entry.value for entry in entries)
 
 
@@ -425,7 +437,7 @@ def _is_window(store: Any) -> bool:
 
 @frozen
 class Page:
-    """A page of a scan: at most ``limit`` entries (None: all) with ranks after ``after``."""
+    """A page of query results: at most ``limit`` entries (None: all), with ranks after ``after``."""
 
     limit: int | None = None
     after: Rank | None = None
@@ -453,7 +465,7 @@ class Page:
 
 
 def ranker(spec: StoreSpec) -> Callable[[StoreEntry], Rank]:
-    """Return the function that returns the rank of an entry of this store."""
+    """Return a function that maps an entry of this store to its rank, its place in the order of all entries."""
     serialize = spec.key_serde.serialize
 
     def rank(entry: StoreEntry) -> Rank:
@@ -512,7 +524,7 @@ class StateQueryResult(Generic[R]):
 
     @property
     def position(self) -> Position:
-        """The merged position of all results, as a bound for a later query."""
+        """The merged position of all partition results, which can be the bound of a later query."""
         merged = Position()
         for found in self.partitions.values():
             merged = merged.merge(found.position)
@@ -543,7 +555,7 @@ class StateQueryResult(Generic[R]):
 
 
 def merged_entries(results: Iterable[QueryResult[Any]], query: StoreQuery[Any], spec: StoreSpec) -> list[StoreEntry]:
-    """Return the entries of several partitions sorted by rank."""
+    """Merge the entries of several partitions in the order of their ranks."""
     found = [result.entries for result in results]
     if len(found) == 1:
         return list(found[0])

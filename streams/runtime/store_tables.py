@@ -1,4 +1,7 @@
-"""Store entries as Arrow tables.  Imports files."""
+"""Store entries as Arrow tables.
+
+The module imports only ``core``, ``files`` and ``state`` from outside ``runtime``.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def table_of(spec: StoreSpec, entries: Sequence[StoreEntry]) -> "pa.Table":
-    """Return entries as a table: key, window_start and window_end, value, timestamp or valid_from and valid_to.
+    """Convert entries to an Arrow table.
+
+    Columns: key; window_start and window_end; value; timestamp, or valid_from and valid_to.
 
     Times are UTC timestamps in milliseconds; only columns that the kind of store has are included.
     """
@@ -36,7 +41,7 @@ def table_of(spec: StoreSpec, entries: Sequence[StoreEntry]) -> "pa.Table":
 
 
 def arrow_stream(table: "pa.Table") -> bytes:
-    """Return a table in the Arrow IPC streaming format."""
+    """Serialize a table in the Arrow IPC streaming format."""
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()

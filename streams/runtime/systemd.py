@@ -1,8 +1,8 @@
 """Notifications to a service manager (``sd_notify``): ready, alive, stopping.
 
 For a service of ``Type=notify``, systemd sets ``NOTIFY_SOCKET`` to the address of a datagram socket, and
-``WATCHDOG_USEC`` to the interval within which it expects a keep-alive message. Without the socket nothing is sent;
-needs no library.
+``WATCHDOG_USEC`` to the interval within which it expects a keep-alive message. Without ``NOTIFY_SOCKET``, nothing is
+sent. No library is needed.
 """
 
 import logging
@@ -22,52 +22,71 @@ _PER_INTERVAL = 2
 
 
 @define(eq=False)
+class ServiceManager:
+    """The service manager that started this process, if there is one."""
+
+    #: Address of its socket, or "" without a service manager.
+    address: str
+    #: Interval within which it expects a keep-alive message in milliseconds, or 0 without a watchdog.
+    limit_ms: int
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> "ServiceManager":
+        """Return the service manager that is named in ``environ``, the environment of this process."""
+        watchdog_us = environ.get("WATCHDOG_USEC", "")
+        return cls(environ.get("NOTIFY_SOCKET", ""), int(watchdog_us) // 1000 if watchdog_us.isdecimal() else 0)
+
+    @property
+    def keep_alive_ms(self) -> int:
+        """The time between two keep-alive messages in milliseconds."""
+        return self.limit_ms // _PER_INTERVAL
+
+    def send(self, text: str) -> None:
+        """Send a message to the service manager; do nothing if there is none."""
+        if not self.address:
+            return
+        # "@" stands for the null byte of the abstract namespace of Linux.
+        address = "\0" + self.address[1:] if self.address.startswith("@") else self.address
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                sender.sendto(text.encode(), address)
+        except OSError as error:
+            # The application continues; the service manager can still stop it by other means.
+            log.warning("the service manager cannot be notified of %r at NOTIFY_SOCKET: %s", text, error)
+            self.address = ""
+
+
+@define(eq=False)
 class Notifier:
     """Notifies the service manager of the state of one instance; a single thread calls ``look`` periodically."""
 
     _instance: Instance
     _clock: Clock
-    #: Address of the socket, or "" without one.
-    _address: str
-    #: Maximum duration of an iteration of a thread's loop in milliseconds, or 0 without a watchdog.
-    _limit_ms: int
+    _manager: ServiceManager
     _is_ready: bool = False
     _next_ms: int = 0
 
     @classmethod
     def of(cls, instance: Instance, environ: Mapping[str, str]) -> "Notifier":
         """Return the notifier for the environment of this process."""
-        address = environ.get("NOTIFY_SOCKET", "")
-        if address.startswith("@"):
-            # A socket in the abstract namespace of Linux.
-            address = "\0" + address[1:]
-        watchdog_us = environ.get("WATCHDOG_USEC", "")
-        limit_ms = int(watchdog_us) // 1000 if watchdog_us.isdecimal() else 0
-        return cls(instance, instance.environment.clock, address, limit_ms)
+        return cls(instance, instance.environment.clock, ServiceManager.of(environ))
 
     def look(self) -> None:
-        """Send READY=1 once the instance is RUNNING, and WATCHDOG=1 while the loops of all threads iterate in time."""
-        if not self._address:
+        """Send READY=1 once the instance is RUNNING, and WATCHDOG=1 while no stream thread is stuck."""
+        manager = self._manager
+        if not manager.address:
             return
         if not self._is_ready and self._instance.state is State.RUNNING:
             self._is_ready = True
-            self._send("READY=1\nSTATUS=running")
+            manager.send("READY=1\nSTATUS=running")
         now_ms = self._clock.monotonic_ms()
-        if self._limit_ms and now_ms >= self._next_ms:
-            self._next_ms = now_ms + self._limit_ms // _PER_INTERVAL
-            if all(now_ms - turned_at_ms < self._limit_ms for turned_at_ms in self._instance.turns().values()):
-                self._send("WATCHDOG=1")
+        if manager.limit_ms and now_ms >= self._next_ms:
+            self._next_ms = now_ms + manager.keep_alive_ms
+            if all(
+                now_ms - iteration_ms < manager.limit_ms for iteration_ms in self._instance.iterations_ms().values()
+            ):
+                manager.send("WATCHDOG=1")
 
     def stopping(self) -> None:
-        """Send STOPPING=1."""
-        if self._address:
-            self._send("STOPPING=1")
-
-    def _send(self, text: str) -> None:
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-                sender.sendto(text.encode(), self._address)
-        except OSError as error:
-            # The application continues; the service manager can still stop it by other means.
-            log.warning("the service manager cannot be told %r at NOTIFY_SOCKET: %s", text, error)
-            self._address = ""
+        """Send STOPPING=1, when the instance begins to shut down."""
+        self._manager.send("STOPPING=1")

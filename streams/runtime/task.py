@@ -1,104 +1,52 @@
 """A stream task: a state machine that turns record blocks and times into output blocks and positions.
 
 A driver (thread, test driver, simulation, replay) runs the program of a sub-topology through its task, and performs all
-effects.  Pure: no clock, and no I/O except in its stores.
+effects.  A task is pure: it reads no clock, and performs no I/O except in its stores.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
-from attrs import define, field, frozen
-
-from streams.core.errors import ForeignFormatError, HandlerError, ProcessingError, StreamsError
-from streams.core.handlers import ErrorHandlerContext, FailureOrigin, ProducerRecord
+from streams.core.errors import ProcessingError
 from streams.core.inlining import inlined
-from streams.core.metrics import Metrics
+from streams.core.metrics import DropReason
 from streams.core.records import (
     NO_TIMESTAMP,
     Block,
     Headers,
-    Record,
     RecordContext,
     RecordMetadata,
-    TaskId,
     TopicPartition,
 )
 from streams.core.threads import INTERRUPTIONS
+from streams.runtime.calls import TaskCalls
 from streams.runtime.checkpoint import Checkpoint
 from streams.runtime.context import TaskNodeContext
-from streams.runtime.handling import Handlers
-from streams.runtime.lateness import TOO_OLD
-from streams.runtime.outbox import Outbox, TopicColumns
-from streams.runtime.punctuation import Punctuations, Timer, TimerHeap
-from streams.runtime.queues import PartitionQueue, Run, TaskQueues
+from streams.runtime.expiry import start_expiry
+from streams.runtime.idle import IdleClose, idle_close
+from streams.runtime.outbox import TopicColumns
+from streams.runtime.punctuation import Punctuations, Timer
+from streams.runtime.queues import PartitionQueue, Run
+from streams.runtime.recording import OrderRecorder
 from streams.runtime.sampling import TaskSampling
 from streams.runtime.sources import SourceReader, TaskInput
+from streams.runtime.task_failures import TaskFailures
 from streams.runtime.task_metrics import TaskMetrics
-from streams.runtime.watching import TaskWatch
-from streams.state import Content, RecordCache, Store
-from streams.topology import CompiledSubTopology, Process, PunctuationType, SinkNode, StreamTime, Topology
+from streams.runtime.task_parts import TaskParts, TaskState
+from streams.state import Content
+from streams.topology import BatchingNode, Process, PunctuationType, SinkNode, StreamTime
 
 _NO_ORIGIN = ("", -1, -1)
 #: Metadata entry of a store: the first changelog offset that the committed state does not contain.
 CHANGELOG_POSITION = "changelog_position"
 
 
-@define
-class TaskState:
-    """The initial state of a task: stores by name, and the checkpoint of the last commit.
-
-    If ``is_complete`` is False, the stores have yet to be restored, and the driver calls ``initialize`` later.
-
-    Stream-time punctuations continue from the checkpoint.  Wall-clock punctuations are rescheduled, as in Kafka
-    Streams, unless the clock is driven by records and ``carries_wall_clock`` is True.  With ``carries_cancelled``,
-    cancelled punctuations stay cancelled; this is for runs that continue an earlier run.  It must be False if
-    processors are recreated within a run, since a new processor schedules its punctuations again.
-    """
-
-    stores: Mapping[str, Store]
-    global_stores: Mapping[str, Any] = field(factory=dict)
-    checkpoint: Checkpoint = field(factory=Checkpoint)
-    is_complete: bool = True
-    carries_wall_clock: bool = False
-    carries_cancelled: bool = False
-
-
-@frozen
-class TaskParts:
-    """The parts of a task, as assembled by its plan.
-
-    Args:
-        regroups: Whether the outputs of this task and of others of its sub-topology are merged in a repartition topic.
-        timer_heap: The heap that orders punctuations with the same due time.
-        cache: The record cache, or None without caching.
-        watch: The observer of the task from its opening on, or None.
-        now_ms: Wall-clock time, in epoch milliseconds.
-    """
-
-    task_id: TaskId
-    application_id: str
-    topology: Topology
-    compiled: CompiledSubTopology
-    inputs: Sequence[TaskInput]
-    readers: Mapping[TopicPartition, SourceReader]
-    queues: TaskQueues
-    state: TaskState
-    outbox: Outbox
-    metrics: Metrics
-    handlers: Handlers
-    now_ms: int
-    regroups: bool = False
-    timer_heap: TimerHeap = field(factory=TimerHeap)
-    cache: RecordCache | None = None
-    watch: TaskWatch | None = None
-
-
 class Task:
     """A task, which processes one partition group of one sub-topology, with its stores.
 
-    Single-threaded: its driver calls ``add``, ``process``, ``punctuate`` and the steps of a
-    commit from one thread at a time.
+    A task is not thread-safe: its driver must call ``add``, ``process``, ``punctuate`` and the steps of a commit from
+    one thread at a time.
     """
 
     def __init__(self, parts: TaskParts) -> None:
@@ -128,7 +76,7 @@ class Task:
         self._forget_run()
         self._take_state(parts.state)
         self.watch = parts.watch
-        self._bind(parts.compiled)
+        self._bind(parts)
         if parts.state.is_complete:
             self.initialize()
 
@@ -140,23 +88,27 @@ class Task:
         self.outbox.on_drained = lambda columns: self.sensors.produced(columns, self.now_ms)
 
     def _forget_run(self) -> None:
-        """Reset the state of the current run."""
+        """Reset the state that belongs to the run of records being processed."""
         #: The current run, and an iterator over its values.
         self._run: Run | None = None
         self._values: Any = None
         #: The input of all records in the run, or None if there are several inputs.
         self._item: TaskInput | None = None
         self._override: RecordContext | None = None
+        #: Raw key and value of the record of the override, if they are known.
+        self._raw: tuple[bytes | None, bytes | None] = (None, None)
         self._time_memo = (0, NO_TIMESTAMP)
         #: Time of the current or last punctuation.
         self._punctuated_ms = NO_TIMESTAMP
-        #: The failure for which a handler returned "fail"; no other handler is called for it.
-        self._decided: Exception | None = None
 
     def _take_state(self, state: TaskState) -> None:
-        """Restore the times of the last commit; records that a store drops as expired are counted as dropped."""
-        self._state = state
+        """Restore the stream times of the last commit, and count the records that stores drop as expired."""
+        self.initial = state
         self.stores = state.stores
+        #: Nodes that gather records in batches, upstream nodes first.
+        self.batches: list[BatchingNode] = []
+        #: The calls of async functions; None without nodes that make calls.
+        self.calls: TaskCalls | None = None
         self.global_stores = state.global_stores
         checkpoint = state.checkpoint
         self.operator_times = {name: StreamTime(time) for name, time in checkpoint.operator_times.items()}
@@ -166,30 +118,61 @@ class Task:
                 self.queues[partition].partition_time_ms = time
                 self.readers[partition].partition_time_ms = time
         for name, store in self.stores.items():
-            store.on_expired = partial(self.metrics.drop, TOO_OLD, task=self.task_id, node=name)
+            store.on_expired = partial(self.metrics.drop, DropReason.EXPIRED, task=self.task_id, node=name)
 
-    def _bind(self, compiled: CompiledSubTopology) -> None:
+    def _bind(self, parts: TaskParts) -> None:
         """Bind the program to this task, child nodes first."""
+        self.failures = TaskFailures(self)
+        self.on_error = self.failures.on_error
         self._contexts: dict[str, TaskNodeContext] = {}
         self._closers: list[Callable[[], None]] = []
-        self.program = compiled.bind(self)
+        self.program = parts.compiled.bind(self)
         # Contexts are in graph order: a flush must not forward records to a node that is already flushed.
-        self._contexts = {node: self._contexts[node] for node in compiled.sub.nodes if node in self._contexts}
+        self._contexts = {node: self._contexts[node] for node in parts.compiled.sub.nodes if node in self._contexts}
+        limits = self._idle_limits = parts.idle_limits
+        #: Whether an idle repartition topic is downstream of this task.
+        self.feeds_idle = limits is not None and any(
+            self.task_id.sub_topology in ids for ids in limits.upstream.values()
+        )
+        #: Advances stream time while inputs are idle, or None.
+        self.idle = self._idle_close()
         #: Whether operators and user processors are initialized and may process records.
         self.is_initialized = False
         self._is_flushed = False
         if self.watch is not None:
             self.watch.opened(self)
 
+    def _idle_close(self) -> IdleClose | None:
+        if self._idle_limits is None:
+            return None
+        advances = [(name, *row) for name, context in self._contexts.items() for row in context.advances]
+        sources = tuple(dict.fromkeys(item.source for item in self.inputs.values()))
+        return idle_close(
+            self._idle_limits,
+            self.topology,
+            lambda names: [self.queues[item.partition] for item in self.inputs.values() if item.source in names],
+            self.operator_times,
+            # The stream time of the task is that of all its sources.
+            [*advances, ("", sources, self._advance)],
+            call=self._call_idle,
+            flush=self.prepare_commit,
+            recorder=self.queues.recorder,
+        )
+
+    def _advance(self, stream_time_ms: int) -> bool:
+        self.queues.stream_time_ms = max(self.queues.stream_time_ms, stream_time_ms)
+        return self._punctuate(PunctuationType.STREAM_TIME, self.queues.stream_time_ms) > 0
+
     def initialize(self) -> None:
-        """Initialize operators and user processors, once their stores are restored.
+        """Initialize operators and user processors; must be called once the task's stores are restored.
 
         Raises:
             StreamsError: user code failed.
         """
         for context in self._contexts.values():
             context.initialize()
-        state = self._state
+        start_expiry(self)
+        state = self.initial
         self.punctuations.resume(
             state.checkpoint.timers,
             with_wall_clock=state.carries_wall_clock,
@@ -200,18 +183,25 @@ class Task:
     # --- input ------------------------------------------------------------------------
 
     def seek(self, partition: TopicPartition, position: int) -> None:
-        """Set the next offset to process, before any block is added."""
+        """Set the next offset to process in a partition; must be called before any block of records is added."""
         queue = self.queues[partition]
         queue.position = queue.fetched = position
 
+    def record_order(self, recorder: OrderRecorder) -> None:
+        """Record the order of processing with ``recorder`` from now on."""
+        self.queues.recorder = self.punctuations.recorder = recorder
+        if self.idle is not None:
+            self.idle.recorder = recorder
+
     def attach(self, item: TaskInput, reader: SourceReader) -> None:
-        """Add an input partition."""
+        """Add an input partition, with the reader that deserializes its records."""
         self.inputs[item.partition] = item
         self.readers[item.partition] = reader
         self.queues.attach(item.partition)
+        self.idle = self._idle_close()
 
     def add(self, partition: TopicPartition, block: Block) -> None:
-        """Buffer a raw block of one of the task's partitions."""
+        """Buffer a block of raw records from one of the task's input partitions."""
         queue = self.queues[partition]
         if queue.failure is not None or not len(block):
             return
@@ -238,7 +228,7 @@ class Task:
         self.is_dirty = self.is_dirty or queue.position != before
 
     def note_end(self, partition: TopicPartition, end_offset: int, *, is_ended: bool = False) -> None:
-        """Set the end offset of a partition, and whether this offset is final."""
+        """Set the known end offset of a partition; ``is_ended`` means that this offset is final."""
         queue = self.queues[partition]
         queue.end_offset = end_offset
         queue.is_ended = is_ended
@@ -256,41 +246,92 @@ class Task:
     # --- work -------------------------------------------------------------------------
 
     def process(self, now_ms: int, limit: int, queue: PartitionQueue | None = None) -> int:
-        """Process the longest run whose order is certain, or a run from ``queue``; return the number of records.
+        """Process the longest run of records whose order is certain, or a run from ``queue``; return its size.
 
         Raises:
             ProcessingError: user code failed or a record cannot be deserialized, and the handler returned "fail".
         """
         self.now_ms = now_ms
+        if self.calls is not None:
+            limit = min(limit, self.calls.room)
+            if not limit:
+                return 0
         run = self.queues.take(now_ms, limit, self.punctuations.next_due_ms(PunctuationType.STREAM_TIME), queue)
         if run is None:
             return 0
         self.is_dirty = True
         count = self._execute(run) if self.sampling is None else self.sampling.run(run, self._execute)
         self._punctuate(PunctuationType.STREAM_TIME, self.queues.stream_time_ms)
+        self._end_batches()
+        if self.calls is not None:
+            self.calls.hand_over()
         return count
 
+    def _end_batches(self) -> None:
+        for node in self.batches:
+            node.end_run()
+
     def punctuate(self, now_ms: int) -> int:
-        """Fire the wall-clock punctuations that are due; return their number."""
+        """Fire due wall-clock punctuations, and forward the results of finished async calls.
+
+        Return the number of punctuations fired plus the number of results forwarded.
+        """
         self.now_ms = now_ms
-        return self._punctuate(PunctuationType.WALL_CLOCK_TIME, now_ms)
+        fired = self._punctuate(PunctuationType.WALL_CLOCK_TIME, now_ms)
+        if self.calls is not None and (forwarded := self.calls.forward()):
+            self.is_dirty, fired = True, fired + forwarded
+        return fired
+
+    def finish_calls(self) -> None:
+        """Wait for all calls to async functions, and forward their results; used when inputs end."""
+        if self.calls is not None and self.calls.finish():
+            self.is_dirty = True
+
+    @property
+    def has_work(self) -> bool:
+        """Whether the task may have unprocessed input: records, calls in flight, batches, or a restore to wait for."""
+        is_at_end = all(not queue.size and queue.failure is None and queue.is_caught_up for queue in self.queues)
+        return not (self.is_initialized and is_at_end) or self._holds_records
+
+    @property
+    def _holds_records(self) -> bool:
+        return bool(self.calls is not None and self.calls.in_flight) or any(node.held for node in self.batches)
+
+    def close_idle(self, now_ms: int, busy: frozenset[int] = frozenset()) -> int:
+        """Advance the stream time of idle operators, and return the number of operator groups that this affected.
+
+        ``busy`` are the sub-topologies of the instance that have unprocessed input.
+        """
+        self.now_ms = now_ms
+        if self.idle is None:
+            return 0
+        if self._holds_records:
+            # Their results would be late; and a batch ends with its own limits.
+            self.idle.postpone(now_ms)
+            return 0
+        count = self.idle.check(now_ms, busy)
+        self.is_dirty = self.is_dirty or count > 0
+        return count
 
     def final_flush(self) -> None:
-        """Forward all buffered results, as if all windows had closed; for bounded runs.
+        """Forward all buffered results, as if all windows had closed; used at the end of bounded runs.
 
         Operators forward their buffered results in graph order; only the first call has an effect.
         """
         if self._is_flushed:
             return
         self._is_flushed = self.is_dirty = True
-        self.flush_caches()
+        self.prepare_commit()
         for context in self._contexts.values():
             context.final_flush()
-            self.flush_caches()
+            self.prepare_commit()
 
     def next_deadline_ms(self) -> int | None:
         """Return the wall-clock time at which work is due even if no record arrives, or None."""
-        times = [self.punctuations.next_due_ms(PunctuationType.WALL_CLOCK_TIME), self.queues.next_deadline_ms()]
+        times = [self.punctuations.next_due_ms(PunctuationType.WALL_CLOCK_TIME)]
+        # Without room, the records wait for calls, not for an empty input: the end of a call wakes the thread.
+        times.append(self.queues.next_deadline_ms() if self.calls is None or self.calls.room else None)
+        times.append(None if self.idle is None else self.idle.next_due_ms())
         return min((time for time in times if time is not None), default=None)
 
     def _execute(self, run: Run) -> int:
@@ -315,9 +356,9 @@ class Task:
             raise
         except BaseException as error:
             self._done(run, self._index)
-            if error is self._decided or isinstance(error, HandlerError):
+            if self.failures.is_final(error):
                 raise
-            raise self._failure(error, self.program.failed_node(error)) from error
+            raise self.failures.of_record(error, self.program.failed_node(error)) from error
         finally:
             # The position of the loop is determined by the remaining length of the iterator over the values.
             count: int = size - values.__length_hint__()
@@ -327,22 +368,12 @@ class Task:
 
     def _done(self, run: Run, count: int) -> None:
         stream_time_ms = self.queues.stream_time_ms
-        for queue, timestamps in self.queues.done(run, count):
+        taken = self.queues.done(run, count)
+        for queue, timestamps in taken:
             item = self.inputs[queue.partition]
             self.sensors.ran(item.source, item.name, timestamps, self.now_ms, stream_time_ms)
-
-    def _failure(self, error: BaseException, node: str | None) -> ProcessingError:
-        metadata = self.record_metadata()
-        where = f" at {metadata.topic}-{metadata.partition} offset {metadata.offset}" if metadata else ""
-        what = str(error) if isinstance(error, StreamsError) else f"{type(error).__name__}: {error}"
-        return ProcessingError(
-            f"task {self.task_id}, node {node!r}{where}: {what}",
-            node=node,
-            task_id=self.task_id,
-            topic=metadata.topic if metadata else None,
-            partition=metadata.partition if metadata else None,
-            offset=metadata.offset if metadata else None,
-        )
+        if self.idle is not None:
+            self.idle.took([queue for queue, _ in taken])
 
     def _punctuate(self, kind: PunctuationType, time_ms: int) -> int:
         if time_ms < 0:
@@ -353,26 +384,24 @@ class Task:
         return fired
 
     def _run_timer(self, timer: Timer, now_ms: int) -> None:
-        self._punctuated_ms = now_ms
+        self._call("punctuation", timer.node, timer.callback, now_ms)
+
+    def _call_idle(self, node: str, advance: Callable[[int], bool], stream_time_ms: int) -> bool:
+        return bool(self._call("advance of idle inputs", node, advance, stream_time_ms))
+
+    def _call(self, what: str, node: str, callback: Callable[[int], object], time_ms: int) -> object:
+        """Call a function of a node outside of record processing, and attribute its errors to the node."""
+        self._punctuated_ms = time_ms
         try:
-            timer.callback(now_ms)
+            return callback(time_ms)
         except INTERRUPTIONS:
             raise
         except BaseException as error:
-            if error is self._decided or isinstance(error, HandlerError):
+            if self.failures.is_final(error):
                 raise
-            if isinstance(error, Exception) and self._skips_punctuation(timer.node, error):
-                return
-            raise ProcessingError(
-                f"task {self.task_id}, node {timer.node!r}, punctuation at {now_ms}: {type(error).__name__}: {error}",
-                node=timer.node,
-                task_id=self.task_id,
-            ) from error
-
-    def _skips_punctuation(self, node: str, error: Exception) -> bool:
-        return self.handlers.settings.may_skip("processing_handler") and self.handlers.skips(
-            "processing_handler", self._error_context(node), None, error
-        )
+            if not (isinstance(error, Exception) and self.failures.skips_punctuation(node, error)):
+                raise self.failures.of_call(error, what, node, time_ms) from error
+            return True
 
     # --- calls from the program (ProgramHost) ---------------------------------------------
 
@@ -383,97 +412,33 @@ class Task:
         return context
 
     def sink_columns(self, sink: SinkNode) -> TopicColumns:
-        """Return the columns of a sink with one topic and no partitioner."""
+        """Return the outbox columns for a sink, which must write to a single topic without a partitioner."""
         return self.outbox.columns(sink)
 
     def sink_process(self, sink: SinkNode) -> Process:
-        """Return the process function of a sink that chooses topic or partition, or whose handler may skip records."""
+        """Return the process function of a sink that chooses topic or partition, or that may skip records."""
         may_skip = self.handlers.settings.may_skip("production_handler")
         return self.outbox.process(
-            sink, self.record_context, partial(self._skips_unwritable, sink.name) if may_skip else None
+            sink, self.record_context, partial(self.failures.skips_unwritable, sink.name) if may_skip else None
         )
-
-    def _skips_unwritable(
-        self, node: str, record: ProducerRecord[Any, Any], error: Exception, origin: FailureOrigin
-    ) -> bool:
-        return self.handlers.skips("production_handler", self._error_context(node, origin), record, error)
-
-    def answer_about_unsent(
-        self, record: ProducerRecord[Any, Any], error: Exception
-    ) -> Literal["fail", "continue", "retry"]:
-        """Call the production handler for an output that could not be sent; its source record is no longer known."""
-        context = ErrorHandlerContext(
-            self.sink_of(record.topic),
-            self.task_id,
-            None,
-            -1,
-            -1,
-            record.timestamp_ms,
-            record.headers,
-            origin="send",
-            dead_letter_topic=self.handlers.settings.dead_letter_topic,
-        )
-        return self.handlers.answer("production_handler", context, record, error)
 
     def sink_of(self, topic: str) -> str:
-        """Return the sink that writes to a topic, given by its broker name, or the topic name if there is none."""
+        """Return the name of the sink that writes to a topic, given its broker name; without a sink, the topic name."""
         names = (topic, topic.removeprefix(f"{self.application_id}-"))
         sinks = (node for node in self.topology.nodes.values() if isinstance(node, SinkNode) and node.topic in names)
         return next((sink.name for sink in sinks), topic)
-
-    def on_error(self, node: str, error: Exception, key: Any, value: Any, timestamp_ms: int, headers: Any) -> None:
-        """Call the processing handler for a record that failed at a node.
-
-        Raises:
-            ProcessingError: the handler returned "fail".
-        """
-        if error is self._decided or isinstance(error, HandlerError | ForeignFormatError):
-            # Data in a foreign format in a store is not the fault of this record.
-            raise error
-        record = Record(key, value, timestamp_ms, headers or ())
-        if not self.handlers.skips("processing_handler", self._error_context(node), record, error):
-            self._decided = self._failure(error, node)
-            raise self._decided from error
-
-    def _error_context(self, node: str, origin: FailureOrigin | None = None) -> ErrorHandlerContext:
-        """Return the handler context for a failure at a node."""
-        topic, number, offset = self.origin()
-        key = value = None
-        headers: Headers = ()
-        timestamp_ms = self._punctuated_ms
-        run = self._run
-        if self._override is not None:
-            timestamp_ms, headers = self._override.timestamp_ms, self._override.headers
-        elif run is not None:
-            index = self._index
-            timestamp_ms = run.timestamps[index]
-            headers = () if run.headers is None else run.headers[index]
-            key, value = self.readers[run.queue_of(index).partition].raw_record(offset)
-        return ErrorHandlerContext(
-            node,
-            self.task_id,
-            topic or None,
-            number,
-            offset,
-            timestamp_ms,
-            headers,
-            key,
-            value,
-            origin,
-            self.handlers.settings.dead_letter_topic,
-        )
 
     # --- current record ----------------------------------------------------------------
 
     @property
     def _index(self) -> int:
-        """The index of the current record in the run."""
+        """The index of the current record in the run of records being processed."""
         assert self._run is not None
         return len(self._run) - int(self._values.__length_hint__()) - 1
 
     @inlined
     def origin(self) -> tuple[str, int, int]:
-        """Return topic, partition and offset of the current record, or ("", -1, -1) within a punctuation."""
+        """Return the topic, partition and offset of the current record, or ("", -1, -1) within a punctuation."""
         if self._override is not None:
             return self._override[:3]
         run = self._run
@@ -486,19 +451,35 @@ class Task:
         return (item.name, item.number, run.offsets[index])
 
     def position_of_record(self) -> tuple[TaskInput, int] | None:
-        """Return input and offset of the current record, which identify it even in a lane, or None without a record."""
+        """Return the input and offset that identify the current record, even in a lane; None without a record."""
         if self._run is None:
             return None
         return self.inputs[self._run.queue_of(self._index).partition], self._run.offsets[self._index]
 
     def record_metadata(self) -> RecordMetadata | None:
-        """Return topic, partition and offset of the current record, or None within a punctuation."""
+        """Return the topic, partition and offset of the current record, or None within a punctuation."""
         if self._override is None and self._run is None:
             return None
         return RecordMetadata(*self.origin())
 
+    def raw_record(self) -> tuple[int, Headers, bytes | None, bytes | None]:
+        """Return the time, headers, raw key and raw value of the current record; unknown bytes are None."""
+        if self._override is not None:
+            return self._override.timestamp_ms, self._override.headers, *self._raw
+        run = self._run
+        if run is None:
+            return self._punctuated_ms, (), None, None
+        index = self._index
+        headers = () if run.headers is None else run.headers[index]
+        raw = self.readers[run.queue_of(index).partition].raw_record(run.offsets[index])
+        return run.timestamps[index], headers, *raw
+
+    def raw_bytes(self) -> tuple[bytes | None, bytes | None]:
+        """Return the serialized key and value of the current record; each is None if unknown."""
+        return self.raw_record()[2:]
+
     def record_context(self, timestamp_ms: int, headers: Headers | None) -> RecordContext:
-        """Return origin, timestamp and headers of the current record."""
+        """Return the record context: the origin of the current record, with the given timestamp and headers."""
         return RecordContext(*self.origin(), timestamp_ms, headers or ())
 
     def stream_time_ms(self) -> int:
@@ -513,26 +494,44 @@ class Task:
         return time
 
     def within(self, context: RecordContext, forward: Callable[[], None]) -> None:
-        """Forward a buffered record, with ``context`` as the metadata of the current record."""
+        """Call ``forward`` for a buffered record, with ``context`` as the metadata of the current record."""
         before, self._override = self._override, context
         try:
             forward()
         finally:
             self._override = before
 
+    def deliver(
+        self, context: RecordContext, raw: tuple[bytes | None, bytes | None], forward: Callable[[], None]
+    ) -> None:
+        """Call ``forward`` for the result of an async call, with the metadata and raw record of its input.
+
+        Raises:
+            ProcessingError: the call or a downstream node failed, and the handler returned "fail".
+        """
+        before, self._raw = self._raw, raw
+        try:
+            self.within(context, partial(self.failures.check, forward))
+        finally:
+            self._raw = before
+
     # --- commit -------------------------------------------------------------------------
 
-    def flush_caches(self) -> None:
-        """Flush the record cache, as the first step of a commit."""
+    def prepare_commit(self) -> None:
+        """Process open batches, flush the record cache, and store the records of calls in flight, before a commit."""
+        for node in self.batches:
+            node.flush()
         for context in self._contexts.values():
             context.flush_cache()
+        if self.calls is not None:
+            self.calls.save()
 
     def take_outputs(self) -> list[tuple[TopicPartition, Block]]:
-        """Return the output blocks since the last call."""
+        """Return the records to send, as blocks by partition, that were added since the last call."""
         return self.outbox.drain()
 
     def take_changes(self) -> list[tuple[str, Block]]:
-        """Return the changelog records since the last call, by store."""
+        """Return the changelog records that were added since the last call, by store name."""
         result = []
         for name, store in self.stores.items():
             block = store.drain_changes()
@@ -541,17 +540,17 @@ class Task:
         return result
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return the next offset to process of each partition for which it is known."""
+        """Return the next offset to process for each partition where it is known."""
         return {queue.partition: queue.position for queue in self.queues if queue.position is not None}
 
     def checkpoint(self) -> Checkpoint:
-        """Return the times and punctuations at the current positions, and the changelog formats."""
+        """Return the checkpoint to commit with the current positions: stream times, punctuations, changelog formats."""
         return Checkpoint(
             self.queues.stream_time_ms,
             {queue.partition: queue.partition_time_ms for queue in self.queues},
             self.task_id.partition,
             {name: time.ms for name, time in self.operator_times.items() if time.ms != NO_TIMESTAMP},
-            self.punctuations.carried() if self.is_initialized else dict(self._state.checkpoint.timers),
+            self.punctuations.carried() if self.is_initialized else dict(self.initial.checkpoint.timers),
             {name: Content.of(store.spec) for name, store in self.stores.items() if store.spec.has_changelog},
         )
 
@@ -565,6 +564,7 @@ class Task:
             position = changelog_positions.get(name)
             with self.sensors.flushing(name, store.type_name):
                 store.commit({} if position is None else {CHANGELOG_POSITION: str(position).encode()})
+            self.sensors.note_statistics(name, store)
         self.is_dirty = False
         self.wants_commit = False
 

@@ -1,7 +1,8 @@
-"""The sensors of one task.
+"""The metric sensors of one task.
 
-They are recorded once per block or run. Of large blocks, sizes and end-to-end latencies are measured on a sample of the
-records, since measuring all of them would cost as much as some operators. Pure: no clock.
+They are recorded once per block of records or per run of consecutive records. In large blocks, sizes and end-to-end
+latencies are measured on a sample of the records, since measuring all records would cost as much as some operators. The
+module is pure: it reads no clock.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,29 +12,12 @@ from typing import Any
 
 from attrs import define, field
 
-from streams.core.metrics import Amounts, Counter, Metrics, SensorSpec, Stopwatch, table
+from streams.core.metrics import Amounts, Counter, Metrics, SensorSpec, Stopwatch, bytes_in, sample, table
 from streams.core.records import NO_TIMESTAMP, Block, TaskId
+from streams.runtime.engine_metrics import EngineMetrics
 from streams.runtime.outbox import TopicColumns
+from streams.state import MeasuredStore, Store
 from streams.topology import Topology
-
-#: Maximum number of records of a block that are measured, approximately.
-_SAMPLE = 16
-
-
-def _sample(column: Sequence[Any]) -> Sequence[Any]:
-    """Return equidistant values of a column, all of them if they are few."""
-    count = len(column)
-    return column if count <= _SAMPLE else column[:: -(-count // _SAMPLE)]
-
-
-def _bytes_in(keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> int:
-    """Return the size of keys and values in bytes; an estimate if they are many."""
-    count = len(keys)
-    if count == 1:
-        return len(keys[0] or b"") + len(values[0] or b"")
-    some_keys, some_values = _sample(keys), _sample(values)
-    total = sum(map(len, filter(None, some_keys))) + sum(map(len, filter(None, some_values)))
-    return total if len(some_keys) == count else total * count // len(some_keys)
 
 
 @define(eq=False)
@@ -48,15 +32,15 @@ class _Flow:
     processed: Counter = field(factory=Counter)
 
     def note(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        """Record a block."""
-        self.traffic.record(_bytes_in(keys, values), len(keys))
+        """Record a block of records, given its keys and values."""
+        self.traffic.record(bytes_in(keys, values), len(keys))
 
     def note_times(self, timestamps: Sequence[int], now_ms: int) -> None:
         """Record the end-to-end latency of records (KIP-613)."""
         if len(timestamps) == 1:
             self.latency.record(now_ms - timestamps[0])
             return
-        some = _sample(timestamps)
+        some = sample(timestamps)
         count = len(some)
         self.latency.record_spread(count * now_ms - sum(some), count, now_ms - max(some), now_ms - min(some))
 
@@ -76,6 +60,8 @@ class TaskMetrics:
     #: Processing time in nanoseconds, as measured by the driver.
     latency: Amounts = field(init=False)
     _is_on: bool = field(init=False)
+    _has_statistics: bool = field(init=False)
+    _engines: dict[str, EngineMetrics] = field(init=False, factory=dict)
     _lateness: Amounts | None = field(init=False)
     _sources: dict[tuple[str, str], _Flow] = field(init=False, factory=dict)
     _sinks: dict[str, _Flow] = field(init=False, factory=dict)
@@ -88,17 +74,18 @@ class TaskMetrics:
         self.enforced = metrics.counter(table.ENFORCED, task=task_id)
         self.latency = metrics.amounts(table.PROCESS_LATENCY, task=task_id)
         self._is_on = metrics.records(table.CONSUMED)
+        self._has_statistics = metrics.records(table.HIT_STATISTICS["memtable"])
         self._lateness = metrics.amounts(table.LATENESS, task=task_id) if metrics.records(table.LATENESS) else None
         # As in Kafka Streams, this metric exists even if the task has dropped nothing.
         metrics.counter(table.DROPPED, task=task_id)
 
     def consumed(self, source: str, topic: str, block: Block) -> None:
-        """Record a block that was read from a topic."""
+        """Record a block of records that was read from a topic."""
         if self._is_on:
             self._source(source, topic).note(block.keys, block.values)
 
     def ran(self, source: str, topic: str, timestamps: Sequence[int], now_ms: int, stream_time_ms: int) -> None:
-        """Record a processed run from one source; ``stream_time_ms`` is the stream time before the run."""
+        """Record the processing of records from one source; ``stream_time_ms`` is the stream time before."""
         self.processed.value += len(timestamps)
         if self._is_on:
             flow = self._source(source, topic)
@@ -112,7 +99,7 @@ class TaskMetrics:
             self._lateness.record_spread(sum(late), len(late), min(late), max(late))
 
     def produced(self, columns: TopicColumns, now_ms: int) -> None:
-        """Record the outputs to a topic."""
+        """Record the task's outputs to one topic."""
         if self._is_on:
             topic = columns.topic
             flow = self._sinks.get(topic)
@@ -126,6 +113,27 @@ class TaskMetrics:
     def flushing(self, store: str, store_type: str) -> Stopwatch:
         """Return the stopwatch for the flush of a store."""
         return self.metrics.stopwatch(table.FLUSHED, task=self.task_id, store=store, store_type=store_type)
+
+    def hit_ratio(self, store: str) -> Amounts | None:
+        """Return the sensor of the hit ratio of a record cache, or None if it is not recorded."""
+        if not self.metrics.records(table.HIT_RATIO):
+            return None
+        return self.metrics.amounts(table.HIT_RATIO, task=self.task_id, store=store)
+
+    def measured(self, store: str, store_type: str, view: Any) -> Any:
+        """Return a wrapper of ``view`` that measures calls to the store, or ``view`` if calls are not measured."""
+        if not self.metrics.records(table.CALLS["get"]):
+            return view
+        place = {"task": self.task_id, "store": store, "store_type": store_type}
+        return MeasuredStore(view, lambda call: self.metrics.stopwatch(table.CALLS[call], **place))
+
+    def note_statistics(self, name: str, store: Store) -> None:
+        """Record the change in the statistics of a store's engine since the last call."""
+        if self._has_statistics and (found := store.statistics()):
+            if name not in self._engines:
+                place = {"task": self.task_id, "store": name, "store_type": store.type_name}
+                self._engines[name] = EngineMetrics(self.metrics, place)
+            self._engines[name].note(found)
 
     def _source(self, source: str, topic: str) -> _Flow:
         found = self._sources.get((source, topic))

@@ -1,8 +1,9 @@
 """The tasks and standby replicas of a thread, opened and closed to match the group's assignment.
 
 Active tasks process records.  A standby replica (copy) only applies the changelogs of a task that runs elsewhere, so
-that the task can be taken over quickly.  When a task becomes a replica or a replica a task, its stores stay open.
-Imports clients and state.
+that the task can be taken over quickly.  When an active task becomes a standby replica, or a replica becomes active,
+its stores stay open.  The module imports only ``clients``, ``core``, ``protocol`` and ``state`` from outside
+``runtime``.
 """
 
 import logging
@@ -11,8 +12,9 @@ from typing import Any, Protocol
 
 from attrs import define, field, frozen
 
-from streams.clients import Consumer, NoOffsetError
-from streams.core.errors import StateLockedError, StoreError
+from streams.clients import Consumer, NoOffsetError, RequestTimeoutError
+from streams.core.calls import CallLoop
+from streams.core.errors import StateLockedError, StoreError, TopologyError
 from streams.core.metrics import table
 from streams.core.records import TaskId, TopicPartition
 from streams.protocol.group_messages import OffsetAndMetadata
@@ -27,31 +29,36 @@ from streams.runtime.plan import ApplicationPlan
 from streams.runtime.recording import Opening, OrderRecorder
 from streams.runtime.restore import Restorer, changelog_position
 from streams.runtime.sampling import TaskSampling
-from streams.runtime.task import Task, TaskState
+from streams.runtime.task import Task
+from streams.runtime.task_parts import TaskState
 from streams.state import RecordCache
 
 log = logging.getLogger(__name__)
 
 
 class TaskOwner(Protocol):
-    """The interface of a thread for its task set."""
+    """The interface through which a task set uses its stream thread."""
 
     def commit(self, tasks: Iterable[Task]) -> None:
-        """Commit tasks."""
+        """Commit the state, outputs and offsets of tasks."""
+        ...
+
+    def restart(self, error: Exception) -> None:
+        """Close all tasks dirty after a commit that may have failed; they are reopened at their last commit."""
         ...
 
     def forget(self, task_id: TaskId) -> None:
-        """Discard the thread's data of a task; called before its stores are closed."""
+        """Discard the data that the thread keeps for a task; called before the task's stores are closed."""
         ...
 
     def partition_count(self, topic: str) -> int:
-        """Return the partition count of a topic that a sink or handler has chosen and that is missing in the plan."""
+        """Return the partition count of a topic that is missing in the plan, as a sink or handler has chosen it."""
         ...
 
 
 @frozen
 class _LastCommit:
-    """The last commit of a task: offsets with their metadata, the checkpoint, and the changelogs of its stores."""
+    """The last commit of a task: its offsets with their metadata, its checkpoint, and its stores' changelogs."""
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     checkpoint: Checkpoint
@@ -70,6 +77,8 @@ class TaskSet:
     losses: LossGuard
     cache: RecordCache | None
     owner: TaskOwner = field(init=False)
+    #: The event loop of the thread; None in a bounded run, where tasks wait for their calls.
+    call_loop: CallLoop | None = None
     active: dict[TaskId, Task] = field(factory=dict)
     #: Stores of standby replicas, whose tasks run on other threads.
     copies: dict[TaskId, dict[str, Any]] = field(factory=dict)
@@ -79,11 +88,11 @@ class TaskSet:
 
     @property
     def home(self) -> StateHome:
-        """The store home."""
+        """The store home, which is the place where the instance keeps its stores."""
         return self.shared.environment.home
 
     def reconcile(self, plan: ApplicationPlan, directive: Directive) -> bool:
-        """Open and close tasks to match the assignment; return False while another thread has some of them open."""
+        """Open and close tasks to match the assignment; return False if another thread still has one of them open."""
         self.plan = plan
         wanted = tasks_of(plan.partition_groups(), self.consumer.assignment())
         followed = [task for task in (*directive.standby, *directive.warmup) if task not in wanted]
@@ -101,7 +110,7 @@ class TaskSet:
         return is_complete
 
     def positions(self) -> dict[TaskId, int]:
-        """Return the sum of changelog positions of each task with local state that may lag behind its changelogs."""
+        """Return, for each task whose local state may lag behind its changelogs, the sum of its changelog positions."""
         positions = dict(self.home.positions())
         for task_id, task in self.active.items():
             if self.restorer.is_restoring(task_id):
@@ -118,7 +127,12 @@ class TaskSet:
         ]
         if not changed:
             return
-        self.owner.commit(changed)
+        try:
+            self.owner.commit(changed)
+        except RequestTimeoutError as error:
+            # Whether a transaction was committed is unknown: its producer cannot send anything more.
+            self.owner.restart(error)
+            raise
         for task in changed:
             self.close(task)
 
@@ -135,9 +149,10 @@ class TaskSet:
             self.shared.metrics.counter(table.TAKEN_OVER).value += 1
             log.info("%s: task %s continues from its standby replica", self.name, task_id)
         try:
+            log_starts = self._log_starts(task_id)
             last = self._last_commit(task_id)
             has_lost = self._check_stores(task_id, stores, last, is_on_disk=copied is None)
-            starts = self._positions(task_id, last.offsets)
+            starts = self._positions(task_id, last.offsets, log_starts)
             limits = {
                 name: last.offsets[tp].offset if tp in last.offsets else 0
                 for name, tp in last.changelogs.items()
@@ -152,6 +167,8 @@ class TaskSet:
                     last.checkpoint,
                     is_complete=not self.restorer.is_restoring(task_id),
                     carries_cancelled=self.shared.bounded is not None,
+                    is_timed=self.shared.bounded is None,
+                    call_loop=self.call_loop,
                 ),
                 self.shared.metrics,
                 partitions_of=lambda topic: plan.partition_count(topic) or self.owner.partition_count(topic),
@@ -186,23 +203,33 @@ class TaskSet:
     def _cache_of(self) -> RecordCache | None:
         """Return the record cache for a task.
 
-        A recorded task has its own cache, of a fixed size, because evictions must not depend on other tasks.
+        A task with a flight recorder has a separate cache of a fixed size, because evictions must not depend on other
+        tasks.
         """
         if self.cache is None or not self._is_recorded:
             return self.cache
         return RecordCache(max(1, self.shared.config.cache_max_bytes // len(self.plan.groups)))
 
     def _record(self, task: Task, starts: Mapping[TopicPartition, int], checkpoint: Checkpoint) -> None:
-        """Attach a flight recorder to a task."""
+        """Attach a flight recorder to a task.
+
+        Raises:
+            TopologyError: the task calls async functions; the recorder does not record when calls finish.
+        """
+        if task.calls is not None:
+            raise TopologyError(
+                f"task {task.task_id} calls async functions, whose results come at times that the flight recorder does "
+                "not record; set flight_recorder=False"
+            )
         self._opened += 1
         # Changelog positions are added before the first frame, when the stores are restored.
         opening = Opening(task.now_ms, dict(starts), checkpoint.to_json(), {})
         run = f"{self.name}/{self._opened}/{task.now_ms}"
         cache_bytes = 0 if task.cache is None else task.cache.max_bytes
-        task.queues.recorder = task.punctuations.recorder = OrderRecorder(task.task_id, run, opening, cache_bytes)
+        task.record_order(OrderRecorder(task.task_id, run, opening, cache_bytes))
 
     def _drop_misfits(self, task_id: TaskId, stores: dict[str, Any]) -> None:
-        """Delete and reopen stores that an earlier version of the topology wrote with another layout.
+        """Delete and reopen the stores whose layout was written by an earlier version of the topology.
 
         Raises:
             StoreError: the content of a store does not fit the topology, or cannot be restored.
@@ -252,7 +279,7 @@ class TaskSet:
         return has_lost
 
     def _check_changelogs(self, task_id: TaskId, stores: Mapping[str, Any], last: _LastCommit) -> None:
-        """Check that the changelog formats fit the topology, as far as the last commit recorded them.
+        """Check that the changelog formats recorded in the last commit fit the topology.
 
         Raises:
             StoreError: a changelog has another format.
@@ -281,24 +308,37 @@ class TaskSet:
             stores[loss.store] = self.home.renew_store(task_id, spec)
         return bool(lost)
 
+    def _log_starts(self, task_id: TaskId) -> dict[TopicPartition, int]:
+        """Return the log start offsets of the inputs that only the application writes.
+
+        They must be read before the committed offsets.  A member that was removed from the group without knowing may
+        open a task that has another owner by now, which commits and deletes the records before its commit.  Read in
+        this order, the committed offset is at or after the log start, unless records are lost.
+        """
+        return self.restorer.starts([item.partition for item in self.plan.inputs(task_id) if self.plan.is_own(item)])
+
     def _positions(
-        self, task_id: TaskId, committed: Mapping[TopicPartition, OffsetAndMetadata]
+        self,
+        task_id: TaskId,
+        committed: Mapping[TopicPartition, OffsetAndMetadata],
+        log_starts: Mapping[TopicPartition, int],
     ) -> dict[TopicPartition, int]:
-        """Return the start position for each input of a task.
+        """Return the start position for each input of a task; ``log_starts`` is the result of ``_log_starts``.
 
         Raises:
             LostRecordsError: a topic that only the application writes does not have the committed offset.
         """
         plan = self.plan
         inputs = plan.inputs(task_id)
-        own = [item.partition for item in inputs if item.partition in committed and plan.is_own(item)]
-        starts, ends = self.restorer.starts(own), self.restorer.ends(own)
+        ends = self.restorer.ends([partition for partition in log_starts if partition in committed])
         result = {}
         for item in inputs:
             partition = item.partition
             if partition in ends:
                 found = committed[partition]
-                result[partition] = self.losses.position(task_id, partition, found, starts[partition], ends[partition])
+                result[partition] = self.losses.position(
+                    task_id, partition, found, log_starts[partition], ends[partition]
+                )
             elif partition in committed:
                 result[partition] = committed[partition].offset
             else:
@@ -308,25 +348,25 @@ class TaskSet:
     def _start_position(self, partition: TopicPartition) -> int:
         """Return the start position for a partition without a committed offset.
 
-        A partition that was added to a topic which the application already reads is read from the beginning, regardless
-        of the reset policy, since none of its records can have been read.
+        With the reset policy "latest", a partition that was added to a topic which the application already reads is
+        read from the beginning, since none of its records can have been read.
 
         Raises:
             NoOffsetError: the reset policy is "none".
         """
         policy = self.shared.config.consumer.auto_offset_reset
         # Repartition topics, and all inputs of a bounded run, are read from the beginning.
-        is_own = self.shared.bounded is not None or partition.topic in self.plan.repartition_topics()
-        if policy != "earliest" and not is_own:
-            others = [tp for tp in self.consumer.partitions_for(partition.topic) if tp != partition]
-            if not self.consumer.committed(others):
-                if policy == "latest":
-                    return self.consumer.end_offsets([partition])[partition]
+        if self.shared.bounded is None and partition.topic not in self.plan.repartition_topics():
+            if policy == "none":
                 raise NoOffsetError(
                     f"{partition}: application {self.shared.config.application_id!r} has no committed offset, and "
                     "auto_offset_reset is none; give 'earliest' or 'latest', or set it with `streams groups rewind`",
                     (partition,),
                 )
+            if policy == "latest":
+                others = [tp for tp in self.consumer.partitions_for(partition.topic) if tp != partition]
+                if not self.consumer.committed(others):
+                    return self.consumer.end_offsets([partition])[partition]
         return self.consumer.beginning_offsets([partition])[partition]
 
     def _open_copy(self, task_id: TaskId) -> None:
@@ -347,7 +387,7 @@ class TaskSet:
         self.copies[task_id] = stores
 
     def close(self, task: Task, *, keeps_stores: bool = False) -> None:
-        """Close a task without a commit; with ``keeps_stores``, its committed stores become a standby replica."""
+        """Close a task without a commit; with ``keeps_stores``, its stores remain open as a standby replica."""
         task_id = task.task_id
         self.restorer.forget(task_id)
         self.owner.forget(task_id)
@@ -367,12 +407,12 @@ class TaskSet:
             self._release(task_id, task.stores)
 
     def close_copy(self, task_id: TaskId) -> None:
-        """Close a standby replica."""
+        """Close the standby replica of a task."""
         self.restorer.forget(task_id)
         self._release(task_id, self.copies.pop(task_id))
 
     def close_all(self) -> None:
-        """Close all tasks and replicas without a commit."""
+        """Close all active tasks and standby replicas, without a commit."""
         for task in list(self.active.values()):
             self.close(task)
         for task_id in list(self.copies):

@@ -1,16 +1,18 @@
 """A stream thread: one consumer, one committer, and the assigned tasks.
 
-A single thread polls, adds, processes, sends, punctuates and commits, so no task needs a lock.
+The thread alone polls, processes records, sends outputs, fires punctuations and commits, so no task needs a lock.
 """
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from attrs import define, field
 
-from streams.clients import Consumer, RebalanceListener, RequestTimeoutError, WakeupError
+from streams.clients import Consumer, NoOffsetError, RebalanceListener, RequestTimeoutError, WakeupError
+from streams.core.calls import PolledLoop
 from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
 from streams.core.errors import (
@@ -21,13 +23,14 @@ from streams.core.errors import (
     TransactionError,
 )
 from streams.core.metrics import table
-from streams.core.records import TaskId, TopicPartition
+from streams.core.records import Block, TaskId, TopicPartition
 from streams.core.threads import Answer, Signal
 from streams.protocol.error_codes import ErrorCode
 from streams.runtime.assignment import StreamsAssignor
+from streams.runtime.call_ending import finish_in_time
 from streams.runtime.call_queue import CallQueue
 from streams.runtime.committing import Committer
-from streams.runtime.environment import SharedParts
+from streams.runtime.environment import SharedParts, ThreadEvents
 from streams.runtime.facts import MemberFacts, PartitionLayout
 from streams.runtime.pace import Pace
 from streams.runtime.patience import Patience
@@ -36,13 +39,13 @@ from streams.runtime.schedule import Schedule, ThreadStage
 from streams.runtime.task import Task
 from streams.runtime.task_set import TaskSet
 from streams.runtime.thread_metrics import ThreadMetrics, readings
-from streams.runtime.waiting import WaitingState
+from streams.runtime.uncommitted import UncommittedState
 from streams.state import MemoryBudget
 
 log = logging.getLogger(__name__)
 
-#: Poll timeout while sent records are not acknowledged, since further requests may depend on the acknowledgements.
-_ANSWER_POLL_MS = 5
+#: Time after the longest wait of a fetch within which brokers are expected to answer.
+_ANSWER_DELAY_MS = 1_000
 
 #: Number of heartbeat intervals after which a rebalance is requested if tasks are still withheld for their old owners.
 _FINAL_HEARTBEATS = 3
@@ -51,21 +54,9 @@ _FINAL_HEARTBEATS = 3
 _DISPLACED = (MemberFencedError, ProducerFencedError, TransactionError)
 
 
-@define(eq=False)
-class ThreadEvents:
-    """Callbacks of a thread to its instance."""
-
-    #: Called when all tasks are open and restored, and when this is no longer true.
-    readiness: Callable[[], None]
-    #: Called when a member has requested the shutdown of the whole application.
-    shutdown: Callable[[], None]
-    #: Called with a topic that is missing in the plan, and its partition count, before a task writes to it.
-    new_topic: Callable[[str, int], None]
-
-
-@define(eq=False)
+@define(eq=False, repr=False)
 class StreamThread(RebalanceListener):
-    """The loop of one thread.  ``run`` returns when the thread is stopped, or raises the error that ended the loop."""
+    """A stream thread: ``run`` loops until the thread is stopped, or raises the error that ended the loop."""
 
     name: str
     shared: SharedParts
@@ -85,9 +76,9 @@ class StreamThread(RebalanceListener):
     #: Whether to request the shutdown of the whole application from the leader at the next rebalance.
     wants_shutdown: bool = False
     #: Tracks the size of uncommitted state; above its bound all tasks are committed early.
-    waiting: WaitingState = field(factory=lambda: WaitingState(MemoryBudget().waiting_bytes))
+    uncommitted: UncommittedState = field(factory=lambda: UncommittedState(MemoryBudget().uncommitted_bytes))
     #: Monotonic time at which the current iteration of the loop began, or None before the first one.
-    turned_at_ms: int | None = None
+    iteration_ms: int | None = None
     _is_settled: bool = False
     _is_ready: bool = False
     #: Whether tasks have been opened whose end offsets are not set yet.
@@ -107,6 +98,8 @@ class StreamThread(RebalanceListener):
     sensors: ThreadMetrics = field(init=False)
     _patience: Patience = field(init=False)
     _calls: "CallQueue[StreamThread]" = field(init=False)
+    #: Runs the calls of async functions.
+    call_loop: PolledLoop = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         shared = self.shared
@@ -114,9 +107,11 @@ class StreamThread(RebalanceListener):
         self.consumer, self.restorer = self.task_set.consumer, self.task_set.restorer
         self.assignor.member = self.task_set.owner = self
         self.stopping = shared.environment.threads.signal()
-        self._calls = CallQueue(shared.environment.threads)
+        self._calls = CallQueue(shared.environment.threads, self.wake)
         self._patience = Patience(self.name, self.clock, self.config.task_timeout_ms)
         self.sensors = ThreadMetrics(shared.metrics)
+        self.call_loop = shared.environment.call_loop(self.wake)
+        self.task_set.call_loop = None if self.schedule.is_finite else self.call_loop
         self._pace = Pace(
             self.config, self.clock, self.tasks, self.restorer, lambda: self.stages, self.schedule.is_finite
         )
@@ -132,12 +127,12 @@ class StreamThread(RebalanceListener):
 
     @property
     def tasks(self) -> dict[TaskId, Task]:
-        """The active tasks."""
+        """The thread's active tasks."""
         return self.task_set.active
 
     @property
     def stages(self) -> list[ThreadStage]:
-        """The stages in which the active tasks are processed."""
+        """The stages into which the active tasks are grouped for processing."""
         if self._stages is None:
             self._stages = self.schedule.stages(self.tasks.values())
         return self._stages
@@ -158,54 +153,57 @@ class StreamThread(RebalanceListener):
                 except WakeupError:
                     continue
                 except _DISPLACED as error:
-                    self._start_anew(error)
+                    self.restart(error)
                 except RequestTimeoutError as error:
                     self._patience.note_timeout(error)
             self._commit_at_last()
         except BaseException:
             self._abandon()
             raise
-        self.task_set.close_all()
-        self._close_clients()
+        else:
+            self.task_set.close_all()
+            self._close_clients()
+        finally:
+            self.call_loop.close()
 
-    def ask(self, function: "Callable[[StreamThread], Any]") -> Answer[Any]:
+    def ask(self, function: "Callable[[StreamThread], Any]", *, is_read: bool = False) -> Answer[Any]:
         """Submit a function that the loop calls with this thread, between two iterations; return an ``Answer``."""
-        answer = self._calls.submit(function)
-        self.wake()
-        return answer
+        return self._calls.submit(function, is_read=is_read)
 
     def wake(self) -> None:
-        """Wake up a blocked poll."""
+        """Wake up a blocked poll of the consumer."""
         self.consumer.wakeup()
 
     def run_once(self) -> int:
         """Run one iteration of the loop; return the number of processed records."""
-        self.turned_at_ms = self.sensors.turn()
+        self.iteration_ms = self.sensors.begin_iteration()
         if self._calls.run(self):
             # The functions may have changed the state of tasks.
             self._pace.wake()
         if not self._is_settled:
             self._reconcile()
             self._has_new_tasks = True
-        timeout_ms = self._pace.timeout_ms(self._next_commit_ms, is_paused=self.is_paused)
-        if self.committer.has_outstanding:
-            timeout_ms = min(timeout_ms, _ANSWER_POLL_MS)
+        timeout_ms = self._pace.timeout_ms(
+            self._next_commit_ms, is_paused=self.is_paused, has_outstanding=self.committer.has_outstanding
+        )
         try:
             with self.sensors.poll:
-                polled = self.consumer.poll_blocks(timeout_ms)
+                polled = self._poll(timeout_ms)
         except WakeupError:
             if self.stopping.is_set() or not self._is_settled:
                 raise
             # Otherwise frequent calls from other threads would prevent processing.
             polled = {}
+        self._calls.may_wait = False
         self.sensors.note_polled(polled)
         for partition, blocks in polled.items():
             task = self.task_set.owner_of.get(partition)
             if task is not None:
                 for block in blocks:
                     task.add(partition, block)
-        has_news = self._note_ends()
-        self.restorer.poll()
+        self.call_loop.step()
+        has_news = self._note_ends() | self.call_loop.take_news()
+        self.restorer.poll(self._pace.restore_timeout_ms(is_paused=self.is_paused))
         self._look_after_warmups()
         try:
             if self._pace.is_resting and not polled and not has_news:
@@ -217,11 +215,20 @@ class StreamThread(RebalanceListener):
             processed = self._work()
         except RequestTimeoutError as error:
             # The error occurred between processing and commit; reopening the tasks discards the partial work.
-            self._start_anew(error)
+            self.restart(error)
             raise
-        if not processed and self._is_settled:
+        # What arrives in a pause, as the results of calls, is found when it ends: nothing announces it again.
+        if not processed and self._is_settled and not self.is_paused:
             self._pace.rest(self._next_commit_ms)
+        self._pace.note_work(is_done=bool(processed or polled))
         return processed
+
+    def _poll(self, timeout_ms: int) -> dict[TopicPartition, list[Block]]:
+        try:
+            return self.consumer.poll_blocks(self.call_loop.wait_ms(timeout_ms))
+        except NoOffsetError:
+            # The task set determines the start positions when it opens a task, and raises this error if there is none.
+            return {}
 
     def _work(self) -> int:
         """Process available records, and commit if a commit is due."""
@@ -232,14 +239,12 @@ class StreamThread(RebalanceListener):
         return processed
 
     def announce(self) -> None:
-        """Join the group, so that the leader gets the user data of this thread, then leave the group."""
+        """Join the consumer group, so that the leader receives this thread's user data, then leave the group."""
         deadline_ms = self.clock.monotonic_ms() + self.config.consumer.session_timeout_ms
         try:
             while self.assignor.directive is None and self.clock.monotonic_ms() < deadline_ms:
-                try:
-                    self.consumer.poll_blocks(self.config.poll_ms)
-                except WakeupError:
-                    continue
+                with suppress(WakeupError):
+                    self._poll(self.config.poll_ms)
         finally:
             self._close_clients()
 
@@ -265,7 +270,7 @@ class StreamThread(RebalanceListener):
         return bool(news)
 
     def _initialize_restored(self) -> None:
-        """Initialize the tasks whose stores are restored, so that ``init`` reads committed state; report readiness."""
+        """Initialize the tasks whose stores are restored, and report readiness once all tasks are initialized."""
         for task in self.tasks.values():
             if not task.is_initialized and not self.restorer.is_restoring(task.task_id):
                 task.initialize()
@@ -280,24 +285,33 @@ class StreamThread(RebalanceListener):
         """Process buffered records, stage by stage, and send the outputs; return the number of processed records."""
         total, sensors = 0, self.sensors
         now, monotonic, start_ns = self.clock.now_ms(), self.clock.monotonic_ms(), self.clock.monotonic_ns()
+        feeding = (task.task_id.sub_topology for task in self.tasks.values() if task.feeds_idle and task.has_work)
+        busy = self.shared.upstream_work.note(self.name, feeding)
         for stage in self.stages:
             while (task := stage.step(now, monotonic)) is not None:
                 total += stage.count
                 self.send(stage, task)
                 start_ns = sensors.note_run(task, stage.count, start_ns)
-                if self.waiting.note(task.task_id, task.uncommitted_bytes):
+                if self.uncommitted.note(task.task_id, task.uncommitted_bytes):
                     self.try_commit(list(self.tasks.values()))
                 elif task.wants_commit:
                     self.try_commit([task])
             for task in stage.tasks:
-                if task.is_initialized and task.punctuate(now):
+                if task.is_initialized and task.punctuate(now) + self._close_idle(task, now, monotonic, busy):
                     self.send(stage, task)
                     start_ns = sensors.note_punctuated(start_ns)
         sensors.note_iteration(total)
         return total
 
+    def _close_idle(self, task: Task, now_ms: int, monotonic_ms: int, busy: frozenset[int]) -> int:
+        """Advance the idle operators of a task, unless the brokers do not respond and may have unread records."""
+        oldest_ms = monotonic_ms - self.config.consumer.fetch_max_wait_ms - _ANSWER_DELAY_MS
+        if task.idle is None or task.idle.waits_for_answers(self.consumer, oldest_ms, now_ms):
+            return 0
+        return task.close_idle(now_ms, busy)
+
     def send(self, stage: ThreadStage, task: Task) -> bool:
-        """Send the outputs of a task; return whether the stage itself reads some of them, which are then fetchable."""
+        """Send a task's outputs, and return whether the stage itself reads some of them, which are then fetchable."""
         sent = self.committer.send(task, has_more=stage.has_short_runs)
         if sent.isdisjoint(stage.loops):
             return False
@@ -308,7 +322,7 @@ class StreamThread(RebalanceListener):
         return True
 
     def _note_loops(self) -> None:
-        """Set the end offsets of loops, so that stages wait for the records that they have written to themselves."""
+        """Set the end offsets of the topics that stages write to themselves, so that they wait for these records."""
         for stage in self._stages or ():
             for partition, task in stage.loops.items():
                 self.schedule.note_end(task, partition)
@@ -319,13 +333,12 @@ class StreamThread(RebalanceListener):
 
     def _pause_and_resume(self) -> None:
         assigned = self.consumer.assignment()
-        wanted = {partition for task in self.tasks.values() for partition in task.queues.paused()}
+        wanted = {partition for task in self.tasks.values() for partition in task.queues.to_pause()}
         for task in self.tasks.values():
             if self.restorer.is_restoring(task.task_id):
                 wanted.update(task.inputs)
         # Records of partitions without an open task cannot be buffered.
-        wanted |= assigned - self.task_set.owner_of.keys()
-        wanted &= assigned
+        wanted = (wanted & assigned) | (assigned - self.task_set.owner_of.keys())
         if wanted != self._paused:
             self.consumer.pause(wanted - self._paused)
             self.consumer.resume((self._paused - wanted) & assigned)
@@ -379,7 +392,7 @@ class StreamThread(RebalanceListener):
         dirty = [task for task in chosen if task.is_dirty and not self.restorer.is_restoring(task.task_id)]
         self.committer.commit(dirty)
         self._note_loops()
-        self.waiting.forget(task.task_id for task in dirty)
+        self.uncommitted.forget(task.task_id for task in dirty)
 
     def partition_count(self, topic: str) -> int:
         """Return the partition count of a topic that is missing in the plan, since it was chosen for a record."""
@@ -390,7 +403,7 @@ class StreamThread(RebalanceListener):
     def forget(self, task_id: TaskId) -> None:
         """Discard the pending changes of a task that is closed, possibly without a commit."""
         self.committer.forget(task_id)
-        self.waiting.forget([task_id])
+        self.uncommitted.forget([task_id])
 
     def try_commit(self, tasks: Sequence[Task]) -> bool:
         """Commit tasks; return False if the group is rebalancing, in which case the commit must be retried later."""
@@ -405,18 +418,18 @@ class StreamThread(RebalanceListener):
         return True
 
     def _commit_at_last(self) -> None:
-        """Commit all tasks before the thread ends, after a rebalance in progress, for at most the session timeout."""
+        """Commit all tasks before the thread ends, waiting at most the session timeout for a rebalance in progress."""
         deadline_ms = self.clock.monotonic_ms() + self.config.consumer.session_timeout_ms
         try:
+            timeout_ms = self.config.async_close_timeout_ms
+            finish_in_time(self.tasks, self.call_loop, self.clock, timeout_ms, self.committer.send, self._poll)
             while not self.try_commit(list(self.tasks.values())):
                 if self.clock.monotonic_ms() > deadline_ms:
                     log.warning("%s: ends without a final commit: the rebalance did not complete in time", self.name)
                     return
-                try:
-                    # The polled records are not processed; the committed positions are those of the tasks.
-                    self.consumer.poll_blocks(self.config.poll_ms)
-                except WakeupError:
-                    continue
+                # The polled records are not processed; the committed positions are those of the tasks.
+                with suppress(WakeupError):
+                    self._poll(self.config.poll_ms)
         except (*_DISPLACED, RequestTimeoutError) as error:
             log.warning(
                 "%s: ends without a final commit; records after the previous one are processed again: %s",
@@ -450,7 +463,7 @@ class StreamThread(RebalanceListener):
         return {task_id: sum(ends[partition] for partition in group) for task_id, group in partitions.items()}
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """Have the assigned tasks opened in the next iteration; their partitions are paused until then."""
+        """Schedule the opening of the assigned tasks in the next iteration; their partitions are paused until then."""
         self.consumer.pause(partitions)
         self._paused.update(partitions)
         self._paused &= self.consumer.assignment()
@@ -459,15 +472,15 @@ class StreamThread(RebalanceListener):
         self.consumer.wakeup()
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """Commit and close the tasks of these partitions."""
+        """Commit and close the tasks that read these partitions."""
         self._give_up(partitions, is_lost=False)
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """Close the tasks of these partitions without a commit."""
+        """Close the tasks that read these partitions, without a commit."""
         self._give_up(partitions, is_lost=True)
 
     def _give_up(self, partitions: Sequence[TopicPartition], *, is_lost: bool) -> None:
-        """Close the tasks of these partitions, after a commit unless they are lost."""
+        """Close the tasks that read these partitions, after a commit unless the partitions are lost."""
         gone = {
             self.task_set.owner_of[partition].task_id for partition in partitions if partition in self.task_set.owner_of
         }
@@ -507,7 +520,7 @@ class StreamThread(RebalanceListener):
             self._is_ready = False
             self.events.readiness()
 
-    def _start_anew(self, error: Exception) -> None:
+    def restart(self, error: Exception) -> None:
         """Close all tasks dirty; tasks that are still assigned are reopened at their last commit.
 
         The thread was fenced or timed out, so other members may already own its tasks.
@@ -559,14 +572,13 @@ class StreamThread(RebalanceListener):
     # --- closing ----------------------------------------------------------------------------
 
     def _close_clients(self) -> None:
-        self.consumer.close()
-        self.committer.close()
-        self.restorer.close()
-        self.shared.metrics.close()
+        for part in (self.consumer, self.committer, self.restorer, self.shared.metrics):
+            part.close()
+        self.shared.upstream_work.forget(self.name)
         self._calls.close(ClientClosedError(f"thread {self.name} has ended"))
 
     def _abandon(self) -> None:
-        """Close without a commit after a failure; errors while closing are only logged."""
+        """Close all tasks and clients without a commit, after a failure; errors while closing are only logged."""
         steps = (self._send_last_words, self.committer.abort, self.task_set.close_all, self._close_clients)
         for close in steps:
             try:

@@ -1,6 +1,7 @@
-"""The sensors of a thread, and the current values of its tasks, restores and stores.
+"""The sensors of a stream thread, and metrics that are read from its tasks, restores and stores.
 
-The thread records. ``readings`` is called from other threads, so it reads single attributes and never blocks.
+The sensors are recorded by the thread. ``readings`` is called by other threads, so it only reads single attributes and
+never blocks.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from attrs import define, field
 from streams.core.clock import Clock
 from streams.core.metrics import Amounts, MetricPlace, Metrics, Reading, Stopwatch, table
 from streams.core.records import NO_TIMESTAMP, Block, TopicPartition
+from streams.runtime.calls import holding_nodes
 from streams.runtime.queues import PartitionQueue
 from streams.runtime.task import Task
 
@@ -23,7 +25,7 @@ _STARTING, _ASSIGNED, _RUNNING, _STOPPING = 1, 3, 4, 5
 
 @define(eq=False)
 class ThreadMetrics:
-    """The sensors of a thread."""
+    """The sensors of one stream thread."""
 
     metrics: Metrics
     _clock: Clock = field(init=False)
@@ -46,26 +48,26 @@ class ThreadMetrics:
             metrics.counter(spec)
         self.started_ms = self._clock.now_ms()
 
-    def turn(self) -> int:
-        """Start a new sample window if the last one has ended; return the monotonic start time of an iteration."""
+    def begin_iteration(self) -> int:
+        """Start a new sample window if the last one has ended; return the start of the iteration."""
         now_ms = self._clock.monotonic_ms()
         self.metrics.roll(now_ms)
         return now_ms
 
     def note_polled(self, polled: Mapping[TopicPartition, Sequence[Block]]) -> None:
-        """Record the result of a poll."""
+        """Record the number of records that a poll has returned."""
         if polled:
             self._polled.record(sum(len(block) for blocks in polled.values() for block in blocks))
 
     def note_run(self, task: Task, count: int, start_ns: int) -> int:
-        """Record a run that began at ``start_ns``; return its end time, in monotonic nanoseconds."""
+        """Record the processing of ``count`` records since ``start_ns``; return the current monotonic time in ns."""
         end_ns = self._clock.monotonic_ns()
         self.processed.record(end_ns - start_ns, count)
         task.sensors.latency.record(end_ns - start_ns, count)
         return end_ns
 
     def note_punctuated(self, start_ns: int) -> int:
-        """Record the wall-clock punctuations of a task, as one; return their end time, in monotonic nanoseconds."""
+        """Record a task's wall-clock punctuations, begun at ``start_ns``; return their end in monotonic nanoseconds."""
         end_ns = self._clock.monotonic_ns()
         self._punctuated.record(end_ns - start_ns)
         return end_ns
@@ -77,15 +79,15 @@ class ThreadMetrics:
 
 
 def readings(thread: "StreamThread", now_ms: int) -> Iterator[Reading]:
-    """Return the current values of a thread and its tasks."""
+    """Yield the current values of a thread's metrics and its tasks' metrics."""
     sensors, restorer, copies = thread.sensors, thread.restorer, thread.task_set.copies
     place = MetricPlace(thread.name)
     state = _STOPPING if thread.stopping.is_set() else _RUNNING if thread.is_ready else _STARTING
     tasks = list(thread.tasks.items())
     yield table.THREAD_STATE, place, _ASSIGNED if state == _STARTING and tasks else state
     yield table.START_TIME, place, sensors.started_ms
-    if thread.turned_at_ms is not None:
-        yield table.TURN_AGE, place, thread.clock.monotonic_ms() - thread.turned_at_ms
+    if thread.iteration_ms is not None:
+        yield table.LAST_POLL, place, (thread.clock.monotonic_ms() - thread.iteration_ms) // 1000
     restores = restorer.progress()
     yield table.RESTORING_TASKS, place, len({task_id for task_id, remaining, _ in restores})
     paused = thread.is_paused
@@ -104,7 +106,7 @@ def readings(thread: "StreamThread", now_ms: int) -> Iterator[Reading]:
 
 
 def of_task(task: Task, place: MetricPlace, now_ms: int) -> Iterator[Reading]:
-    """Return the current values of a task."""
+    """Yield the current values of a task's metrics."""
     queues = task.queues
     yield table.BUFFERED, place, queues.size
     yield table.LAG, place, sum(queue.lag for queue in queues)
@@ -117,6 +119,11 @@ def of_task(task: Task, place: MetricPlace, now_ms: int) -> Iterator[Reading]:
         at = place._replace(store=name, store_type=store.type_name)
         for property_name, found in store.properties().items():
             yield table.PROPERTIES[property_name], at, found
+    for node in holding_nodes(task):
+        at = place._replace(node=node.name)
+        yield table.RECORDS_HELD, at, len(node.held)
+    for node in () if task.calls is None else task.calls.nodes:
+        yield table.CALLS_IN_FLIGHT, place._replace(node=node.name), node.in_flight
     awaited = queues.awaited
     for item in list(task.inputs.values()):
         queue = queues[item.partition]

@@ -1,6 +1,6 @@
-"""The threads of an instance: starting and stopping them, calls to them, and their shares of memory.
+"""The stream threads of an instance: starting and stopping them, calls to them, and their shares of memory.
 
-Imports state.
+The module imports only ``core`` and ``state`` from outside ``runtime``.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,10 +38,10 @@ class PooledThread:
         """Whether the worker of the thread is alive."""
         return self.worker is not None and self.worker.is_alive
 
-    def ask(self, question: Callable[[StreamThread], Any], threads: Threads) -> Answer[Any]:
-        """Call a function with the stream thread, on that thread; return the result as an ``Answer``."""
+    def ask(self, question: Callable[[StreamThread], Any], threads: Threads, *, is_read: bool = False) -> Answer[Any]:
+        """Have the stream thread call ``question`` with itself as the argument; return an ``Answer`` for the result."""
         if self.worker is None or not self.worker.is_current:
-            return self.stream_thread.ask(question)
+            return self.stream_thread.ask(question, is_read=is_read)
         # A thread that waits for a call to itself, from a listener or processor, would deadlock.
         answer: Answer[Any] = Answer(threads)
         answer.settle(partial(question, self.stream_thread))
@@ -55,7 +55,10 @@ class PooledThread:
 
 @define(eq=False)
 class ThreadPool:
-    """The threads by number.  ``make`` creates a thread, ``run`` runs it, and ``lock`` is that of the instance."""
+    """The stream threads of an instance, by number.
+
+    ``make`` creates a thread, ``run`` runs it, and ``lock`` is the lock of the instance.
+    """
 
     _make: Callable[[int], StreamThread]
     _run: Callable[[PooledThread], None]
@@ -95,7 +98,7 @@ class ThreadPool:
         return member.stream_thread
 
     def drop(self, member: PooledThread) -> None:
-        """Remove a thread that has ended."""
+        """Remove a thread that has ended from the pool."""
         with self._lock:
             if member in self.members:
                 self.members.remove(member)
@@ -119,13 +122,13 @@ class ThreadPool:
         announcer.announce()
 
     def ask(self, question: Callable[[StreamThread], Any]) -> list[Any]:
-        """Call a function with every thread, between two iterations of its loop; return the results."""
+        """Call a function with each stream thread, between two iterations of its loop, and return the results."""
         with self._lock:
             asked = [member.ask(question, self._threads) for member in self.members if member.is_alive]
         return [answer.result() for answer in asked]
 
     def set_paused(self, is_paused: bool) -> None:
-        """Pause or resume processing."""
+        """Pause or resume processing on all threads, and on threads that are started later."""
         with self._lock:
             self.is_paused = is_paused
             for member in self.members:
@@ -133,7 +136,7 @@ class ThreadPool:
                 member.stream_thread.wake()
 
     def stop_all(self) -> None:
-        """Request all threads to stop."""
+        """Request all threads to stop, without waiting for them."""
         with self._lock:
             for member in self.members:
                 member.stop()
@@ -152,16 +155,16 @@ class ThreadPool:
         """The number of threads that have not ended."""
         return sum(not member.has_ended for member in list(self.members))
 
-    def turns(self) -> dict[str, int]:
-        """Return the monotonic time in milliseconds at which each running thread began its current iteration."""
+    def iterations_ms(self) -> dict[str, int]:
+        """Return, by name, the monotonic time in ms at which each running thread began its current iteration."""
         return {
-            member.stream_thread.name: turned_at_ms
+            member.stream_thread.name: iteration_ms
             for member in list(self.members)
-            if not member.has_ended and (turned_at_ms := member.stream_thread.turned_at_ms) is not None
+            if not member.has_ended and (iteration_ms := member.stream_thread.iteration_ms) is not None
         }
 
     def stack_of(self, name: str) -> str:
-        """Return the stack of a thread, as lines of a traceback."""
+        """Return the current stack of a thread, formatted like a traceback."""
         workers = [member.worker for member in list(self.members) if member.stream_thread.name == name]
         return "\n".join(worker.stack() for worker in workers if worker is not None)
 
@@ -172,7 +175,7 @@ class ThreadPool:
 
     @property
     def stream_threads(self) -> Sequence[StreamThread]:
-        """The threads."""
+        """The stream threads in the pool."""
         return [member.stream_thread for member in self.members]
 
     def _share_memory(self) -> None:
@@ -180,7 +183,7 @@ class ThreadPool:
         config, count = self._config, len(self.members)
         budget = MemoryBudget(config.state_memory_max_bytes, config.cache_max_bytes)
         for thread in self.stream_threads:
-            thread.waiting.max_bytes = budget.waiting_bytes // count
+            thread.uncommitted.max_bytes = budget.uncommitted_bytes // count
             thread.restorer.max_uncommitted_bytes = budget.restoring_bytes // count
             if thread.task_set.cache is not None:
                 thread.task_set.cache.max_bytes = config.cache_max_bytes // count

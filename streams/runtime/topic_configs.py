@@ -1,6 +1,6 @@
-"""Settings of internal topics, as in Kafka Streams.
+"""Topic configurations of internal topics, as in Kafka Streams.
 
-The plan defines the topics, and ``provisioning`` creates them.  Imports state only.
+The plan defines the topics, and ``provisioning`` creates them.  The module imports only ``state``.
 """
 
 from streams.state import StoreSpec
@@ -15,6 +15,9 @@ REPARTITION_CONFIG = {
 
 
 def changelog_config(spec: StoreSpec) -> dict[str, str]:
-    """Return the changelog configuration of a store: compaction, and the configurations of store kind and user."""
+    """Return the topic configuration of a store's changelog.
+
+    It contains compaction, the settings of the store kind, and the user's settings.
+    """
     config = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
     return config | spec.kind.topic_config(spec) | dict(spec.changelog_config)

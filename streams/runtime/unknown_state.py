@@ -3,7 +3,8 @@
 A generated store name has a number that shifts with every upstream change: then the old store is orphaned, and a new
 store starts empty.  Renaming a store has the same effect.  Orphaned stores on the broker and in the state directory are
 logged; if a generated name seems to have shifted, the application does not start.  Topics of another application whose
-id begins with this application's id are ignored.  Imports clients, topology and state.
+id begins with this application's id are ignored.  The module imports only ``clients``, ``core`` and ``state`` from
+outside ``runtime``.
 """
 
 import logging
@@ -12,9 +13,10 @@ from collections.abc import Iterable, Mapping
 
 from attrs import define, field
 
-from streams.clients import InternalTopic, internal_topics, is_generated
+from streams.clients import InternalTopic, internal_topics
 from streams.core.errors import UnknownStateError
 from streams.core.records import TaskId, TopicPartition
+from streams.core.topic import is_generated
 from streams.runtime.checkpoint import Checkpoint
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.provisioning import Provisioner
@@ -65,7 +67,7 @@ class _Survey:
         """Log a warning if there is unknown state.
 
         Raises:
-            UnknownStateError: as ``check_unknown_state``.
+            UnknownStateError: there is unknown state that must not be ignored; see ``check_unknown_state``.
         """
         self._search_topics()
         self._search_folders()
@@ -113,20 +115,20 @@ class _Survey:
     def _search_folders(self) -> None:
         for task_id, names in sorted(self.folders.items()):
             for store in names:
-                if store not in self.plan.topology.stores or self._has_left(task_id, store):
+                if store not in self.plan.topology.stores or self._is_abandoned(task_id, store):
                     if store not in self.stores:
                         # Whether a store without a changelog has content is not known before it is opened.
                         self.filled.add(store)
                     self.stores.setdefault(store, []).append(f"folder {task_id}/{store}")
 
-    def _has_left(self, task_id: TaskId, store: str) -> bool:
-        """Return whether a store without a changelog has a folder of a task that does not use it."""
+    def _is_abandoned(self, task_id: TaskId, store: str) -> bool:
+        """Return whether a store without a changelog has a folder in a task that does not use the store."""
         if self.plan.topology.stores[store].has_changelog:
             return False
         return not any(sub.id == task_id.sub_topology and store in sub.stores for sub in self.plan.subs)
 
     def _moved(self) -> list[tuple[str, str]]:
-        """Return the old and new names of stores whose names seem to have changed."""
+        """Return the (old name, new name) pairs of the stores that seem to have been renamed."""
         plan, topology = self.plan, self.plan.topology
         left = [
             store for store in self.stores if store in self.filled and (is_generated(store) or store in topology.stores)
@@ -153,7 +155,7 @@ class _Survey:
         return result
 
     def _is_same_kind(self, old: str, new: str, content: Content | None) -> bool:
-        """Return whether ``old`` may have been renamed to ``new``: same operator, or same types of keys and values."""
+        """Return whether ``old`` may have been renamed to ``new``: both have the same operator or the same types."""
         if old == new or (is_generated(new) and _NUMBER.sub("", old) == _NUMBER.sub("", new)):
             return True
         if content is None or is_generated(new):

@@ -1,6 +1,7 @@
 """The watchdog of an instance: logs the stack of a thread that is stuck in an iteration of its loop.
 
-It runs on its own thread and reads only the start times of the iterations, so it works while other threads are stuck.
+The watchdog runs on its own thread and reads only the start times of the iterations, so it works while stream threads
+are stuck.
 """
 
 import logging
@@ -21,38 +22,38 @@ _LOOKS = 4
 class Watchdog:
     """Logs the stack of each thread whose iteration takes longer than ``limit_ms``, once per iteration.
 
-    ``turns`` returns the monotonic start time of the current iteration by thread; ``stack_of`` returns a thread's
-    stack.
+    ``iterations_ms`` returns the monotonic start time of the current iteration by thread.  ``stack_of`` returns the
+    stack of a thread.
     """
 
     _limit_ms: int
     _clock: Clock
-    _turns: Callable[[], Mapping[str, int]]
+    _iterations_ms: Callable[[], Mapping[str, int]]
     _stack_of: Callable[[str], str]
     _stop: Signal
     #: Threads that are stuck, with the start time of the iteration.
     _stuck: dict[str, int] = field(factory=dict)
 
     def start(self, name: str, threads: Threads) -> None:
-        """Start the checks, until ``stop`` is called."""
+        """Start a thread called ``name`` that performs periodic checks until ``stop`` is called."""
         threads.start(name, self._run)
 
     def stop(self) -> None:
-        """Stop the checks."""
+        """Stop the periodic checks."""
         self._stop.set()
 
     def look(self) -> None:
         """Log the threads that have become stuck, or are no longer stuck, since the last check."""
-        now_ms, turns = self._clock.monotonic_ms(), self._turns()
-        for name, turned_at_ms in turns.items():
-            is_stuck = now_ms - turned_at_ms > self._limit_ms
+        now_ms, began_ms = self._clock.monotonic_ms(), self._iterations_ms()
+        for name, iteration_ms in began_ms.items():
+            is_stuck = now_ms - iteration_ms > self._limit_ms
             if is_stuck and name not in self._stuck:
-                self._stuck[name] = turned_at_ms
-                text = "%s: its loop has not turned for %d ms; it is at:\n%s"
-                log.warning(text, name, now_ms - turned_at_ms, self._stack_of(name))
+                self._stuck[name] = iteration_ms
+                text = "%s: no iteration of its loop has begun for %d ms; it is at:\n%s"
+                log.warning(text, name, now_ms - iteration_ms, self._stack_of(name))
             elif not is_stuck and name in self._stuck:
-                log.info("%s: its loop turns again after %d ms", name, turned_at_ms - self._stuck.pop(name))
-        for name in self._stuck.keys() - turns.keys():
+                log.info("%s: its loop continues after %d ms", name, iteration_ms - self._stuck.pop(name))
+        for name in self._stuck.keys() - began_ms.keys():
             del self._stuck[name]
 
     def _run(self) -> None:

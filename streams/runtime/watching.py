@@ -10,7 +10,7 @@ class TaskWatch(Protocol):
     """Observes tasks, for example to trace their records."""
 
     def opened(self, task: "Task") -> None:
-        """Called when the program of a task is bound; its processors may not be initialized yet."""
+        """Handle the opening of a task, whose program is bound but whose processors may not be initialized yet."""
         ...
 
     def store(self, task: "Task", node: str, name: str, view: Any) -> Any:

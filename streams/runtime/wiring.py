@@ -1,7 +1,7 @@
 """Construction of stream threads, in the order of dependencies.
 
-The assignor and the task set use the thread through the protocols ``AssignedMember`` and ``TaskOwner``.
-The thread is built last, and registers itself with both.  Imports clients and state.
+The assignor and the task set use the thread through the protocols ``AssignedMember`` and ``TaskOwner``.  The thread is
+built last, and registers itself with both.  The module imports only ``core`` and ``state`` from outside ``runtime``.
 """
 
 import re
@@ -13,7 +13,7 @@ from attrs import define, evolve
 from streams.core.metrics import table
 from streams.runtime.assignment import Blueprint, StreamsAssignor
 from streams.runtime.committing import Committer
-from streams.runtime.environment import SharedParts
+from streams.runtime.environment import SharedParts, ThreadEvents
 from streams.runtime.instance_clients import InstanceClients
 from streams.runtime.losses import LossGuard
 from streams.runtime.plan import ApplicationPlan
@@ -21,7 +21,7 @@ from streams.runtime.refusals import Refusals
 from streams.runtime.restore import RestoreListener, Restorer
 from streams.runtime.sharing import SharingRules
 from streams.runtime.task_set import TaskSet
-from streams.runtime.thread import StreamThread, ThreadEvents
+from streams.runtime.thread import StreamThread
 from streams.state import RecordCache
 
 #: Factor for the records per poll of a restorer: changelog batches are large, and it is slow to split them.
@@ -40,7 +40,7 @@ class ThreadFactory:
     _restore_listener: RestoreListener | None
 
     def make(self, number: int) -> StreamThread:
-        """Return the thread with this number, subscribed to the topics of all tasks."""
+        """Create the stream thread with this number, subscribed to the topics of all tasks."""
         config, clients = self._shared.config, self._clients
         name = clients.name(f"thread-{number}")
         shared = evolve(self._shared, metrics=self._shared.metrics.of_thread(name))

@@ -1,73 +1,52 @@
-"""State stores: specs, engines, hot state and typed views. The package does not depend on topics."""
+"""State stores: specs, engines, the hot state and typed views.
 
-from streams.state.budget import MemoryBudget
-from streams.state.cache import RecordCache, Section
-from streams.state.directory import StateDirectory
-from streams.state.engines import EngineBatch
-from streams.state.entries import ValueAndTimestamp
-from streams.state.formats import Content, StoreFormat, advice
-from streams.state.keyvalue import KeyValueStore, TimestampedKeyValueStore
-from streams.state.kinds import (
-    KEY_VALUE,
-    LRU,
-    SESSION,
-    TIMESTAMPED_KEY_VALUE,
-    TIMESTAMPED_WINDOW,
-    VERSIONED,
-    WINDOW,
-    built_in_kind,
-)
-from streams.state.lifecycle import KEY_TYPE, VALUE_TYPE, Store
-from streams.state.lru import LruStore
-from streams.state.memory import MemoryEngine
-from streams.state.opening import EngineName, is_on_disk, open_store
-from streams.state.session import SessionStore
-from streams.state.specs import Family, InPlace, StoreKind, StoreSpec, TableReads
-from streams.state.versioned import NOT_PUT, VALID_TO_UNDEFINED, VersionedRecord, VersionedStore
-from streams.state.window import TimestampedWindowStore, WindowStore
-from streams.state.windowed_keys import MAX_TIME, session_parts, window_parts
+The package does not depend on topics.
+"""
 
-__all__ = [
-    "Content",
-    "EngineBatch",
-    "EngineName",
-    "Family",
-    "InPlace",
-    "KEY_TYPE",
-    "KEY_VALUE",
-    "KeyValueStore",
-    "LRU",
-    "LruStore",
-    "MAX_TIME",
-    "MemoryBudget",
-    "MemoryEngine",
-    "NOT_PUT",
-    "RecordCache",
-    "SESSION",
-    "Section",
-    "SessionStore",
-    "StateDirectory",
-    "Store",
-    "StoreKind",
-    "StoreFormat",
-    "StoreSpec",
-    "TIMESTAMPED_KEY_VALUE",
-    "TIMESTAMPED_WINDOW",
-    "TableReads",
-    "TimestampedKeyValueStore",
-    "TimestampedWindowStore",
-    "VALID_TO_UNDEFINED",
-    "VALUE_TYPE",
-    "VERSIONED",
-    "ValueAndTimestamp",
-    "VersionedRecord",
-    "VersionedStore",
-    "WINDOW",
-    "WindowStore",
-    "advice",
-    "built_in_kind",
-    "is_on_disk",
-    "open_store",
-    "session_parts",
-    "window_parts",
-]
+from streams.state.budget import MemoryBudget as MemoryBudget
+from streams.state.cache import RecordCache as RecordCache
+from streams.state.cache import Section as Section
+from streams.state.directory import StateDirectory as StateDirectory
+from streams.state.engines import EngineBatch as EngineBatch
+from streams.state.engines import Statistic as Statistic
+from streams.state.entries import ValueAndTimestamp as ValueAndTimestamp
+from streams.state.expiring import EXPIRING_KEY_VALUE as EXPIRING_KEY_VALUE
+from streams.state.expiring import EXPIRING_TIMESTAMPED_KEY_VALUE as EXPIRING_TIMESTAMPED_KEY_VALUE
+from streams.state.formats import Content as Content
+from streams.state.formats import StoreFormat as StoreFormat
+from streams.state.formats import advice as advice
+from streams.state.keyvalue import KEY_VALUE as KEY_VALUE
+from streams.state.keyvalue import TIMESTAMPED_KEY_VALUE as TIMESTAMPED_KEY_VALUE
+from streams.state.keyvalue import KeyValueStore as KeyValueStore
+from streams.state.keyvalue import TimestampedKeyValueStore as TimestampedKeyValueStore
+from streams.state.kinds import built_in_kind as built_in_kind
+from streams.state.lifecycle import KEY_TYPE as KEY_TYPE
+from streams.state.lifecycle import VALUE_TYPE as VALUE_TYPE
+from streams.state.lifecycle import Store as Store
+from streams.state.lru import LRU as LRU
+from streams.state.lru import LruStore as LruStore
+from streams.state.measured import MeasuredStore as MeasuredStore
+from streams.state.memory import MemoryEngine as MemoryEngine
+from streams.state.opening import EngineName as EngineName
+from streams.state.opening import is_on_disk as is_on_disk
+from streams.state.opening import open_store as open_store
+from streams.state.session import SESSION as SESSION
+from streams.state.session import SessionStore as SessionStore
+from streams.state.specs import Family as Family
+from streams.state.specs import InPlace as InPlace
+from streams.state.specs import StoreKind as StoreKind
+from streams.state.specs import StoreSpec as StoreSpec
+from streams.state.specs import TableReads as TableReads
+from streams.state.spilling import SpillingEngine as SpillingEngine
+from streams.state.versioned import NOT_PUT as NOT_PUT
+from streams.state.versioned import VALID_TO_UNDEFINED as VALID_TO_UNDEFINED
+from streams.state.versioned import VERSIONED as VERSIONED
+from streams.state.versioned import VersionedRecord as VersionedRecord
+from streams.state.versioned import VersionedStore as VersionedStore
+from streams.state.window import TIMESTAMPED_WINDOW as TIMESTAMPED_WINDOW
+from streams.state.window import WINDOW as WINDOW
+from streams.state.window import TimestampedWindowStore as TimestampedWindowStore
+from streams.state.window import WindowStore as WindowStore
+from streams.state.windowed_keys import MAX_TIME as MAX_TIME
+from streams.state.windowed_keys import session_parts as session_parts
+from streams.state.windowed_keys import window_parts as window_parts

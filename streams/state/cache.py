@@ -15,6 +15,7 @@ from attrs import define, field
 
 from streams.core.errors import StoreError
 from streams.core.inlining import inlined
+from streams.core.metrics import Amounts
 from streams.core.records import Headers
 
 #: Estimated overhead of an entry in bytes, excluding its key and value.
@@ -45,6 +46,9 @@ class Section:
     #: Updates by slot, least recently updated first.
     entries: dict[Any, CacheEntry] = field(factory=dict)
     size_bytes: int = 0
+    #: Updates since the last flush, if the hit ratio is recorded, in millionths.
+    updates: int = 0
+    hit_ratio: Amounts | None = None
 
 
 @inlined
@@ -66,19 +70,24 @@ class RecordCache:
         emit: Emit,
         slot_of: Callable[[Any], Any] = _itself,
         origin: Callable[[], Any] = lambda: None,
+        hit_ratio: Amounts | None = None,
     ) -> Section:
         """Return the named section, whose updates are passed to ``emit`` at a flush or eviction.
 
         Registering the same section again keeps its updates and replaces ``emit``. Updates are stored by
-        ``slot_of(key)``, together with the ``origin`` of the key's last update.
+        ``slot_of(key)``, together with the ``origin`` of the key's last update. ``hit_ratio`` records, by flush, the
+        share of updates whose key was already buffered, in millionths.
         """
         into = self._sections.setdefault(section, Section(section, emit))
-        into.emit = emit
+        into.emit, into.hit_ratio = emit, hit_ratio
+        is_counted = hit_ratio is not None
 
         @inlined
         def hold_slot(
             slot: Any, new: Any, old: Any, timestamp_ms: int, headers: Headers | None, is_latest: bool = True
         ) -> None:
+            if is_counted:
+                into.updates += 1
             entries = into.entries
             held = entries.pop(slot, None)
             if held is not None and type(new) is int and type(held[1]) is int:
@@ -104,7 +113,7 @@ class RecordCache:
             headers: Headers | None,
             is_latest: bool,
         ) -> None:
-            """Buffer an update whose entry may change in size; ``held`` is the previous entry."""
+            """Buffer an update that may change the size of its entry; ``held`` is the previous entry of the key."""
             if held is None:
                 size = grown = _ENTRY_BYTES + _weight(slot) + _weight(new) + _weight(old)
             else:
@@ -136,6 +145,7 @@ class RecordCache:
         into = self._section(section)
         self._shrink(into, into.size_bytes)
         into.entries.clear()
+        into.updates = 0
 
     def _section(self, name: str) -> Section:
         try:
@@ -148,10 +158,13 @@ class RecordCache:
         self.size_bytes -= size
 
     def _flush(self, section: Section) -> None:
-        """Emit all buffered updates; updates during the flush are buffered until the next one."""
+        """Emit all buffered updates; updates that arrive during the flush are buffered until the next flush."""
         if not section.entries:
             return
         held, section.entries = section.entries, {}
+        if section.hit_ratio is not None:
+            section.hit_ratio.record(1_000_000 * (section.updates - len(held)) // section.updates)
+            section.updates = 0
         self._shrink(section, section.size_bytes)
         emit = section.emit
         for key, (old, new, timestamp_ms, headers, context, is_latest, _) in held.items():

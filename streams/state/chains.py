@@ -1,10 +1,10 @@
 """Read caches of windowed stores: the entries of recently used keys, and an index of keys by time.
 
-Chains and the index are derived from the hot state, the staged writes and the engine, and may be dropped at any
-time. A chain finds the windows of a key without serializing the key or opening an iterator. The index finds the
-windows that start (or the sessions that end) in a time range, for emission on window close. The cost of expiry
-does not depend on the number of live entries: expired entries are dropped from chains when the cache is full, and
-from the front of the index.
+Chains, which are the cached entries of one key, and the index are derived from the hot state, the staged writes and the
+engine, and may be dropped at any time. A chain finds the windows of a key without serializing the key or opening an
+iterator. The index finds the windows that start (or the sessions that end) in a time range, for emission on window
+close. The cost of expiry does not depend on the number of live entries: expired entries are dropped from chains when
+the cache is full, and from the front of the index.
 """
 
 from bisect import bisect_left, bisect_right
@@ -23,9 +23,9 @@ class Chain:
     entries: list[Any] = field(factory=list)
 
     def set(self, time: Any, entry: Any, *, is_repeated: bool) -> int:
-        """Set the entry at a time, or remove it if it is None; return the change in length.
+        """Set the entry at a time, or remove it if it is None; return the change in the number of entries.
 
-        With ``is_repeated`` the entry is added to existing entries of the same time.
+        With ``is_repeated`` the entry is added to the existing entries of the same time.
         """
         times, entries = self.times, self.entries
         if not times or time > times[-1]:
@@ -62,7 +62,7 @@ class Chain:
         return place
 
     def between(self, first: Any, last: Any, *, reverse: bool) -> list[tuple[Any, Any]]:
-        """Return the (time, entry) pairs with ``first <= time <= last``."""
+        """Return the (time, entry) pairs with ``first <= time <= last``, in reverse order if ``reverse`` is set."""
         times = self.times
         low = bisect_left(times, first)
         high = bisect_right(times, last, low)
@@ -74,7 +74,7 @@ class Chain:
 
 @define(eq=False)
 class ChainCache:
-    """A bounded cache of chains: of all keys while they fit, then of recently used keys in two generations."""
+    """A bounded cache of chains: of all keys while they fit, and then of the recently used keys."""
 
     #: Maximum number of entries: of all keys while the cache is complete, else of both generations; see ``resize``.
     max_entries: int
@@ -92,19 +92,19 @@ class ChainCache:
         self.room = self._limit
 
     def resize(self, max_entries: int) -> None:
-        """Change the maximum number of entries; excess entries are dropped at the next insertion."""
+        """Change the maximum number of cached entries; excess entries are dropped at the next insertion."""
         size = self._limit - self.room
         self.max_entries = max_entries
         self.room = self._limit - size
 
     def complete(self) -> None:
-        """Mark the cache as complete; called while the cache is empty."""
+        """Mark the cache as containing all keys; called while the cache is empty."""
         self.forget()
         self.is_complete = True
         self.room = self._limit
 
     def find(self, key: Any) -> Chain | None:
-        """Return the chain of ``key`` if it is cached."""
+        """Return the chain of ``key``, or None if the chain is not cached."""
         chain = self.chains.get(key)
         if chain is None and self._older:
             chain = self._older.pop(key, None)
@@ -137,7 +137,7 @@ class ChainCache:
         self.room = self._limit
 
     def set(self, key: Any, time: Any, entry: Any, *, is_repeated: bool = False) -> int:
-        """Apply a write to the chain of a key; return the change in length, or 0 if the chain is not cached."""
+        """Apply a write to the chain of a key; return the change in the chain's length, or 0 if it is not cached."""
         chain = self.chains.get(key) or self.find(key)
         if chain is None:
             if not self.is_complete or entry is None:
@@ -150,13 +150,13 @@ class ChainCache:
         return grown
 
     def grow(self, entries: int) -> None:
-        """Adjust the number of entries, and make room if the maximum is exceeded."""
+        """Adjust the number of cached entries, and make room if the maximum is exceeded."""
         self.room -= entries
         if self.room < 0:
             self.make_room()
 
     def _sweep(self, first_time: Any) -> None:
-        """Drop the entries of all keys before ``first_time``, and then the keys without entries."""
+        """Drop the entries of all keys before ``first_time``, and then the keys that have no entries left."""
         size = 0
         for key, chain in list(self.chains.items()):
             times = chain.times
@@ -169,7 +169,7 @@ class ChainCache:
         self.room = self._limit - size
 
     def forget(self) -> None:
-        """Drop all chains."""
+        """Drop all cached chains."""
         self.chains = {}
         self._older = {}
         self.is_complete = False
@@ -178,13 +178,13 @@ class ChainCache:
 
 @define(eq=False)
 class TimeIndex:
-    """An index of slots by time that is complete from ``floor_ms`` on."""
+    """An index of store entries by time, which is complete from ``floor_ms`` on; a slot identifies an entry."""
 
     floor_ms: int
     _slots: "SortedDict[int, dict[Any, None]]" = field(factory=SortedDict)
 
     def set(self, time_ms: int, slot: Any, *, is_present: bool) -> None:
-        """Add or remove a slot."""
+        """Add a slot to the index at a time, or remove it if ``is_present`` is False."""
         if time_ms < self.floor_ms:
             return
         slots = self._slots.get(time_ms)
@@ -198,13 +198,13 @@ class TimeIndex:
                 del self._slots[time_ms]
 
     def raise_floor(self, floor_ms: int) -> None:
-        """Drop times before ``floor_ms``."""
+        """Drop the times before ``floor_ms`` from the index."""
         if floor_ms > self.floor_ms:
             self.floor_ms = floor_ms
             for time_ms in list(self._slots.irange(None, floor_ms, (True, False))):
                 del self._slots[time_ms]
 
     def between(self, first_ms: int, last_ms: int) -> Iterator[tuple[int, list[Any]]]:
-        """Yield (time, slots) in time order."""
+        """Yield (time, slots) for the times from ``first_ms`` to ``last_ms``, in time order."""
         for time_ms in list(self._slots.irange(first_ms, last_ms)):
             yield time_ms, list(self._slots.get(time_ms, ()))

@@ -2,8 +2,8 @@
 
 Only one instance at a time can lock the directory of an application, with a file lock that contains the process
 ID. Within the instance, only one owner at a time can lock the directory of a task. A format file distinguishes
-the directory from a Kafka Streams state directory, which uses the same names. Nothing is deleted unless
-requested.
+the directory from a Kafka Streams state directory, which uses the same names. Nothing is deleted unless a
+caller requests it.
 """
 
 import fcntl
@@ -100,19 +100,26 @@ class StateDirectory:
             self._lock_descriptor = None
 
     def process_id(self) -> str:
-        """Return the UUID of the process that is stored with the state, and create it on first use.
+        """Return the process UUID stored with the state; it and the directory are created on first use.
 
-        The directory must be locked.
+        A server may call this before the application has started and locked the directory.
         """
         path = self.path / _PROCESS_FILE
+        known = path.read_text().strip() if path.exists() else ""
+        if known:
+            return known
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        made = path.with_name(f"{_PROCESS_FILE}.{uuid.uuid4().hex}")
+        made.write_text(f"{uuid.uuid4().hex}\n")
         try:
-            known = path.read_text().strip()
-        except FileNotFoundError:
-            known = ""
-        if not known:
-            known = uuid.uuid4().hex
-            path.write_text(known + "\n")
-        return known
+            # If two processes create the file at the same time, both use the ID that was written first.
+            os.link(made, path)
+        except FileExistsError:
+            if not path.read_text().strip():
+                made.replace(path)
+        finally:
+            made.unlink(missing_ok=True)
+        return path.read_text().strip()
 
     def lock_task(self, task_id: TaskId, owner: object) -> None:
         """Lock a task's directory for an owner in this instance; idempotent for the same owner.
@@ -138,11 +145,11 @@ class StateDirectory:
         return task_id in self._owners
 
     def write_position(self, task_id: TaskId, position: int) -> None:
-        """Store the changelog position of a closed task as a hint for task assignment."""
+        """Store the changelog position of a closed task, which task assignment uses as a hint."""
         (self.task_path(task_id) / _POSITION_FILE).write_text(f"{position}\n")
 
     def read_position(self, task_id: TaskId) -> int:
-        """Return the stored position of a task, or 0 if there is none."""
+        """Return the stored changelog position of a task, or 0 if no position is stored."""
         try:
             return int((self.path / str(task_id) / _POSITION_FILE).read_text())
         except (OSError, ValueError):

@@ -2,13 +2,13 @@
 
 There is an in-memory implementation and one based on RocksDB. A namespace is a time segment in windowed stores
 and always 0 in other stores. An engine is written only at commit, in one atomic batch that also contains the
-changelog positions (KIP-1035). Imports no other module of the package.
+changelog positions (KIP-1035). This module imports no other module of the package.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 
 @define(eq=False)
@@ -24,6 +24,15 @@ class EngineBatch:
     metadata: dict[str, bytes] = field(factory=dict)
 
 
+@frozen
+class Statistic:
+    """A statistic of an engine: a counter, or the count, sum and largest value of a histogram."""
+
+    count: int
+    total: int = 0
+    highest: float = 0
+
+
 class Engine(Protocol):
     """A sorted map of (namespace, bytes) to bytes."""
 
@@ -31,15 +40,15 @@ class Engine(Protocol):
     type_name: str
 
     def get(self, namespace: int, key: bytes) -> bytes | None:
-        """Return the value of ``key``, or None if there is none."""
+        """Return the value of ``key`` in a namespace, or None if there is none."""
         ...
 
     def scan(
         self, namespace: int, low: bytes | None, high: bytes | None, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, value) with ``low <= key < high`` in byte order; a bound of None is open.
+        """Yield (key, value) in a namespace with ``low <= key < high`` in byte order; None means unbounded.
 
-        The engine may be written to during the scan; entries already read are unaffected.
+        The engine may be written to during the scan; entries already yielded are unaffected.
         """
         ...
 
@@ -48,14 +57,14 @@ class Engine(Protocol):
         ...
 
     def load(self, namespace: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> int | None:
-        """Queue writes that the next ``apply`` makes before its own; reads do not see the writes until then.
+        """Queue writes that the next ``apply`` makes before its own; reads do not see them until then.
 
         Return the estimated size of the writes in bytes, or None if the engine has no faster path than ``apply``.
         """
         ...
 
     def metadata(self) -> dict[str, bytes]:
-        """Return the merged metadata of all batches in the engine."""
+        """Return the metadata in the engine, merged from all applied batches."""
         ...
 
     def namespaces(self) -> list[int]:
@@ -67,7 +76,11 @@ class Engine(Protocol):
         ...
 
     def properties(self) -> dict[str, int]:
-        """Return current values by metric name, none if the engine is closed; may be called from any thread."""
+        """Return current property values by metric name, or nothing if the engine is closed; thread-safe."""
+        ...
+
+    def statistics(self) -> Mapping[str, Statistic]:
+        """Return statistics since the engine was opened, by RocksDB's names; empty if none are collected."""
         ...
 
     def memory_bytes(self) -> int:
@@ -75,7 +88,7 @@ class Engine(Protocol):
         ...
 
     def set_bulk(self, is_bulk: bool) -> None:
-        """Enter or leave bulk mode, which is for many writes and few reads; applied writes are kept.
+        """Enter or leave bulk mode, which is for many writes and few reads; writes already applied are kept.
 
         Raises:
             StoreError: the engine cannot be reopened.
@@ -83,7 +96,7 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None:
-        """Release all resources; a persistent engine keeps applied writes."""
+        """Release all resources; a persistent engine keeps the applied writes."""
         ...
 
 

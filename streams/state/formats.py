@@ -2,8 +2,8 @@
 
 A format has two parts. The content (family, serdes, window size) is the format of keys and values in the state
 directory and the changelog; if the content differs, the store cannot be used. The layout (kind, segment length)
-is the format of the directory; if only the layout differs, the store can be restored from the changelog. Imports
-core only.
+is the format of the directory; if only the layout differs, the store can be restored from the changelog.
+Of the other packages, this module imports only ``core``.
 """
 
 import json
@@ -25,7 +25,7 @@ _JSON = re.compile(r"(^|:)(?:class:|json\b|tuple\b).*")
 
 
 def serde_format(serde: Serde[Any]) -> str | None:
-    """Return a name that is equal for serdes that read the same bytes, or None if the type is not known yet.
+    """Return a name that serdes with the same bytes share, or None if the type of the serde is not known yet.
 
     >>> from streams.core.serdes import STRING, serde_for, time_windowed_ms
     >>> serdes = time_windowed_ms(STRING, 10), serde_for(dict[str, int]), PinnedSerde("n")
@@ -48,7 +48,7 @@ def _shortened(name: str) -> str | None:
 
 @frozen
 class Content:
-    """The format of keys and values; None stands for a serde that is not known yet, and matches any serde."""
+    """The format of a store's keys and values; None stands for a serde that is not known yet, and matches any serde."""
 
     family: Family
     key: str | None
@@ -59,7 +59,7 @@ class Content:
 
     @classmethod
     def of(cls, spec: StoreSpec) -> "Content":
-        """Return the content of a spec."""
+        """Return the content format that a spec declares."""
         family = spec.kind.family
         size_ms = spec.window_size_ms if family is Family.WINDOWS and not spec.retain_duplicates else -1
         key, value = serde_format(spec.key_serde), serde_format(spec.value_serde)
@@ -90,7 +90,7 @@ class Content:
 
     @classmethod
     def from_json(cls, row: Any) -> "Content | None":
-        """Parse the result of ``to_json``; return None if it is invalid."""
+        """Parse the result of ``to_json``, or return None if it is invalid."""
         try:
             family, key, value, *rest = row
             return cls(Family(family), key, value, *rest)
@@ -110,12 +110,12 @@ class StoreFormat:
 
     @classmethod
     def of(cls, spec: StoreSpec, *, is_logged: bool) -> "StoreFormat":
-        """Return the format for a spec."""
+        """Return the format of a store with this spec."""
         return cls(Content.of(spec), spec.kind.name, spec.kind.segment_ms(spec), is_logged)
 
     @classmethod
     def read(cls, data: bytes | None) -> "StoreFormat | None":
-        """Parse the result of ``encode``; return None if there is no format or its version is unknown."""
+        """Parse the result of ``encode``, or return None if ``data`` is None or its version is unknown."""
         if data is None:
             return None
         read = json.loads(data)
@@ -126,7 +126,7 @@ class StoreFormat:
         return cls(content, read["kind"], read["segment_ms"], read["logged"])
 
     def encode(self) -> bytes:
-        """Return the format as bytes, as stored in the metadata."""
+        """Return the format as bytes, as stored in the metadata of the store."""
         return _encoded(self)
 
     def has_layout_of(self, wanted: "StoreFormat") -> bool:
@@ -134,7 +134,7 @@ class StoreFormat:
         return (self.kind, self.segment_ms) == (wanted.kind, wanted.segment_ms)
 
     def layout_difference(self, wanted: "StoreFormat") -> str:
-        """Return a description of the difference in layout from another format."""
+        """Return a description of how the layout differs from that of another format."""
         if self.kind != wanted.kind:
             return f"it was of kind {self.kind} and is now {wanted.kind}"
         what = "history" if self.content.family is Family.KEYS else "retention"

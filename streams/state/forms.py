@@ -3,7 +3,7 @@
 A key is held as an object if its serde has exactly one hashable type; other keys are held as bytes, because a
 dict treats 1, True and 1.0 as equal although their bytes differ. A value is held as an object if its serde
 declares it immutable; other values are held as bytes, so that every read returns a new object. A form sets the
-types in the hot state. Imports core and state.hot.
+types in the hot state. This module imports only ``core`` and ``state.hot``.
 """
 
 import uuid
@@ -31,7 +31,7 @@ def pinned_name(serde: Serde[Any]) -> str | None:
 
 @define(eq=False)
 class KeyForm:
-    """The key form of one store."""
+    """The in-memory form of the keys of one store, and its conversion to bytes."""
 
     store: str
     serde: Serde[Any]
@@ -49,7 +49,7 @@ class KeyForm:
         self.hot.set_key_type(_KEY_TYPES.get(_actual(self.serde)))
 
     def slot(self, key: object) -> Any:
-        """Return the slot of any key, which is the in-memory form of the key.
+        """Return the slot of a key, which is the in-memory form of the key.
 
         Raises:
             StoreError: the key is None.
@@ -72,13 +72,13 @@ class KeyForm:
         return key_type is None or key_type is bytes
 
     def to_bytes(self, slot: Any) -> bytes:
-        """Return the bytes of an in-memory key."""
+        """Return the serialized bytes of an in-memory key."""
         if self._holds_bytes:
             return slot  # type: ignore[no-any-return]
         return self.serde.serialize(slot)  # type: ignore[return-value]
 
     def all_to_bytes(self, slots: Sequence[Any]) -> Sequence[bytes]:
-        """Return the bytes of many in-memory keys."""
+        """Return the serialized bytes of many in-memory keys."""
         if self._holds_bytes:
             return slots
         return self.serde.serialize_all(slots)  # type: ignore[return-value]
@@ -88,21 +88,21 @@ class KeyForm:
         return data if self.hot.key_type is None else self.serde.deserialize(data)
 
     def to_key(self, slot: Any) -> Any:
-        """Return the user object of an in-memory key."""
+        """Return the Python object for an in-memory key."""
         return self.serde.deserialize(slot) if self.hot.key_type is None else slot
 
     def read(self, data: bytes) -> Any:
-        """Return the user object for serialized bytes."""
+        """Return the Python object for a serialized key."""
         return self.serde.deserialize(data)
 
     def bound(self, key: object) -> bytes | None:
-        """Return the serialized bound of a range; None means open."""
+        """Return the serialized form of a range bound, or None for an open bound."""
         return None if key is None else self.to_bytes(self.slot(key))
 
 
 @define(eq=False)
 class ValueForm:
-    """The value form of one store."""
+    """The in-memory form of the values of one store, and its conversion to bytes."""
 
     store: str
     serde: Serde[Any]
@@ -139,11 +139,11 @@ class ValueForm:
         return self.serde.deserialize(data)
 
     def to_value(self, held: Any) -> Any:
-        """Return the user object of an in-memory value."""
+        """Return the Python object for an in-memory value."""
         return held if self.hot.holds_objects else self.serde.deserialize(held)
 
     def read(self, data: bytes) -> Any:
-        """Return a new object for serialized bytes."""
+        """Return a new Python object for a serialized value."""
         return self.serde.deserialize(data)
 
     def from_bytes(self, data: bytes | None) -> Any:
@@ -151,10 +151,10 @@ class ValueForm:
         return self.serde.deserialize(data) if self.hot.holds_objects else data
 
     def all_to_bytes(self, held: Sequence[Any]) -> Sequence[bytes | None]:
-        """Return the bytes of many held values."""
+        """Return the serialized bytes of many in-memory values."""
         return self.serde.serialize_all(held) if self.hot.holds_objects else held
 
 
 def _actual(serde: Serde[Any]) -> Serde[Any]:
-    """Return the primitive serde of a pinned serde whose type is known by now, or else the serde itself."""
+    """Return the primitive serde of a pinned serde whose type is known, or the given serde itself."""
     return _PRIMITIVES.get(pinned_name(serde) or "", serde)

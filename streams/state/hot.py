@@ -2,7 +2,8 @@
 
 ``dirty`` contains the entries that are not staged yet, in the order in which their slots last changed. ``clean``
 is a bounded read cache of two generations. Views and inlined operators read the fields directly; only the methods
-below, the forms and the views of this package write the fields. Imports core only.
+below, the forms and the views of this package write the fields. Of the other packages, this module imports only
+``core``.
 """
 
 from typing import Any
@@ -13,7 +14,7 @@ from streams.core.errors import StoreClosedError
 
 
 class Absent:
-    """The type of ``ABSENT``."""
+    """The type of ``ABSENT``, which marks a missing entry."""
 
 
 #: Result of ``HotState.cached`` for a slot without a clean entry; a result of None is a deleted entry.
@@ -59,7 +60,7 @@ class HotState:
         self._update_in_place_type()
 
     def set_followed(self, is_followed: bool) -> None:
-        """Set whether derived data is updated with each write."""
+        """Set whether data derived from the entries, such as chains, is updated with each write."""
         self.is_followed = is_followed
         self._update_in_place_type()
 
@@ -67,7 +68,7 @@ class HotState:
         self.in_place_type = self.key_type if self.holds_objects and not self.is_followed else None
 
     def cached(self, slot: Any) -> Any:
-        """Return the clean entry of a slot, or ``ABSENT`` if no entry is cached."""
+        """Return the entry of a slot in the read cache, or ``ABSENT`` if no entry is cached."""
         entry = self.clean.get(slot, ABSENT)
         if entry is ABSENT and self._older:
             entry = self._older.pop(slot, ABSENT)
@@ -76,7 +77,7 @@ class HotState:
         return entry
 
     def remember(self, slot: Any, entry: Any) -> None:
-        """Cache an entry that was read from the staged writes or the engine."""
+        """Add an entry that was read from the staged writes or the engine to the read cache."""
         if not self.max_clean:
             return
         clean = self.clean
@@ -86,7 +87,7 @@ class HotState:
         clean[slot] = entry
 
     def _rotate(self) -> None:
-        """Start a new generation; entries that were not read during the last generation are dropped."""
+        """Start a new read-cache generation; entries that were not read during the last generation are dropped."""
         self._older = self.clean
         self.clean = {}
 
@@ -117,13 +118,13 @@ class HotState:
         self._older = {}
 
     def close(self, store: str) -> None:
-        """Make every later use of an entry raise StoreClosedError."""
+        """Make every later use of the store's entries raise StoreClosedError."""
         self.dirty = _Closed(store)
         self.forget_clean()
 
 
 class _Closed(dict[Any, Any]):
-    """The dirty entries of a closed store: every use raises."""
+    """The dirty entries of a closed store; every use raises StoreClosedError."""
 
     def __init__(self, store: str) -> None:
         super().__init__()

@@ -3,7 +3,7 @@
 Keys are stored in serialized form in a single namespace. ``state.entries`` defines the bytes of values.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
@@ -17,7 +17,7 @@ from streams.state.engines import next_prefix
 from streams.state.entries import Columns, EntryForm, PlainEntries, TimedEntries, ValueAndTimestamp, keyed
 from streams.state.forms import KeyForm
 from streams.state.hot import ABSENT, HotState
-from streams.state.lifecycle import StoreLifecycle
+from streams.state.lifecycle import Layout, Store
 from streams.state.specs import Family, InPlace, Row, StoreKind, StoreSpec, TableReads
 from streams.state.staging import StagedEngine
 
@@ -31,7 +31,7 @@ _SPACE = 0
 class KeyAccess(Generic[K, R]):
     """The methods common to all key-value stores (``KeyValueStore`` in Kafka Streams); ``R`` is the type of results.
 
-    A view implements ``get``, ``put`` and ``_scan``.
+    A store view implements ``get``, ``put`` and ``_scan``.
     """
 
     __slots__ = ()
@@ -102,8 +102,8 @@ class KeyAccess(Generic[K, R]):
 
 
 @define(eq=False)
-class KeyLayout:
-    """A ``lifecycle.Layout`` with entries by serialized key in a single namespace."""
+class KeyLayout(Layout):
+    """A layout of entries by serialized key in a single namespace."""
 
     staged: StagedEngine
     hot: HotState
@@ -111,7 +111,7 @@ class KeyLayout:
     entries: EntryForm
 
     def load(self, slot: Any) -> Any:
-        """Return the entry of a slot that is not dirty, or None if there is no entry."""
+        """Return the entry of a slot (the in-memory form of a key) that is not dirty, or None if there is no entry."""
         entry = self.hot.cached(slot)
         if entry is ABSENT:
             data = self.staged.get(_SPACE, self.keys.to_bytes(slot))
@@ -120,7 +120,7 @@ class KeyLayout:
         return entry
 
     def scan(self, low: bytes | None, high: bytes | None, reverse: bool) -> Iterator[tuple[Any, Any]]:
-        """Yield the keys and values with ``low <= key bytes < high``, except dirty ones, as user objects."""
+        """Yield the keys and values with ``low <= key bytes < high``, as Python objects, without dirty entries."""
         if low is not None and high is not None and low >= high:
             return
         to_key, read = self.keys.read, self.entries.read
@@ -128,22 +128,22 @@ class KeyLayout:
             yield to_key(key), read(data)
 
     def write(self, slots: Sequence[Any], entries: Sequence[Any], time_ms: int) -> Columns:
-        """Stage dirty entries; return the entries as changelog records."""
+        """Stage dirty entries for the next commit; return them as changelog records."""
         keys = self.keys.all_to_bytes(slots)
         data, values, times = self.entries.columns(entries, [time_ms] * len(keys))
         self.staged.put_all(_SPACE, keys, data)
         return keys, values, times
 
     def restore(self, block: Block) -> None:
-        """Stage changelog records."""
+        """Stage the changelog records in a block for the next commit."""
         self.staged.load(_SPACE, *keyed(block.keys, self.entries.restored(block)))
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, engine value) of all entries except dirty ones, sorted by key."""
+        """Yield (key, engine value) of all entries except dirty ones, sorted by key bytes."""
         return self.staged.scan(_SPACE, None, None)
 
     def logged(self, rows: Sequence[tuple[bytes, bytes]], time_ms: int) -> Columns:
-        """Return rows as changelog records."""
+        """Return rows, which are (key, engine value), as changelog records."""
         keys, data = zip(*rows, strict=True)
         return keys, *self.entries.logged(data, [time_ms] * len(rows))
 
@@ -151,22 +151,8 @@ class KeyLayout:
         """Return the in-memory value of an entry, or None if the entry is deleted."""
         return self.entries.value_of(entry)
 
-    def metadata(self) -> dict[str, bytes]:
-        """Return no metadata: key-value stores have only entries."""
-        return {}
 
-    def restore_metadata(self, carried: Mapping[str, bytes]) -> None:
-        """Do nothing: key-value stores have only entries."""
-
-    def resize(self, entries: int) -> int:
-        """Return ``entries``: the hot state gets the whole read cache."""
-        return entries
-
-    def forget(self) -> None:
-        """Do nothing: no data is derived from the entries."""
-
-
-class KeyValueStore(StoreLifecycle, KeyAccess[K, V]):
+class KeyValueStore(Store, KeyAccess[K, V]):
     """A store of values by key."""
 
     __slots__ = ()
@@ -196,17 +182,12 @@ class KeyValueStore(StoreLifecycle, KeyAccess[K, V]):
             del dirty[slot]
         dirty[slot] = held
 
-    def approximate_num_entries(self) -> int:
-        """Return the estimated number of entries, which is exact for in-memory stores."""
-        self._push()
-        return self._staged.count()
-
     def _scan(self, low: bytes | None, high: bytes | None, *, reverse: bool) -> Iterator[tuple[K, V]]:
         self._push()
         return self._layout.scan(low, high, reverse)
 
 
-class TimestampedKeyValueStore(StoreLifecycle, KeyAccess[K, ValueAndTimestamp[V]]):
+class TimestampedKeyValueStore(Store, KeyAccess[K, ValueAndTimestamp[V]]):
     """A store of values by key, with the time of their last change.
 
     Operators use ``get_pair`` and ``put_pair``, which work on plain tuples ``(value, timestamp_ms)``.
@@ -254,11 +235,6 @@ class TimestampedKeyValueStore(StoreLifecycle, KeyAccess[K, ValueAndTimestamp[V]
             self.put_pair(key, None, self.time_ms)
         else:
             self.put_pair(key, value[0], value[1])
-
-    def approximate_num_entries(self) -> int:
-        """Return the estimated number of entries, which is exact for in-memory stores."""
-        self._push()
-        return self._staged.count()
 
     def _scan(
         self, low: bytes | None, high: bytes | None, *, reverse: bool

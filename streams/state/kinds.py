@@ -3,6 +3,7 @@
 from typing import Final
 
 from streams.core.errors import StoreError
+from streams.state.expiring import EXPIRING_KEY_VALUE, EXPIRING_TIMESTAMPED_KEY_VALUE
 from streams.state.keyvalue import KEY_VALUE, TIMESTAMPED_KEY_VALUE
 from streams.state.lru import LRU
 from streams.state.session import SESSION
@@ -10,19 +11,10 @@ from streams.state.specs import StoreKind
 from streams.state.versioned import VERSIONED
 from streams.state.window import TIMESTAMPED_WINDOW, WINDOW
 
-BUILT_IN: Final = (KEY_VALUE, TIMESTAMPED_KEY_VALUE, LRU, WINDOW, TIMESTAMPED_WINDOW, SESSION, VERSIONED)
-
-__all__ = [
-    "BUILT_IN",
-    "KEY_VALUE",
-    "LRU",
-    "SESSION",
-    "TIMESTAMPED_KEY_VALUE",
-    "TIMESTAMPED_WINDOW",
-    "VERSIONED",
-    "WINDOW",
-    "built_in_kind",
-]
+BUILT_IN: Final = (
+    *(KEY_VALUE, TIMESTAMPED_KEY_VALUE, EXPIRING_KEY_VALUE, EXPIRING_TIMESTAMPED_KEY_VALUE),
+    *(LRU, WINDOW, TIMESTAMPED_WINDOW, SESSION, VERSIONED),
+)
 
 
 def built_in_kind(name: str) -> StoreKind:

@@ -1,19 +1,20 @@
-"""The lifecycle of all stores: restoring, logging changes, committing and closing.
+"""The lifecycle of all stores: restoring, writing changelog records, committing and closing.
 
 A view consists of a key layout, the hot state and a staged engine. This module connects these parts and
 implements what all kinds of stores share. It is the only place in the package that uses inheritance: views
-override the hooks below. Independent of topics and tasks.
+override the hooks of ``Store``. This module does not depend on topics or tasks.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from streams.core.errors import SerializationError
 from streams.core.loops import bytes_in
 from streams.core.records import Block, Headers
 from streams.core.serdes import PinnedSerde
 from streams.state.budget import MemoryBudget
+from streams.state.engines import Statistic
 from streams.state.entries import Columns
 from streams.state.formats import StoreFormat
 from streams.state.forms import KeyForm, ValueForm, pinned_name
@@ -56,127 +57,54 @@ _TYPE_SUFFIXES: Mapping[str, str] = {"lru": "-lru", "versioned": "-versioned"}
 ChangelogRow = tuple[bytes, bytes | None, int]
 
 
-class Store(Protocol):
-    """The interface between a store and its task; each kind adds the methods of its view."""
+class Layout:
+    """The mapping between the entries of a store and its staged engine; this base class has no entries."""
 
-    spec: StoreSpec
-    #: Timestamp of changelog records whose values have no timestamp; optionally set by the task.
-    time_ms: int
-    #: Number of records dropped as too old since the store was opened.
-    expired: int
-    #: Called for each record dropped as too old, which is also counted in ``expired``; may be None.
-    on_expired: Callable[[], None] | None
-    #: The stored format found when the store was opened, or None if there was none.
-    found_format: StoreFormat | None
-    #: The object that processors and queries use: the store itself, or a view of it.
-    view: Any
-
-    @property
-    def type_name(self) -> str:
-        """The type of the store in the tags of metrics, as in Kafka Streams, such as ``rocksdb-window``."""
-        ...
-
-    def properties(self) -> dict[str, int]:
-        """Return current values of the engine by metric name; may be called from any thread."""
-        ...
-
-    def restore(self, block: Block) -> None:
-        """Apply changelog records without logging them."""
-        ...
-
-    def set_restoring(self, is_restoring: bool) -> None:
-        """Enter or leave restore mode, in which reads are slow. Uncommitted writes are kept."""
-        ...
-
-    def drain_changes(self) -> Block | None:
-        """Return the changelog records since the last call, or None if there are none or no changelog."""
-        ...
-
-    def commit(self, metadata: Mapping[str, bytes]) -> None:
-        """Write all changes since the last commit in one engine batch, and merge ``metadata`` into the metadata."""
-        ...
-
-    def metadata(self) -> dict[str, bytes]:
-        """Return the metadata as of the last commit, which is empty for a new store."""
-        ...
-
-    def own_format(self) -> StoreFormat:
-        """Return the format of the store according to its spec; each commit stores the format."""
-        ...
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the store has no entries."""
-        ...
-
-    @property
-    def approximate_uncommitted_bytes(self) -> int:
-        """Estimated size of uncommitted writes in bytes."""
-        ...
-
-    def snapshot_blocks(self) -> Iterator[Block]:
-        """Yield the whole content as changelog records, sorted by raw key, and the versions of a key by time.
-
-        Uncommitted writes are included. The content is read lazily, so the store must not be written to during
-        the iteration.
-        """
-        ...
-
-    def carried(self) -> dict[str, bytes]:
-        """Return the metadata for a snapshot: pinned types, stream time, and order of use."""
-        ...
-
-    def restore_carried(self, carried: Mapping[str, bytes]) -> None:
-        """Apply the result of ``carried`` after the blocks of the same snapshot; the next commit stores it."""
-        ...
-
-    def close(self) -> None:
-        """Close the engine. Uncommitted writes are lost."""
-        ...
-
-
-class Layout(Protocol):
-    """The mapping between entries and the staged engine."""
+    __slots__ = ()
 
     def write(self, slots: Sequence[Any], entries: Sequence[Any], time_ms: int) -> Columns:
-        """Stage dirty entries and return them as changelog records; entries without a time get ``time_ms``."""
-        ...
+        """Stage dirty entries for the next commit; return them as changelog records.
+
+        Entries without a time get ``time_ms``.
+        """
+        raise NotImplementedError
 
     def restore(self, block: Block) -> None:
-        """Stage changelog records."""
-        ...
+        """Stage the changelog records in a block for the next commit."""
+        raise NotImplementedError
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, engine value) of all entries except dirty ones, sorted by key."""
-        ...
+        """Yield (key, engine value) of all entries except dirty ones, sorted by key bytes."""
+        raise NotImplementedError
 
     def logged(self, rows: Sequence[tuple[bytes, bytes]], time_ms: int) -> Columns:
-        """Return rows as changelog records; rows without a time get ``time_ms``."""
-        ...
+        """Return rows, which are (key, engine value), as changelog records; rows without a time get ``time_ms``."""
+        raise NotImplementedError
 
     def value_of(self, entry: Any) -> Any:
         """Return the in-memory value of an entry, or None if the entry is deleted."""
-        ...
+        return entry
 
     def metadata(self) -> dict[str, bytes]:
         """Return the metadata that the engine and snapshots store in addition to the entries."""
-        ...
+        return {}
 
     def restore_metadata(self, carried: Mapping[str, bytes]) -> None:
-        """Apply the result of ``metadata``."""
-        ...
+        """Apply the metadata that ``metadata`` has returned."""
 
     def resize(self, entries: int) -> int:
         """Reserve part of the read-cache entries for the layout's own caches; return the remainder."""
-        ...
+        return entries
 
     def forget(self) -> None:
-        """Drop data derived from the entries."""
-        ...
+        """Drop all data that is derived from the entries."""
 
 
-class StoreLifecycle:
-    """The common base of all stores, which consist of a layout, the hot state and a staged engine."""
+class Store:
+    """The common base of all stores, which consist of a layout, the hot state and a staged engine.
+
+    A task restores, commits and closes its stores through these methods; each kind adds the methods of its view.
+    """
 
     __slots__ = (
         "_change_count",
@@ -201,14 +129,17 @@ class StoreLifecycle:
         "time_ms",
     )
 
-    #: Set by views with a layout.
     _layout: Layout
 
     def __init__(self, spec: StoreSpec, staged: StagedEngine, memory: MemoryBudget) -> None:
         self.spec = spec
+        self._layout = Layout()
         self._view: Any = None
+        #: Timestamp of changelog records whose values have no timestamp; optionally set by the task.
         self.time_ms = 0
+        #: Number of records dropped as too old since the store was opened.
         self.expired = 0
+        #: Called for each record dropped as too old, which is also counted in ``expired``.
         self.on_expired: Callable[[], None] | None = None
         self._staged = staged
         # Retained duplicates are not read individually: joins read chains.
@@ -218,6 +149,7 @@ class StoreLifecycle:
         self._value_bytes = 0
         self._weighed_at = 0
         self._metadata = staged.engine.metadata()
+        #: The stored format found when the store was opened, or None if there was none.
         self.found_format = StoreFormat.read(self._metadata.get(FORMAT))
         # Writes without a changelog are never logged later.
         is_whole = self.found_format is None or self.found_format.is_logged or not staged.has_entries()
@@ -232,10 +164,13 @@ class StoreLifecycle:
         self._keys = KeyForm(spec.name, spec.key_serde, self.hot)
         self._values = ValueForm(spec.name, spec.value_serde, self.hot)
 
-    # Hooks: a view either sets ``_layout`` or overrides the following methods.
+    # Hooks: a view sets ``_layout``, or overrides these methods.
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.spec.name!r}>"
 
     def _push(self) -> None:
-        """Stage dirty entries and add them to the changes."""
+        """Stage the dirty entries, and add them to the changes for the changelog."""
         if not self.hot.dirty:
             return
         slots, entries = self.hot.take_dirty()
@@ -247,38 +182,32 @@ class StoreLifecycle:
         self._note(*columns)
 
     def _restore_rows(self, block: Block) -> None:
-        """Stage changelog records."""
+        """Stage the changelog records in a block for the next commit."""
         self._layout.restore(block)
 
     def _snapshot_rows(self) -> Iterator[Any]:
-        """Yield the content as rows (key, engine value) for ``_snapshot_columns``, sorted by changelog key."""
+        """Yield all entries as rows for ``_snapshot_columns``, usually (key, engine value), by changelog key."""
         return self._layout.rows()
 
     def _snapshot_columns(self, rows: Sequence[Any]) -> Columns:
-        """Return rows as changelog records."""
+        """Return rows of ``_snapshot_rows`` as changelog records."""
         return self._layout.logged(rows, self.time_ms)
 
     def _size_of(self, entry: Any) -> int:
-        """Return the size in bytes of the value of a dirty or clean entry."""
+        """Return the size in bytes of the value in an in-memory entry."""
         data = self._values.all_to_bytes([self._layout.value_of(entry)])[0]
         return 0 if data is None else len(data)
 
     def _own_metadata(self) -> dict[str, bytes]:
-        """Return the metadata that the kind stores in addition to the entries."""
+        """Return the metadata that this kind of store saves in addition to the entries."""
         return self._layout.metadata()
 
     def _restore_own(self, carried: Mapping[str, bytes]) -> None:
-        """Apply the result of ``_own_metadata``."""
+        """Apply the metadata that ``_own_metadata`` has returned."""
         self._layout.restore_metadata(carried)
 
-    def _set_cache_entries(self, entries: int) -> None:
-        """Set the maximum number of clean entries."""
-        left = self._layout.resize(entries)
-        if self.hot.max_clean:
-            self.hot.max_clean = left
-
     def _forget(self) -> None:
-        """Drop data derived from the entries."""
+        """Drop all data that is derived from the entries."""
         self._layout.forget()
 
     # Methods common to all kinds.
@@ -305,19 +234,23 @@ class StoreLifecycle:
         return f"{self._staged.engine.type_name}{suffix}"
 
     def properties(self) -> dict[str, int]:
-        """Return current values of the engine by metric name; may be called from any thread."""
+        """Return current property values of the engine by metric name; may be called from any thread."""
         return self._staged.engine.properties()
+
+    def statistics(self) -> Mapping[str, Statistic]:
+        """Return the engine's statistics since it was opened; empty if none are collected."""
+        return self._staged.engine.statistics()
 
     def slot_of(self, key: Any) -> Any:
         """Return the slot of ``key``: a hashable value that is equal only for keys with equal bytes."""
         return self._keys.slot(key)
 
     def key_of(self, slot: Any) -> Any:
-        """Return the key of a slot."""
+        """Return the key for a slot, which is the in-memory form of the key."""
         return self._keys.to_key(slot)
 
     def restore(self, block: Block) -> None:
-        """Apply changelog records without logging them."""
+        """Apply the changelog records in a block, without logging them again."""
         if not len(block):
             return
         self._push()
@@ -330,7 +263,7 @@ class StoreLifecycle:
         self._staged.engine.set_bulk(is_restoring)
 
     def drain_changes(self) -> Block | None:
-        """Return the changelog records since the last call, or None if there are none or no changelog."""
+        """Return the changelog records since the last call, or None if there are none or the store has no changelog."""
         self._push()
         columns = self._take_changes()
         if not columns[0] or not self.spec.has_changelog:
@@ -338,7 +271,7 @@ class StoreLifecycle:
         return self._block(columns)
 
     def _take_changes(self) -> Columns:
-        """Return and clear the changes: keys, values and times."""
+        """Return and clear the changes for the changelog, as columns: keys, values and times."""
         changes, self._changes = self._changes, []
         self._change_count = self._distinct_count = 0
         if not changes:
@@ -349,7 +282,7 @@ class StoreLifecycle:
         return _joined(changes) if self.spec.retain_duplicates else _latest(changes)
 
     def _note(self, keys: Sequence[bytes], values: Sequence[bytes | None], times: Sequence[int]) -> None:
-        """Append changes for the changelog; each key occurs at most once."""
+        """Add changes for the changelog; each key occurs at most once in ``keys``."""
         if not self.spec.has_changelog:
             return
         self._changes.append((keys, values, times))
@@ -372,11 +305,11 @@ class StoreLifecycle:
         self._resize_caches()
 
     def metadata(self) -> dict[str, bytes]:
-        """Return the metadata as of the last commit, which is empty for a new store."""
+        """Return the metadata as of the last commit, which is empty if the store is new."""
         return dict(self._metadata)
 
     def own_format(self) -> StoreFormat:
-        """Return the format of the store according to its spec; each commit stores the format."""
+        """Return the store format that the spec declares; each commit saves it."""
         return StoreFormat.of(self.spec, is_logged=self._is_logged)
 
     @property
@@ -385,9 +318,14 @@ class StoreLifecycle:
         self._push()
         return not self._staged.has_entries()
 
+    def approximate_num_entries(self) -> int:
+        """Return the estimated number of entries, which is exact for in-memory stores."""
+        self._push()
+        return self._staged.count()
+
     @property
     def approximate_uncommitted_bytes(self) -> int:
-        """Estimated size of uncommitted writes in bytes."""
+        """The estimated size of uncommitted writes in bytes."""
         count = len(self.hot.dirty)
         if count >> _WEIGHED_EACH != self._weighed_at or (count and not self._value_bytes):
             self._weigh(self.hot.dirty)
@@ -397,7 +335,7 @@ class StoreLifecycle:
         return self._staged.staged_bytes() + self._change_count * CHANGE_BYTES + waiting
 
     def memory_bytes(self) -> int:
-        """Return the estimated memory use of the store in bytes, excluding shared memory."""
+        """Return the estimated memory use of the store in bytes, excluding memory shared with other stores."""
         read = len(self.hot.clean) * self._memory_entry_bytes
         return self._staged.engine.memory_bytes() + self.approximate_uncommitted_bytes + read
 
@@ -407,7 +345,7 @@ class StoreLifecycle:
         return _HELD_ENTRY_BYTES + times * self._value_bytes
 
     def _weigh(self, entries: dict[Any, Any]) -> None:
-        """Sample the size of the value written last."""
+        """Update the estimated value size from the value that was written last."""
         entry = next(reversed(entries.values()), None)
         if entry is None:
             return
@@ -420,10 +358,16 @@ class StoreLifecycle:
 
     def _resize_caches(self) -> None:
         """Size the read cache, which has two generations, by the store's current share of the memory budget."""
-        self._set_cache_entries(self._memory.read_entries(2 * self._memory_entry_bytes))
+        left = self._layout.resize(self._memory.read_entries(2 * self._memory_entry_bytes))
+        if self.hot.max_clean:
+            self.hot.max_clean = left
 
     def snapshot_blocks(self) -> Iterator[Block]:
-        """Yield the whole content as changelog records, sorted by raw key, and the versions of a key by time."""
+        """Yield the whole content as changelog records, sorted by key bytes, and the versions of each key by time.
+
+        Uncommitted writes are included. The content is read lazily, so the store must not be written to during
+        the iteration.
+        """
         self._push()
         rows, count = self._snapshot_rows(), _FIRST_SNAPSHOT_ROWS
         while some := list(islice(rows, count)):
@@ -433,11 +377,11 @@ class StoreLifecycle:
             count = max(1, min(SNAPSHOT_ROWS, _SNAPSHOT_BYTES * len(some) // max(size, 1)))
 
     def carried(self) -> dict[str, bytes]:
-        """Return the metadata for a snapshot."""
+        """Return the metadata that a snapshot includes: pinned types, stream time, and order of use."""
         return {**self._pinned(), **self._own_metadata()}
 
     def restore_carried(self, carried: Mapping[str, bytes]) -> None:
-        """Apply the result of ``carried`` after the blocks of the same snapshot; the next commit stores it."""
+        """Apply the result of ``carried`` after the blocks of the same snapshot; the next commit saves it."""
         self._push()
         self._pin(carried.get(KEY_TYPE), carried.get(VALUE_TYPE))
         self._resolve()
@@ -489,13 +433,13 @@ class StoreLifecycle:
 
 
 def _joined(changes: Sequence[Columns]) -> Columns:
-    """Return the changes of several pushes as one."""
+    """Return several columns of changes, joined into one."""
     keys, values, times = ([item for column in columns for item in column] for columns in zip(*changes, strict=True))
     return keys, values, times
 
 
 def _latest(changes: Sequence[Columns]) -> Columns:
-    """Return the latest change of each key, in the order of these changes."""
+    """Return only the latest change of each key, in the order of these changes."""
     latest: dict[bytes, tuple[bytes | None, int]] = {}
     for keys, values, times in changes:
         if latest:
@@ -512,5 +456,5 @@ def time_bytes(time_ms: int) -> bytes:
 
 
 def time_of(data: bytes) -> int:
-    """Return the time that ``time_bytes`` has encoded."""
+    """Return the time that was encoded by ``time_bytes``."""
     return int.from_bytes(data, "big", signed=True)

@@ -1,6 +1,6 @@
 """Loops over the keys and values of a store, compiled if the extension is installed.
 
-The compiled and the plain loops have equal results (``tests/state/test_loops.py``).
+The compiled and the plain loops have the same results (``tests/state/test_loops.py``).
 """
 
 from contextlib import suppress

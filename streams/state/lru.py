@@ -1,4 +1,4 @@
-"""The LRU view: a key-value store that evicts the least recently used entries above a maximum number.
+"""The LRU view: a key-value store that evicts the least recently used entries when it exceeds its maximum size.
 
 As in Kafka Streams, the store is always in memory and is restored from its changelog, to which evictions are
 written as tombstones.
@@ -14,7 +14,7 @@ from streams.core.errors import StoreClosedError, StoreError
 from streams.core.records import Block
 from streams.state.entries import Columns
 from streams.state.keyvalue import KEY_QUERIES, KeyAccess
-from streams.state.lifecycle import StoreLifecycle
+from streams.state.lifecycle import Store
 from streams.state.specs import Family, StoreKind
 
 K = TypeVar("K")
@@ -24,7 +24,7 @@ V = TypeVar("V")
 USE = "use"
 
 
-class LruStore(StoreLifecycle, KeyAccess[K, V]):
+class LruStore(Store, KeyAccess[K, V]):
     """A store of the ``max_entries`` most recently used entries.
 
     Range reads do not count as use.
@@ -113,19 +113,8 @@ class LruStore(StoreLifecycle, KeyAccess[K, V]):
         values = self._values.all_to_bytes(list(changed.values()))
         self._note(keys, values, [self.time_ms] * len(keys))
 
-    def _set_cache_entries(self, entries: int) -> None:
-        if self.hot.max_clean:
-            self.hot.max_clean = entries
-
     def _forget(self) -> None:
         self._entries.clear()
-
-    def _own_metadata(self) -> dict[str, bytes]:
-        return {}
-
-    def _size_of(self, entry: Any) -> int:
-        data = self._values.all_to_bytes([entry])[0]
-        return 0 if data is None else len(data)
 
     def _restore_rows(self, block: Block) -> None:
         for key, value in zip(block.keys, block.values, strict=True):
@@ -142,11 +131,11 @@ class LruStore(StoreLifecycle, KeyAccess[K, V]):
         return keys, values, [self.time_ms] * len(rows)
 
     def _key_bytes(self) -> Sequence[bytes]:
-        """Return the key bytes, least recently used first."""
+        """Return the key bytes of all entries, least recently used first."""
         return self._keys.all_to_bytes(list(self._entries))
 
     def carried(self) -> dict[str, bytes]:
-        """Return the metadata for a snapshot, including the order of use as indexes of keys."""
+        """Return the metadata that a snapshot includes, with the order of use as indexes of keys."""
         keys = self._key_bytes()
         place = {key: number for number, key in enumerate(sorted(keys))}
         return {**super().carried(), USE: Struct(f">{len(keys)}I").pack(*map(place.__getitem__, keys))}
@@ -166,7 +155,7 @@ class LruStore(StoreLifecycle, KeyAccess[K, V]):
 
 
 def _by_use(content: Block, carried: Mapping[str, bytes]) -> Sequence[int] | None:
-    """Return the indexes of the entries, least recently used first: restored in this order, the same are evicted."""
+    """Return the indexes of a snapshot's entries, least recently used first, or None if the order is not known."""
     data = carried.get(USE)
     return None if data is None else Struct(f">{len(content)}I").unpack(data)
 

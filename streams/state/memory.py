@@ -1,16 +1,16 @@
-"""Sorted bytes in memory: the memory engine and the map that also holds staged writes.
+"""Sorted bytes in memory: the memory engine, and the sorted map that the staged writes also use.
 
 A point read costs one dict lookup. Keys are sorted at the first scan and kept sorted afterwards. Dropping a
-namespace drops one dict. Imports state.engines only.
+namespace drops one dict. This module imports only ``state.engines``.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from attrs import define, field
 from sortedcontainers import SortedList
 
-from streams.state.engines import EngineBatch
+from streams.state.engines import EngineBatch, Statistic
 
 V = TypeVar("V")
 
@@ -92,7 +92,7 @@ class MemoryEngine:
     def scan(
         self, namespace: int, low: bytes | None, high: bytes | None, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the entries of a range as of the time of the call."""
+        """Yield the entries of a range as they are at the time of the call."""
         space = self._namespaces.get(namespace)
         return iter(()) if space is None else iter(space.range(low, high, reverse))
 
@@ -134,19 +134,23 @@ class MemoryEngine:
         return sum(len(space.entries) for space in self._namespaces.values())
 
     def properties(self) -> dict[str, int]:
-        """Return the number of keys."""
+        """Return the number of keys by metric name."""
         return {"estimate-num-keys": sum(len(space.entries) for space in list(self._namespaces.values()))}
 
+    def statistics(self) -> Mapping[str, Statistic]:
+        """Return an empty mapping, because the engine collects no statistics."""
+        return {}
+
     def memory_bytes(self) -> int:
-        """Return the overhead of all entries, excluding their keys and values."""
+        """Return the estimated memory overhead of all entries in bytes, excluding their keys and values."""
         return self._bytes
 
     def load(self, namespace: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> int | None:
-        """Return None: there is no faster path than ``apply``."""
+        """Return None, because there is no faster path than ``apply``."""
         return None
 
     def set_bulk(self, is_bulk: bool) -> None:
-        """Do nothing: bulk mode has no effect in memory."""
+        """Do nothing, because bulk mode has no effect in memory."""
 
     def close(self) -> None:
         """Drop all entries."""

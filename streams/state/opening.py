@@ -22,7 +22,7 @@ def open_store(
     memory_budget: MemoryBudget | None = None,
     engine: Engine | None = None,
 ) -> Any:
-    """Open a store for one task; the task restores and commits it, and all other code uses its ``view``.
+    """Open a store for one task, which restores and commits it; all other code uses the store's ``view``.
 
     ``memory_budget`` is shared with other stores; by default the store gets a separate budget. ``engine``
     replaces the default engine. ``directory`` is the directory of this store, which is created if it does not
@@ -47,7 +47,7 @@ def open_store(
 
 
 def is_on_disk(spec: StoreSpec, default_engine: EngineName) -> bool:
-    """Return whether the store is on disk when it has a directory."""
+    """Return whether a store with this spec is on disk if it is opened with a directory."""
     if spec.kind.is_in_memory:
         return False
     return default_engine == "rocksdb" if spec.is_persistent is None else spec.is_persistent

@@ -1,6 +1,6 @@
 """Loops over the keys and values of a store, in plain Python.
 
-The functions of ``compiled_loops`` have equal results and errors.
+The functions of ``compiled_loops`` have the same results and errors.
 """
 
 from collections.abc import Iterable, Sequence

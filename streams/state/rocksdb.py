@@ -5,8 +5,9 @@ replaces it. Memtables are flushed as a whole and in order, so after a crash the
 of the batches. The changelog positions in the database determine where restoring starts (KIP-1035).
 """
 
+import re
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from attrs import define, field
 
 from streams.core.errors import StoreError
-from streams.state.engines import EngineBatch
+from streams.state.engines import EngineBatch, Statistic
 from streams.state.loops import prefixed
 
 #: Exhausts an iterator without a Python frame per item.
@@ -35,6 +36,9 @@ _PROPERTIES = (
     *("block-cache-usage", "block-cache-pinned-usage", "estimate-num-keys", "estimate-table-readers-mem"),
     "background-errors",
 )
+
+#: A line of RocksDB's statistics: a counter, or a histogram with its largest value, count and sum.
+_STATISTIC = re.compile(r"^rocksdb\.(\S+)(?: P50 .* P100 : (\S+))? COUNT : (\d+)(?: SUM : (\d+))?$", re.MULTILINE)
 
 #: Number of entries that the first seek and each later seek of a scan reads.
 _FIRST_CHUNK = 64
@@ -57,17 +61,19 @@ _BLOCK_BYTES = 4096
 
 @define(eq=False)
 class RocksMemory:
-    """A block cache that any number of databases share, and that also accounts for their memtables.
+    """A block cache that several databases share, and that also accounts for their memtables.
 
-    If the memtables exceed their share, the active memtable is flushed.
+    If the memtables exceed their share of the cache, the active memtable is flushed.
     """
 
     write_buffer_bytes: int
     cache: Any
     write_buffer_manager: Any
+    #: Whether databases collect statistics, which slows reads and writes.
+    has_statistics: bool = False
 
     @classmethod
-    def of(cls, max_bytes: int) -> "RocksMemory":
+    def of(cls, max_bytes: int, *, has_statistics: bool = False) -> "RocksMemory":
         """Create shared memory of the given size in bytes, at least 1 MiB."""
         import rocksdict
 
@@ -77,17 +83,19 @@ class RocksMemory:
         # Stalls are off: a writer would wait forever for the memtables of other databases, which are never flushed.
         manager = rocksdict.WriteBufferManager.new_write_buffer_manager_with_cache(write_bytes, False, cache)
         of_one = min(max(write_bytes // _WRITE_BUFFERS, _LEAST_WRITE_BUFFER_BYTES), _MOST_WRITE_BUFFER_BYTES)
-        return cls(of_one, cache, manager)
+        return cls(of_one, cache, manager, has_statistics)
 
     @property
     def is_short(self) -> bool:
-        """Whether memtables exceed their share because flushes do not keep up with writes."""
+        """Whether the memtables exceed their share of the memory because flushes are slower than writes."""
         return bool(self.write_buffer_manager.get_usage() > self.write_buffer_manager.get_buffer_size())
 
 
 def _options(rocksdict: Any, memory: RocksMemory, *, is_bulk: bool) -> Any:
     options = rocksdict.Options(raw_mode=True)
     options.create_if_missing(True)
+    if memory.has_statistics:
+        options.enable_statistics()
     options.set_write_buffer_size(memory.write_buffer_bytes)
     options.set_max_write_buffer_number(_WRITE_BUFFERS)
     options.set_write_buffer_manager(memory.write_buffer_manager)
@@ -123,13 +131,14 @@ def _options(rocksdict: Any, memory: RocksMemory, *, is_bulk: bool) -> Any:
     return options
 
 
-def _opened(rocksdict: Any, path: Path, memory: RocksMemory, *, is_bulk: bool) -> Any:
+def _opened(rocksdict: Any, path: Path, memory: RocksMemory, *, is_bulk: bool) -> tuple[Any, Any]:
+    """Open the database at ``path``; return it, and the options from which its statistics are read."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         options = _options(rocksdict, memory, is_bulk=is_bulk)
         # The options are also set for the column family: an existing column family would otherwise keep the
         # options with which it was created, including a cache of its own.
-        return rocksdict.Rdict(str(path), options=options, column_families={"default": options})
+        return rocksdict.Rdict(str(path), options=options, column_families={"default": options}), options
     except Exception as error:  # rocksdict raises plain Exception
         raise StoreError(
             f"state store directory {path} cannot be opened: {error}; "
@@ -150,6 +159,7 @@ class RocksEngine:
     path: Path
     _rocksdict: Any
     _db: Any
+    _options: Any
     _write_options: Any
     _memory: RocksMemory
     _is_bulk: bool = False
@@ -167,10 +177,10 @@ class RocksEngine:
         import rocksdict
 
         memory = memory or RocksMemory.of(_ALONE_BYTES)
-        database = _opened(rocksdict, path, memory, is_bulk=False)
-        options: Any = rocksdict.WriteOptions()
-        options.disable_wal = True  # The changelog replaces it.
-        engine = cls(path, rocksdict, database, options, memory)
+        database, options = _opened(rocksdict, path, memory, is_bulk=False)
+        write_options: Any = rocksdict.WriteOptions()
+        write_options.disable_wal = True  # The changelog replaces it.
+        engine = cls(path, rocksdict, database, options, write_options, memory)
         engine._namespaces = set(engine._find_namespaces())
         return engine
 
@@ -263,7 +273,7 @@ class RocksEngine:
             raise self._failed("write", error) from error
 
     def load(self, namespace: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> int | None:
-        """Add writes directly to the next batch in bulk mode, without staging them in a dict."""
+        """Add writes directly to the next write batch in bulk mode; return their size, or None in normal mode."""
         if not self._is_bulk:
             return None
         if self._loaded is None:
@@ -285,7 +295,7 @@ class RocksEngine:
                 put(key, value)
 
     def metadata(self) -> dict[str, bytes]:
-        """Return the merged metadata of all batches in the database."""
+        """Return the metadata in the database, merged from all applied batches."""
         try:
             rows = list(self._db.items(from_key=_METADATA_PREFIX))
         except Exception as error:
@@ -302,12 +312,21 @@ class RocksEngine:
         return max(0, estimate - len(self.metadata()))
 
     def properties(self) -> dict[str, int]:
-        """Return RocksDB's properties, or nothing if the database is closed."""
+        """Return RocksDB's properties by metric name, or nothing if the database is closed."""
         try:
             found = {name: self._db.property_int_value(f"rocksdb.{name}") for name in _PROPERTIES}
         except self._rocksdict.DbClosedError:
             return {}
         return {name: value for name, value in found.items() if value is not None}
+
+    def statistics(self) -> Mapping[str, Statistic]:
+        """Return RocksDB's statistics since the database was opened; empty if none are collected."""
+        if not self._memory.has_statistics:
+            return {}
+        return {
+            name: Statistic(int(count), int(total or 0), float(highest or 0))
+            for name, highest, count, total in _STATISTIC.findall(self._options.get_statistics())
+        }
 
     def memory_bytes(self) -> int:
         """Return the memory use of memtables, table readers and block cache in bytes."""
@@ -315,10 +334,10 @@ class RocksEngine:
         return sum(int(self._db.property_int_value(name) or 0) for name in names)
 
     def set_bulk(self, is_bulk: bool) -> None:
-        """Reopen the database with the memtables of the other mode; those of bulk mode are slow to read."""
+        """Reopen the database with the memtables of the other mode; reads are slow in bulk mode."""
         if is_bulk is not self._is_bulk:
             self.close()
-            self._db = _opened(self._rocksdict, self.path, self._memory, is_bulk=is_bulk)
+            self._db, self._options = _opened(self._rocksdict, self.path, self._memory, is_bulk=is_bulk)
             self._is_bulk = is_bulk
 
     def flush(self) -> None:

@@ -2,7 +2,8 @@
 
 A store keeps entries in segments of equal length and drops whole segments. Persistent stores of Kafka Streams use
 long segments (half the retention, at least a minute), in which entries are sorted by key. Its in-memory stores
-sort by time first, which is equivalent to one segment per millisecond. Imports no other module of the package.
+sort by time first, which is equivalent to one segment per millisecond. This module imports no other module of the
+package.
 """
 
 from collections.abc import Iterable
@@ -18,17 +19,17 @@ _LONGEST_MS = (1 << 63) - 1
 
 
 def topic_retention_ms(kept_ms: int) -> str:
-    """Return the changelog setting ``retention.ms`` for a store that keeps records for ``kept_ms``."""
+    """Return the changelog topic setting ``retention.ms`` for a store that keeps records for ``kept_ms``."""
     return str(min(kept_ms + _CHANGELOG_ADDITIONAL_MS, _LONGEST_MS))
 
 
 def segment_interval_ms(retention_ms: int) -> int:
-    """Return the segment length of a persistent windowed store."""
+    """Return the segment length of a persistent windowed store in milliseconds."""
     return max(retention_ms // 2, MIN_SEGMENT_MS)
 
 
 def versioned_segment_interval_ms(history_ms: int) -> int:
-    """Return the segment length of a versioned store; longer histories have more segments."""
+    """Return the segment length of a versioned store in milliseconds; longer histories have more segments."""
     if history_ms <= 60_000:
         return max(history_ms // 3, 2_000)
     if history_ms <= 300_000:
@@ -42,7 +43,7 @@ def versioned_segment_interval_ms(history_ms: int) -> int:
 class TimeBounds:
     """The bounds on reads, writes and expiry that follow from the observed stream time.
 
-    ``observed_ms`` is the highest window start (or session end) put so far, initially -1.
+    ``observed_ms`` is the highest window start (or session end) that was put so far, initially -1.
     """
 
     retention_ms: int
@@ -71,7 +72,7 @@ class TimeBounds:
         self.accepted_from_ms = self.first_live * self.interval_ms if self.first_live > 0 else NO_TIME
 
     def observe(self, time_ms: int) -> bool:
-        """Advance the observed stream time; return whether segments expire."""
+        """Advance the observed stream time; return whether any segments expire."""
         if time_ms <= self.observed_ms:
             return False
         self.observed_ms = time_ms
@@ -82,10 +83,10 @@ class TimeBounds:
         return True
 
     def segment(self, time_ms: int) -> int:
-        """Return the segment of a time; times before 0 are in the first segment."""
+        """Return the number of the segment that contains a time; times before 0 are in the first segment."""
         return time_ms // self.interval_ms if time_ms > 0 else 0
 
     def segments(self, times: Iterable[int]) -> list[int]:
-        """Return the segments of several times."""
+        """Return the number of the segment for each of several times."""
         interval_ms = self.interval_ms
         return [time_ms // interval_ms if time_ms > 0 else 0 for time_ms in times]

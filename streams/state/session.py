@@ -14,7 +14,7 @@ from streams.core.records import Window, Windowed
 from streams.state.budget import MemoryBudget
 from streams.state.entries import PlainEntries
 from streams.state.hot import ABSENT
-from streams.state.lifecycle import StoreLifecycle
+from streams.state.lifecycle import Store
 from streams.state.specs import Family, Row, StoreKind, StoreSpec, TableReads
 from streams.state.staging import StagedEngine
 from streams.state.windowed import WindowedLayout, windowed_segment_ms, windowed_topic_config
@@ -29,7 +29,7 @@ _FEW = 8
 _END_OF_TIME = (MAX_TIME + 1,)
 
 
-class SessionStore(StoreLifecycle, Generic[K, V]):
+class SessionStore(Store, Generic[K, V]):
     """A store of aggregates by key and session."""
 
     #: ``_unborn`` has the dirty sessions that are neither in the staged writes nor in the engine. A session that
@@ -49,7 +49,7 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
 
     @property
     def observed_stream_time_ms(self) -> int:
-        """Highest session end put so far, initially -1."""
+        """The highest session end that was put so far, initially -1."""
         return self.bounds.observed_ms
 
     def put(self, session: Windowed[K], value: V | None) -> None:
@@ -121,7 +121,7 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
         self._chains.room += 1
 
     def sessions_of(self, key: K, earliest_end_ms: int, latest_start_ms: int) -> list[tuple[int, int, V]]:
-        """Return the sessions of ``find_sessions`` as (start, end, value), ordered by end, then start."""
+        """Return the sessions that ``find_sessions`` yields as (start, end, value), ordered by end, then start."""
         hot = self.hot
         slot = key if type(key) is hot.key_type else self._keys.slot(key)
         chain = self._chains.chains.get(slot) or self._windows.chain(slot)
@@ -146,11 +146,11 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
         return [(start_ms, end_ms, read(entry)) for start_ms, end_ms, entry in found]
 
     def fetch_session(self, key: K, start_ms: int, end_ms: int) -> V | None:
-        """Return the aggregate of exactly this session, or None if there is none."""
+        """Return the aggregate of the session of ``key`` with exactly these bounds, or None if there is none."""
         return self._value_at(self._keys.slot(key), end_ms, start_ms)
 
     def fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
-        """Yield (windowed key, value) for all sessions of the key, in the order of the store."""
+        """Yield (windowed key, value) for all sessions of ``key``, in the order of the store."""
         return self.find_sessions(key, 0, MAX_TIME)
 
     def backward_fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
@@ -166,7 +166,10 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
         self._refuse_backward("backward_fetch_keys")
 
     def find_sessions(self, key: K, earliest_end_ms: int, latest_start_ms: int) -> Iterator[tuple[Windowed[K], V]]:
-        """Yield the sessions of a key that end at or after the first time and start at or before the second."""
+        """Yield the sessions of ``key`` within the given bounds.
+
+        These are the sessions that end at or after ``earliest_end_ms`` and start at or before ``latest_start_ms``.
+        """
         return self._of_key(key, earliest_end_ms, latest_start_ms)
 
     def backward_find_sessions(
@@ -188,7 +191,7 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
         self._refuse_backward("backward_find_sessions_of_keys")
 
     def sessions_between(self, from_end_ms: int, to_end_ms: int) -> Iterator[tuple[Windowed[K], V]]:
-        """Yield (windowed key, value) for all sessions that end in the range, ordered by end, start and key bytes.
+        """Yield (windowed key, value) for all sessions that end in a range, ordered by end, start and key bytes.
 
         Used for emission on window close; with calls in time order, the cost is proportional to the size of the
         result. Sessions past the retention are included until their segment expires: with the default retention,

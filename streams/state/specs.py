@@ -2,7 +2,7 @@
 
 A kind is a value that describes everything in which it differs from other store kinds; it is defined in the
 module of its view. A spec is a value in the topology, from which each task opens its own instance of the store.
-Imports only core and the other plain values of this package.
+Of the other packages, this module imports only ``core``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from attrs import evolve, field, frozen
 
 from streams.core.errors import StoreError
 from streams.core.records import Block
-from streams.core.serdes import Serde
+from streams.core.serdes import Serde, inside
 
 #: A value and the event time of its last change.
 Row = tuple[Any, int]
@@ -32,7 +32,7 @@ class Family(Enum):
 
     @property
     def has_windowed_keys(self) -> bool:
-        """Whether a table in a store of this family has ``Windowed`` keys."""
+        """Whether a table backed by this kind of store has ``Windowed`` keys."""
         return self is not Family.KEYS
 
 
@@ -46,7 +46,7 @@ InPlace: TypeAlias = tuple[Callable[[Any], Row | None], Callable[[Any, Any, int,
 class TableReads:
     """Factories for the read and write functions of a table; each factory takes an open store.
 
-    ``put`` returns ``put(key, value, timestamp_ms)``, which returns whether the row is now the latest row of its
+    ``put`` returns ``put(key, value, timestamp_ms)``, which returns whether the row is now the latest row for its
     key, or None if the row was too old to be stored. ``get_as_of`` returns ``get(key, timestamp_ms)``; it is None
     if the kind keeps no history.
     """
@@ -54,6 +54,10 @@ class TableReads:
     get: Callable[[Any], Callable[[Any], Row | None]]
     put: Callable[[Any], Callable[[Any, Any, int], bool | None]]
     get_as_of: Callable[[Any], Callable[[Any, int], Row | None]] | None = None
+    #: As ``get``, for the operator that writes the table: an expired row is removed first; None: the same as ``get``.
+    get_own: Callable[[Any], Callable[[Any], Row | None]] | None = None
+    #: As ``get``, with the expired rows whose deletion was not forwarded yet; None: the same as ``get``.
+    get_undeleted: Callable[[Any], Callable[[Any], Row | None]] | None = None
     #: If None, no rows are replaced in place.
     in_place: Callable[[Any], InPlace] | None = None
 
@@ -101,6 +105,8 @@ class StoreKind:
     has_versions: bool = field(eq=False, default=False)
     #: Whether several values of one key and time may be retained.
     can_retain_duplicates: bool = field(eq=False, default=False)
+    #: Whether entries expire after a TTL.
+    can_expire: bool = field(eq=False, default=False)
     #: How a table reads and writes its store; None if stores of this kind cannot back a table.
     table: TableReads | None = field(eq=False, default=None)
     #: Yields (key, value) for the whole content.
@@ -115,11 +121,11 @@ class StoreKind:
 
     @property
     def shown(self) -> str:
-        """The name of the kind as shown in messages."""
+        """The name of the store kind, as shown in messages."""
         return self.name.replace("_", " ")
 
     def viewed(self, name: str, view: Callable[[Any], Any], queries: Sequence[str] = ()) -> "StoreKind":
-        """Return a kind with another name, for whose stores processors and queries use ``view(store)``.
+        """Return a kind with another name, whose stores are used by processors and queries through ``view(store)``.
 
         Everything else is the same as in this kind: serdes, changelog, restoring and snapshots. ``queries`` are
         the names of the view methods that interactive queries may call; the methods run on the stream thread and
@@ -146,6 +152,8 @@ class StoreKind:
         if any(getattr(spec, need) < 0 for need in self.needs):
             bound = "both at least 0" if len(self.needs) > 1 else "at least 0"
             raise StoreError(f"{self.shown} store {spec.name!r}: give {' and '.join(self.needs)}, {bound}")
+        if spec.ttl_ms >= 0 and not self.can_expire:
+            raise StoreError(f"{self.shown} store {spec.name!r}: a ttl is for plain and timestamped key-value stores")
         if spec.retain_duplicates and not self.can_retain_duplicates:
             raise StoreError(f"{self.shown} store {spec.name!r}: only a plain window store can retain duplicates")
 
@@ -155,14 +163,14 @@ class StoreSpec:
     """The name, kind, serdes and options of a store.
 
     ``window_size_ms`` applies to window stores, ``retention_ms`` to window and session stores, ``history_ms`` to
-    versioned stores, and ``max_entries`` to LRU stores. With ``is_persistent=False`` the store is in memory
-    regardless of the default engine; None selects the default engine.
+    versioned stores, ``ttl_ms`` to key-value stores that expire, and ``max_entries`` to LRU stores. With
+    ``is_persistent=False`` the store is in memory regardless of the default engine; None selects the default engine.
     """
 
     name: str
     kind: StoreKind
-    key_serde: Serde[Any]
-    value_serde: Serde[Any]
+    key_serde: Serde[Any] = field(converter=inside)
+    value_serde: Serde[Any] = field(converter=inside)
     is_persistent: bool | None = None
     has_caching: bool = True
     has_changelog: bool = True
@@ -170,5 +178,11 @@ class StoreSpec:
     window_size_ms: int = -1
     retain_duplicates: bool = False
     history_ms: int = -1
+    ttl_ms: int = -1
     max_entries: int = -1
     changelog_config: Mapping[str, str] = field(factory=dict)
+    #: With at-least-once, changes are sent to the changelog only after all outputs and all other changes of the
+    #: commit are acknowledged: an entry means that its record was processed, which must not be lost.
+    is_logged_last: bool = False
+    #: Whether entries are copies of what is elsewhere, and depend on wall-clock time; simulations do not compare them.
+    is_cache: bool = False

@@ -1,7 +1,7 @@
 """Uncommitted writes on top of the engine, visible to every read.
 
-The engine is written only at commit, so a store is never ahead of the committed positions. Imports only
-state.engines, state.memory and state.loops.
+The engine is written only at commit, so a store is never ahead of the committed positions. Of the other
+packages, this module imports only ``core``.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ class StagedEngine:
         self.namespaces.update(self.engine.namespaces())
 
     def get(self, namespace: int, key: bytes) -> bytes | None:
-        """Return the last written value of ``key``, or None if there is none."""
+        """Return the value of ``key`` that was last written, staged or committed, or None if there is none."""
         staged = self._staged.get(namespace)
         if staged is not None:
             value = staged.entries.get(key)
@@ -63,8 +63,8 @@ class StagedEngine:
 
     def load(self, namespace: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
         """Apply restored writes in the given order; reads may not see the writes until the next commit."""
-        # Apply the writes that were staged earlier first.
-        size = None if self._staged else self.engine.load(namespace, keys, values)
+        # Apply the writes and removals that were staged earlier first.
+        size = None if self._staged or self._dropped else self.engine.load(namespace, keys, values)
         if size is None:
             self.put_all(namespace, keys, values)
             return
@@ -101,7 +101,7 @@ class StagedEngine:
 
     @property
     def has_writes(self) -> bool:
-        """Whether there are staged writes."""
+        """Whether there are staged writes that are not committed."""
         return bool(self._staged or self._dropped or self._has_loaded)
 
     def count(self) -> int:
@@ -118,14 +118,14 @@ class StagedEngine:
         return any(next(self.scan(namespace, None, None), None) is not None for namespace in self.namespaces)
 
     def staged_bytes(self) -> int:
-        """Return the estimated bytes of staged writes."""
+        """Return the estimated size of the staged writes in bytes."""
         return self._bytes
 
 
 def _overlaid(
     over: list[tuple[bytes, bytes | None]], under: Iterator[tuple[bytes, bytes]], reverse: bool
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Merge two ordered ranges; entries of ``over`` take precedence, and None hides a key."""
+    """Merge two ordered ranges; entries in ``over`` take precedence, and a value of None hides the key."""
     last: bytes | None = None
     # The merge is stable, so of equal keys the staged one comes first.
     for key, value in merge(over, under, key=_key, reverse=reverse):

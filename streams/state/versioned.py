@@ -20,7 +20,7 @@ from streams.state.lifecycle import (
     CHANGE_BYTES,
     STREAM_TIME,
     ChangelogRow,
-    StoreLifecycle,
+    Store,
     time_bytes,
     time_of,
 )
@@ -52,7 +52,7 @@ class VersionedRecord(NamedTuple, Generic[V]):
     valid_to_ms: int | None = None
 
 
-class VersionedStore(StoreLifecycle, Generic[K, V]):
+class VersionedStore(Store, Generic[K, V]):
     """A store of values by key and time."""
 
     __slots__ = ("_bounds", "_history_ms", "_log")
@@ -71,7 +71,7 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
 
     @property
     def observed_stream_time_ms(self) -> int:
-        """Highest timestamp of a version put so far, initially -1."""
+        """The highest timestamp of a version that was put so far, initially -1."""
         return self._bounds.observed_ms
 
     def put(self, key: K, value: V | None, timestamp_ms: int) -> int:
@@ -85,7 +85,7 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         return self._put(key_bytes, data, timestamp_ms)
 
     def delete(self, key: K, timestamp_ms: int) -> VersionedRecord[V] | None:
-        """Put a tombstone; return the version that was valid at ``timestamp_ms``."""
+        """Put a tombstone at ``timestamp_ms``; return the version that was valid at that time."""
         if timestamp_ms < self._bounds.observed_ms - self._history_ms:
             self._refuse()
             return None
@@ -94,12 +94,12 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         return existing
 
     def get(self, key: K) -> VersionedRecord[V] | None:
-        """Return the latest version, or None if there is none or it is a tombstone."""
+        """Return the latest version of ``key``, or None if there is none or it is a tombstone."""
         found = self._latest(self._keys.to_bytes(self._keys.slot(key)))
         return None if found is None else self._record(found[1], found[0], None)
 
     def get_as_of(self, key: K, time_ms: int) -> VersionedRecord[V] | None:
-        """Return the version that was valid at a time, or None if there was none or it has expired."""
+        """Return the version of ``key`` that was valid at a time, or None if there was none or it has expired."""
         key_bytes = self._keys.to_bytes(self._keys.slot(key))
         latest = self._latest(key_bytes)
         if latest is not None and latest[0] <= time_ms:
@@ -119,7 +119,7 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         return None
 
     def history(self, key: K, from_ms: int, to_ms: int) -> Iterator[VersionedRecord[V]]:
-        """Yield the versions that are valid at some time from ``from_ms`` to ``to_ms``, newest first (KIP-968)."""
+        """Yield the versions of ``key`` that are valid at some time in the given range, newest first (KIP-968)."""
         key_bytes = self._keys.to_bytes(self._keys.slot(key))
         latest = self._latest(key_bytes)
         if latest is not None and latest[0] <= to_ms:
@@ -174,7 +174,7 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         return list(self._staged.namespaces.irange(first, reverse=True))
 
     def _live(self, time_ms: int) -> int | None:
-        """Return the segment of a time, or None if the segment has expired."""
+        """Return the segment that contains a time, or None if the segment has expired."""
         segment = self._bounds.segment(time_ms)
         return segment if segment >= self._bounds.first_live else None
 
@@ -213,7 +213,7 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         return self._place_before(key, value, time_ms, valid_to)
 
     def _retire(self, key: bytes, value: bytes | None, from_ms: int, to_ms: int) -> None:
-        """Store a version that ends at ``to_ms`` in the segment of this time, unless the segment has expired."""
+        """Store a version that ends at ``to_ms`` in the segment of that time, unless the segment has expired."""
         segment = self._live(to_ms)
         if segment is None:
             return
@@ -225,7 +225,7 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         self._set_versions(segment, key, versions)
 
     def _place_within(self, segment: int, versions: Versions, key: bytes, value: bytes | None, time_ms: int) -> int:
-        """Store a version that falls within the time span of a segment's versions."""
+        """Store a version that starts within the time span of a segment's versions."""
         index, from_ms, to_ms, existing = versions.find(time_ms)
         if from_ms == time_ms:
             versions.rows[index] = (time_ms, value)
@@ -255,7 +255,7 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         return VALID_TO_UNDEFINED
 
     def _place_before(self, key: bytes, value: bytes | None, time_ms: int, valid_to_ms: int) -> int:
-        """Store a version that ends at the start of an existing one."""
+        """Store a version that ends at ``valid_to_ms``, where an existing version starts."""
         segment = self._live(valid_to_ms)
         if segment is None:
             return NOT_PUT
@@ -284,19 +284,12 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         if observed is not None:
             self._observe(time_of(observed))
 
-    def _set_cache_entries(self, entries: int) -> None:
-        if self.hot.max_clean:
-            self.hot.max_clean = entries
-
-    def _forget(self) -> None:
-        """Do nothing: no data is derived from the entries."""
-
     def _size_of(self, entry: Any) -> int:
         return len(entry[1])
 
     @property
     def approximate_uncommitted_bytes(self) -> int:
-        """Estimated size of uncommitted writes in bytes."""
+        """The estimated size of uncommitted writes in bytes."""
         return super().approximate_uncommitted_bytes + len(self._log) * CHANGE_BYTES
 
     def _push(self) -> None:
@@ -314,7 +307,7 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
             self._log.clear()
 
     def set_restoring(self, is_restoring: bool) -> None:
-        """Do nothing: each restored version reads the existing ones."""
+        """Do nothing, because restoring a version requires reads of the existing versions."""
 
     def _restore_rows(self, block: Block) -> None:
         for key, value, time_ms in zip(block.keys, block.values, block.timestamps, strict=True):
@@ -325,7 +318,7 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
                 self._place(key, value, time_ms)
 
     def _snapshot_rows(self) -> Iterator[ChangelogRow]:
-        """Yield all versions by key, and the versions of a key from old to new, with the tombstones between them.
+        """Yield all versions and the tombstones between them, ordered by key, and from old to new for each key.
 
         Tombstones before the first value in the history are omitted, because they have no effect.
         """
@@ -344,11 +337,6 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
     def _snapshot_columns(self, rows: Sequence[ChangelogRow]) -> Columns:
         keys, values, times = zip(*rows, strict=True)
         return keys, values, times
-
-    def approximate_num_entries(self) -> int:
-        """Return the estimated number of engine entries: one per key, and one per key and segment."""
-        self._push()
-        return self._staged.count()
 
 
 def _with_gaps(history: Iterable[tuple[int, int, bytes | None]]) -> Iterator[tuple[int, bytes | None]]:
@@ -423,7 +411,7 @@ def _topic_config(spec: StoreSpec) -> dict[str, str]:
 
 
 def _by_time(content: Block, _: Mapping[str, bytes]) -> Sequence[int]:
-    """Return the indexes of the versions by time: restored after later versions, a version could be dropped."""
+    """Return the indexes of versions ordered by time, because restoring an old version last could drop it."""
     return sorted(range(len(content)), key=content.timestamps.__getitem__)
 
 

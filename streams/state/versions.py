@@ -2,8 +2,8 @@
 
 The layout is the same as in Kafka Streams (KIP-889): the next timestamp, the min timestamp, the timestamp and
 value size (-1 for a tombstone) of each version, newest first, and finally the values, oldest first. A segment
-whose next and min timestamps are equal contains only one tombstone and is called degenerate. Imports no other
-module of the package.
+whose next and min timestamps are equal contains only one tombstone and is called degenerate. This module
+imports no other module of the package.
 """
 
 from struct import Struct
@@ -16,7 +16,7 @@ _entry = Struct(">qi")
 
 @define(eq=False)
 class Versions:
-    """Versions, newest first, each valid until the next newer version starts; the newest until ``next_ms``."""
+    """Versions of a key, newest first; each is valid until the next newer one starts, the newest until ``next_ms``."""
 
     next_ms: int
     #: [valid_from_ms, value], newest first; never empty.
@@ -29,12 +29,12 @@ class Versions:
 
     @property
     def is_degenerate(self) -> bool:
-        """Whether the segment has only a tombstone that marks a time."""
+        """Whether the segment contains only a tombstone that marks a time."""
         return self.next_ms == self.rows[-1][0]
 
     @classmethod
     def read(cls, data: bytes) -> "Versions":
-        """Read the versions from the stored value of a segment."""
+        """Decode the versions from the stored value of a segment."""
         next_ms, min_ms = _head.unpack_from(data)
         rows: list[tuple[int, bytes | None]] = []
         place, end = _head.size, len(data)
@@ -50,14 +50,14 @@ class Versions:
                 return cls(next_ms, rows)
 
     def write(self) -> bytes:
-        """Return the segment as its stored value."""
+        """Encode the versions as the stored value of a segment."""
         parts = [_head.pack(self.next_ms, self.min_ms)]
         parts.extend(_entry.pack(from_ms, -1 if value is None else len(value)) for from_ms, value in self.rows)
         parts.extend(value for _, value in reversed(self.rows) if value is not None)
         return b"".join(parts)
 
     def find(self, time_ms: int) -> tuple[int, int, int, bytes | None]:
-        """Return (index, valid_from, valid_to, value) for a time between ``min_ms`` and ``next_ms``."""
+        """Return (index, valid_from, valid_to, value) of the version at a time between ``min_ms`` and ``next_ms``."""
         valid_to = self.next_ms
         for index, (from_ms, value) in enumerate(self.rows):
             if from_ms <= time_ms:
@@ -98,5 +98,5 @@ class Versions:
 
 
 def one_version(value: bytes | None, from_ms: int, to_ms: int) -> Versions:
-    """Return a segment with a single version."""
+    """Return the versions of a segment that has a single version."""
     return Versions(to_ms, [(from_ms, value)])

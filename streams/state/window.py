@@ -4,6 +4,7 @@ Ranges of window starts are inclusive. Reads over several keys are ordered by se
 persistent stores, and by start, then key in stores declared as in-memory.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -13,9 +14,10 @@ from streams.core.errors import StoreClosedError
 from streams.core.inlining import inlined
 from streams.core.records import Window, Windowed
 from streams.state.budget import MemoryBudget
+from streams.state.chains import Chain
 from streams.state.entries import PlainEntries, TimedEntries, ValueAndTimestamp
 from streams.state.hot import ABSENT
-from streams.state.lifecycle import StoreLifecycle
+from streams.state.lifecycle import Store
 from streams.state.specs import Family, Row, StoreKind, StoreSpec, TableReads
 from streams.state.staging import StagedEngine
 from streams.state.windowed import WindowedLayout, windowed_segment_ms, windowed_topic_config
@@ -34,8 +36,13 @@ class WindowReads(Generic[K, R]):
     _windows: WindowedLayout
     _is_closed: bool
 
+    @property
+    def observed_stream_time_ms(self) -> int:
+        """The highest window start that was put so far, initially -1."""
+        return self._windows.bounds.observed_ms
+
     def fetch_range(self, key: K, from_ms: int, to_ms: int) -> Iterator[tuple[int, R]]:
-        """Yield (start, value) for the windows of the key that start in the range."""
+        """Yield (start, value) for the windows of ``key`` that start in the given range."""
         return self._of_key(key, from_ms, to_ms, reverse=False)
 
     def backward_fetch_range(self, key: K, from_ms: int, to_ms: int) -> Iterator[tuple[int, R]]:
@@ -53,7 +60,7 @@ class WindowReads(Generic[K, R]):
         return self._of_many(low, high, from_ms, to_ms, reverse=True)
 
     def fetch_all(self, from_ms: int, to_ms: int) -> Iterator[tuple[Windowed[K], R]]:
-        """Yield (windowed key, value) for all windows that start in the range."""
+        """Yield (windowed key, value) for all windows that start in the given range."""
         return self._of_many(None, None, from_ms, to_ms, reverse=False)
 
     def backward_fetch_all(self, from_ms: int, to_ms: int) -> Iterator[tuple[Windowed[K], R]]:
@@ -73,13 +80,16 @@ class WindowReads(Generic[K, R]):
         return iter([(start, shown(entry)) for start, entry in self._entries_of(key, from_ms, to_ms, reverse)])
 
     def _entries_of(self, key: K, from_ms: int, to_ms: int, reverse: bool) -> list[tuple[int, Any]]:
+        return self._chain_of(key).between(from_ms, to_ms, reverse=reverse)
+
+    def _chain_of(self, key: K) -> Chain:
+        """Return the chain of a key, which has the key's entries that have not expired."""
         windows = self._windows
         if self._is_closed:
             raise StoreClosedError(f"store {windows.spec.name!r} was closed with its task; get it again")
         chain = windows.chain(windows.keys.slot(key))
-        visible_from_ms = windows.bounds.visible_from_ms
-        chain.trim(visible_from_ms)
-        return chain.between(max(from_ms, visible_from_ms), to_ms, reverse=reverse)
+        chain.trim(windows.bounds.visible_from_ms)
+        return chain
 
     def _of_many(
         self, low: K | None, high: K | None, from_ms: int, to_ms: int, *, reverse: bool
@@ -98,7 +108,7 @@ class WindowReads(Generic[K, R]):
         return Window(start_ms, min(start_ms + self._windows.spec.window_size_ms, MAX_TIME))
 
     def windows_between(self, from_ms: int, to_ms: int) -> Iterator[tuple[int, K, Any]]:
-        """Yield (start, key, entry) for all windows that start in the range, ordered by start, then key bytes.
+        """Yield (start, key, entry) for all windows that start in the given range, ordered by start, then key bytes.
 
         ``entry`` is the value, or (value, timestamp_ms) in a timestamped store. Used for emission on window
         close; with calls in time order, the cost is proportional to the size of the result.
@@ -111,11 +121,11 @@ class WindowReads(Generic[K, R]):
                     yield start, keys.to_key(slot[0]), entry
 
     def _entry_at(self, key_slot: Any, start_ms: int, sequence: int) -> Any:
-        """Return the value, or the pair of value and timestamp, at a slot of the time index."""
+        """Return the value, or the pair of value and timestamp, of the entry at a slot of the time index."""
         raise NotImplementedError
 
 
-class WindowStore(StoreLifecycle, WindowReads[K, V]):
+class WindowStore(Store, WindowReads[K, V]):
     """A store of values by key and window start; ``retain_duplicates`` allows several values per window."""
 
     __slots__ = ("_chains", "_retains", "_windows", "bounds")
@@ -130,15 +140,14 @@ class WindowStore(StoreLifecycle, WindowReads[K, V]):
         self.bounds, self._chains = self._windows.bounds, self._windows.chains
         self._retains = spec.retain_duplicates
 
-    @property
-    def observed_stream_time_ms(self) -> int:
-        """Highest window start put so far, initially -1."""
-        return self.bounds.observed_ms
+    def observe(self, time_ms: int) -> None:
+        """Advance the observed stream time without a record; entries older than the retention expire."""
+        self._windows.observe(time_ms)
 
     def fetch(self, key: K, start_ms: int) -> V | None:
         """Return the value of the window that starts at ``start_ms``, or None if there is none.
 
-        In a store that retains duplicates, only the value that was put last in the whole store is found; if the
+        In a store that retains duplicates, a value is found only if it was put last in the whole store; if the
         store is in memory, no value is found.
         """
         if start_ms < self.bounds.visible_from_ms or (self._retains and self.bounds.is_exact):
@@ -159,7 +168,7 @@ class WindowStore(StoreLifecycle, WindowReads[K, V]):
         self._windows.put(key_slot, start_ms, held, value is None)
 
     def append(self, key: K, value: V | None, start_ms: int) -> None:
-        """Put a value; used by joins. Fast if duplicates are retained and the chain of the key is cached."""
+        """Put a value for a window; used by joins. This is fast if duplicates are retained and the chain is cached."""
         hot, bounds, windows, chains = self.hot, self.bounds, self._windows, self._chains
         chain = chains.chains.get(key) if type(key) is hot.key_type else None
         if chain is None or type(value) is not hot.value_type or not self._retains or windows.index is not None:
@@ -207,6 +216,23 @@ class WindowStore(StoreLifecycle, WindowReads[K, V]):
         read = self._values.read
         return [(start, read(entry)) for start, entry in rows]
 
+    def last_in(self, key: K, from_ms: int, to_ms: int) -> tuple[int, V] | None:
+        """Return (start, value) of the last window that ``fetch_range`` yields, or None; used by as-of joins."""
+        chain = self._chain_of(key)
+        return self._at(chain, bisect_right(chain.times, to_ms) - 1, from_ms, to_ms)
+
+    def first_in(self, key: K, from_ms: int, to_ms: int) -> tuple[int, V] | None:
+        """Return (start, value) of the first window that ``fetch_range`` yields, or None; used by as-of joins."""
+        chain = self._chain_of(key)
+        return self._at(chain, bisect_left(chain.times, from_ms), from_ms, to_ms)
+
+    def _at(self, chain: Chain, place: int, from_ms: int, to_ms: int) -> tuple[int, V] | None:
+        times = chain.times
+        if not 0 <= place < len(times) or not from_ms <= times[place] <= to_ms:
+            return None
+        entry = chain.entries[place]
+        return times[place], entry if self.hot.holds_objects else self._values.read(entry)
+
     def _entry_at(self, key_slot: Any, start_ms: int, sequence: int) -> Any:
         slot = (key_slot, start_ms, sequence) if self._retains else (key_slot, start_ms)
         held = self.hot.dirty.get(slot, ABSENT)
@@ -215,7 +241,7 @@ class WindowStore(StoreLifecycle, WindowReads[K, V]):
         return None if held is None else self._values.to_value(held)
 
 
-class TimestampedWindowStore(StoreLifecycle, WindowReads[K, ValueAndTimestamp[V]]):
+class TimestampedWindowStore(Store, WindowReads[K, ValueAndTimestamp[V]]):
     """A store of values by key and window start, with the time of the last change of each value.
 
     Operators use ``fetch_pair`` and ``put_pair``, which work on plain tuples ``(value, timestamp_ms)``.
@@ -231,11 +257,6 @@ class TimestampedWindowStore(StoreLifecycle, WindowReads[K, ValueAndTimestamp[V]
         )
         self._resize_caches()
         self.bounds = self._windows.bounds
-
-    @property
-    def observed_stream_time_ms(self) -> int:
-        """Highest window start put so far, initially -1."""
-        return self.bounds.observed_ms
 
     def fetch_pair(self, key: K, start_ms: int) -> tuple[V, int] | None:
         """Return (value, timestamp_ms) of the window that starts at ``start_ms``, or None if there is none."""
@@ -296,7 +317,7 @@ class TimestampedWindowStore(StoreLifecycle, WindowReads[K, ValueAndTimestamp[V]
         return find, replace
 
     def pairs_in_range(self, key: K, from_ms: int, to_ms: int) -> list[tuple[int, tuple[V, int]]]:
-        """Return (start, (value, timestamp_ms)) for the windows of the key that start in the range."""
+        """Return (start, (value, timestamp_ms)) for the windows of ``key`` that start in the given range."""
         rows = self._entries_of(key, from_ms, to_ms, reverse=False)
         if self.hot.holds_objects:
             return rows

@@ -18,7 +18,7 @@ from streams.state.chains import Chain, ChainCache, TimeIndex
 from streams.state.entries import Columns, EntryForm, keyed
 from streams.state.forms import KeyForm
 from streams.state.hot import ABSENT, HotState
-from streams.state.lifecycle import STREAM_TIME, time_bytes, time_of
+from streams.state.lifecycle import STREAM_TIME, Layout, time_bytes, time_of
 from streams.state.loops import timed_keys
 from streams.state.segments import NO_TIME, TimeBounds, segment_interval_ms, topic_retention_ms
 from streams.state.specs import StoreSpec
@@ -33,7 +33,7 @@ RawRow = tuple[bytes, int, int, bytes]
 
 
 def windowed_segment_ms(spec: StoreSpec) -> int:
-    """Return the segment length of a window or session store."""
+    """Return the segment length of a window or session store in milliseconds."""
     # In Kafka Streams, in-memory stores order and expire entries by time, persistent stores by segment.
     return 1 if spec.is_persistent is False else segment_interval_ms(spec.retention_ms)
 
@@ -48,8 +48,8 @@ SEQUENCE = "sequence"
 
 
 @define(eq=False)
-class WindowedLayout:
-    """A ``lifecycle.Layout`` with entries by key and times, in segments that expire.
+class WindowedLayout(Layout):
+    """A layout of entries by key and times, in segments that expire.
 
     ``push`` stages the dirty entries of the store. ``refuse`` counts a record that is dropped as too old.
     """
@@ -99,7 +99,7 @@ class WindowedLayout:
         return own
 
     def restore_metadata(self, carried: Mapping[str, bytes]) -> None:
-        """Apply the result of ``metadata``."""
+        """Apply the metadata that ``metadata`` has returned."""
         observed = carried.get(STREAM_TIME)
         if observed is not None:
             self.observe(time_of(observed))
@@ -134,7 +134,7 @@ class WindowedLayout:
     # Writes.
 
     def put(self, key_slot: Any, start_ms: int, entry: Any, is_delete: bool) -> None:
-        """Put an entry of a window store in the general case; advance stream time, and update chains and index."""
+        """Put an entry of a window store without a fast path; advance stream time, and update chains and the index."""
         retains, bounds, hot = self.spec.retain_duplicates, self.bounds, self.hot
         has_no_effect = is_delete and retains
         # The time still has an effect: it advances the stream time of Kafka Streams' in-memory store.
@@ -169,7 +169,7 @@ class WindowedLayout:
     def raw(
         self, low: bytes | None, high: bytes | None, first_ms: int, last_ms: int, reverse: bool
     ) -> Iterator[RawRow]:
-        """Return the entries of the keys from ``low`` to ``high``, segment by segment.
+        """Return the entries with key bytes from ``low`` to ``high``, segment by segment.
 
         ``first_ms`` and ``last_ms`` only select segments; the caller filters by time.
         """
@@ -194,7 +194,7 @@ class WindowedLayout:
                 yield key, time_ms, other, value
 
     def chain(self, slot: Any) -> Chain:
-        """Return all live entries of a key, in time order."""
+        """Return all entries of a key that have not expired, in time order."""
         if not self.hot.is_followed:
             self._follow()
         known = self.chains.find(slot)
@@ -227,7 +227,7 @@ class WindowedLayout:
                 )
 
     def _raw_of(self, key: bytes) -> list[RawRow]:
-        """Return all visible entries of one key, ordered by segment and times."""
+        """Return all entries of one key that have not expired, ordered by segment and times."""
         self.push()
         first_ms = max(self.bounds.visible_from_ms, 0)
         low, high = key + self.suffix.pack(first_ms, 0), key + b"\x80"
@@ -240,7 +240,7 @@ class WindowedLayout:
         return rows
 
     def between(self, first_ms: int, last_ms: int) -> Iterator[tuple[int, list[Any]]]:
-        """Yield (time, slots) of entries in time order; the first call builds the index.
+        """Yield (time, slots) of the entries in a time range, in time order; the first call builds the time index.
 
         The index drops times before ``first_ms``; a later call for an earlier time rebuilds it.
         """
@@ -259,7 +259,7 @@ class WindowedLayout:
     # Lifecycle.
 
     def write(self, slots: Sequence[Any], entries: Sequence[Any], _: int) -> Columns:
-        """Stage dirty entries; return the entries as changelog records."""
+        """Stage dirty entries for the next commit; return them as changelog records."""
         keys = self.keys.all_to_bytes([slot[0] for slot in slots])
         times = [slot[1] for slot in slots]
         data, values, logged_times = self.entries.columns(entries, times)
@@ -285,7 +285,7 @@ class WindowedLayout:
                 write(number, [keys[row] for row in rows], [values[row] for row in rows])
 
     def restore(self, block: Block) -> None:
-        """Stage changelog records."""
+        """Stage the changelog records in a block for the next commit."""
         keys, data = keyed(block.keys, self.entries.restored(block))
         if not keys:
             return
@@ -298,13 +298,13 @@ class WindowedLayout:
         self.forget()
 
     def forget(self) -> None:
-        """Drop the chains and the index until they are next read."""
+        """Drop the chains and the time index; later reads rebuild them."""
         self.chains.forget()
         self.index = None
         self.hot.set_followed(False)
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, engine value) of all entries except dirty ones, sorted by key."""
+        """Yield (key, engine value) of all entries except dirty ones, sorted by key bytes."""
         segments = [self.staged.scan(number, None, None) for number in self.staged.namespaces]
         if self.bounds.is_exact:
             # There is one segment per millisecond, and all segments are in memory.
@@ -312,7 +312,7 @@ class WindowedLayout:
         return merge(*segments)
 
     def logged(self, rows: Sequence[tuple[bytes, bytes]], _: int) -> Columns:
-        """Return rows as changelog records."""
+        """Return rows, which are (key, engine value), as changelog records."""
         keys, data = zip(*rows, strict=True)
         parts = self.suffix.parts
         return keys, *self.entries.logged(data, [parts(key)[1] for key in keys])

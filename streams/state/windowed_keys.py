@@ -1,7 +1,7 @@
 """Key layouts of windowed stores, which match the changelogs of Kafka Streams byte for byte.
 
-A window store has the key, the start (8 bytes) and the sequence number (4 bytes); a session store has the key,
-the end and the start (8 bytes each). Imports no other module of the package.
+A stored key of a window store has the key, the start (8 bytes) and the sequence number (4 bytes); that of a session
+store has the key, the end and the start (8 bytes each). This module imports no other module of the package.
 """
 
 from collections.abc import Callable
@@ -34,13 +34,13 @@ def session_parts(data: bytes) -> tuple[bytes, int, int]:
 
 
 def latest_start_first(data: bytes) -> tuple[bytes, int, int]:
-    """Return the in-memory sort key for sessions with equal ends: by key, then by descending start."""
+    """Return the sort key of a stored session key in memory: by key, end, and descending start."""
     key, end, start = session_parts(data)
     return key, end, -start
 
 
 def key_range(low: bytes | None, high: bytes | None, suffix: int) -> tuple[bytes | None, bytes | None]:
-    """Return engine bounds (low inclusive, high exclusive) that contain every entry of the keys from low to high.
+    """Return engine bounds (low inclusive, high exclusive) that contain all entries for keys from ``low`` to ``high``.
 
     Because keys differ in length, the range may also contain entries of other keys; the caller filters by key.
     No time is negative, so every suffix sorts before a byte ``0x80``.

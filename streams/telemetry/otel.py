@@ -1,4 +1,4 @@
-"""Metrics and sampled traces over OpenTelemetry (OTLP over HTTP). Needs the extra ``otel``.
+"""Export of metrics and sampled traces to OpenTelemetry (OTLP over HTTP). Needs the extra ``otel``.
 
 Metric names follow Kafka's client telemetry (KIP-714, KIP-1076): ``org.apache.kafka.`` + group + name.
 """
@@ -70,7 +70,7 @@ class MetricExport:
 
     def _observer(self, spec: MetricSpec) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def observe(_: CallbackOptions) -> Iterable[Observation]:
-            # The SDK reads the metrics one by one: all are collected when one of them is read a second time.
+            # The SDK reads the metrics one by one; reading one of them a second time starts a new collection.
             if not self._collected or spec in self._read:
                 self._collect()
             self._read.add(spec)
@@ -90,7 +90,7 @@ class MetricExport:
 
 @define(eq=False)
 class _RecordSpan:
-    """A span of the SDK; implements ``runtime.sampling.RecordSpan``."""
+    """An OpenTelemetry span for one record; implements ``runtime.sampling.RecordSpan``."""
 
     _span: Span
     _start_ns: int
@@ -157,7 +157,7 @@ class TraceExport:
 
 @define(eq=False)
 class Otlp:
-    """The exports of an application to one collector: traces from creation on, metrics from ``start`` on."""
+    """The exporters of an application to one collector: traces are exported at once, metrics only after ``start``."""
 
     _config: StreamsConfig
     traces: TraceExport | None
@@ -165,7 +165,7 @@ class Otlp:
 
     @classmethod
     def of(cls, config: StreamsConfig, clock: Clock) -> "Otlp":
-        """Return the exports to the endpoint ``otlp_endpoint``; metrics are sent only after ``start``."""
+        """Return the exporters to the collector at ``otlp_endpoint``; metrics are exported only after ``start``."""
         traces = None
         if config.otlp_traces_per_million >= 0:
             exporter = OTLPSpanExporter(f"{config.otlp_endpoint.rstrip('/')}/v1/traces")
@@ -174,19 +174,19 @@ class Otlp:
         return cls(config, traces)
 
     def start(self, metrics: Metrics) -> None:
-        """Start to export the metrics, every ``otlp_interval_ms``."""
+        """Start to export the metrics every ``otlp_interval_ms`` milliseconds."""
         exporter = OTLPMetricExporter(f"{self._config.otlp_endpoint.rstrip('/')}/v1/metrics")
         reader = PeriodicExportingMetricReader(exporter, self._config.otlp_interval_ms)
         self._metrics = MetricExport(metrics, self._config.application_id, reader)
 
     def stop_metrics(self) -> None:
-        """Export the metrics a last time, while the stream threads still run, and stop; idempotent."""
+        """Export the metrics a last time, while the stream threads still run, and stop; a second call has no effect."""
         if self._metrics is not None:
             self._metrics.close()
             self._metrics = None
 
     def close(self) -> None:
-        """Export the remaining spans, and shut down; idempotent."""
+        """Export the remaining spans, and shut down; a second call has no effect."""
         if self.traces is not None:
             self.traces.close()
             self.traces = None

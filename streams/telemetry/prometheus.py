@@ -1,8 +1,8 @@
 """Metrics as Prometheus text, with the names that the JMX exporter gives to the metrics of Kafka Streams.
 
-Names are ``kafka_streams_`` + group + name, and tags are labels, with ``_`` in place of ``-``: existing dashboards
-work. Text metrics are labels of ``kafka_streams_stream_metrics``, as in the common exporter rules. Needs the extra
-``metrics``.
+Names are ``kafka_streams_`` (of clients ``kafka_consumer_``, ``kafka_producer_``) + group + name, and tags are labels,
+with ``_`` in place of ``-``, so that existing dashboards work. Text metrics are labels of
+``kafka_streams_stream_metrics``, as in the common exporter rules. Needs the extra ``metrics``.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from attrs import frozen
 
 from streams.core.errors import ConfigError
-from streams.core.metrics import Metric, Metrics, MetricSpec, SensorSpec, Stat
+from streams.core.metrics import Metric, Metrics, MetricSpec, Scope, SensorSpec, Stat
 
 try:
     from prometheus_client import generate_latest
@@ -27,14 +27,18 @@ _LEFT_OUT = ("topology-description",)
 
 
 def _legal(name: str) -> str:
-    return name.replace("-", "_")
+    return name.replace("-", "_").replace(".", "_")
+
+
+def _name(scope: Scope, name: str) -> str:
+    return _legal(f"{scope.domain}-{scope.group}-{name}")
 
 
 def name_of(spec: SensorSpec, metric: MetricSpec) -> str:
     """Return the name under which a metric is exported."""
     if metric.stat is Stat.TEXT:
         return _TEXTS
-    return f"kafka_streams_{_legal(spec.scope.group)}_{_legal(metric.name)}"
+    return _name(spec.scope, metric.name)
 
 
 def families(metrics: Iterable[Metric]) -> Iterator[Family]:
@@ -47,7 +51,7 @@ def families(metrics: Iterable[Metric]) -> Iterator[Family]:
                 family = found.setdefault(_TEXTS, Family(_TEXTS, "Texts, as labels.", "unknown"))
                 family.add_sample(_TEXTS, labels | {_legal(metric.name): metric.value}, 1)
             continue
-        name = f"kafka_streams_{_legal(metric.group)}_{_legal(metric.name)}"
+        name = _name(metric.scope, metric.name)
         family = found.get(name) or found.setdefault(name, _family(name, metric.spec))
         family.add_sample(name, labels, metric.value)
     yield from found.values()
@@ -64,7 +68,7 @@ def _family(name: str, spec: MetricSpec) -> Family:
 
 @frozen(eq=False)
 class Collector:
-    """The metrics of applications, for a client registry: ``REGISTRY.register(Collector([app.metrics]))``."""
+    """A collector for ``prometheus_client``: ``REGISTRY.register(Collector([app.metrics]))``."""
 
     sources: Sequence[Metrics]
 
@@ -74,5 +78,5 @@ class Collector:
 
 
 def render(*sources: Metrics) -> bytes:
-    """Return the metrics of an application, or of several, in the text format 0.0.4 (``CONTENT_TYPE``)."""
+    """Return the metrics of an application, or of several, in the Prometheus text format 0.0.4 (``CONTENT_TYPE``)."""
     return generate_latest(Collector(sources))

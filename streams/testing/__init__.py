@@ -1,4 +1,4 @@
-"""Testing topologies: a driver with a virtual clock, and a simulation with faults."""
+"""Tools to test topologies: a test driver with a virtual clock, and a simulation with faults."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias

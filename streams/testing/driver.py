@@ -1,4 +1,4 @@
-"""Test driver: runs the production tasks on a virtual clock, without a broker, threads or groups.
+"""The test driver: it runs the production tasks on a virtual clock, without a broker, threads or consumer groups.
 
 A piped record is processed immediately, together with all records that result from it, one at a time and with a
 commit after each record, as in the test driver of Kafka Streams. If every topic has one partition, the whole
@@ -10,6 +10,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
+from streams.core.calls import BlockingLoop, CallLoop, SteppedLoop
 from streams.core.clock import VirtualClock
 from streams.core.config import StreamsConfig
 from streams.core.errors import ProcessingError, StreamsError, UnknownTopicError
@@ -48,8 +49,10 @@ class TopologyTestDriver:
 
     ``topology`` is a function that takes the builder, or a built ``Topology``. ``partitions`` is the partition count of
     topics without ``Topic(partitions=...)`` (default 1). ``now_ms`` is the initial time of the virtual clock in epoch
-    milliseconds (default 0). ``watch`` observes the tasks from their opening. The settings are those of
-    ``StreamsConfig``, except that the record cache is off unless ``cache_max_bytes`` is given.
+    milliseconds (default 0). ``watch`` observes the tasks, starting when they are opened. With ``awaits_calls``
+    (default), a record is processed when all its calls of async functions have ended, and their sleeps take no time;
+    without it, ``advance_wall_clock`` lets the time of their sleeps pass. The settings are those of ``StreamsConfig``,
+    except that the record cache is off unless ``cache_max_bytes`` is given.
 
     >>> from streams import StreamsBuilder, Topic
     >>> names, greetings = Topic("names", value=str), Topic("greetings", value=str)
@@ -69,6 +72,7 @@ class TopologyTestDriver:
         now_ms: int = 0,
         application_id: str = "app",
         watch: TaskWatch | None = None,
+        awaits_calls: bool = True,
         **settings: Unpack[Settings],
     ) -> None:
         self.config = StreamsConfig.of(cache_max_bytes=0).replace(application_id=application_id, **settings)
@@ -78,6 +82,7 @@ class TopologyTestDriver:
         self.topology: Topology = build_topology(topology, self.config)
         self._default_partitions = partitions
         self._started_ms = now_ms
+        self._calls: CallLoop = BlockingLoop(is_virtual=True) if awaits_calls else SteppedLoop(self.clock)
         self._settings = settings
         #: The piped records, and the milliseconds by which the clock was advanced, in order.
         self._history: list[tuple[TopicPartition, Row] | int] = []
@@ -137,7 +142,7 @@ class TopologyTestDriver:
         self.pipe_bytes(topic.name, raw_key, raw_value, timestamp_ms, headers, partition)
 
     def pipe_all(self, topic: Topic[K, V], rows: Iterable[tuple[K | None, V | None, int]]) -> None:
-        """Send records, given as (key, value, timestamp_ms), one by one; raises the same errors as ``pipe``."""
+        """Send records, given as (key, value, timestamp_ms), one by one; it raises the same errors as ``pipe``."""
         for key, value, timestamp_ms in rows:
             self.pipe(topic, value, key=key, timestamp_ms=timestamp_ms)
 
@@ -150,7 +155,7 @@ class TopologyTestDriver:
         headers: Headers = (),
         partition: int | None = None,
     ) -> None:
-        """Send one record as raw bytes, as in ``pipe``; raises the same errors."""
+        """Send one record, given as serialized bytes, as ``pipe`` does; it raises the same errors."""
         topic = topic_name(topic, "pipe_bytes()")
         if not self._reads(topic):
             known = {partition.topic for partition in self._reader} | set(self._global_topics())
@@ -169,9 +174,18 @@ class TopologyTestDriver:
         self._settle()
 
     def advance_wall_clock(self, by_ms: int) -> None:
-        """Advance the virtual clock; fire due punctuations, and process records that the idle time has delayed."""
+        """Advance the virtual clock; fire due punctuations, and process records that the idle time has delayed.
+
+        On the way, operators whose inputs are idle are advanced (``idle_close``), in steps as in a live run, but in at
+        most a thousand.
+        """
         self._history.append(by_ms)
-        self.clock.advance(by_ms)
+        end_ms = self.clock.now_ms() + by_ms
+        while (due_ms := self._next_idle_ms()) is not None and due_ms <= end_ms:
+            self.clock.advance_to(min(end_ms, due_ms + by_ms // 1000))
+            self._close_idle()
+        self.clock.advance_to(end_ms)
+        self._close_idle()
         for task in self._tasks:
             task.punctuate(self.clock.now_ms())
             self._commit(task)
@@ -184,7 +198,7 @@ class TopologyTestDriver:
     @overload
     def read(self, topic: Source[K, V], *, tombstones: Literal[False]) -> list[tuple[K, V]]: ...
     def read(self, topic: Any, *, tombstones: bool = True) -> list[tuple[Any, Any]]:
-        """Return (key, value) for all records of a topic since the last read, by partition.
+        """Return the records written to a topic since it was last read, as (key, value) pairs, by partition.
 
         The value of a tombstone is None; ``tombstones=False`` omits tombstones.
 
@@ -196,7 +210,7 @@ class TopologyTestDriver:
         return pairs if tombstones else [pair for pair in pairs if pair[1] is not None]
 
     def read_records(self, topic: Topic[K, V]) -> list[Record[K, V | None]]:
-        """Return the records of a topic since the last read, by partition; raises the same errors as ``read``."""
+        """Return the records written to a topic since the last read, by partition; the errors are those of ``read``."""
         topic = typed_topic(topic, "read()")
         return [
             Record(topic.key_serde.deserialize(key), topic.value_serde.deserialize(value), time, headers)  # type: ignore[arg-type]
@@ -204,11 +218,11 @@ class TopologyTestDriver:
         ]
 
     def read_bytes(self, topic: TopicLike) -> list[Record[bytes | None, bytes | None]]:
-        """Return the records of a topic since the last read as raw bytes; raises the same errors as ``read``."""
+        """Return the records written to a topic since it was last read, as bytes; the errors are those of ``read``."""
         return [Record(*row) for _, row in self._unread(topic_name(topic, "read_bytes()"))]
 
     def read_partitions(self, topic: Topic[K, V]) -> dict[int, list[tuple[K, V | None]]]:
-        """Return (key, value) for all records since the last read, by partition; raises the same errors as ``read``."""
+        """Return the (key, value) pairs of each partition since the last read; the errors are those of ``read``."""
         topic = typed_topic(topic, "read_partitions()")
         result: dict[int, list[tuple[K, V | None]]] = {}
         for partition, (key, value, _, _) in self._unread(topic.name):
@@ -221,7 +235,7 @@ class TopologyTestDriver:
         return sorted({partition.topic for partition in self._logs})
 
     def store(self, name: str, partition: int | None = None) -> Any:
-        """Return the view of a store; ``partition`` is required if there are several tasks.
+        """Return a view of a store; ``partition`` is required if the store has several partitions.
 
         Raises:
             StreamsError: the store does not exist, or has several partitions and none is given.
@@ -284,6 +298,7 @@ class TopologyTestDriver:
             now_ms=self._started_ms,
             application_id=self.config.application_id,
             watch=recorder,
+            awaits_calls=isinstance(self._calls, BlockingLoop),
             **self._settings,
         )
         with again:
@@ -291,7 +306,10 @@ class TopologyTestDriver:
             return answer(question, recorder.trace, self.topology, {task.task_id: task for task in again._tasks})
 
     def _repeat(self, history: Iterable[tuple[TopicPartition, Row] | int]) -> None:
-        """Repeat all actions of another driver; a record that failed there also fails here."""
+        """Repeat the actions of another driver: its records, and its clock advances (numbers of milliseconds).
+
+        A record that failed there also fails here.
+        """
         for step in history:
             with suppress(ProcessingError):
                 if isinstance(step, int):
@@ -299,10 +317,14 @@ class TopologyTestDriver:
                 elif self._reads(step[0].topic):
                     self._feed(*step)
 
+    def __repr__(self) -> str:
+        return f"<TopologyTestDriver of {self.topology!r}>"
+
     def close(self) -> None:
         """Close all processors and stores."""
         for task in [*self._tasks, *self._globals.values()]:
             task.close()
+        self._calls.close()
         self._tasks.clear()
         self._globals.clear()
 
@@ -330,7 +352,9 @@ class TopologyTestDriver:
         }
         task = self._plan.open_task(
             task_id,
-            TaskState(stores, {name: owner.stores[name] for name, owner in self._globals.items()}),
+            TaskState(
+                stores, {name: owner.stores[name] for name, owner in self._globals.items()}, call_loop=self._calls
+            ),
             self.metrics,
             partitions_of=lambda topic: self._counts.setdefault(topic, self._default_partitions),
             cache=self._cache,
@@ -359,7 +383,7 @@ class TopologyTestDriver:
         return self._match_pattern(topic)
 
     def _match_pattern(self, topic: str) -> bool:
-        """Add a topic to the tasks of the pattern source that it matches; return whether there is one."""
+        """Add a topic to the tasks of the source whose pattern it matches; return whether there is such a source."""
         for node in self.topology.sources():
             if node.pattern is not None and node.pattern.fullmatch(topic):
                 opened = {task.task_id: task for task in self._tasks}
@@ -400,7 +424,7 @@ class TopologyTestDriver:
         """Process and commit one record at a time until no task can process more.
 
         Raises:
-            TopologyError: records go through a cycle of topics endlessly.
+            TopologyError: records go round a cycle of topics without end.
         """
         try:
             while (task := self._stage.step(self.clock.now_ms())) is not None:
@@ -413,6 +437,23 @@ class TopologyTestDriver:
             raise
         for task in self._tasks:
             self._commit(task)
+            self._close_if_idle(task)
+
+    def _close_if_idle(self, task: Task) -> None:
+        """Advance the idle operators of a task, and process what they forward."""
+        if task.close_idle(self.clock.now_ms()):
+            self._commit(task)
+            self._settle()
+
+    def _next_idle_ms(self) -> int | None:
+        times = [task.idle.next_due_ms() for task in self._tasks if task.idle is not None]
+        return min((due_ms for due_ms in times if due_ms is not None), default=None)
+
+    def _close_idle(self) -> None:
+        for task in self._tasks:
+            if task.idle is not None:
+                task.idle.forget_steps()
+                self._close_if_idle(task)
 
     def _send(self, task: Task) -> None:
         outputs = task.take_outputs()
@@ -421,7 +462,8 @@ class TopologyTestDriver:
                 self._append(partition, (key, value, time, headers))
 
     def _commit(self, task: Task) -> None:
-        task.flush_caches()
+        task.finish_calls()
+        task.prepare_commit()
         self._send(task)
         for store, block in task.take_changes():
             if store not in self.topology.source_changelogs:
@@ -430,7 +472,7 @@ class TopologyTestDriver:
         task.write_state({})
 
     def _check_known(self, topic: str) -> None:
-        """Check that the topology reads the topic, or may have written to it.
+        """Check that the topology reads a topic, or may have written to it.
 
         Raises:
             UnknownTopicError: the topology neither writes nor reads the topic.

@@ -3,7 +3,7 @@
 Live, bounded and replayed tasks decide between equal times by input and by order of scheduling. Kafka Streams keeps the
 non-empty queues and the punctuations of a task in a ``java.util.PriorityQueue``, and reinserts each after its record or
 call, so the heap determines the order. Because the test driver of Kafka Streams makes this order visible, our driver
-implements the same heap with ``offer`` and ``poll``; heapq would result in another order.
+implements the same heap with ``offer`` and ``poll``; ``heapq`` would give a different order.
 """
 
 from collections.abc import Callable
@@ -69,29 +69,29 @@ class ReferenceOrder(Policy):
     _heap: list[PartitionQueue] = field(factory=list)
 
     def queue_of(self, task: StageTask) -> PartitionQueue | None:
-        """Return the first queue of the heap."""
+        """Return the input queue whose record is processed next, None if all queues are empty."""
         return self._heap[0] if self._heap else None
 
     def on_filled(self, queue: PartitionQueue) -> None:
-        """Add the queue to the heap."""
+        """Add an input queue, which was empty before, to the heap."""
         offer(self._heap, queue, _head_ms)
 
     def on_processed(self, queue: PartitionQueue) -> None:
-        """Reinsert the first queue, by the timestamp of its next record."""
+        """Reinsert the first queue, whose record was processed, by the timestamp of its next record."""
         poll(self._heap, _head_ms)
         if queue.size:
             offer(self._heap, queue, _head_ms)
 
 
 class _FirstNoted(list[int]):
-    """A column that calls a function when its first entry is appended."""
+    """A column of an output topic that calls a function when its first entry is appended."""
 
     def __init__(self, note: Callable[[], None]) -> None:
         super().__init__()
         self._note = note
 
     def append(self, item: int) -> None:
-        """Append an entry, and call the function if the entry is the first."""
+        """Append an entry; if it is the first, call the function before."""
         if not self:
             self._note()
         super().append(item)
@@ -99,19 +99,22 @@ class _FirstNoted(list[int]):
 
 @define(eq=False)
 class TopicOrder:
-    """The order of output topics by their first records; ``physical`` returns the broker name of a topic."""
+    """The order of the output topics of a task, by their first records since the last commit.
+
+    ``physical`` returns the name of a topic on the broker.
+    """
 
     _physical: Callable[[str], str]
     _topics: list[str] = field(factory=list)
 
     def columns(self, topic: str, key_serde: Serde[Any], value_serde: Serde[Any]) -> TopicColumns:
-        """Return outbox columns for a topic, which record when they get their first record."""
+        """Return columns for the output records of a topic, whose first record sets its place in the order."""
         columns = TopicColumns(topic, key_serde, value_serde)
         columns.timestamps = _FirstNoted(partial(self._topics.append, topic))
         return columns
 
     def arranged(self, outputs: list[tuple[TopicPartition, Block]]) -> list[tuple[TopicPartition, Block]]:
-        """Return the drained outputs of an outbox, sorted by topic as in Kafka Streams."""
+        """Return the output records of a task, sorted by topic in this order, and start a new order."""
         rank = {self._physical(topic): place for place, topic in enumerate(self._topics)}
         self._topics.clear()
         return sorted(outputs, key=lambda output: rank[output[0].topic])

@@ -1,99 +1,60 @@
-"""The processor graph, its sub-topologies and descriptions, and the programs compiled from it."""
+"""The processor graph, its sub-topologies and descriptions, and the programs that are compiled from the graph."""
 
-from streams.topology.compile import CompiledSubTopology
-from streams.topology.describe import TopologyDescription, describe
-from streams.topology.graph import (
-    GlobalStore,
-    Partitioner,
-    ProcessorNode,
-    RepartitionTopic,
-    SinkNode,
-    SourceNode,
-    Topology,
-)
-from streams.topology.operator import NodeContext, Operator, Process, PunctuationType, StoreNaming, StreamTime
-from streams.topology.processors import (
-    UNSET,
-    Processor,
-    ProcessorContext,
-    ProcessorOperator,
-    StoreBuilder,
-    key_value_store,
-    lru_store,
-    punctuate,
-    session_store,
-    timestamped_key_value_store,
-    versioned_store,
-    window_store,
-)
-from streams.topology.stateless import (
-    Branch,
-    Filter,
-    FlatMap,
-    FlatMapValues,
-    Map,
-    MapValues,
-    PassThrough,
-    Peek,
-    SelectKey,
-    TableToStream,
-)
-from streams.topology.subtopologies import (
-    PartitionGrouper,
-    SamePartitionGrouper,
-    SubTopology,
-    resolve_partitions,
-    stages,
-    sub_topologies,
-    unmatched_patterns,
-    validate,
-)
-
-__all__ = [
-    "Branch",
-    "CompiledSubTopology",
-    "Filter",
-    "FlatMap",
-    "FlatMapValues",
-    "GlobalStore",
-    "Map",
-    "MapValues",
-    "NodeContext",
-    "Operator",
-    "PartitionGrouper",
-    "Partitioner",
-    "PassThrough",
-    "Peek",
-    "Process",
-    "Processor",
-    "ProcessorContext",
-    "ProcessorNode",
-    "ProcessorOperator",
-    "PunctuationType",
-    "RepartitionTopic",
-    "SamePartitionGrouper",
-    "SelectKey",
-    "SinkNode",
-    "SourceNode",
-    "StoreBuilder",
-    "StoreNaming",
-    "StreamTime",
-    "SubTopology",
-    "TableToStream",
-    "Topology",
-    "TopologyDescription",
-    "UNSET",
-    "describe",
-    "key_value_store",
-    "lru_store",
-    "punctuate",
-    "resolve_partitions",
-    "session_store",
-    "stages",
-    "sub_topologies",
-    "timestamped_key_value_store",
-    "unmatched_patterns",
-    "validate",
-    "versioned_store",
-    "window_store",
-]
+from streams.topology.compile import CompiledSubTopology as CompiledSubTopology
+from streams.topology.describe import TopologyDescription as TopologyDescription
+from streams.topology.describe import describe as describe
+from streams.topology.describe import periods_of as periods_of
+from streams.topology.graph import GlobalStore as GlobalStore
+from streams.topology.graph import Partitioner as Partitioner
+from streams.topology.graph import ProcessorNode as ProcessorNode
+from streams.topology.graph import RepartitionTopic as RepartitionTopic
+from streams.topology.graph import SinkNode as SinkNode
+from streams.topology.graph import SourceNode as SourceNode
+from streams.topology.graph import Topology as Topology
+from streams.topology.operator import BatchingNode as BatchingNode
+from streams.topology.operator import CallingNode as CallingNode
+from streams.topology.operator import Cancellable as Cancellable
+from streams.topology.operator import HeldRecord as HeldRecord
+from streams.topology.operator import HeldState as HeldState
+from streams.topology.operator import HoldingNode as HoldingNode
+from streams.topology.operator import Lost as Lost
+from streams.topology.operator import NodeContext as NodeContext
+from streams.topology.operator import Operator as Operator
+from streams.topology.operator import Process as Process
+from streams.topology.operator import PunctuationType as PunctuationType
+from streams.topology.operator import StoreNaming as StoreNaming
+from streams.topology.operator import StreamTime as StreamTime
+from streams.topology.processors import UNSET as UNSET
+from streams.topology.processors import Processor as Processor
+from streams.topology.processors import ProcessorContext as ProcessorContext
+from streams.topology.processors import ProcessorOperator as ProcessorOperator
+from streams.topology.processors import StoreBuilder as StoreBuilder
+from streams.topology.processors import key_value_store as key_value_store
+from streams.topology.processors import lru_store as lru_store
+from streams.topology.processors import processor_key as processor_key
+from streams.topology.processors import punctuate as punctuate
+from streams.topology.processors import session_store as session_store
+from streams.topology.processors import timestamped_key_value_store as timestamped_key_value_store
+from streams.topology.processors import versioned_store as versioned_store
+from streams.topology.processors import window_store as window_store
+from streams.topology.stateless import Branch as Branch
+from streams.topology.stateless import Filter as Filter
+from streams.topology.stateless import FlatMap as FlatMap
+from streams.topology.stateless import FlatMapValues as FlatMapValues
+from streams.topology.stateless import KeyFilter as KeyFilter
+from streams.topology.stateless import Map as Map
+from streams.topology.stateless import MapValues as MapValues
+from streams.topology.stateless import PassThrough as PassThrough
+from streams.topology.stateless import Peek as Peek
+from streams.topology.stateless import SelectKey as SelectKey
+from streams.topology.stateless import SideOutput as SideOutput
+from streams.topology.stateless import TableToStream as TableToStream
+from streams.topology.subtopologies import PartitionGrouper as PartitionGrouper
+from streams.topology.subtopologies import SamePartitionGrouper as SamePartitionGrouper
+from streams.topology.subtopologies import SubTopology as SubTopology
+from streams.topology.subtopologies import refuse_generated_names as refuse_generated_names
+from streams.topology.subtopologies import resolve_partitions as resolve_partitions
+from streams.topology.subtopologies import stages as stages
+from streams.topology.subtopologies import sub_topologies as sub_topologies
+from streams.topology.subtopologies import unmatched_patterns as unmatched_patterns
+from streams.topology.subtopologies import validate as validate

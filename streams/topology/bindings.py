@@ -1,7 +1,7 @@
 """Bindings: the values of the free variables and globals of an operator's process function in one task.
 
-``Capture`` inspects the closures that ``bind`` of an operator returns. Plain constants are written into the program;
-other objects get a name in the program. Tasks of the same sub-topology differ only in these objects, so their
+``Capture`` inspects the closures that ``Operator.bind`` returns. Plain constants are written into the generated
+program; other objects get a name in the program. Tasks of the same sub-topology differ only in these objects, so their
 bindings are equal and they share one program. Functions that will be inlined are inspected recursively.
 """
 
@@ -19,7 +19,7 @@ from streams.topology.source_trees import tree_of
 
 @frozen
 class Constant:
-    """A value that is written into the program."""
+    """A constant that is written into the generated program."""
 
     value: Any
     #: The type distinguishes 1, True and 1.0, which are equal.
@@ -28,7 +28,7 @@ class Constant:
 
 @frozen
 class Named:
-    """An object of the task, represented by its name in the program."""
+    """An object of one task, to which the generated program refers by a name."""
 
     name: str
 
@@ -44,7 +44,7 @@ class Forward:
 
 @frozen
 class Inlined:
-    """A function that is inlined where possible; elsewhere it is called by ``name``."""
+    """A function that is inlined in the generated program where possible; elsewhere it is called by ``name``."""
 
     name: str
     code: CodeType

@@ -1,10 +1,10 @@
 """Compilation of a sub-topology into a program with three generated functions per source.
 
-The process functions of operators, and sinks with one topic and no partitioner, are inlined, so that a record is a
-few local variables.  User processors, and operators that cannot be inlined, take one call each.  The code is
-generated once per sub-topology and bound once per task.  Each generated line belongs to a node, so that exceptions
-can be attributed to nodes without a cost on the normal path. The source is in ``linecache``, so that tracebacks
-show it and debuggers can step through it.
+The process functions of operators, and sinks with one topic and no partitioner, are inlined, so that a record is a few
+local variables.  User processors, and operators that cannot be inlined, take one call each.  The code is generated once
+for all sub-topologies of the same shape, and is bound once per task.  Each generated line belongs to a node, so that
+exceptions can be attributed to nodes without a cost on the normal path.  The generated source is in ``linecache``, so
+that tracebacks show it and debuggers can step through it.
 """
 
 import builtins
@@ -12,7 +12,7 @@ import linecache
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import blake2b
 from types import CodeType, FunctionType
 from typing import Any, Protocol
@@ -20,16 +20,18 @@ from typing import Any, Protocol
 from attrs import define, field, frozen
 
 from streams.core.errors import ProcessingError
+from streams.core.wrapping import ProcessorWrapper, wrapped
 from streams.topology.bindings import Binding, Capture, Forward, Named
 from streams.topology.graph import ProcessorNode, SinkNode, Topology
 from streams.topology.operator import NodeContext, Process
 from streams.topology.processors import ProcessorOperator
-from streams.topology.program_writer import ProgramWriter, SinkColumns, sink_names
+from streams.topology.program_writer import NodeShape, ProgramShape, ProgramWriter, SinkHost, sink_names
 from streams.topology.shared_headers import LiveHeaders, live_headers
+from streams.topology.stateless import SideOutput
 from streams.topology.subtopologies import SubTopology
 
 
-class ProgramHost(Protocol):
+class ProgramHost(SinkHost, Protocol):
     """The services that a task provides to its program."""
 
     #: Non-empty if processing must stop after the current record.
@@ -39,22 +41,14 @@ class ProgramHost(Protocol):
         """Return the context of an operator."""
         ...
 
-    def sink_columns(self, sink: SinkNode) -> SinkColumns:
-        """Return the columns of the outbox for a sink with one topic and no partitioner."""
-        ...
-
-    def sink_process(self, sink: SinkNode) -> Process:
-        """Return the process function of a sink that is called, not inlined."""
-        ...
-
     def on_error(self, node: str, error: Exception, key: Any, value: Any, timestamp_ms: int, headers: Any) -> None:
-        """Count and drop a record that failed on a node, or raise ``error``."""
+        """Count and drop a record that failed at a node, or raise ``error``."""
         ...
 
 
 @frozen
 class _Written:
-    """The source and code of a program, shared by all tasks whose operators have equal bindings."""
+    """The source and code of a generated program, shared by all tasks and sub-topologies of the same shape."""
 
     source_code: str
     code: CodeType
@@ -68,13 +62,13 @@ class Tracer(Protocol):
     """Observes every record between the nodes of one task while its program is traced."""
 
     def process(self, node: str, process: Process) -> Process:
-        """Return a process function that calls the given one, of an operator or sink, and reports each call."""
+        """Return a function that calls ``process``, which is that of an operator or sink, and reports each call."""
         ...
 
     def forward(
         self, node: str, key: Any, value: Any, timestamp_ms: int, headers: Any
     ) -> AbstractContextManager[object]:
-        """Return a context manager that encloses the calls of a node's children with a forwarded record."""
+        """Return a context manager that encloses the calls to a node's children with the forwarded record."""
         ...
 
 
@@ -140,7 +134,7 @@ class Program:
         self._install(self._write_traced())
 
     def untrace(self) -> None:
-        """Restore the program without tracing; idempotent."""
+        """Stop tracing and restore the original program; idempotent."""
         if self._replaced is not None:
             self._names.update(self._replaced)
             self._replaced = None
@@ -166,11 +160,12 @@ class Program:
 class CompiledSubTopology:
     """The generated code that the tasks of a sub-topology share.
 
-    With ``isolate_errors`` every processor catches its errors, for a processing handler that continues; otherwise
-    an exception ends processing. As in Kafka Streams, an error in a sink is attributed to the node that forwards to
-    the sink; if that node is a source, the error is not caught. ``guard_sinks`` catches serialization errors in
-    sinks, for a production handler that continues. ``has_cache`` means that the tasks have a record cache. With
-    ``inlines=False`` each operator is called.
+    With ``isolate_errors`` every processor catches its errors, for a processing handler that continues; otherwise an
+    exception ends processing.  As in Kafka Streams, an error in a sink is attributed to the node that forwards to the
+    sink; if that node is a source, the error is not caught.  ``guard_sinks`` catches serialization errors in sinks, for
+    a production handler that continues.  ``has_cache`` means that the tasks have a record cache.  With
+    ``inlines=False`` each operator is called instead of inlined; with a ``wrapper``, the function that it returns is
+    called instead of the operator's.
     """
 
     _topology: Topology
@@ -179,15 +174,15 @@ class CompiledSubTopology:
     guard_sinks: bool = field(kw_only=True, default=False)
     has_cache: bool = field(kw_only=True, default=False)
     inlines: bool = field(kw_only=True, default=True)
+    wrapper: ProcessorWrapper | None = field(kw_only=True, default=None)
     _ids: dict[str, int] = field(init=False)
     _live: LiveHeaders = field(init=False)
-    #: Programs by the bindings of the operators; usually all tasks share one program.
-    _written: dict[Any, _Written] = field(init=False, factory=dict)
-    _traced: _Written | None = field(init=False, default=None)
+    _shapes: tuple[NodeShape, ...] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._ids = {name: number for number, name in enumerate(self.sub.nodes)}
         self._live = live_headers(self._topology, self.sub, self._caches if self.has_cache else None)
+        self._shapes = tuple(NodeShape.of(self._topology, name) for name in self.sub.nodes)
 
     def _caches(self, store: str) -> bool:
         return self._topology.stores[store].has_caching
@@ -195,7 +190,14 @@ class CompiledSubTopology:
     def ignores_values(self, source: str) -> bool:
         """Return whether the values of a source are unused, so that they need not be deserialized."""
         nodes = [self._topology.nodes[name] for name in self._topology.children[source]]
-        return all(isinstance(node, ProcessorNode) and _ignores_values(node.operator) for node in nodes)
+        return self.wrapper is None and all(
+            isinstance(node, ProcessorNode) and self._ignores_values(node) for node in nodes
+        )
+
+    def _ignores_values(self, node: ProcessorNode) -> bool:
+        children = [self._topology.nodes[name] for name in self._topology.children[node.name]]
+        has_side_output = any(isinstance(getattr(child, "operator", None), SideOutput) for child in children)
+        return bool(getattr(node.operator, "ignores_values", False)) and not has_side_output
 
     def bind(self, host: ProgramHost) -> Program:
         """Bind the stores, contexts and sinks of one task, and return its program."""
@@ -222,60 +224,61 @@ class CompiledSubTopology:
                 context = host.context(node.name, forward, _chooser(node.name, children))
                 process = operators[node.name] = self._process(node, context)
                 bodies[node.name] = self._binding(node, number, process, capture)
-        key = tuple(bodies.items())
-        written = self._written.get(key)
-        if written is None:
-            written = self._written[key] = self._write(bodies)
+        written = self._write(bodies)
         return Program(self.sub.nodes, written, names, late, operators, sinks, self._write_traced)
 
     def _late(self, name: str, names: dict[str, Any], late: dict[str, FunctionType]) -> FunctionType:
-        """Return a function of the program whose code is set when all operators are bound."""
+        """Return a placeholder for a function of the program; its code is set when all operators are bound."""
         function = names[name] = late[name] = FunctionType(_not_written.__code__, names, name)
         return function
 
     def _process(self, node: ProcessorNode, context: NodeContext) -> Process:
-        """Bind an operator."""
+        """Bind an operator, and wrap its process function."""
         operator = node.operator
         if isinstance(operator, ProcessorOperator) and node.name in self._live.taking - self._live.copying:
-            return operator.bind_live(context)
-        return operator.bind(context)
+            process = operator.bind_live(context)
+        else:
+            process = operator.bind(context)
+        return process if self.wrapper is None else wrapped(self.wrapper, context, process)
 
     def _binding(self, node: ProcessorNode, number: int, process: Process, capture: Capture) -> Binding:
-        """Return the binding of an operator's process function."""
-        if self.inlines and not isinstance(node.operator, ProcessorOperator):
+        """Return the binding of an operator's process function in the program."""
+        if self.inlines and self.wrapper is None and not isinstance(node.operator, ProcessorOperator):
             return capture.process(process, f"p{number}", number)
         capture.names[f"p{number}"] = process
         return Named(f"p{number}")
 
     def _write_traced(self) -> _Written:
-        """Return the program in which operators and sinks are called through a tracer; all tasks share it."""
-        if self._traced is None:
-            processors = (name for name in self.sub.nodes if isinstance(self._topology.nodes[name], ProcessorNode))
-            self._traced = self._write({name: Named(f"p{self._ids[name]}") for name in processors}, is_traced=True)
-        return self._traced
+        """Return the program in which operators and sinks are called through a tracer."""
+        processors = (shape.name for shape in self._shapes if shape.operator is not None)
+        return self._write({name: Named(f"p{self._ids[name]}") for name in processors}, is_traced=True)
 
     def _write(self, bodies: Mapping[str, Binding], *, is_traced: bool = False) -> _Written:
-        writer = ProgramWriter(
-            self._topology,
-            self.sub,
+        shape = ProgramShape(
+            self.sub.id,
+            self._shapes,
             self._live,
-            bodies,
+            tuple(bodies.items()),
             isolates=self.isolate_errors,
             guards_sinks=self.guard_sinks or is_traced,
             is_traced=is_traced,
         )
-        writer.write()
-        source = "\n".join(writer.lines) + "\n"
-        # The file name is unique per program, so that tracebacks are attributed to the right nodes. It is the
-        # same in all processes and runs, because dead letters contain tracebacks.
-        digest = blake2b(repr((source, writer.owners)).encode(), digest_size=6).hexdigest()
-        filename = f"<sub-topology {self.sub.id}, {digest}>"
-        linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-        return _Written(source, compile(source, filename, "exec"), filename, writer.owners, frozenset(writer.functions))
+        return _written(shape)
 
 
-def _ignores_values(operator: object) -> bool:
-    return bool(getattr(operator, "ignores_values", False))
+# Tests and simulations build the same topology hundreds of times, and writing its program takes milliseconds.
+@lru_cache(maxsize=256)
+def _written(shape: ProgramShape) -> _Written:
+    """Write and compile the program for a shape; the result is cached."""
+    writer = ProgramWriter(shape)
+    writer.write()
+    source = "\n".join(writer.lines) + "\n"
+    # The file name is unique per program, so that tracebacks are attributed to the right nodes. It is the
+    # same in all processes and runs, because dead letters contain tracebacks.
+    digest = blake2b(repr((source, writer.owners)).encode(), digest_size=6).hexdigest()
+    filename = f"<sub-topology {shape.sub_id}, {digest}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    return _Written(source, compile(source, filename, "exec"), filename, writer.owners, frozenset(writer.functions))
 
 
 def _not_written(k: Any, v: Any, t: Any, h: Any) -> None:

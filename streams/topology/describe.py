@@ -1,6 +1,6 @@
 """Descriptions of a topology: text, JSON and Mermaid.
 
-The text has the format of ``Topology.describe()`` in Kafka Streams. Imports topology.
+The text has the format of ``Topology.describe()`` in Kafka Streams. The module imports only ``topology``.
 """
 
 import json
@@ -15,7 +15,7 @@ from streams.topology.subtopologies import SubTopology, sub_topologies
 
 @frozen
 class NodeDescription:
-    """One node: its kind, edges, topics and stores."""
+    """The description of one node: its kind, edges, topics and stores."""
 
     type: str
     name: str
@@ -25,11 +25,13 @@ class NodeDescription:
     pattern: str | None = None
     topic: str | None = None
     stores: tuple[str, ...] = ()
+    #: Names and milliseconds, such as ``idle_close`` of a source, ``ttl`` of a store, ``within`` of an operator.
+    periods: tuple[tuple[str, int], ...] = ()
 
 
 @frozen
 class SubTopologyDescription:
-    """One sub-topology, with its nodes in the order in which they were added."""
+    """The description of one sub-topology, with its nodes in the order in which they were added."""
 
     id: int
     nodes: tuple[NodeDescription, ...]
@@ -37,7 +39,7 @@ class SubTopologyDescription:
 
 @frozen
 class GlobalStoreDescription:
-    """A global store with its source and processor."""
+    """The description of a global store, with its source and processor."""
 
     id: int
     source: str
@@ -75,7 +77,7 @@ class TopologyDescription:
         }
 
     def to_json(self) -> str:
-        """Return indented JSON."""
+        """Return the description as indented JSON text."""
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
 
     def to_text(self) -> str:
@@ -109,7 +111,7 @@ class TopologyDescription:
         return "\n".join(lines).rstrip() + "\n"
 
     def to_mermaid(self) -> str:
-        """Return a Mermaid flowchart: sub-topologies as boxes, with topics and stores next to them."""
+        """Return a Mermaid flowchart, in which sub-topologies are boxes, with topics and stores next to them."""
         return _Mermaid().render(self)
 
 
@@ -138,15 +140,31 @@ def _global(sub: SubTopology) -> GlobalStoreDescription:
 
 
 def _node(topology: Topology, node: Node) -> NodeDescription:
-    after = tuple(sorted(set(topology.children[node.name])))
+    after, periods = tuple(sorted(set(topology.children[node.name]))), tuple(periods_of(topology, node).items())
     if isinstance(node, SourceNode):
         pattern = node.pattern.pattern if node.pattern else None
-        return NodeDescription("source", node.name, (), after, tuple(sorted(node.topics)), pattern)
+        topics = tuple(sorted(node.topics))
+        return NodeDescription("source", node.name, (), after, topics, pattern, periods=periods)
     before = tuple(sorted(set(node.parents)))
     if isinstance(node, SinkNode):
         return NodeDescription("sink", node.name, before, after, topic=node.topic)
     stores = tuple(sorted(topology.stores_of(node.name)))
-    return NodeDescription("processor", node.name, before, after, stores=stores)
+    return NodeDescription("processor", node.name, before, after, stores=stores, periods=periods)
+
+
+def periods_of(topology: Topology, node: Node) -> dict[str, int]:
+    """Return the periods that a node declares, in milliseconds by name.
+
+    A source has ``idle_close`` (0: never) if it does not take it from the settings, an operator those of its attribute
+    ``periods``, and the first user of a store with a TTL has ``ttl``, or ``ttl of STORE`` if it has several.
+    """
+    if isinstance(node, SourceNode):
+        return {} if node.idle_close_ms is None else {"idle_close": node.idle_close_ms}
+    periods = dict(getattr(getattr(node, "operator", None), "periods", {}))
+    own = [name for name in topology.stores_of(node.name) if topology.store_users[name][0] == node.name]
+    expiring = [name for name in own if topology.stores[name].ttl_ms >= 0]
+    names = {name: "ttl" if len(expiring) == 1 else f"ttl of {name}" for name in expiring}
+    return periods | {names[name]: topology.stores[name].ttl_ms for name in expiring}
 
 
 def _node_dict(node: NodeDescription) -> dict[str, Any]:
@@ -162,7 +180,7 @@ def _node_dict(node: NodeDescription) -> dict[str, Any]:
         result["topic"] = node.topic
     else:
         result["stores"] = list(node.stores)
-    return result
+    return result | {f"{name}_ms": period_ms for name, period_ms in node.periods}
 
 
 def _node_lines(node: NodeDescription) -> Iterable[str]:
@@ -173,6 +191,8 @@ def _node_lines(node: NodeDescription) -> Iterable[str]:
         yield f"    Sink: {node.name} (topic: {node.topic if node.topic is not None else 'extractor class'})"
     else:
         yield f"    Processor: {node.name} (stores: [{', '.join(node.stores)}])"
+    for name, period_ms in node.periods:
+        yield f"      {name}: {period_ms} ms"
     if node.type != "sink":
         yield f"      --> {', '.join(node.successors) or 'none'}"
     if node.type != "source":

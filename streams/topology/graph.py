@@ -36,6 +36,9 @@ class SourceNode:
     #: settings.
     extractor: Extractor | ExtractorName | None = None
     offset_reset: str | None = None
+    #: How long the source must be at its end before the stream time of its operators advances with the wall clock;
+    #: 0 = never, None = the setting ``idle_close_ms``.
+    idle_close_ms: int | None = None
 
 
 @frozen
@@ -65,7 +68,7 @@ class SinkNode:
 
     @property
     def is_plain(self) -> bool:
-        """Return whether topic and partition depend only on the node and the bytes of the key."""
+        """Return whether the topic is fixed and the partition depends only on the bytes of the key."""
         return self.topic_for is None and self.partitioner is None
 
 
@@ -89,7 +92,7 @@ class GlobalStore:
     processor: ProcessorNode
 
 
-@define
+@define(repr=False)
 class Topology:
     """A graph of sources, processors, sinks and state stores.
 
@@ -113,6 +116,9 @@ class Topology:
     #: Declarations of the topics that were given as ``Topic`` objects, by topic name.
     topics: dict[str, Topic[Any, Any]] = Factory(dict)
 
+    def __repr__(self) -> str:
+        return f"<Topology: {len(self.order)} nodes, {len(self.stores) + len(self.global_stores)} stores>"
+
     def add_source(
         self,
         name: str,
@@ -122,10 +128,10 @@ class Topology:
         timestamp: Extractor | ExtractorName | None = None,
         offset_reset: str | None = None,
     ) -> "Topology":
-        """Add a source that reads topics; serdes come from ``Topic`` objects or ``key``/``value``.
+        """Add a source that reads topics; serdes come from ``Topic`` objects, or from ``key`` and ``value``.
 
         Raises:
-            TopologyError: a node has the name already, no topic is given, or another source reads the topic.
+            TopologyError: another node has this name, no topic is given, or another source reads one of the topics.
         """
         patterns = [topic for topic in topics if isinstance(topic, re.Pattern)]
         if not topics or (patterns and len(topics) > 1):
@@ -172,7 +178,7 @@ class Topology:
         value: Any = UNSET,
         partitioner: Partitioner | None = None,
     ) -> "Topology":
-        """Add a sink that writes the records of its parents to a topic."""
+        """Add a sink that writes the records of its parents to a topic, or to the topic that a function returns."""
         declared = topic if isinstance(topic, Topic) else None
         if not isinstance(topic, Topic) and not callable(topic):
             if not isinstance(topic, str):
@@ -201,7 +207,7 @@ class Topology:
         """Add a store and connect it to processors.
 
         Raises:
-            TopologyError: another store has the name already, or a processor does not exist.
+            TopologyError: another store has this name, or a processor does not exist.
         """
         spec = store.spec() if isinstance(store, StoreBuilder) else store
         known = self.stores.get(spec.name)
@@ -228,7 +234,7 @@ class Topology:
             self.add_state_store(builder, processor)
 
     def connect(self, processor: str, *stores: str) -> "Topology":
-        """Connect a processor to stores."""
+        """Connect a processor to stores, given by name, so that it can access them."""
         for store in stores:
             if processor not in self.nodes:
                 raise TopologyError(f"cannot connect store {store!r}: there is no processor {processor!r}")
@@ -242,7 +248,7 @@ class Topology:
         return self
 
     def add_global_store(self, store: GlobalStore) -> "Topology":
-        """Add a global store."""
+        """Add a global store, with its source and processor."""
         name = store.spec.name
         if name in self.stores or name in self.global_stores:
             raise TopologyError(f"global store {name!r}: a store of this name exists")
@@ -257,7 +263,7 @@ class Topology:
         self.internal_topics[topic.name] = topic
 
     def declare(self, topic: Topic[Any, Any]) -> None:
-        """Register a topic declaration: serdes, partition count, timestamp function, and key function for file rows."""
+        """Register the declaration of a topic: serdes, partition count, timestamp function, and file key function."""
         self.topics.setdefault(topic.name, topic)
 
     def require_copartitioning(self, sources: Iterable[str]) -> None:
@@ -268,7 +274,8 @@ class Topology:
         """Add a node downstream of its parents.
 
         Raises:
-            TopologyError: the name is taken, a parent does not exist or is a sink, or another source reads a topic.
+            TopologyError: another node has this name, a parent does not exist or is a sink, or another source reads one
+                of the topics.
         """
         self._check_new(node.name)
         if isinstance(node, SourceNode):

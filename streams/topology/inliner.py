@@ -1,6 +1,6 @@
-"""Inlining of function bodies: locals are renamed, constants folded, dead branches removed.
+"""Inlining of function bodies, which renames locals, folds constants and removes dead branches.
 
-Behaviour is the same without inlining (``tests/topology/test_inliner.py``). A call is kept if a body cannot
+Inlining does not change behaviour (``tests/topology/test_inliner.py``). A call is kept if the function body cannot
 replace it, for example because of a ``return`` inside a loop.
 """
 
@@ -39,7 +39,7 @@ class _StaysCall(Exception):
 
 
 def name_of(text: str) -> ast.Name:
-    """Return the expression that reads a name."""
+    """Return the syntax tree of an expression that reads the name ``text``."""
     return ast.Name(text, ast.Load())
 
 
@@ -71,7 +71,7 @@ class Inliner:
             return None
 
     def local(self, name: str) -> str:
-        """Return a new local name of the node."""
+        """Return a new name for a local variable in the node's lines."""
         wanted = found = f"{name.lstrip('_')}_{self.number}"
         more = 1
         while found in self._locals:
@@ -87,7 +87,7 @@ class Inliner:
         return [*before, *self._block(body, on_return)]
 
     def _written(self, function: Inlined, arguments: Sequence[ast.expr]) -> tuple[list[ast.stmt], list[ast.stmt]]:
-        """Return the assignments to a function's parameters, and its body, with the names of the program."""
+        """Return the assignments to a function's parameters, and the function's body, with the names of the program."""
         tree = tree_of(function.code)
         assert tree is not None
         scope = {name: self._expression(binding) for name, binding in function.names}
@@ -104,7 +104,7 @@ class Inliner:
                 before.append(_assigned(scope[parameter], argument))
         constants = self._constant_results(function, tree)
         scope |= {name: constants.get(name) or name_of(self.local(name)) for name in tree.locals}
-        body = _Folding(scope, self._objects).block([_copied(statement) for statement in tree.body])
+        body = _Folding(scope, self._objects).block(tree.body)
         if not _always_ends(body):
             body.append(ast.Return(_NONE))
         return before, body
@@ -118,7 +118,7 @@ class Inliner:
         return name_of(binding.name)
 
     def _constant_results(self, function: Inlined, tree: Tree) -> dict[str, ast.Constant]:
-        """Return the locals that are assigned from a function that always returns the same constant."""
+        """Return the local variables that are assigned the result of a function which always returns one constant."""
         names = dict(function.names)
         found = {}
         for local, called in tree.results:
@@ -141,7 +141,7 @@ class Inliner:
     # Statements.
 
     def _block(self, body: Sequence[ast.stmt], on_return: OnReturn) -> list[ast.stmt]:
-        """Return the statements without ``return``; each exit of the function continues with ``on_return``."""
+        """Return the statements of ``body`` without ``return``; each exit of the function becomes ``on_return``."""
         written: list[ast.stmt] = []
         for place, statement in enumerate(body):
             statement = self._nested(statement)
@@ -151,8 +151,7 @@ class Inliner:
                 case ast.If():
                     self._lead(statement, written)
                     if not _returns(statement):
-                        statement.body = self._block(statement.body, on_return)
-                        statement.orelse = self._block(statement.orelse, on_return)
+                        self._compound(statement, on_return)
                         written.append(statement)
                         continue
                     rest = body[place + 1 :]
@@ -179,14 +178,12 @@ class Inliner:
                     written.append(statement)
         return written
 
-    def _compound(self, statement: ast.For | ast.While | ast.With | ast.Try, on_return: OnReturn) -> None:
-        statement.body = self._block(statement.body, on_return)
-        if not isinstance(statement, ast.With):
-            statement.orelse = self._block(statement.orelse, on_return)
-        if isinstance(statement, ast.Try):
-            statement.finalbody = self._block(statement.finalbody, on_return)
-            for handler in statement.handlers:
-                handler.body = self._block(handler.body, on_return)
+    def _compound(self, statement: ast.stmt | ast.excepthandler, on_return: OnReturn) -> None:
+        for part in ("body", "orelse", "finalbody"):
+            if hasattr(statement, part):
+                setattr(statement, part, self._block(getattr(statement, part), on_return))
+        for handler in getattr(statement, "handlers", ()):
+            self._compound(handler, on_return)
 
     def _valued(self, value: ast.expr, on_return: OnReturn) -> list[ast.stmt]:
         """Return the statements that compute a value, followed by the statements of ``on_return``."""
@@ -200,7 +197,7 @@ class Inliner:
             return on_return(value)
 
     def _lead(self, statement: ast.If, written: list[ast.stmt]) -> None:
-        """Inline the call that a condition evaluates first."""
+        """Inline the call that the condition of an ``if`` statement evaluates first."""
         parent: Any = statement
         place = "test"
         test: ast.expr = statement.test
@@ -219,7 +216,7 @@ class Inliner:
         setattr(parent, place, result)
 
     def _nested(self, statement: ast.stmt) -> ast.stmt:
-        """Inline calls of single-expression functions inside a statement's expressions."""
+        """Inline calls to single-expression functions inside a statement's expressions."""
         if isinstance(statement, ast.Return | ast.Expr | ast.Assign) and isinstance(statement.value, ast.Call):
             call = statement.value
             call.args = [_Calls(self).visit(argument) for argument in call.args]
@@ -244,9 +241,12 @@ class Inliner:
 
 @define
 class _Calls(ast.NodeTransformer):
-    """Inlines calls of single-expression functions."""
+    """Inlines calls to single-expression functions."""
 
     inliner: Inliner
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        return node
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
@@ -262,14 +262,14 @@ class _Calls(ast.NodeTransformer):
 
 
 @define
-class _Folding(ast.NodeTransformer):
-    """Substitutes bound names, and removes branches that constants decide."""
+class _Folding(ast.NodeVisitor):
+    """Copies statements with bound names substituted, and without the branches that constants exclude."""
 
     scope: dict[str, ast.expr]
     objects: set[str]
 
     def block(self, body: Iterable[ast.stmt]) -> list[ast.stmt]:
-        """Return the reachable statements."""
+        """Return the folded statements of ``body`` that can be reached."""
         written: list[ast.stmt] = []
         for statement in body:
             result = self.visit(statement)
@@ -278,6 +278,32 @@ class _Folding(ast.NodeTransformer):
                 if _always_ends([part]):
                     return written
         return written
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        """Return a copy of a node with its parts folded."""
+        if not node._fields:
+            return node
+        copy = type(node)(*[self._part(getattr(node, name, None)) for name in node._fields])
+        if isinstance(copy, ast.stmt):
+            copy.lineno = 0  # ``ast.unparse`` needs this attribute.
+        return copy
+
+    def _part(self, value: Any) -> Any:
+        if isinstance(value, ast.AST):
+            return self.visit(value)
+        if not isinstance(value, list):
+            return value
+        parts: list[Any] = []
+        for item in value:
+            result = self._part(item)
+            if isinstance(result, list):
+                parts += result
+            else:
+                parts.append(result)
+        return parts
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        return node
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         known = self.scope.get(node.id)
@@ -288,37 +314,24 @@ class _Folding(ast.NodeTransformer):
         # An unused constant result needs no assignment.
         return ast.Name(known.id if isinstance(known, ast.Name) else "_", node.ctx)
 
-    def visit_Call(self, node: ast.Call) -> ast.expr:
+    def visit_Call(self, node: ast.Call) -> ast.AST:
         match node.func:
             case ast.Attribute(ast.Name(owner), method) if f"{owner}.{method}" in self.scope:
-                node.func = name_of(f"{owner}.{method}")
-        self.generic_visit(node)
-        return node
+                node = ast.Call(name_of(f"{owner}.{method}"), node.args, node.keywords)
+        return self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> Any:
         test = _truth(self.visit(node.test))
         if isinstance(test, ast.Constant):
             return self.block(node.body if test.value else node.orelse)
-        node.test, node.body, node.orelse = test, self.block(node.body), self.block(node.orelse)
-        return node
-
-    def visit_For(self, node: ast.For) -> ast.stmt:
-        node.target, node.iter = self.visit(node.target), self.visit(node.iter)
-        node.body, node.orelse = self.block(node.body), self.block(node.orelse)
-        return node
-
-    def visit_While(self, node: ast.While) -> ast.stmt:
-        node.test = self.visit(node.test)
-        node.body, node.orelse = self.block(node.body), self.block(node.orelse)
-        return node
+        return ast.If(test, self.block(node.body), self.block(node.orelse), lineno=0)
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
         test = self.visit(node.test)
         if isinstance(test, ast.Constant):
             result: ast.expr = self.visit(node.body if test.value else node.orelse)
             return result
-        node.test, node.body, node.orelse = test, self.visit(node.body), self.visit(node.orelse)
-        return node
+        return ast.IfExp(test, self.visit(node.body), self.visit(node.orelse))
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
         decides = isinstance(node.op, ast.Or)
@@ -333,45 +346,43 @@ class _Folding(ast.NodeTransformer):
             values.append(value)
         if len(values) == 1:
             return values[0]
-        node.values = values
-        return node
+        return ast.BoolOp(node.op, values)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         operand = self.visit(node.operand)
         if isinstance(operand, ast.Constant) and isinstance(node.op, ast.Not):
             return ast.Constant(not operand.value)
-        node.operand = operand
-        return node
+        return ast.UnaryOp(node.op, operand)
 
-    def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        self.generic_visit(node)
-        match node:
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        copy = self.generic_visit(node)
+        match copy:
             case ast.Compare(ast.Constant(left), [(ast.Is() | ast.IsNot()) as test], [ast.Constant(right)]):
                 return ast.Constant((left is right) is isinstance(test, ast.Is))
             case ast.Compare(ast.Constant(int() as left), [test], [ast.Constant(int() as right)]):
-                return ast.Constant(_COMPARED[type(test)](left, right)) if type(test) in _COMPARED else node
+                return ast.Constant(_COMPARED[type(test)](left, right)) if type(test) in _COMPARED else copy
             case ast.Compare(ast.Name(name), [(ast.Is() | ast.IsNot()) as test], [ast.Constant(None)]):
                 if name in self.objects:
                     return ast.Constant(isinstance(test, ast.IsNot))
-        return node
+        return copy
 
-    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        self.generic_visit(node)
-        match node:
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        copy = self.generic_visit(node)
+        match copy:
             case ast.BinOp(ast.Constant(int() as left), kind, ast.Constant(int() as right)) if type(kind) in _COMPUTED:
                 return ast.Constant(_COMPUTED[type(kind)](left, right))
-        return node
+        return copy
 
-    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        self.generic_visit(node)
-        match node:
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        copy = self.generic_visit(node)
+        match copy:
             case ast.Subscript(ast.Tuple(items), ast.Constant(int() as place), ast.Load()):
                 return items[place]
-        return node
+        return copy
 
 
 def _names_in(binding: Binding) -> Iterator[str]:
-    """Yield the names of all objects that a function uses."""
+    """Yield the names of all objects of the task that a binding uses."""
     if not isinstance(binding, Constant):
         yield binding.name
     if isinstance(binding, Inlined):
@@ -379,20 +390,8 @@ def _names_in(binding: Binding) -> Iterator[str]:
             yield from _names_in(inside)
 
 
-def _copied(value: Any) -> Any:
-    """Return a copy of a syntax tree that may be modified."""
-    if isinstance(value, list):
-        return [_copied(item) for item in value]
-    if not isinstance(value, ast.AST) or not value._fields:
-        return value
-    copy = type(value)(*[_copied(getattr(value, name, None)) for name in value._fields])
-    if isinstance(copy, ast.stmt):
-        copy.lineno = 0  # ``ast.unparse`` needs this attribute.
-    return copy
-
-
 def _truth(test: ast.expr) -> ast.expr:
-    """Return a condition without its redundant parts."""
+    """Return a condition of an ``if`` statement without its redundant parts."""
     match test:
         case ast.BoolOp(kind, [*values, ast.Constant(value)]) if bool(value) is isinstance(kind, ast.And):
             return values[0] if len(values) == 1 else ast.BoolOp(kind, values)
@@ -406,7 +405,7 @@ def _assigned(target: ast.expr, value: ast.expr) -> ast.stmt:
 
 
 def _assignment(target: ast.expr, value: ast.expr) -> list[ast.stmt]:
-    """Return the assignment, or nothing if the target was folded away."""
+    """Return the assignment of ``value`` to ``target`` as a list, which is empty if the target was folded away."""
     match target, value:
         case ast.Name("_"), ast.Constant():
             return []
@@ -415,12 +414,14 @@ def _assignment(target: ast.expr, value: ast.expr) -> list[ast.stmt]:
     return [_assigned(target, value)]
 
 
-def _returns(statement: ast.stmt) -> bool:
-    return any(isinstance(node, ast.Return) for node in ast.walk(statement))
+def _returns(statement: ast.AST) -> bool:
+    """Return whether a ``return`` is among a statement and the statements inside it."""
+    parts = (getattr(statement, name, ()) for name in ("body", "orelse", "finalbody", "handlers", "cases"))
+    return isinstance(statement, ast.Return) or any(_returns(inner) for part in parts for inner in part)
 
 
 def _always_ends(body: Sequence[ast.stmt]) -> bool:
-    """Return whether a block always returns or raises."""
+    """Return whether a list of statements always ends with a ``return`` or ``raise``."""
     match body[-1] if body else None:
         case ast.Return() | ast.Raise():
             return True

@@ -1,17 +1,20 @@
 """Operators: the immutable behaviour of nodes, which each task binds to process functions.
 
 Each task binds an operator once and receives the function that processes one record: ``process(key, value,
-timestamp_ms, headers)``. Downstream of a table operator the value is a tuple ``(new, old, is_latest)``, which
-corresponds to ``Change`` in Kafka Streams. Imports core only.
+timestamp_ms, headers)``.  Downstream of a table operator the value is a tuple ``(new, old, is_latest)``, which
+corresponds to ``Change`` in Kafka Streams.  The module imports only ``core``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from enum import Enum
 from typing import Any, Protocol, TypeAlias
 
 from attrs import define, frozen
 
-from streams.core.records import NO_TIMESTAMP, Headers, RecordContext, RecordMetadata, TaskId, Window
+from streams.core.calls import CallLoop
+from streams.core.metrics import Amounts, Counter, DropReason, SensorSpec, Stopwatch
+from streams.core.records import NO_TIMESTAMP, Headers, RecordContext, RecordMetadata, Window
+from streams.core.wrapping import WrappedNode
 
 #: Processes one record: key, value, timestamp_ms, headers (None: no headers). A user's processor returns the
 #: record headers, which may have been changed; other operators return None.
@@ -27,7 +30,7 @@ class PunctuationType(Enum):
 
 @define
 class StreamTime:
-    """Highest event time of an operator's records in epoch milliseconds; -1 before the first record.
+    """The highest event time of an operator's records, in epoch milliseconds; -1 before the first record.
 
     The operator updates the time; the task saves it with every commit and snapshot.
     """
@@ -36,30 +39,139 @@ class StreamTime:
 
 
 class Cancellable(Protocol):
-    """A scheduled punctuation."""
+    """A scheduled punctuation, which can be cancelled."""
 
     def cancel(self) -> None:
         """Cancel the punctuation; idempotent."""
         ...
 
 
-class NodeContext(Protocol):
+class HeldState(Enum):
+    """What a record waits for at a node that makes calls or collects batches; ``DELIVERED`` is the end of the wait."""
+
+    IN_FLIGHT = "its call runs"
+    QUEUED = "its call waits until fewer calls run"
+    BEHIND_CALL = "its call waits for that of an earlier record with the same key"
+    BEHIND_RESULT = "its result waits for that of an earlier record"
+    DONE = "its result is forwarded next"
+    IN_BATCH = "its batch is not complete"
+    DELIVERED = "its result is being forwarded"
+
+
+@frozen
+class HeldRecord:
+    """A record that a node holds, with the reason for which it waits; used by ``why``.
+
+    ``attempts`` is the number of started attempts of its call, 0 if a cached answer was used.  ``took_ms`` is the
+    duration of the call so far, in milliseconds.  ``records`` is the size of the batch, or the number of records that
+    share the call.  ``behind`` locates the earlier record for which it waits; ``error`` is the error of a failed call.
+    """
+
+    origin: RecordMetadata | None
+    value: Any
+    state: HeldState
+    attempts: int = 0
+    took_ms: int = 0
+    records: int = 1
+    behind: RecordMetadata | None = None
+    error: BaseException | None = None
+
+
+class HoldingNode(Protocol):
+    """A node of a task that holds records until a call or a batch has ended."""
+
+    @property
+    def name(self) -> str:
+        """The name of the node."""
+        ...
+
+    @property
+    def held(self) -> Sized:
+        """The records whose results are not forwarded yet."""
+        ...
+
+    def waiting(self) -> Sequence[HeldRecord]:
+        """Return the waiting records; may be called by any thread."""
+        ...
+
+    def delivered(self) -> Sequence[HeldRecord]:
+        """Return the records whose result is being forwarded, or () outside ``NodeContext.deliver``."""
+        ...
+
+
+class BatchingNode(HoldingNode, Protocol):
+    """A node of a task that collects records in a batch."""
+
+    def end_run(self) -> None:
+        """Process the batch at the end of a run of records, unless ``max_wait`` lets it wait for more records."""
+        ...
+
+    def flush(self) -> None:
+        """Process the batch regardless of its size, as the first step of a commit."""
+        ...
+
+
+class CallingNode(HoldingNode, Protocol):
+    """A node of a task that calls async functions."""
+
+    @property
+    def in_flight(self) -> int:
+        """The number of running calls; may be read by any thread."""
+        ...
+
+    @property
+    def room(self) -> int:
+        """The number of further records that the node can accept now."""
+        ...
+
+    def hand_over(self) -> None:
+        """Start the calls for new records."""
+        ...
+
+    def forward(self, limit: int) -> int:
+        """Forward at most ``limit`` results of finished calls.
+
+        Return how many were forwarded, plus the number of other changes of state.
+        """
+        ...
+
+    def finish(self) -> None:
+        """Wait for all calls to finish, and forward their results."""
+        ...
+
+    def save(self) -> None:
+        """Store the records whose calls are in flight, as part of a commit."""
+        ...
+
+    def close(self) -> None:
+        """Cancel all calls that are in flight."""
+        ...
+
+
+class Lost(Protocol):
+    """Forwards a dropped record to the side outputs of its node.
+
+    ``closed_ms`` is the stream time from which the record was too late for its ``window``, and ``stream_time_ms`` is
+    the current stream time.  Both are -1 if the record is not late.
+    """
+
+    def __call__(
+        self,
+        reason: DropReason,
+        key: Any,
+        value: Any,
+        timestamp_ms: int,
+        headers: Headers | None,
+        window: Window | None = None,
+        closed_ms: int = NO_TIMESTAMP,
+        stream_time_ms: int = NO_TIMESTAMP,
+    ) -> None:
+        """Send a dropped record to the side outputs of its node, with the reason."""
+        ...
+
+
+class NodeContext(WrappedNode, Protocol):
     """The services that a task provides to its operators."""
-
-    @property
-    def node(self) -> str:
-        """Return the name of the node."""
-        ...
-
-    @property
-    def task_id(self) -> TaskId:
-        """Return the task id."""
-        ...
-
-    @property
-    def application_id(self) -> str:
-        """Return the application id, the prefix of internal topics."""
-        ...
 
     @property
     def forward(self) -> Process:
@@ -72,7 +184,7 @@ class NodeContext(Protocol):
         ...
 
     def forward_to(self, child: str) -> Process:
-        """Return the process function of one child by its node name."""
+        """Return the process function of one child, given its node name."""
         ...
 
     def store(self, name: str) -> Any:
@@ -121,20 +233,48 @@ class NodeContext(Protocol):
         """Request a commit after the current record."""
         ...
 
-    def drop(self, reason: str, count: int = 1) -> None:
+    def drop(self, reason: DropReason, count: int = 1) -> None:
         """Count records dropped at this node in the metric ``dropped-records-total``."""
+        ...
+
+    def side_output(self) -> Lost | None:
+        """Return the function that forwards a dropped record to the side outputs, or None if there are none.
+
+        The function does not count the record.
+        """
+        ...
+
+    def tally(self, reason: DropReason) -> Counter:
+        """Return the counter of the records that this node does not forward for the given reason.
+
+        It is for records that Kafka Streams does not count as dropped, so they do not count as drops of the task.
+        """
+        ...
+
+    def counter(self, sensor: SensorSpec) -> Counter:
+        """Return the counter of a sensor, which is declared per node, for this node."""
+        ...
+
+    def amounts(self, sensor: SensorSpec) -> Amounts:
+        """Return the amounts of a sensor, which is declared per node, for this node."""
+        ...
+
+    def stopwatch(self, sensor: SensorSpec) -> Stopwatch:
+        """Return the stopwatch of a sensor, which is declared per node, for this node."""
+        ...
+
+    def running_clock(self) -> Callable[[], int] | None:
+        """Return a function that returns the wall-clock time in epoch milliseconds, or None if it does not pass.
+
+        It does not pass in bounded runs, and in replays unless they take the times at which records were appended.
+
+        Raises:
+            WallClockError: the driver has no wall clock.
+        """
         ...
 
     def task_stream_time_ms(self) -> int:
         """Return the highest timestamp of the records that the task has processed, including the current record."""
-        ...
-
-    def wall_clock_ms(self) -> int:
-        """Return the wall-clock time in epoch milliseconds, from the clock of the instance or test driver."""
-        ...
-
-    def record_metadata(self) -> RecordMetadata | None:
-        """Return topic, partition and offset of the current record, or None within a punctuation."""
         ...
 
     def on_init(self, callback: Callable[[], None]) -> None:
@@ -149,10 +289,54 @@ class NodeContext(Protocol):
         """Call ``forward`` for a buffered record, with ``context`` as the current record context."""
         ...
 
-    def on_final_flush(self, callback: Callable[[], None]) -> None:
+    def call_loop(self) -> CallLoop:
+        """Return the event loop that runs calls to async functions."""
+        ...
+
+    def add_calls(self, node: CallingNode) -> None:
+        """Register the part of this node that calls async functions."""
+        ...
+
+    def raw_reader(self) -> Callable[[], tuple[bytes | None, bytes | None]]:
+        """Return a function that returns the raw key and value of the source record, if a handler may need them."""
+        ...
+
+    def deliver(
+        self, context: RecordContext, raw: tuple[bytes | None, bytes | None], forward: Callable[[], None]
+    ) -> None:
+        """Call ``forward`` for the result of an async call, with the metadata and raw record of its input."""
+        ...
+
+    def fail(self, error: BaseException, key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
+        """Call the processing handler for a record that failed at this node.
+
+        Raises:
+            ProcessingError: the handler returned "fail".
+        """
+        ...
+
+    @property
+    def ends_runs(self) -> bool:
+        """Return whether batches end with each run of records, because there is no running clock, as in a replay."""
+        ...
+
+    def add_batches(self, node: BatchingNode) -> None:
+        """Register the part of this node that collects records in batches."""
+        ...
+
+    def on_final_flush(self, callback: Callable[[], object]) -> None:
         """Register a function that forwards buffered results at the end of a bounded run.
 
-        Used by operators that buffer results: suppression, emission on window close, and outer joins.
+        It is used by operators that buffer results: suppression, emission on window close, and outer joins.
+        """
+        ...
+
+    def on_idle(self, advance: Callable[[int], bool], shared_store: str | None = None) -> None:
+        """Register the function that advances this operator's stream time while its sources are idle.
+
+        The function is called with ascending stream times, which may be before the operator's own, and returns whether
+        it has forwarded records or changed its state.  With ``shared_store`` the sources are those of all nodes that
+        use the store.
         """
         ...
 
@@ -163,7 +347,7 @@ class NodeContext(Protocol):
 
 @frozen
 class StoreNaming:
-    """The rule for the name of an operator's store: the user's ``argument`` plus a suffix."""
+    """The rule for naming an operator's store: the name is the user's ``argument`` plus a suffix."""
 
     argument: str = "store"
     #: Suffixes that the library appends to the argument; without suffixes, the argument is the whole name.

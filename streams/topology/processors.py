@@ -16,6 +16,8 @@ from streams.core.records import Headers, Record, RecordMetadata, TaskId
 from streams.core.serdes import BYTES, PinnedSerde, Serde, serde_for
 from streams.core.user_code import refuse_result, refuse_unawaited, refuse_unawaited_methods
 from streams.state import (
+    EXPIRING_KEY_VALUE,
+    EXPIRING_TIMESTAMPED_KEY_VALUE,
     KEY_VALUE,
     LRU,
     SESSION,
@@ -54,14 +56,22 @@ UNSET: Final = _Unset()
 
 
 def serde_of(form: Any, node: str = "") -> Serde[Any]:
-    """Return the serde for a type expression or serde; if unset, a serde that the first object at ``node`` pins."""
+    """Return the serde for ``form``; if it is unset, the serde is determined by the first object at ``node``."""
     if form is UNSET:
         return PinnedSerde(node) if node else BYTES
     return form if isinstance(form, Serde) else serde_for(form)
 
 
-def milliseconds(duration: timedelta) -> int:
-    """Return a duration in whole milliseconds."""
+def milliseconds(duration: timedelta, what: str, *, least: int = 0) -> int:
+    """Return a duration in whole milliseconds; ``what`` names the argument in messages.
+
+    Raises:
+        TopologyError: the duration is not a ``timedelta``, or is below ``least`` milliseconds.
+    """
+    if not isinstance(duration, timedelta):
+        raise TopologyError(f"{what} must be a timedelta, not {duration!r:.60}")
+    if duration < timedelta(milliseconds=least):
+        raise TopologyError(f"{what} must be at least {least} ms, not {duration}")
     return duration // timedelta(milliseconds=1)
 
 
@@ -128,7 +138,7 @@ class ProcessorContext(Generic[KO, VO]):
     def _forward_live(
         self, forward: Callable[..., Any], key: KO, value: VO, timestamp_ms: int, headers: Headers | None
     ) -> None:
-        """Forward a record whose headers are shared (``topology.shared_headers``)."""
+        """Forward a record whose headers are a list shared by several nodes (see ``topology.shared_headers``)."""
         record, live = self._record, self._live
         if headers is not None or record is None or live is None:
             forward(key, value, timestamp_ms, list(headers or ()))
@@ -157,12 +167,9 @@ class ProcessorContext(Generic[KO, VO]):
         record, and a wall-clock schedule starts one interval from now.
 
         Raises:
-            ValueError: the interval is below one millisecond.
-            TopologyError: the callback is async or a generator.
+            TopologyError: the interval is below one millisecond, or the callback is async or a generator.
         """
-        interval_ms = milliseconds(interval)
-        if interval_ms < 1:
-            raise ValueError(f"punctuation interval must be at least 1 ms, got {interval}")
+        interval_ms = milliseconds(interval, f"interval of schedule() of node {self._node.node!r}", least=1)
         refuse_unawaited(callback, f"schedule() of node {self._node.node!r}")
 
         def fire(now_ms: int) -> None:
@@ -231,7 +238,7 @@ class Processor(Generic[KI, VI, KO, VO]):
         raise NotImplementedError(f"{type(self).__name__} must define process(self, record)")
 
     def close(self) -> None:
-        """Release the resources that ``init`` acquired."""
+        """Release the resources that ``init`` acquired; called when the task closes."""
 
 
 ProcessorSupplier = Callable[[], Processor[Any, Any, Any, Any]]
@@ -239,7 +246,10 @@ ProcessorSupplier = Callable[[], Processor[Any, Any, Any, Any]]
 
 @frozen
 class StoreBuilder(Generic[S]):
-    """The declaration of a state store. Instances of a processor class that declares it see the open store."""
+    """The declaration of a state store.
+
+    If it is an attribute of a processor class, the attribute of an instance is the open store.
+    """
 
     kind: StoreKind
     key_serde: Serde[Any]
@@ -262,9 +272,9 @@ class StoreBuilder(Generic[S]):
     def viewed(self, kind: str, view: Callable[[S], T], queries: Sequence[str] = ()) -> "StoreBuilder[T]":
         """Return the declaration of a store of a custom kind, which processors use through ``view(store)``.
 
-        ``store`` is the store declared here; its options, changelog, restoring and commits are unchanged.
-        ``kind`` is the name of the new kind, which is recorded in state directories and snapshots. ``queries``
-        are the names of the view methods that ``StoreView.ask`` can call.
+        ``store`` is the store declared here; its options, changelog, restore and commits are unchanged. ``kind`` is the
+        name of the new kind, which is recorded in state directories and snapshots. ``queries`` are the names of the
+        view methods that ``StoreView.ask`` can call.
 
         Raises:
             StoreError: ``kind`` is the name of the built-in kind, the view has no such query, or this is already
@@ -289,11 +299,29 @@ def _builder(kind: StoreKind, key: Any, value: Any, name: str | None, options: d
     return StoreBuilder(kind, serde_of(key), serde_of(value), options, [] if name is None else [name], name is not None)
 
 
+def _expiring(ttl: timedelta | None, name: str | None, options: dict[str, Any]) -> dict[str, Any]:
+    if ttl is None:
+        return options
+    return {"ttl_ms": milliseconds(ttl, f"store {name or ''!r}: ttl", least=1)} | options
+
+
 def key_value_store(
-    key: TypeForm[K] | Serde[K], value: TypeForm[V] | Serde[V], name: str | None = None, **options: Any
+    key: TypeForm[K] | Serde[K],
+    value: TypeForm[V] | Serde[V],
+    name: str | None = None,
+    *,
+    ttl: timedelta | None = None,
+    **options: Any,
 ) -> StoreBuilder[KeyValueStore[K, V]]:
-    """Declare a key-value store; ``options`` are those of ``StoreSpec`` (``has_changelog``, ``is_persistent`` ...)."""
-    return _builder(KEY_VALUE, key, value, name, options)
+    """Declare a key-value store; ``options`` are those of ``StoreSpec`` (``has_changelog``, ``is_persistent`` ...).
+
+    With ``ttl``, an entry expires when stream time has advanced by ``ttl`` since the entry was last put.
+
+    Raises:
+        TopologyError: ``ttl`` is not positive.
+    """
+    kind = KEY_VALUE if ttl is None else EXPIRING_KEY_VALUE
+    return _builder(kind, key, value, name, _expiring(ttl, name, options))
 
 
 def lru_store(
@@ -309,10 +337,22 @@ def lru_store(
 
 
 def timestamped_key_value_store(
-    key: TypeForm[K] | Serde[K], value: TypeForm[V] | Serde[V], name: str | None = None, **options: Any
+    key: TypeForm[K] | Serde[K],
+    value: TypeForm[V] | Serde[V],
+    name: str | None = None,
+    *,
+    ttl: timedelta | None = None,
+    **options: Any,
 ) -> StoreBuilder[TimestampedKeyValueStore[K, V]]:
-    """Declare a key-value store whose values have timestamps (KIP-258)."""
-    return _builder(TIMESTAMPED_KEY_VALUE, key, value, name, options)
+    """Declare a key-value store whose values have timestamps (KIP-258).
+
+    With ``ttl``, an entry expires when stream time is later than the entry's timestamp by ``ttl``.
+
+    Raises:
+        TopologyError: ``ttl`` is not positive.
+    """
+    kind = TIMESTAMPED_KEY_VALUE if ttl is None else EXPIRING_TIMESTAMPED_KEY_VALUE
+    return _builder(kind, key, value, name, _expiring(ttl, name, options))
 
 
 def window_store(
@@ -327,11 +367,16 @@ def window_store(
     """Declare a window store; windows that start before stream time minus ``retention`` expire.
 
     Raises:
-        TopologyError: the retention is shorter than the windows.
+        TopologyError: the retention is shorter than the windows, or ``size`` or ``retention`` is negative or not a
+            duration.
     """
+    store = f"window store {name or ''!r}:"
+    sizes = {
+        "window_size_ms": milliseconds(size, f"{store} size"),
+        "retention_ms": milliseconds(retention, f"{store} retention"),
+    }
     if retention < size:
-        raise TopologyError(f"window store {name or ''!r}: retention {retention} is shorter than its windows of {size}")
-    sizes = {"window_size_ms": milliseconds(size), "retention_ms": milliseconds(retention)}
+        raise TopologyError(f"{store} retention {retention} is shorter than its windows of {size}")
     return _builder(WINDOW, key, value, name, sizes | options)
 
 
@@ -343,8 +388,13 @@ def session_store(
     retention: timedelta,
     **options: Any,
 ) -> StoreBuilder[SessionStore[K, V]]:
-    """Declare a session store."""
-    return _builder(SESSION, key, value, name, {"retention_ms": milliseconds(retention)} | options)
+    """Declare a session store, which keeps sessions for ``retention`` of stream time.
+
+    Raises:
+        TopologyError: the retention is negative or not a duration.
+    """
+    retention_ms = milliseconds(retention, f"session store {name or ''!r}: retention")
+    return _builder(SESSION, key, value, name, {"retention_ms": retention_ms} | options)
 
 
 def versioned_store(
@@ -358,11 +408,13 @@ def versioned_store(
     """Declare a store that keeps old versions for ``history`` (KIP-889).
 
     Raises:
-        TopologyError: ``has_caching`` is true, but a cache would drop versions.
+        TopologyError: ``has_caching`` is true, although a cache would drop versions, or the history is negative or not
+            a duration.
     """
     if options.get("has_caching"):
         raise TopologyError(f"versioned store {name or ''!r} cannot have a cache, which would drop versions")
-    return _builder(VERSIONED, key, value, name, {"history_ms": milliseconds(history)} | options)
+    history_ms = milliseconds(history, f"versioned store {name or ''!r}: history")
+    return _builder(VERSIONED, key, value, name, {"history_ms": history_ms} | options)
 
 
 @frozen
@@ -376,7 +428,7 @@ class Punctuation:
 def punctuate(
     interval: timedelta, kind: PunctuationType = PunctuationType.STREAM_TIME
 ) -> Callable[[Callable[[P, int], None]], Callable[[P, int], None]]:
-    """Call the method with ``now_ms`` every ``interval`` of stream or wall-clock time (KIP-138)."""
+    """Have a processor method called with ``now_ms`` every ``interval`` of stream or wall-clock time (KIP-138)."""
 
     def mark(method: Callable[[P, int], None]) -> Callable[[P, int], None]:
         method.__dict__["punctuation"] = Punctuation(interval, kind)
@@ -391,6 +443,11 @@ def _members(owner: type) -> Iterator[tuple[str, Any]]:
     for base in reversed(owner.__mro__):
         seen.update(vars(base))
     yield from seen.items()
+
+
+def processor_key(node: str) -> str:
+    """Return the key of a node's processor in ``NodeContext.shared``."""
+    return f"processor/{node}"
 
 
 @frozen
@@ -427,7 +484,7 @@ class ProcessorOperator:
         return process
 
     def bind_live(self, context: NodeContext) -> Process:
-        """Return the process function of one task, for records whose headers are a shared list."""
+        """Return the process function of one task, for records whose headers are a list that nodes share."""
         user_context, handle, shown = self._bound(context, is_live=True)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Any) -> None:
@@ -445,12 +502,13 @@ class ProcessorOperator:
     def _bound(
         self, context: NodeContext, *, is_live: bool
     ) -> tuple[ProcessorContext[Any, Any], Callable[[Record[Any, Any]], object], str]:
-        """Create the processor of a task; return its context, its ``process`` method and its name for messages."""
+        """Create the processor of a task; return its context, its ``process`` method and the method's message name."""
         processor = self._make()
         user_context: ProcessorContext[Any, Any] = ProcessorContext(
             context, fixed_key=self.has_fixed_key, is_live=is_live
         )
         processor.context = user_context
+        context.shared(processor_key(context.node), lambda: processor)
         for attribute, value in _members(type(processor)):
             if isinstance(value, StoreBuilder):
                 setattr(processor, attribute, context.store(value.name))
@@ -482,7 +540,7 @@ class ProcessorOperator:
 
 
 def _refuse_unawaited(processor: Any) -> None:
-    """Reject a processor, or its class, with async or generator methods, whose code would not run."""
+    """Raise an error if a processor, or its class, has async or generator methods, whose code would not run."""
     owner = processor if isinstance(processor, type) else type(processor)
     timers = [name for name, value in _members(owner) if isinstance(getattr(value, "punctuation", None), Punctuation)]
     refuse_unawaited_methods(processor, ("init", "process", "close", *timers), f"processor {owner.__qualname__}")

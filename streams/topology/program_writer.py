@@ -1,27 +1,25 @@
 """The source code of a program: functions for the sources and nodes of a sub-topology, and the node of each line.
 
-``k``, ``v``, ``t`` and ``h`` are the key, value, timestamp and headers of a record at a source. Names that end in
-a number belong to the node with that number: ``f3`` calls the children of node 3, ``n3`` is the node itself, and
-``p3`` is its operator, if the operator is called.
+``k``, ``v``, ``t`` and ``h`` are the key, value, timestamp and headers of a record at a source.  Names that end in a
+number belong to the node with that number: ``f3`` calls the children of node 3, ``n3`` is the function of the node
+itself, and ``p3`` is that of its operator, if the operator is called.
 """
 
 import ast
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from streams.core.records import Headers
-from streams.core.serdes import Serde
 from streams.topology.bindings import Binding, Forward, Inlined
-from streams.topology.graph import Node, ProcessorNode, SinkNode, SourceNode, Topology
+from streams.topology.graph import ProcessorNode, SinkNode, Topology
 from streams.topology.inliner import Inliner, is_simple, name_of
 from streams.topology.operator import Process
 from streams.topology.processors import ProcessorOperator
 from streams.topology.shared_headers import LiveHeaders, changes_headers, shares_headers
-from streams.topology.stateless import STATELESS, Branch, PassThrough
-from streams.topology.subtopologies import SubTopology
+from streams.topology.stateless import STATELESS, Branch, PassThrough, SideOutput
 
 #: Python allows twenty nested blocks in a function; deeper parts become separate functions.
 _MAX_DEPTH = 14
@@ -32,7 +30,10 @@ _NONE = ast.Constant(None)
 
 
 class SinkColumns(Protocol):
-    """Columns of the outbox to which a sink with one topic and no partitioner appends; cleared, never replaced."""
+    """The outbox columns to which a sink with one topic and no partitioner appends.
+
+    The columns may be cleared, but are never replaced.
+    """
 
     keys: list[bytes | None]
     values: list[bytes | None]
@@ -42,19 +43,19 @@ class SinkColumns(Protocol):
 
 
 class SinkHost(Protocol):
-    """The services that a task provides to sinks."""
+    """The services that a task provides to its sinks."""
 
     def sink_columns(self, sink: SinkNode) -> SinkColumns:
         """Return the columns of the outbox for a sink with one topic and no partitioner."""
         ...
 
     def sink_process(self, sink: SinkNode) -> Process:
-        """Return the process function of a sink that is called, not inlined."""
+        """Return the process function of a sink that is called rather than inlined."""
         ...
 
 
 def sink_names(node: SinkNode, number: int, host: SinkHost, *, is_guarded: bool) -> dict[str, Any]:
-    """Return the values for the names in a sink's lines, for one task."""
+    """Return the values that the names in a sink's generated lines have in one task."""
     if is_guarded or not node.is_plain:
         return {f"sink{number}": host.sink_process(node)}
     names: dict[str, Any] = {}
@@ -71,6 +72,62 @@ def sink_names(node: SinkNode, number: int, host: SinkHost, *, is_guarded: bool)
     return names
 
 
+@frozen
+class NodeShape:
+    """The properties of a node on which the program depends, apart from the binding of its operator."""
+
+    name: str
+    children: tuple[str, ...]
+    parents: int = 0
+    #: The class of the operator; None for sources and sinks.
+    operator: type | None = None
+    changes_headers: bool = False
+    shares_headers: bool = False
+    is_sink: bool = False
+    is_plain: bool = False
+    #: Whether the serdes of a sink have a C function, for keys and for values.
+    quick: tuple[bool, bool] = (False, False)
+
+    @classmethod
+    def of(cls, topology: Topology, name: str) -> "NodeShape":
+        """Return the shape of the node with this name."""
+        node, children = topology.nodes[name], tuple(topology.children[name])
+        if isinstance(node, ProcessorNode):
+            kind, changes, shares = type(node.operator), changes_headers(node), shares_headers(node)
+            return cls(name, children, len(node.parents), kind, changes, shares)
+        if isinstance(node, SinkNode):
+            quick = (node.key_serde.quick is not None, node.value_serde.quick is not None)
+            return cls(name, children, len(node.parents), is_sink=True, is_plain=node.is_plain, quick=quick)
+        return cls(name, children)
+
+    @property
+    def is_source(self) -> bool:
+        """Whether the node is a source."""
+        return self.operator is None and not self.is_sink
+
+    def runs(self, kinds: type | tuple[type, ...]) -> bool:
+        """Return whether the node runs an operator of one of these classes."""
+        return self.operator is not None and issubclass(self.operator, kinds)
+
+
+@frozen
+class ProgramShape:
+    """Everything on which the program of a sub-topology depends; equal shapes have the same program.
+
+    ``bodies`` contains the binding of each operator's process function.  With ``isolates``, each node catches its
+    errors.  With ``guards_sinks``, all sinks are called rather than inlined.  With ``is_traced``, the calls to a node's
+    children are enclosed by ``forwarding``, a name in the program.
+    """
+
+    sub_id: int
+    nodes: tuple[NodeShape, ...]
+    live: LiveHeaders
+    bodies: tuple[tuple[str, Binding], ...]
+    isolates: bool = field(kw_only=True)
+    guards_sinks: bool = field(kw_only=True)
+    is_traced: bool = field(kw_only=True, default=False)
+
+
 @define
 class _Record:
     """The expressions for the key, value, timestamp and headers of a record at some point in the program."""
@@ -83,7 +140,7 @@ class _Record:
     copies: int = 1
 
     def __str__(self) -> str:
-        return ", ".join(map(ast.unparse, self.columns))
+        return ", ".join(map(_text, self.columns))
 
     @property
     def columns(self) -> list[ast.expr]:
@@ -92,20 +149,12 @@ class _Record:
 
 @define
 class ProgramWriter:
-    """Writes the program of one sub-topology.
+    """Writes the program of one sub-topology."""
 
-    ``bodies`` contains the binding of each operator's process function. With ``isolates`` each node catches its
-    errors. With ``guards_sinks`` all sinks are called. With ``is_traced`` the calls of a node's children are enclosed
-    by ``forwarding``, a name of the program.
-    """
-
-    topology: Topology
-    sub: SubTopology
-    live: LiveHeaders
-    bodies: Mapping[str, Binding]
-    isolates: bool = field(kw_only=True)
-    guards_sinks: bool = field(kw_only=True)
-    is_traced: bool = field(kw_only=True, default=False)
+    shape: ProgramShape
+    nodes: Mapping[str, NodeShape] = field(init=False)
+    live: LiveHeaders = field(init=False)
+    bodies: Mapping[str, Binding] = field(init=False)
     lines: list[str] = field(init=False, factory=list)
     owners: list[str] = field(init=False, factory=list)
     #: Names of the functions that have been written.
@@ -117,38 +166,38 @@ class ProgramWriter:
     _variables: Iterator[int] = field(init=False, factory=lambda: iter(range(1 << 30)))
 
     def __attrs_post_init__(self) -> None:
-        self._ids = {name: number for number, name in enumerate(self.sub.nodes)}
+        self.nodes = {node.name: node for node in self.shape.nodes}
+        self.live, self.bodies = self.shape.live, dict(self.shape.bodies)
+        self._ids = {name: number for number, name in enumerate(self.nodes)}
 
     def write(self) -> None:
-        """Write all functions."""
-        nodes = [self.topology.nodes[name] for name in self.sub.nodes]
+        """Write all functions of the program."""
+        nodes = self.shape.nodes
         for node in nodes:
-            if not isinstance(node, SourceNode) and (
-                self._catches(node) or (len(node.parents) > 1 and not self._is_short(node))
-            ):
+            if self._catches(node) or (node.parents > 1 and not self._is_short(node)):
                 self._make_separate(node.name)
-            if isinstance(node, ProcessorNode) and isinstance(node.operator, ProcessorOperator):
-                for child in self.topology.children[node.name]:
+            if node.runs(SideOutput):
+                self._make_separate(node.name)
+            if node.runs(ProcessorOperator):
+                for child in node.children:
                     self._make_separate(child)
-        stops = any(isinstance(node, ProcessorNode) and isinstance(node.operator, ProcessorOperator) for node in nodes)
+        stops = any(node.runs(ProcessorOperator) for node in nodes)
         for node in nodes:
-            if isinstance(node, SourceNode):
+            if node.is_source:
                 self._source(node.name, stops)
-            elif isinstance(node, ProcessorNode) and not isinstance(node.operator, STATELESS):
+            elif node.operator is not None and not node.runs(STATELESS):
                 self._need_children(node.name)
         while waiting := [head for head in self._pending if head not in self.functions]:
             self._function(waiting[0], *self._pending[waiting[0]])
         self._mixed(stops)
 
-    def _catches(self, node: Node) -> bool:
-        return self.isolates and isinstance(node, ProcessorNode)
+    def _catches(self, node: NodeShape) -> bool:
+        return self.shape.isolates and node.operator is not None
 
-    def _is_short(self, node: ProcessorNode | SinkNode) -> bool:
+    def _is_short(self, node: NodeShape) -> bool:
         """Return whether a node is small enough to be inlined at each parent, such as a merge before a sink."""
-        if not isinstance(node, ProcessorNode) or not isinstance(node.operator, PassThrough):
-            return False
-        children = [self.topology.nodes[name] for name in self.topology.children[node.name]]
-        return len(node.parents) == 2 and len(children) == 1 and isinstance(children[0], SinkNode)
+        is_merge = node.runs(PassThrough) and node.parents == 2 and len(node.children) == 1
+        return is_merge and self.nodes[node.children[0]].is_sink
 
     def _make_separate(self, name: str) -> None:
         self._separate.add(name)
@@ -195,7 +244,7 @@ class ProgramWriter:
                 self._line(2, "if stop: break", name)
 
     def _aside(self, name: str) -> list[tuple[str, str]]:
-        """Return the lines for a source's children, which are used in three functions, and the nodes of these lines."""
+        """Return the lines for a source's children, which three functions contain, each with the node it belongs to."""
         before = self.lines, self.owners
         self.lines, self.owners = [], []
         self._children(name, _source_record(), 2)
@@ -224,10 +273,10 @@ class ProgramWriter:
         self._head(head, "k, v, t, h", name)
         if children_only:
             self._enliven(name, "h", "h", 1)
-            if self.is_traced:
+            if self.shape.is_traced:
                 self._line(1, f"with forwarding({name!r}, k, v, t, h):", name)
-            self._children(name, _source_record(), 2 if self.is_traced else 1)
-        elif self._catches(self.topology.nodes[name]):
+            self._children(name, _source_record(), 2 if self.shape.is_traced else 1)
+        elif self._catches(self.nodes[name]):
             self._line(1, "try:", name)
             self._body(name, _source_record(), 2)
             self._line(1, "except Exception as error:", name)
@@ -246,23 +295,24 @@ class ProgramWriter:
         Kafka Streams passes one record object to all children: a processor's changes of its headers
         are visible to the siblings after it.  Such nodes return the headers.
         """
-        node = self.topology.nodes[name]
+        node = self.nodes[name]
         if name in self.live.taking:
             return False
-        return changes_headers(node) or (shares_headers(node) and self._children_change_headers(name))
+        return node.changes_headers or (node.shares_headers and self._children_change_headers(name))
 
     def _children_change_headers(self, name: str) -> bool:
-        return any(self._changes_headers(child) for child in self.topology.children[name])
+        return any(self._changes_headers(child) for child in self.nodes[name].children)
 
     def _enliven(self, name: str, own: str, h: str, depth: int) -> None:
-        """Emit code that makes the headers of a new record a list, if a record cache must see later changes."""
+        """Write code that makes the headers of a new record a list, if a record cache must see changes to them."""
         if name in self.live.making:
             self._line(depth, f"{own} = []" if h == "None" else f"{own} = [*{h}] if {h} else []", name)
 
     # Nodes.
 
     def _children(self, name: str, record: _Record, depth: int) -> None:
-        children = self.topology.children[name]
+        # Side outputs get only what the node drops.
+        children = [child for child in self.nodes[name].children if not self.nodes[child].runs(SideOutput)]
         if not children:
             self._line(depth, "pass", name)
         for child in children:
@@ -270,7 +320,7 @@ class ProgramWriter:
 
     def _new_record(self, name: str, record: _Record, depth: int) -> None:
         """Write the children of an operator that creates a new record with its own headers."""
-        h = ast.unparse(record.headers)
+        h = _text(record.headers)
         own = f"h{next(self._variables)}"
         if name in self.live.making:
             self._enliven(name, own, h, depth)
@@ -285,19 +335,19 @@ class ProgramWriter:
         if depth > _MAX_DEPTH:
             self._make_separate(name)
         if name in self._separate:
-            result = f"{ast.unparse(record.headers)} = " if self._changes_headers(name) else ""
+            result = f"{_text(record.headers)} = " if self._changes_headers(name) else ""
             self._line(depth, f"{result}n{self._ids[name]}({record})", name)
         else:
             self._body(name, record, depth)
 
     def _body(self, name: str, record: _Record, depth: int) -> None:
-        node = self.topology.nodes[name]
+        node = self.nodes[name]
         self._line(depth, f"# {name}", name)
         if name in self.live.copying:
-            h, copied = ast.unparse(record.headers), f"h{next(self._variables)}"
+            h, copied = _text(record.headers), f"h{next(self._variables)}"
             self._line(depth, f"{copied} = tuple({h}) if {h} else None", name)
             record = _Record(record.key, record.value, record.timestamp, name_of(copied), record.copies)
-        if isinstance(node, SinkNode):
+        if node.is_sink:
             self._sink(node, record, depth)
             return
         body = self.bodies[name]
@@ -315,8 +365,11 @@ class ProgramWriter:
         self._call(name, record, depth)
 
     def _need_forwards(self, statements: Sequence[ast.stmt], forwards: Mapping[str, Forward]) -> int:
-        """Return the maximum number of copies of a child's lines; a call whose result is used requires a function."""
-        inside = [node for statement in statements for node in ast.walk(statement)]
+        """Return the maximum number of copies of a child's lines.
+
+        A call whose result is used requires a function for the child.
+        """
+        inside = _nodes_in(statements)
         called = Counter(
             node.func.id for node in inside if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         )
@@ -334,24 +387,24 @@ class ProgramWriter:
         return max((called[name] for name in forwards), default=1) or 1
 
     def _call(self, name: str, record: _Record, depth: int) -> None:
-        """Write the call of an operator, which calls the functions of the node's children."""
-        operator = self.topology.nodes[name].operator  # type: ignore[union-attr]
-        if isinstance(operator, STATELESS):
+        """Write a call to an operator, which calls the functions of the node's children."""
+        node = self.nodes[name]
+        if node.runs(STATELESS):
             self._need_children(name)
-        if isinstance(operator, Branch):
-            for child in self.topology.children[name]:
+        if node.runs(Branch):
+            for child in node.children:
                 self._make_separate(child)
         call = f"p{self._ids[name]}({record})"
         if not self._changes_headers(name):
             self._line(depth, call, name)
-        elif isinstance(operator, ProcessorOperator):
-            self._line(depth, f"{ast.unparse(record.headers)} = {call}", name)
+        elif node.runs(ProcessorOperator):
+            self._line(depth, f"{_text(record.headers)} = {call}", name)
         else:
             self._line(depth, f"changed = {call}", name)
-            self._line(depth, f"if changed is not None: {ast.unparse(record.headers)} = changed", name)
+            self._line(depth, f"if changed is not None: {_text(record.headers)} = changed", name)
 
     def _forward(self, forward: Forward, record: _Record, depth: int) -> None:
-        """Write the forwarding of a node's record."""
+        """Write the code that forwards a record from a node to its children."""
         if forward.child is None:
             self._children(forward.node, record, depth)
         else:
@@ -359,31 +412,32 @@ class ProgramWriter:
 
     # Sinks.
 
-    def _sink(self, node: SinkNode, record: _Record, depth: int) -> None:
+    def _sink(self, node: NodeShape, record: _Record, depth: int) -> None:
         number = self._ids[node.name]
-        if self.guards_sinks or not node.is_plain:
+        if self.shape.guards_sinks or not node.is_plain:
             self._line(depth, f"sink{number}({record})", node.name)
             return
         # Key and value are serialized before either is appended: after a failure the columns must have equal
         # lengths.
-        self._serialized(f"a{number}", node.key_serde, f"k{number}", record.key, node.name, depth)
-        self._serialized(f"b{number}", node.value_serde, f"v{number}", record.value, node.name, depth)
-        h = ast.unparse(record.headers)
+        self._serialized(f"a{number}", f"k{number}", record.key, node, depth)
+        self._serialized(f"b{number}", f"v{number}", record.value, node, depth)
+        h = _text(record.headers)
         if h != "None":
             self._line(depth, f"if {h}: hs{number}[len(ts{number})] = {h}", node.name)
-        t = ast.unparse(record.timestamp)
+        t = _text(record.timestamp)
         self._line(depth, f"ak{number}(a{number}); av{number}(b{number}); at{number}({t})", node.name)
 
-    def _serialized(self, name: str, serde: Serde[Any], what: str, of: ast.expr, node: str, depth: int) -> None:
-        """Write the serialization of a key or value, with a C function where possible, otherwise with the serde."""
-        thing = ast.unparse(of)
+    def _serialized(self, name: str, what: str, of: ast.expr, node: NodeShape, depth: int) -> None:
+        """Write the code that serializes a key or value, with a C function where possible, otherwise with the serde."""
+        thing = _text(of)
         slow = f"{name} = s{what}({thing})"
-        if thing == "None" or serde.quick is None:
-            self._line(depth, f"{name} = None" if thing == "None" else slow, node)
+        if thing == "None" or not node.quick[what[0] == "v"]:
+            self._line(depth, f"{name} = None" if thing == "None" else slow, node.name)
             return
-        self._line(depth, f"try: {name} = q{what}({thing}) if type({thing}) is x{what} else s{what}({thing})", node)
+        line = f"try: {name} = q{what}({thing}) if type({thing}) is x{what} else s{what}({thing})"
+        self._line(depth, line, node.name)
         # The value is serialized again for a better error message.
-        self._line(depth, f"except Exception: {slow}", node)
+        self._line(depth, f"except Exception: {slow}", node.name)
 
 
 @define
@@ -395,58 +449,30 @@ class _Operator:
     forwards: Mapping[str, Forward]
     copies: int
 
-    def statements(self, statements: Sequence[ast.stmt], depth: int) -> None:
+    def statements(self, statements: list[ast.stmt], depth: int) -> None:
         """Write statements at a nesting depth."""
-        if not statements:
-            self._line(depth, "pass")
-        for statement in statements:
-            self._statement(statement, depth)
+        block = ast.Module(statements or [ast.Pass()], [])
+        emissions: dict[str, tuple[Forward, list[ast.expr]]] = {}
+        for node in _nodes_in([block]):
+            match node:
+                case ast.If(test, [], [_, *_]):
+                    node.test, node.body, node.orelse = ast.UnaryOp(ast.Not(), test), node.orelse, []
+                case ast.Expr(ast.Call(ast.Name(name), [_, _, _, _] as arguments)) if name in self.forwards:
+                    # A line of its own, which is not Python yet.
+                    node.value = name_of(f"<{len(emissions)}>")
+                    emissions[node.value.id] = self.forwards[name], arguments
+            if getattr(node, "body", None) == []:
+                node.body = [ast.Pass()]  # type: ignore[attr-defined]
+        for line in ast.unparse(block).splitlines():
+            text = line.lstrip()
+            inner = depth + (len(line) - len(text)) // 4
+            if text in emissions:
+                self._emission(*emissions[text], inner)
+            else:
+                self._line(inner, text)
 
     def _line(self, depth: int, text: str) -> None:
         self.writer._line(depth, text, self.name)
-
-    def _statement(self, statement: ast.stmt, depth: int) -> None:
-        match statement:
-            case ast.If():
-                self._if("if", statement, depth)
-            case ast.For(target, over):
-                self._block(f"for {ast.unparse(target)} in {ast.unparse(over)}", statement.body, depth)
-                self._block("else", statement.orelse, depth)
-            case ast.While(test):
-                self._block(f"while {ast.unparse(test)}", statement.body, depth)
-                self._block("else", statement.orelse, depth)
-            case ast.With(items):
-                self._block(f"with {', '.join(map(ast.unparse, items))}", statement.body, depth)
-            case ast.Try():
-                self._try(statement, depth)
-            case ast.Expr(ast.Call(ast.Name(name), [_, _, _, _] as arguments)) if name in self.forwards:
-                self._emission(self.forwards[name], arguments, depth)
-            case _:
-                self._line(depth, ast.unparse(statement))
-
-    def _block(self, head: str, body: Sequence[ast.stmt], depth: int) -> None:
-        if body or head != "else":
-            self._line(depth, f"{head}:")
-            self.statements(body, depth + 1)
-
-    def _if(self, keyword: str, statement: ast.If, depth: int) -> None:
-        if not statement.body and statement.orelse:
-            statement = ast.If(ast.UnaryOp(ast.Not(), statement.test), statement.orelse, [])
-        self._block(f"{keyword} {ast.unparse(statement.test)}", statement.body, depth)
-        match statement.orelse:
-            case [ast.If() as other]:
-                self._if("elif", other, depth)
-            case orelse:
-                self._block("else", orelse, depth)
-
-    def _try(self, statement: ast.Try, depth: int) -> None:
-        self._block("try", statement.body, depth)
-        for handler in statement.handlers:
-            caught = "" if handler.type is None else f" {ast.unparse(handler.type)}"
-            self._block(f"except{caught}" + (f" as {handler.name}" if handler.name else ""), handler.body, depth)
-        self._block("else", statement.orelse, depth)
-        if statement.finalbody:
-            self._block("finally", statement.finalbody, depth)
 
     def _emission(self, forward: Forward, arguments: Sequence[ast.expr], depth: int) -> None:
         writer = self.writer
@@ -455,8 +481,7 @@ class _Operator:
             for argument, what in zip(arguments, ("key", "value", "time", "headers"), strict=True)
         ]
         record = _Record(columns[0], columns[1], columns[2], columns[3], self.copies)
-        node = writer.topology.nodes[self.name]
-        if shares_headers(node):
+        if writer.nodes[self.name].shares_headers:
             writer._forward(forward, record, depth)
         elif self.copies > _MAX_COPIES and not self._ends_here():
             writer._need_children(self.name)
@@ -465,8 +490,8 @@ class _Operator:
             writer._new_record(self.name, record, depth)
 
     def _ends_here(self) -> bool:
-        children = [self.writer.topology.nodes[child] for child in self.writer.topology.children[self.name]]
-        return all(isinstance(child, SinkNode) for child in children)
+        nodes = self.writer.nodes
+        return all(nodes[child].is_sink for child in nodes[self.name].children)
 
     def _once(self, value: ast.expr, what: str, depth: int) -> ast.expr:
         """Return an expression that is equivalent to an argument and may be repeated."""
@@ -474,16 +499,33 @@ class _Operator:
         if is_simple(value) or (is_change and self._all_take_changes()):
             return value
         local = f"{what}{next(self.writer._variables)}"
-        self._line(depth, f"{local} = {ast.unparse(value)}")
+        self._line(depth, f"{local} = {_text(value)}")
         return name_of(local)
 
     def _all_take_changes(self) -> bool:
-        """Return whether all children are inlined operators, which do not need a change tuple."""
+        """Return whether all children are inlined operators, which need no change tuple ``(new, old, is_latest)``."""
         writer = self.writer
         return all(
             isinstance(writer.bodies.get(child), Inlined) and child not in writer._separate
-            for child in writer.topology.children[self.name]
+            for child in writer.nodes[self.name].children
         )
+
+
+def _nodes_in(nodes: Iterable[ast.AST]) -> list[ast.AST]:
+    """Return nodes and all nodes inside them, as ``ast.walk``, which takes three times as long."""
+    found = list(nodes)
+    for node in found:
+        for value in vars(node).values():
+            if isinstance(value, ast.AST):
+                found.append(value)
+            elif isinstance(value, list):
+                found += [item for item in value if isinstance(item, ast.AST)]
+    return found
+
+
+def _text(value: ast.expr) -> str:
+    """Return the source of an expression, which is a name nearly always."""
+    return value.id if isinstance(value, ast.Name) else ast.unparse(value)
 
 
 def _source_record() -> _Record:

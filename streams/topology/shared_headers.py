@@ -1,11 +1,11 @@
-"""Headers that several nodes and a record cache share, as in Kafka Streams.
+"""Record headers that several nodes and a record cache share, as in Kafka Streams.
 
 Kafka Streams passes one record object to all children of a node. If a processor changes the headers, the change
 is visible to the siblings after it, and to a record cache with an update of the record: the cache entry
 references the headers, which are read at the flush.
 
-In the program, headers are a tuple or None. A node that may change the headers returns them for the nodes after
-it. Only if a cache may contain a record whose headers a processor can change, the headers are a list that all
+In the generated program, headers are a tuple or None. A node that may change the headers returns them for the nodes
+after it. Only if a cache may contain a record whose headers a processor can change, the headers are a list that all
 nodes share: *live* headers.
 """
 
@@ -51,7 +51,10 @@ def shares_headers(node: Node) -> bool:
 
 
 def live_headers(topology: Topology, sub: SubTopology, caches: Callable[[str], bool] | None) -> LiveHeaders:
-    """Return the live headers of a sub-topology; ``caches`` returns whether a store has a record cache."""
+    """Return the nodes of a sub-topology that use live headers.
+
+    ``caches`` returns whether a store has a record cache.
+    """
     nodes = [topology.nodes[name] for name in sub.nodes]
     if caches is None or not any(changes_headers(node) for node in nodes):
         return LiveHeaders()

@@ -13,6 +13,8 @@ from types import CodeType
 
 from attrs import frozen
 
+from streams.core.collection import collection_paused
+
 _UNMOVABLE = (
     ast.AsyncFor,
     ast.AsyncWith,
@@ -37,7 +39,7 @@ _UNMOVABLE = (
 
 @frozen(eq=False)
 class Tree:
-    """The body of a function, and the names in it by role."""
+    """The syntax tree of a function's body, and the names in the body by role."""
 
     body: list[ast.stmt]
     parameters: tuple[str, ...]
@@ -91,7 +93,11 @@ def _functions(filename: str) -> dict[tuple[str, int], tuple[ast.FunctionDef, fr
     if not source:
         return {}
     found: dict[tuple[str, int], tuple[ast.FunctionDef, frozenset[str]]] = {}
-    for outermost in _outermost(ast.parse(source)):
+    # Python 3.11 fails with "AST constructor recursion depth mismatch" if a finalizer lets another thread parse in
+    # between.
+    with collection_paused():
+        tree = ast.parse(source)
+    for outermost in _outermost(tree):
         inside = list(ast.walk(outermost))
         rebound = frozenset(name for node in inside if isinstance(node, ast.Nonlocal) for name in node.names)
         for node in inside:
@@ -111,7 +117,7 @@ def _outermost(tree: ast.AST) -> Iterator[ast.FunctionDef]:
 
 
 class _Bare(ast.NodeTransformer):
-    """Removes annotations."""
+    """Removes the annotations from a syntax tree."""
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
         if node.value is None:

@@ -9,6 +9,7 @@ from typing import Any
 from attrs import frozen
 
 from streams.core.inlining import inlined
+from streams.core.metrics import DropReason
 from streams.core.records import Headers
 from streams.core.user_code import CheckedFunction, refuse_result
 from streams.topology.operator import NodeContext, Process
@@ -28,8 +29,19 @@ class PassThrough:
 
 
 @frozen
+class SideOutput:
+    """Forwards the records that its parents drop for certain reasons; the parents forward no other records to it."""
+
+    reasons: frozenset[str]
+
+    def bind(self, context: NodeContext) -> Process:
+        """Return the process function for one task."""
+        return context.forward
+
+
+@frozen
 class Filter:
-    """Forwards records for which ``predicate(key, value)`` is true, or false with ``negate``."""
+    """Forwards the records for which ``predicate(key, value)`` is true or, with ``negate``, false."""
 
     predicate: Callable[[Any, Any], object]
     negate: bool = False
@@ -41,6 +53,23 @@ class Filter:
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             if not predicate(key, value) if negate else predicate(key, value):
+                forward(key, value, timestamp_ms, headers)
+
+        return process
+
+
+@frozen
+class KeyFilter:
+    """Forwards records that have a key, as required upstream of a repartition topic; other records are counted."""
+
+    def bind(self, context: NodeContext) -> Process:
+        """Return the process function for one task."""
+        forward, without_key = context.forward, context.tally(DropReason.NULL_KEY)
+
+        def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
+            if key is None:
+                without_key.value += 1
+            else:
                 forward(key, value, timestamp_ms, headers)
 
         return process
@@ -214,4 +243,17 @@ class TableToStream:
 
 
 #: Operators whose ``forward`` is only called by their process function.
-STATELESS = (PassThrough, Filter, MapValues, Map, SelectKey, FlatMap, FlatMapValues, Peek, Branch, TableToStream)
+STATELESS = (
+    PassThrough,
+    SideOutput,
+    Filter,
+    KeyFilter,
+    MapValues,
+    Map,
+    SelectKey,
+    FlatMap,
+    FlatMapValues,
+    Peek,
+    Branch,
+    TableToStream,
+)

@@ -2,7 +2,7 @@
 
 Nodes that are connected by edges or share a store form one sub-topology. Sub-topologies are numbered as in Kafka
 Streams. A partition group is the input of one task: by default, the partitions with the same number of all source
-topics of a sub-topology. Imports only core and topology.
+topics of a sub-topology. The module imports only ``core`` from outside ``topology``.
 """
 
 from collections import defaultdict
@@ -13,7 +13,9 @@ from attrs import frozen
 
 from streams.core.errors import TopologyError
 from streams.core.records import TaskId, TopicPartition
+from streams.core.topic import is_generated
 from streams.topology.graph import ProcessorNode, SinkNode, SourceNode, Topology
+from streams.topology.operator import StoreNaming
 
 
 @frozen
@@ -75,7 +77,7 @@ def _sub_topology(topology: Topology, sub_id: int, names: list[str], existing: l
 
 
 def _numbering(topology: Topology, groups: "_Groups") -> dict[str, int]:
-    """Number groups by their first nodes, in the order in which nodes were added, as in Kafka Streams."""
+    """Number the groups of connected nodes by their first nodes, in the order in which nodes were added."""
     ids: dict[str, int] = {}
     for name in topology.order:
         ids.setdefault(groups.root(name), len(ids))
@@ -83,7 +85,7 @@ def _numbering(topology: Topology, groups: "_Groups") -> dict[str, int]:
 
 
 class _Groups:
-    """Union-find over node names."""
+    """Groups of connected nodes, as a union-find structure over node names."""
 
     def __init__(self) -> None:
         self._parent: dict[str, str] = {}
@@ -101,7 +103,7 @@ class _Groups:
 
 
 def validate(topology: Topology) -> None:
-    """Check the graph as a whole.
+    """Check the processor graph as a whole.
 
     Raises:
         TopologyError: the topology is empty, or a processor or sink has no parent.
@@ -113,6 +115,26 @@ def validate(topology: Topology) -> None:
             raise TopologyError(
                 f"node {node.name!r} has no parent, so it would never receive a record; name its parents"
             )
+
+
+def refuse_generated_names(topology: Topology) -> None:
+    """Check that all stores and repartition topics have names that the user gave (KIP-1111).
+
+    Raises:
+        TopologyError: a store or repartition topic has a generated name; the message lists all of them.
+    """
+    found = []
+    for store, users in topology.store_users.items():
+        if is_generated(store):
+            nodes = [topology.nodes[user] for user in users]
+            arguments = {StoreNaming.of(node.operator).argument for node in nodes if isinstance(node, ProcessorNode)}
+            found.append(f"store {store!r} of node {users[0]!r} ({' or '.join(sorted(arguments))}=)")
+    found += [f"repartition topic {name!r} (name=)" for name in topology.internal_topics if is_generated(name)]
+    if found:
+        raise TopologyError(
+            f"the topology has generated names, which change with its nodes: {'; '.join(found)}; name them with the "
+            "arguments in parentheses, or set ensure_explicit_internal_resource_naming=false"
+        )
 
 
 def unmatched_patterns(topology: Topology, known: Iterable[str]) -> list[SourceNode]:
@@ -127,14 +149,14 @@ def resolve_partitions(
 ) -> dict[str, int]:
     """Return the partition count of every source, sink and repartition topic.
 
-    ``known`` contains the counts of external topics. A repartition topic without a declared count gets the
-    largest count of its upstream source topics; co-partitioned topics have equal counts. If all upstream sources
-    are patterns that do not match any topic yet, the repartition topic gets the count of its co-partitioned
-    topics, or else ``later``, the count for topics that a pattern matches later. Without either, the topic has no
-    count and no tasks.
+    ``known`` contains the counts of external topics. A repartition topic without a declared count gets the largest
+    count of its upstream source topics; co-partitioned topics have equal counts. If all upstream sources are patterns
+    that do not match any topic yet, the repartition topic gets the count of its co-partitioned topics, or else
+    ``later``, the count for topics that a pattern matches later. If neither count is known, the topic has no count and
+    no tasks.
 
     Raises:
-        TopologyError: a source topic is missing, or inputs that must be co-partitioned are not.
+        TopologyError: a source topic is missing, or topics that must be co-partitioned have different partition counts.
     """
     counts = dict(known)
     subs = [sub for sub in subs if not sub.is_global]
@@ -175,10 +197,12 @@ def resolve_partitions(
 def _resolve_waiting(
     topology: Topology, counts: dict[str, int], known: Mapping[str, int], open_topics: list[str], later: int | None
 ) -> bool:
-    """Set the count of one repartition topic whose writers read unmatched patterns; return whether one was set.
+    """Set the partition count of one repartition topic whose writers read patterns without a matching topic.
+
+    Return whether a count was set.
 
     Raises:
-        TopologyError: all patterns match, so the repartition topic has no writer with a source topic.
+        TopologyError: all patterns match topics, so the repartition topic has no writer with a source topic.
     """
     if not unmatched_patterns(topology, known):
         raise TopologyError(f"repartition topic {open_topics[0]!r} has no writer with a source topic")
@@ -194,7 +218,7 @@ def _resolve_waiting(
 
 
 def _copartition(topology: Topology, counts: dict[str, int]) -> None:
-    """Set one count for all repartition topics of a co-partitioned set; reject external topics with other counts."""
+    """Set one partition count for each set of co-partitioned topics; reject external topics with other counts."""
     for names in topology.copartitioned:
         topics = [topic for name in sorted(names) for topic in _topics_of(topology, name, counts)]
         fixed: dict[str, int] = {}
@@ -267,7 +291,7 @@ def stages(subs: Iterable[SubTopology]) -> list[tuple[int, ...]]:
 
 
 def _components(edges: Mapping[int, list[int]]) -> list[tuple[int, ...]]:
-    """Return the strongly connected components in topological order (Tarjan's algorithm)."""
+    """Return the strongly connected components of a graph in topological order (Tarjan's algorithm)."""
     index: dict[int, int] = {}
     low: dict[int, int] = {}
     stack: list[int] = []

@@ -1,7 +1,6 @@
 """The HTTP server of an application: live page, health, metrics and queries (extra ``web``).
 
 ``serve`` runs it in a thread of its own; ``app`` is the ASGI application, for another server or to be mounted.
-Imports runtime.
 """
 
 from streams.core.errors import ConfigError

@@ -1,4 +1,4 @@
-"""Responses of the HTTP server: JSON, and errors with a code and a message.  Imports no other module."""
+"""Responses of the HTTP server: JSON, and errors with a code and a message.  This module imports no other."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -33,10 +33,10 @@ class Refused(Exception):
         if self.status == 401:
             headers["www-authenticate"] = "Bearer"
         if self.status == 413:
-            # The rest of the request body is not read.
+            # The connection is closed, since the rest of the request body is not read.
             headers["connection"] = "close"
         return answer(self.status, {"error": self.reason, "message": str(self), **self.more}, headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the error response."""
+        """Send the error response, as an ASGI application."""
         await self.response()(scope, receive, send)

@@ -1,6 +1,7 @@
 """The ASGI application of an instance: routes behind the guard.
 
-A new page or endpoint is a route in ``app``.  Imports runtime.
+A new page or endpoint is a route in ``app``.  Of the other packages, this module imports only ``core`` and
+``runtime``.
 """
 
 from collections.abc import Callable, Collection
@@ -27,6 +28,8 @@ from streams.web.questions import WHY_PATH, WhyEndpoint
 from streams.web.status import STATUS_PATH, Status
 from streams.web.stores import StoresEndpoint
 
+_PATHS = "there are /, /live, /ready, /progress, /status, /stores, /metrics, /why and /dead-letters"
+
 
 class Served(Protocol):
     """An application that can be served: ``Streams``."""
@@ -46,12 +49,12 @@ def app(
     desk: Desk | None = None,
     status: Status | None = None,
 ) -> ASGIApp:
-    """Return the ASGI application of a running or future ``Streams``, which another application may mount.
+    """Return the ASGI application that serves a ``Streams``, started or not; another application may mount it.
 
     Requests that change something need ``Authorization: Bearer`` with the ``token``, and are refused without one;
     with ``reads_need_token`` all requests need it.  Through a loopback address, requests must name a loopback host
-    or one of ``hosts``.  Other instances are asked through ``desk``, by default one with this token.  ``status`` is
-    sampled by the server; without a server, samples are taken when the status is asked for.
+    or one of ``hosts``.  Other instances are queried through ``desk``, by default one with this token.  The server
+    takes the samples of ``status``; without a server, they are taken when the status is requested.
     """
     desk = desk or Desk(streams.instance, Peers(token))
     stores = StoresEndpoint(streams.instance, desk)
@@ -63,14 +66,14 @@ def app(
         Route(STATUS_PATH, _status(status or Status(streams.instance, desk.peers))),
         *page_routes(),
         Route("/metrics", _metrics(streams.instance.metrics)),
-        Route(WHY_PATH, WhyEndpoint(streams.instance).respond, methods=["POST"]),
+        Route(WHY_PATH, WhyEndpoint(streams.instance, desk.peers).respond, methods=["POST", "DELETE"]),
         Route(LETTERS_PATH, LettersEndpoint(streams.instance).respond),
     ]
     inner = Starlette(routes=routes, exception_handlers={Refused: _refused, 404: _no_such_path, 405: _wrong_method})
     inner.router.redirect_slashes = False
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass queries of stores to their endpoint, which reads the encoded path, and all else to the routes."""
+        """Pass store queries to their endpoint, which reads the encoded path, and all other requests to the routes."""
         path = scope.get("path", "").removeprefix(scope.get("root_path", ""))
         is_query = scope["type"] == "http" and (path.startswith("/stores") or path == QUERY_PATH)
         await (stores if is_query else inner)(scope, receive, send)
@@ -79,7 +82,7 @@ def app(
 
 
 def _checked(check: Callable[..., Finding], *numbers: str) -> Callable[[Request], Response]:
-    """Return the handler of a health check, whose arguments are numbers: 200 if it holds, else 503."""
+    """Return the handler of a health check: status 200 if the check passes, else 503; ``numbers`` are its arguments."""
 
     async def handle(request: Request) -> Response:
         given = {name: _number(request, name) for name in numbers if name in request.query_params}
@@ -134,7 +137,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 async def _no_such_path(request: Request, error: Exception) -> Response:
-    return Refused(404, "NO_SUCH_PATH", "there is nothing at this path").response()
+    return Refused(404, "NO_SUCH_PATH", _PATHS).response()
 
 
 async def _wrong_method(request: Request, error: Exception) -> Response:

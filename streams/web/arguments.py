@@ -1,4 +1,4 @@
-"""Paths and arguments of requests.  Imports runtime."""
+"""Paths and query arguments of HTTP requests."""
 
 import base64
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ class Arguments:
 
     @classmethod
     def of(cls, scope: Scope) -> "Arguments":
-        """Read a query string.
+        """Parse the query string of a request.
 
         Raises:
             Refused: an argument is given twice.
@@ -45,7 +45,7 @@ class Arguments:
         return cls(given)
 
     def check(self, *known: str) -> None:
-        """Check that all arguments are known to the path.
+        """Check that the query string has no other arguments than ``known`` and those that every path accepts.
 
         Raises:
             Refused: an argument is unknown.
@@ -54,10 +54,10 @@ class Arguments:
             raise Refused(400, "BAD_REQUEST", f"{strange[0][:40]!r} is no argument here; there are {', '.join(known)}")
 
     def number(self, name: str, default: int, maximum: int = MAX_TIME) -> int:
-        """Return a whole number.
+        """Return an argument as a whole number from 0 to ``maximum``.
 
         Raises:
-            Refused: the text is not a number, or the number is too large.
+            Refused: the argument is not a number, or the number is too large.
         """
         text = self.given.get(name)
         if text is None:
@@ -66,11 +66,21 @@ class Arguments:
             raise Refused(400, "BAD_REQUEST", f"{name}={text[:30]} is no number from 0 to {maximum}")
         return int(text)
 
-    def time(self, name: str, default: int) -> int:
-        """Return a time in epoch milliseconds; given as epoch milliseconds or ISO 8601, UTC without a zone.
+    def partitions(self) -> list[int] | None:
+        """Return the argument ``partition`` as a list, or None if it is not given.
 
         Raises:
-            Refused: the text is neither.
+            Refused: it is not a number.
+        """
+        return [self.number("partition", 0, 1 << 31)] if "partition" in self.given else None
+
+    def time(self, name: str, default: int) -> int:
+        """Return an argument as a time in epoch milliseconds.
+
+        It is given as epoch milliseconds or ISO 8601 text, which is UTC if it has no zone.
+
+        Raises:
+            Refused: the argument is neither.
         """
         text = self.given.get(name, "")
         if not text or (text.isascii() and text.isdigit()):
@@ -83,10 +93,10 @@ class Arguments:
             ) from None
 
     def flag(self, name: str) -> bool:
-        """Return whether a flag is set: given alone, or as 1 or true.
+        """Return whether a flag is set: given without a value, or as 1 or true.
 
         Raises:
-            Refused: the text is something else.
+            Refused: the value is not a boolean.
         """
         text = self.given.get(name, "false").lower()
         if text not in ("", "1", "true", "0", "false"):
@@ -94,7 +104,7 @@ class Arguments:
         return text in ("", "1", "true")
 
     def key(self, name: str, serde: Serde[Any]) -> Any:
-        """Return a key, or None if it is not given."""
+        """Return an argument as a store key, or None if it is not given."""
         text = self.given.get(name)
         return None if text is None else key_of(serde, text.encode("latin-1"), self.given.get("key_format"))
 
@@ -105,7 +115,7 @@ def cursor_of(rank: Rank) -> str:
 
 
 def rank_of(cursor: str | None) -> Rank | None:
-    """Return the rank in a cursor of ``cursor_of``, None without a cursor.
+    """Return the rank from which ``cursor_of`` made a cursor, or None if there is no cursor.
 
     Raises:
         Refused: the text is not a cursor.

@@ -1,4 +1,4 @@
-"""Changes of a store as server-sent events: ``/stores/S/changes``.  Imports runtime."""
+"""Changes of a store as server-sent events: ``/stores/S/changes``."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,7 +23,10 @@ _QUIET_S = 10.0
 
 @define(eq=False)
 class Follower:
-    """A client that follows a store: a thread reads changes into a bounded queue, the event loop sends them."""
+    """A client that follows the changes of a store.
+
+    A thread reads the changes into a bounded queue, and the event loop sends them to the client.
+    """
 
     _instance: Instance
     _loop: asyncio.AbstractEventLoop
@@ -84,10 +87,10 @@ class Follower:
 
 
 def no_room() -> Refused:
-    """Return the error for a client above ``MAX_FOLLOWERS``."""
+    """Return the error for a client that would exceed ``MAX_FOLLOWERS``."""
     return Refused(503, "TOO_MANY", f"{MAX_FOLLOWERS} clients follow changes already; retry later")
 
 
 def event_stream(parts: AsyncIterator[bytes]) -> StreamingResponse:
-    """Return the response for a stream of events."""
+    """Return a response that sends ``parts`` as a stream of server-sent events."""
     return StreamingResponse(parts, media_type="text/event-stream")

@@ -1,20 +1,19 @@
-"""Interactive queries over all instances: each task is queried on its owner, by group metadata (KIP-67, KIP-535).
+"""Interactive queries over all instances: each task is queried on its owner (KIP-67, KIP-535).
 
-A request that another instance has forwarded is never forwarded again.
-Imports runtime.
+The owners follow from the metadata of the consumer group.  A request that another instance has forwarded is
+never forwarded again.  Of the other packages, this module imports only ``core`` and ``runtime``.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Collection, Coroutine, Sequence
+from typing import Any, TypeVar
 
 from attrs import define, evolve, field
+from starlette.concurrency import run_in_threadpool
 
 from streams.core.errors import ClientClosedError
 from streams.core.records import TaskId
 from streams.core.serdes import PinnedSerde
-from streams.core.threads import Answer
 from streams.runtime import (
     Answers,
     FailureReason,
@@ -26,38 +25,50 @@ from streams.runtime import (
     StorePlaces,
     StoreRequest,
     ask_global,
-    ask_here,
     gathered,
     places_of,
+    questions_of,
     targets,
+    with_own_bound,
 )
-from streams.web.peers import ANSWER_S, PeerError, Peers
+from streams.state import StoreSpec
+from streams.web.batches import Batches
+from streams.web.peers import PeerError, Peers
 from streams.web.wire import WireError, read_results, write_request
 
+T = TypeVar("T")
 #: Path of forwarded queries; see ``StoresEndpoint``.
 QUERY_PATH = "/query"
 
 
 @define(eq=False)
 class Desk:
-    """Queries the stream threads of this instance, and other instances; used on one event loop."""
+    """Queries the stores of this instance, through its stream threads, and of other instances.
+
+    All calls must come from one event loop.
+    """
 
     _instance: Instance
     peers: Peers = field(factory=Peers)
-    #: Futures to complete, and whether the event loop is already scheduled to complete them.
-    _done: "deque[asyncio.Future[None]]" = field(init=False, factory=deque)
-    _is_waking: bool = field(init=False, default=False)
+    _batches: Batches = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._batches = Batches(self._instance)
 
     async def ask(
         self,
         request: StoreRequest,
         partitions: Collection[int] | None = None,
         partitioner: KeyPartitioner | None = None,
+        *,
+        is_forwarded: bool = False,
     ) -> StateQueryResult[Any]:
         """Query the partitions of a request, and return their results.
 
+        A request that another instance has forwarded queries only this one.
+
         Raises:
-            InvalidStateStoreError: there is no assignment yet, or no such partition.
+            InvalidStateStoreError: there is no assignment yet, or the store has no such partition.
         """
         instance, name = self._instance, request.spec.name
         if name in instance.topology.global_stores:
@@ -65,17 +76,41 @@ class Desk:
             return StateQueryResult({found.partition: found}, request.query, request.spec)
         await self.learn_types(request)
         places, tasks = targets(instance, request, partitions, partitioner)
-        answers = await self._ask_owners(request, places, tasks)
+        answers: Answers | None = None
+        if request.bound.offsets:
+            request, answers = await run_in_threadpool(with_own_bound, instance, request, tasks)
+        if answers is None:
+            ask = self.answer_here(request, tasks) if is_forwarded else self._ask_owners(request, places, tasks)
+            answers = await ask
         results = {task.partition: answers[task] for task in tasks}
         return StateQueryResult(results, request.query, request.spec)
+
+    def owner_of(self, request: StoreRequest, partitions: Collection[int] | None = None) -> str:
+        """Return the endpoint of the instance that has all that a request needs; "" if it is this one, or not known.
+
+        Raises:
+            InvalidStateStoreError: there is no assignment yet, or the store has no such partition.
+        """
+        if request.spec.name in self._instance.topology.global_stores or request.stale_ms is not None:
+            return ""
+        places, tasks = targets(self._instance, request, partitions)
+        if len(tasks) != 1 or self._is_here(tasks[0]):
+            return ""
+        active = places.owner_of(tasks[0], self._instance.home.process_id).active
+        return "" if active is None or active.is_local else active.application_server
+
+    @staticmethod
+    def lacks_types(spec: StoreSpec) -> bool:
+        """Return whether a type of a store is neither declared nor learned yet."""
+        serdes = (spec.key_serde, spec.value_serde)
+        return any(isinstance(serde, PinnedSerde) and not serde.is_pinned for serde in serdes)
 
     async def learn_types(self, request: StoreRequest) -> None:
         """Learn the key and value types of a store without declared types from the owners of its tasks.
 
         Without its type, a key cannot be partitioned, and a value cannot be deserialized.
         """
-        serdes = (request.spec.key_serde, request.spec.value_serde)
-        if all(not isinstance(serde, PinnedSerde) or serde.is_pinned for serde in serdes):
+        if not self.lacks_types(request.spec):
             return
         places = places_of(self._instance, request.spec)
         if places is None:
@@ -86,28 +121,35 @@ class Desk:
 
     async def answer_here(self, request: StoreRequest, tasks: Collection[TaskId]) -> Answers:
         """Query tasks on this instance only, and return their results."""
-        answers = await asyncio.gather(*(self._answer(answer, request, tasks) for answer in self._ask(request, tasks)))
-        return gathered(request, tasks, answers)
+        asked = questions_of(self._instance, request, tasks)
+        asking = [self._batches.ask(member, question) for member, question in asked]
+        return gathered(request, tasks, [await self._answer(done, request, tasks) for done in asking])
 
-    async def _ask_owners(self, request: StoreRequest, places: StorePlaces, tasks: Iterable[TaskId]) -> Answers:
-        """Query the active tasks; where that fails and the request allows stale results, query the standbys."""
+    async def _ask_owners(self, request: StoreRequest, places: StorePlaces, tasks: Collection[TaskId]) -> Answers:
+        """Query the active tasks; if one fails and the request allows stale results, query its standby tasks."""
+        if request.stale_ms is None and all(self._is_here(task) for task in tasks):
+            return await self.answer_here(request, tasks)
         own = self._instance.home.process_id
         known = {task: places.owner_of(task, own) for task in tasks}
         here = {task for task in known if self._is_here(task)}
         by_place: dict[str, list[TaskId]] = {}
-        for task, owner in known.items():
-            is_local = task in here or (owner.active is not None and owner.active.is_local)
-            by_place.setdefault("" if is_local or owner.active is None else _place(owner, 0), []).append(task)
         answers: Answers = {}
-        found = await asyncio.gather(*(self._ask_place(request, place, own) for place, own in by_place.items()))
-        for part in found:
+        for task, owner in known.items():
+            if task in here or (owner.active is not None and owner.active.is_local):
+                by_place.setdefault("", []).append(task)
+            elif owner.active is not None:
+                by_place.setdefault(_place(owner, 0), []).append(task)
+            else:
+                text = "no instance has its task now: it moves from one to another; retry later"
+                answers[task] = request.failed(task.partition, FailureReason.NOT_PRESENT, text)
+        for part in await _together([self._ask_place(request, place, own) for place, own in by_place.items()]):
             answers |= part
         if request.stale_ms is not None:
             await self._ask_copies(request, known, answers)
         return answers
 
     async def _ask_copies(self, request: StoreRequest, known: dict[TaskId, KeyQueryMetadata], answers: Answers) -> None:
-        """Query the standbys of tasks whose query failed, one after the other until one succeeds."""
+        """Query the standby tasks of each task whose query failed, one after the other until one succeeds."""
         for task, owner in known.items():
             for number in range(len(owner.standbys)):
                 if answers[task].is_success:
@@ -116,7 +158,7 @@ class Desk:
                 answers |= await self._ask_place(request, place, [task])
 
     async def _ask_place(self, request: StoreRequest, place: str, tasks: list[TaskId]) -> Answers:
-        """Query tasks on this instance (empty ``place``), or on the instance at an endpoint."""
+        """Query tasks on the instance whose endpoint is ``place``; if ``place`` is empty, on this instance."""
         if not place:
             return await self.answer_here(request, tasks)
         if place.startswith("?"):
@@ -127,7 +169,7 @@ class Desk:
     async def _ask_peer(self, request: StoreRequest, endpoint: str, tasks: list[TaskId]) -> Answers:
         asked = request if tasks else evolve(request, page=Page(0))
         try:
-            status, body = await self.peers.post(endpoint, QUERY_PATH, write_request(asked, tasks))
+            status, body = await self.peers.send("POST", endpoint, QUERY_PATH, write_request(asked, tasks))
             if status == 200:
                 answers = read_results(request, body)
                 return {task: answers[task] for task in tasks}
@@ -139,46 +181,30 @@ class Desk:
     def _is_here(self, task: TaskId) -> bool:
         return any(task in thread.tasks for thread in self._instance.stream_threads)
 
-    def _ask(self, request: StoreRequest, tasks: Collection[TaskId]) -> list[Answer[Answers]]:
-        return ask_here(self._instance, request, tasks)
-
-    async def _answer(self, answer: Answer[Answers], request: StoreRequest, tasks: Collection[TaskId]) -> Answers:
-        """Return the results of a thread; failed results if it does not answer in time or has ended."""
-        loop = asyncio.get_running_loop()
-        done = loop.create_future()
-        answer.then(lambda: self._wake(loop, done))
+    async def _answer(
+        self, asked: "asyncio.Future[Answers]", request: StoreRequest, tasks: Collection[TaskId]
+    ) -> Answers:
+        """Return the query results of a stream thread, or failed results if it is late or has ended."""
         try:
-            async with asyncio.timeout(ANSWER_S / 2):
-                await done
-            return answer.result(0)
+            return await asked
         except TimeoutError:
             text = "its thread is busy with one record or one call for long; retry later"
         except ClientClosedError:
             text = "its thread has ended; retry later"
         return {task: request.failed(task.partition, FailureReason.NOT_ACTIVE, text) for task in tasks}
 
-    def _wake(self, loop: asyncio.AbstractEventLoop, done: "asyncio.Future[None]") -> None:
-        """Complete a future from another thread; all futures until the loop runs share one wake-up."""
-        self._done.append(done)
-        # After the server is closed, nothing awaits the future.
-        if not self._is_waking and not loop.is_closed():
-            self._is_waking = True
-            loop.call_soon_threadsafe(self._settle)
-
-    def _settle(self) -> None:
-        self._is_waking = False
-        while self._done:
-            done = self._done.popleft()
-            if not done.done():
-                done.set_result(None)
-
     def close(self) -> None:
         """Close the connections to other instances."""
         self.peers.close()
 
 
+async def _together(asking: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return the results of coroutines; a single one, as for most keys, needs no asyncio task."""
+    return [await asking[0]] if len(asking) == 1 else await asyncio.gather(*asking)
+
+
 def _place(owner: KeyQueryMetadata, number: int) -> str:
-    """Return the endpoint of the active member (0) or of a standby, or ``?`` and its name if it has no endpoint."""
+    """Return the endpoint of a task's active member (0) or standby member, or ``?`` and its client ID without one."""
     members = (owner.active, *owner.standbys)
     member = members[number]
     return "" if member is None else member.application_server or f"?{member.client_id}"

@@ -2,7 +2,7 @@
 
 Only sources, sinks and drops are counted on the hot path.  A one-to-one node forwards as many records as it receives;
 the output of another node is known if all of it goes to one counted node.  All other counts are unknown (None).
-Imports topology.
+Of the other packages, this module imports only ``topology``.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from attrs import define, field
 
 from streams.topology import (
+    KeyFilter,
     Map,
     MapValues,
     PassThrough,
@@ -22,12 +23,12 @@ from streams.topology import (
     Topology,
 )
 
-_ONE_TO_ONE = (Map, MapValues, PassThrough, Peek, SelectKey, TableToStream)
+_ONE_TO_ONE = (KeyFilter, Map, MapValues, PassThrough, Peek, SelectKey, TableToStream)
 
 
 @define
 class Flow:
-    """Records into and out of a node; None if unknown."""
+    """The numbers of records into and out of a node; None if unknown."""
 
     came: float | None = None
     went: float | None = None
@@ -35,9 +36,9 @@ class Flow:
 
 @define(eq=False)
 class Flows:
-    """The records of one instance by node: counts or rates.
+    """The numbers of records at the nodes of one instance, as counts or as rates.
 
-    ``counted`` returns the records of a source or sink, ``dropped`` those that a node has dropped.
+    ``counted`` returns the record count of a source or sink, and ``dropped`` the number of records dropped by a node.
     """
 
     _topology: Topology
@@ -53,7 +54,7 @@ class Flows:
             self._backward(name)
 
     def along(self, start: str, end: str) -> float | None:
-        """Return the records that one node has forwarded to another."""
+        """Return the number of records that one node has forwarded to another, None if unknown."""
         if self._parents(end) == 1:
             return self.nodes[end].came
         # A branch, or a processor that names its children, may forward a record to only some of them.
@@ -94,7 +95,7 @@ class Flows:
 
 
 def shown(counts: Mapping[str, Flow], rates: Mapping[str, Flow]) -> dict[str, list[float | None]]:
-    """Return the counts of records in and out of each node, and both rates per second."""
+    """Return four numbers per node: the records in and out, as counts and as rates per second."""
     return {
         name: [count.came, count.went, _rounded(rates[name].came), _rounded(rates[name].went)]
         for name, count in counts.items()

@@ -1,8 +1,8 @@
 """The topology as a graph with a layered layout, which is deterministic.
 
-A box has a rank (its distance from the inputs) and a lane; the page converts them to pixels, in either direction. Each
-sub-topology is a separate block, and blocks are stacked: a topic between two sub-topologies is a box in both.
-Pure; imports the description of topologies.
+A box has a rank (its distance from the inputs) and a lane (its place among the boxes of this rank); the page converts
+them to pixels, in either direction. Each sub-topology is a separate block, and blocks are stacked: a topic between two
+sub-topologies is a box in both. This module is pure; of the other packages, it imports only ``topology``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ DYNAMIC_TOPIC = "chosen per record"
 
 @define(eq=False)
 class Box:
-    """A node, topic or store; ``rank`` and ``lane`` are its position."""
+    """The box of a node, topic or store in the graph; ``rank`` and ``lane`` are its position in the layout."""
 
     number: int
     kind: str
@@ -40,7 +40,10 @@ class Box:
 
 @define(eq=False)
 class Graph:
-    """Boxes, and edges between their numbers; ``uses`` are pairs of node and store, along which no records flow."""
+    """A topology as boxes, and edges as pairs of box numbers.
+
+    ``uses`` are the pairs of a node and a store that it uses; no records flow along these.
+    """
 
     boxes: list[Box] = field(factory=list)
     edges: dict[tuple[int, int], None] = field(factory=dict)
@@ -95,7 +98,7 @@ class Graph:
     # --- places ---------------------------------------------------------------------------
 
     def _rank(self) -> None:
-        """Rank each box after its predecessors; in a cycle, one edge leads back."""
+        """Set the rank of each box, after those of its predecessors; in each cycle, one edge leads back."""
         after: dict[int, list[int]] = {box.number: [] for box in self.boxes}
         missing = dict.fromkeys(after, 0)
         for start, end in self.edges:
@@ -128,7 +131,7 @@ class Graph:
                 box.rank = max(0, min(ends) - 1)
 
     def _arrange(self) -> None:
-        """Set the lanes: within each block by the lanes of the neighbours; the blocks are stacked."""
+        """Set the lane of each box near those of its neighbours, and stack the blocks of the sub-topologies."""
         near: dict[int, list[int]] = {box.number: [] for box in self.boxes}
         for start, end in (*self.edges, *self.uses):
             near[start].append(end)
@@ -144,7 +147,7 @@ class Graph:
             top = max(box.lane for box in members) + 1 + _BLOCK_GAP
 
     def _arrange_block(self, members: list[Box], near: Mapping[int, Iterable[int]]) -> None:
-        """Set the lanes of one block from 0 on, so that few of its edges cross."""
+        """Set the lanes of one sub-topology's boxes, from 0 on, so that few edges cross."""
         own = {box.number for box in members}
         ranks: dict[int, list[Box]] = {}
         for box in members:

@@ -1,11 +1,11 @@
-"""Checks of a request before it reaches a handler: host, origin, token, size of the body.
+"""Checks of a request before it reaches a handler: host, origin, token, and the size of the body.
 
 - On a loopback address, the Host header must name a loopback host.  This prevents DNS rebinding, where another site
   resolves its own name to 127.0.0.1.
 - A request that a browser marks as cross-site is refused.
 - Requests that change something need the token; on addresses other than loopback, all requests need it.
 
-Imports no other module of the package but ``answers``.
+Of its own package, this module imports only ``answers``.
 """
 
 import hmac
@@ -36,10 +36,11 @@ _POLICY = (
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"cross-origin-resource-policy", b"same-origin"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"content-security-policy", _POLICY),
     (b"cache-control", b"no-store"),
 )
+#: Headers of everything but data: only a page has links and scripts.
+_PAGE_HEADERS = (*_HEADERS, (b"referrer-policy", b"no-referrer"), (b"content-security-policy", _POLICY))
+_DATA_TYPES = ((b"content-type", b"application/json"), (b"content-type", b"application/msgpack"))
 
 
 def _is_local(host: str) -> bool:
@@ -79,7 +80,9 @@ class Guard:
             nonlocal is_started
             if message["type"] == "http.response.start":
                 is_started = True
-                message["headers"] = [*message.get("headers", ()), *_HEADERS]
+                given = message.get("headers", ())
+                is_data = any(kind in given for kind in _DATA_TYPES)
+                message["headers"] = [*given, *(_HEADERS if is_data else _PAGE_HEADERS)]
             await send(message)
 
         try:
@@ -144,7 +147,7 @@ def _check_origin(scope: Scope, headers: dict[bytes, bytes], authority: str) -> 
     """Check that a request does not come from the page of another site.
 
     Raises:
-        Refused: it does.
+        Refused: the request comes from another site.
     """
     origin = headers.get(b"origin")
     site = headers.get(b"sec-fetch-site", b"none")
@@ -156,7 +159,7 @@ def _check_origin(scope: Scope, headers: dict[bytes, bytes], authority: str) -> 
 
 
 def _headers(scope: Scope) -> dict[bytes, bytes]:
-    """Return the headers by name.
+    """Return the headers of a request by name.
 
     Raises:
         Refused: a header that access depends on is given twice.

@@ -1,7 +1,7 @@
 """Health checks of an instance, read from its threads without blocking.
 
-``live``: the poll loops run.  ``ready``: all assigned tasks are open and restored.  ``progress``: positions advance,
-or there is nothing to read.  Imports runtime.
+``live``: the poll loops are running.  ``ready``: all assigned tasks are open and restored.  ``progress``: the positions
+of the tasks advance, or there is nothing to read.
 """
 
 from collections.abc import Iterator
@@ -24,21 +24,21 @@ Finding = tuple[bool, dict[str, Any]]
 
 @define(eq=False)
 class Health:
-    """The checks of one instance; ``progress`` compares with the positions at its earlier calls."""
+    """The health checks of one instance; ``progress`` compares positions with those of its earlier calls."""
 
     _instance: Instance
     #: For each task, the positions at a call, and the monotonic time of the first call with these positions.
     _seen: dict[TaskId, tuple[int, int]] = field(factory=dict)
 
     def live(self, limit_ms: int | None = None) -> Finding:
-        """Return whether each thread has begun an iteration within ``limit_ms`` (default: max_poll_interval_ms).
+        """Return whether each thread has begun a poll iteration within ``limit_ms`` (default: max_poll_interval_ms).
 
-        An instance that has failed or ended is not live; one that has not been started is.
+        An instance that has failed or ended is not live; one that has not been started yet is live.
         """
         instance = self._instance
         limit_ms = limit_ms or instance.config.consumer.max_poll_interval_ms
         now_ms = instance.environment.clock.monotonic_ms()
-        threads = {name: now_ms - turned_ms for name, turned_ms in instance.turns().items()}
+        threads = {name: now_ms - began_ms for name, began_ms in instance.iterations_ms().items()}
         is_live = instance.state not in _ENDED and all(age_ms <= limit_ms for age_ms in threads.values())
         return is_live, self._summary() | {"limit_ms": limit_ms, "threads": threads}
 

@@ -1,7 +1,7 @@
-"""``/dead-letters``: the last letters of the dead letter topic by reason, node and line of user code.
+"""``/dead-letters``: the last records of the dead letter queue topic, grouped by reason, node and line of user code.
 
-They are read when asked for, with a consumer of their own. Nothing is re-driven here: each group has the command that
-plans it. Imports clients.
+They are read on request, with a separate consumer. Nothing is sent back from here: each group is shown with the command
+that plans to re-drive its letters.
 """
 
 import shlex
@@ -23,21 +23,21 @@ from streams.web.arguments import Arguments
 from streams.web.single import IsOver, Single
 
 LETTERS_PATH = "/dead-letters"
-#: Offsets that are read, the last of each partition, at most.
+#: Maximum number of offsets that are read, from the end of each partition.
 MAX_LETTERS = 2_000
-#: Groups in an answer, the largest ones.
+#: Maximum number of groups in a response; the largest ones are included.
 MAX_GROUPS = 100
-#: Time in seconds after which reading ends with what was found.
+#: Time in seconds after which reading ends, and the letters read so far are returned.
 READ_S = 5
-#: Letters that are held at a time.
+#: Maximum number of letters in memory.
 _CHUNK = 50
-#: Characters of a text in an answer.
+#: Maximum number of characters of a text in a response.
 _MAX_TEXT = 500
 
 
 @define
 class _Group:
-    """Letters with one reason, node and line."""
+    """Dead letters with the same reason, node and line of user code."""
 
     first: Letter
     letters: int = 0
@@ -47,7 +47,7 @@ class _Group:
 
 @define(eq=False)
 class LettersEndpoint:
-    """Answers with the dead letters of an application."""
+    """The endpoint that responds with a summary of the dead letters of an application."""
 
     _instance: Instance
     _single: Single = field(init=False)
@@ -56,10 +56,10 @@ class LettersEndpoint:
         self._single = Single("dead letters are being read", self._instance.environment.threads.signal)
 
     async def respond(self, request: Request) -> Response:
-        """Answer a request.
+        """Answer a request for the dead letters.
 
         Raises:
-            Refused: there is no dead letter topic, it cannot be read, or is being read.
+            Refused: there is no dead letter topic, it cannot be read, or another request is reading it.
         """
         Arguments.of(request.scope).check()
         if not self._topic:
@@ -104,7 +104,7 @@ class LettersEndpoint:
             "topic": self._topic,
             "letters": sum(row.letters for row in groups.values()),
             "redriven": sum(row.redriven for row in groups.values()),
-            # Whether these are all letters of the topic.
+            # Whether the summary covers all letters of the topic.
             "is_complete": not is_late and all(starts[place].base <= span.start for place, span in offsets.items()),
             "more_groups": max(0, len(rows) - MAX_GROUPS),
             "groups": [self._shown(group, row) for group, row in rows[:MAX_GROUPS]],
@@ -128,12 +128,12 @@ class LettersEndpoint:
         }
 
     def _command(self, verb: str, *arguments: str) -> str:
-        """Return a command to copy, empty if an argument of it has characters that a terminal would obey."""
+        """Return a ``streams dlq`` command, or "" if an argument has characters that a terminal would interpret."""
         words = ["streams", "dlq", verb, self._topic, *arguments, *self._where()]
         return shlex.join(words) if all(map(str.isprintable, words)) and len(str(words)) < 4 * _MAX_TEXT else ""
 
     def _where(self) -> Iterator[str]:
-        """Yield the arguments that name the broker, with a placeholder for what is not known here."""
+        """Yield the command-line arguments that name the broker, with a placeholder where it is not known."""
         if isinstance(self._instance.environment.cluster, EmbeddedBroker):
             yield from ("--state-dir", "DIR")
         else:

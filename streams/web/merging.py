@@ -1,4 +1,4 @@
-"""Merges the status of several instances: counts and rates are summed, rows are concatenated.  Pure."""
+"""Merges the status of several instances: counts and rates are summed, rows are concatenated."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -14,7 +14,7 @@ _FAILURES = 50
 def merged(documents: Sequence[Document]) -> Document:
     """Return the merged status; the first document is that of the instance that serves the request.
 
-    Instances that run another topology contribute rows, but no counts in the graph.
+    Instances that run a different topology contribute rows, but no counts in the graph.
     """
     first = documents[0]
     same = [document for document in documents if document["graph_id"] == first["graph_id"]]

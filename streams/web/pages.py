@@ -1,4 +1,4 @@
-"""The static files of the web page, as packaged; they contain no data of the application."""
+"""The static files of the web page, which are part of the package and contain no data of the application."""
 
 from importlib.resources import files
 
@@ -17,7 +17,7 @@ _TYPES = {
 
 
 def page_routes() -> list[Route]:
-    """Return the routes of the page: ``/``, and its files below ``/page``."""
+    """Return the routes of the page: ``/``, and the files of the page below ``/page``."""
     contents: dict[str, tuple[bytes, str]] = {}
     for file in files("streams.web").joinpath("page").iterdir():
         kind = _TYPES.get(file.name.rpartition(".")[2])

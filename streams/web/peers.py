@@ -1,14 +1,17 @@
 """The client for requests to other instances: HTTP/1.1 over persistent connections.
 
-It only supports the server of this package, whose responses have a Content-Length.  This makes it smaller and several
-times faster than a general HTTP client.  Imports no other module of the package.
+It only supports the server of this package, whose responses have a Content-Length.  It is smaller and several
+times faster than a general HTTP client.  Of its own package, this module imports only ``front``.
 """
 
 import asyncio
+import socket
 
 from attrs import define, field
 
+from streams.core.address import parse_address
 from streams.core.errors import StreamsError
+from streams.web.front import Place
 
 _CONNECT_S = 2.0
 #: Timeout of a request to another instance, in seconds.
@@ -26,24 +29,36 @@ class PeerError(StreamsError):
 
 @define(eq=False)
 class Peers:
-    """Connections to other instances, by their host:port; used on one event loop."""
+    """Connections to other instances by ``host:port``; all calls must come from one event loop."""
 
-    _token: str | None = None
+    #: The token that each request sends, if the instances need one.
+    token: str | None = None
     _idle: dict[str, list[_Connection]] = field(factory=dict)
+    #: Socket addresses by endpoint.
+    _places: dict[str, Place] = field(factory=dict)
 
-    async def post(self, endpoint: str, path: str, body: bytes) -> tuple[int, bytes]:
-        """Send a request with a body, and return the status and body of the response; errors are those of ``get``."""
-        return await self._send("POST", endpoint, path, body)
+    async def place_of(self, endpoint: str) -> Place | None:
+        """Return the socket address of an instance, or None if its host name cannot be resolved.
 
-    async def get(self, endpoint: str, path: str) -> tuple[int, bytes]:
-        """Send a request, and return the status and body of the response.
-
-        Raises:
-            PeerError: the instance cannot be reached, does not respond in time, or sends an invalid response.
+        It is remembered until ``forget``, as the address of a host name may change.
         """
-        return await self._send("GET", endpoint, path, b"")
+        place = self._places.get(endpoint)
+        if place is None:
+            host, port = parse_address(endpoint)
+            try:
+                found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            except OSError:
+                return None
+            place = self._places[endpoint] = int(found[0][0]), found[0][4]
+        return place
 
-    async def _send(self, method: str, endpoint: str, path: str, body: bytes) -> tuple[int, bytes]:
+    def forget(self, endpoint: str) -> None:
+        """Forget the socket address of an instance, since it has not answered there."""
+        self._places.pop(endpoint, None)
+
+    async def send(
+        self, method: str, endpoint: str, path: str, body: bytes = b"", timeout_s: float = ANSWER_S
+    ) -> tuple[int, bytes]:
         """Send a request, and return the status and body of the response.
 
         If an idle connection fails, the request is repeated on another one, so it has to be idempotent.
@@ -52,11 +67,11 @@ class Peers:
             PeerError: the instance cannot be reached, does not respond in time, or sends an invalid response.
         """
         head = f"{method} {path} HTTP/1.1\r\nhost: {endpoint}\r\ncontent-length: {len(body)}\r\n"
-        if self._token is not None:
-            head += f"authorization: Bearer {self._token}\r\n"
+        if self.token is not None:
+            head += f"authorization: Bearer {self.token}\r\n"
         message = head.encode() + b"\r\n" + body
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(timeout_s):
                 while kept := self._idle.get(endpoint):
                     try:
                         return await self._exchange(endpoint, kept.pop(), message)
@@ -64,7 +79,7 @@ class Peers:
                         # The other side may have closed an idle connection.
                         continue
                 async with asyncio.timeout(_CONNECT_S):
-                    connection = await asyncio.open_connection(*_place(endpoint))
+                    connection = await asyncio.open_connection(*parse_address(endpoint))
                 return await self._exchange(endpoint, connection, message)
         except TimeoutError:
             raise PeerError(f"the instance at {endpoint} has not answered in time") from None
@@ -100,8 +115,3 @@ class Peers:
             for _, writer in connections:
                 writer.close()
         self._idle.clear()
-
-
-def _place(endpoint: str) -> tuple[str, int]:
-    host, _, port = endpoint.rpartition(":")
-    return host.strip("[]"), int(port)

@@ -1,7 +1,6 @@
 """Periodic samples of an instance: current rates, and the history of the last hour.
 
-A sample is taken every five seconds while a server runs; it reads counters and never blocks on a thread.  Imports
-runtime.
+A sample is taken every five seconds while a server runs; it reads counters and never blocks on a thread.
 """
 
 from collections import deque
@@ -51,7 +50,7 @@ _TIMES: Mapping[SensorSpec, str] = {
 
 @frozen
 class Totals:
-    """Cumulative counts and durations (nanoseconds) of an instance, at a monotonic time in milliseconds."""
+    """Cumulative counts and durations (in nanoseconds) of an instance at one time of the monotonic clock (in ms)."""
 
     at_ms: int
     counts: dict[Key, int] = field(factory=dict)
@@ -80,28 +79,28 @@ class Totals:
         return made
 
     def of_word(self, word: str) -> Iterator[tuple[Any, int]]:
-        """Return the counts of one kind as (place, count) pairs."""
+        """Yield the counts of one kind (``word``) as (place, count) pairs; a place is, for example, a task."""
         return ((place, count) for (found, place), count in self.counts.items() if found == word)
 
 
 @frozen
 class Rates:
-    """The changes between two totals."""
+    """The changes between two samples of an instance's totals."""
 
     now: Totals
     before: Totals
 
     @property
     def seconds(self) -> float:
-        """The time between the totals, at least one millisecond."""
+        """The time in seconds between the two samples, at least 0.001."""
         return max(1, self.now.at_ms - self.before.at_ms) / 1000
 
     def change(self, word: str, place: Any) -> int:
-        """Return how much a count has increased."""
+        """Return the increase of a count between the two samples."""
         return self.now.counts.get((word, place), 0) - self.before.counts.get((word, place), 0)
 
     def rate(self, word: str, place: Any) -> float:
-        """Return the increase per second."""
+        """Return the increase of a count per second."""
         return round(self.change(word, place) / self.seconds, 1)
 
     def share(self, word: str, place: Any) -> float:
@@ -109,7 +108,7 @@ class Rates:
         return round(min(1.0, self.change(word, place) / (self.seconds * 1e9)), 3)
 
     def total(self, word: str) -> float:
-        """Return the increase per second over all places."""
+        """Return the increase per second of all counts of one kind together."""
         return round(sum(self.change(word, place) for place, _ in self.now.of_word(word)) / self.seconds, 1)
 
 

@@ -1,9 +1,13 @@
-"""The HTTP server: uvicorn in a separate thread, with limits on connections, header size and idle time."""
+"""The HTTP server: uvicorn in a separate thread, with limits on connections, header size and idle time.
+
+On Linux a process of its own accepts the connections, and reads and writes queries by key; see ``link``.
+"""
 
 import asyncio
 import logging
 import socket
-from collections.abc import Collection
+import sys
+from collections.abc import Collection, Coroutine
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,13 +17,14 @@ from attrs import define
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from streams.core.address import WILDCARDS, Address, is_loopback
+from streams.core.address import WILDCARDS, Address, is_loopback, parse_address
 from streams.core.errors import ClientClosedError, ConfigError
 from streams.core.threads import Signal, SystemThreads, Worker
 from streams.runtime import Instance, KeyPartitioner, StateQueryResult, StoreRequest
 from streams.web.application import Served, app
 from streams.web.desk import Desk
 from streams.web.guard import host_of
+from streams.web.link import FrontLink
 from streams.web.peers import Peers
 from streams.web.samples import SAMPLE_MS, Samples
 from streams.web.status import Status
@@ -28,6 +33,8 @@ log = logging.getLogger(__name__)
 
 #: Maximum number of open connections; further ones get status 503.
 MAX_CONNECTIONS = 512
+#: Maximum number of connections that wait to be accepted.
+_BACKLOG = 2_048
 #: Largest size of a request line with its headers in bytes.
 _MAX_HEAD_BYTES = 32 << 10
 #: Time in which a connection must begin a request, in seconds.
@@ -37,15 +44,20 @@ _GRACE_S = 2
 
 
 class _Connection(H11Protocol):
-    """A uvicorn connection that is closed if there are too many, or if no request arrives in time."""
+    """A connection of uvicorn; it is closed if there are too many connections, or if no request arrives in time."""
+
+    #: Bytes that the HTTP process has already read from the connection.
+    first = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._seen: object = None
-        self._timer = self.loop.call_later(_IDLE_S, self._look)
+        self._timer = self.loop.call_later(_IDLE_S, self._check_idle)
         if len(self.connections) > MAX_CONNECTIONS:
             transport.write(b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\r\n")
             transport.close()
+        elif self.first:
+            self.data_received(self.first)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._timer.cancel()
@@ -57,7 +69,7 @@ class _Connection(H11Protocol):
             # The rest of a refused request body is not read.
             self.transport.close()
 
-    def _look(self) -> None:
+    def _check_idle(self) -> None:
         """Close the connection if no request has begun since the last check, and none is in progress."""
         cycle = self.cycle
         is_busy = cycle is not None and not cycle.response_complete
@@ -65,14 +77,17 @@ class _Connection(H11Protocol):
             self.transport.close()
             return
         self._seen = cycle
-        self._timer = self.loop.call_later(_IDLE_S, self._look)
+        self._timer = self.loop.call_later(_IDLE_S, self._check_idle)
 
 
 class _Uvicorn(uvicorn.Server):
     """A uvicorn server that sets a signal once it accepts requests, and takes samples while it runs."""
 
-    def __init__(self, config: uvicorn.Config, desk: Desk, samples: Samples, is_up: Signal) -> None:
+    def __init__(
+        self, config: uvicorn.Config, desk: Desk, samples: Samples, is_up: Signal, link: FrontLink | None
+    ) -> None:
         super().__init__(config)
+        self._link = link
         self._desk = desk
         self._samples = samples
         self._is_up = is_up
@@ -82,18 +97,48 @@ class _Uvicorn(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self.loop = asyncio.get_running_loop()
         await super().startup(sockets)
+        if self._link is not None:
+            await self._link.open(self._serve_connection, self._listen)
         self._sample()
         self._is_up.set()
 
     def _sample(self) -> None:
-        """Take a sample if one is due, and schedule the next one, until the server stops."""
+        """Take a sample of the metrics if one is due, and schedule the next one, until the server stops."""
         assert self.loop is not None
         if not self.should_exit:
             self.loop.call_later(SAMPLE_MS / 1000, self._sample)
             self._samples.take_if_due()
 
+    def _protocol(self, first: bytes = b"") -> _Connection:
+        connection = _Connection(self.config, self.server_state, self.lifespan.state)
+        connection.first = first
+        return connection
+
+    def _serve_connection(self, sock: socket.socket, first: bytes) -> None:
+        """Serve a connection from which ``first`` has been read."""
+        self._run(asyncio.get_running_loop().connect_accepted_socket(lambda: self._protocol(first), sock))
+
+    def _listen(self) -> None:
+        """Accept the connections in this process, because the HTTP process has failed."""
+
+        async def accept() -> None:
+            assert self._link is not None
+            loop = asyncio.get_running_loop()
+            self.servers.append(await loop.create_server(self._protocol, sock=self._link.listening))
+
+        self._run(accept())
+
+    def _run(self, work: Coroutine[Any, Any, object]) -> None:
+        task: asyncio.Task[Any] = asyncio.get_running_loop().create_task(work)
+        self.server_state.tasks.add(task)
+        task.add_done_callback(self.server_state.tasks.discard)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._link is not None:
+            self._link.stop()
         await super().shutdown(sockets)
+        if self._link is not None:
+            await self._link.close(_GRACE_S)
         self._desk.close()
 
 
@@ -107,6 +152,7 @@ class WebServer:
     _desk: Desk
     _uvicorn: _Uvicorn
     _worker: Worker
+    _link: FrontLink | None
 
     def ask(
         self, request: StoreRequest, partitions: Collection[int] | None, partitioner: KeyPartitioner | None
@@ -114,7 +160,7 @@ class WebServer:
         """Query the stores of all instances; to be called from any thread except the server thread.
 
         Raises:
-            InvalidStateStoreError: there is no assignment yet, or no such partition.
+            InvalidStateStoreError: there is no assignment yet, or the store has no such partition.
             ClientClosedError: the server is closed.
         """
         loop = self._uvicorn.loop
@@ -128,11 +174,13 @@ class WebServer:
         return not self._uvicorn.should_exit
 
     def close(self) -> None:
-        """Stop listening, and complete the open requests for at most two seconds.  Idempotent."""
+        """Stop listening, and wait up to two seconds for open requests to complete.  A second call has no effect."""
         if self.is_open:
             self._instance.publish(self._instance.config.application_server)
         self._uvicorn.should_exit = True
         self._worker.join()
+        if self._link is not None:
+            self._link.join()
 
     def __enter__(self) -> Self:
         return self
@@ -166,13 +214,15 @@ def serve(streams: Served, address: str, *, token: str | None = None) -> WebServ
     application = app(streams, token=token, reads_need_token=not is_local, hosts=hosts, desk=desk, status=status)
     threads = SystemThreads()
     is_up = threads.signal()
-    server = _Uvicorn(_config(application), desk, status.samples, is_up)
-    worker = threads.start(f"{instance.client_name}-http", lambda: server.run([listening]))
+    link = FrontLink.start(application, listening, MAX_CONNECTIONS, _IDLE_S) if sys.platform == "linux" else None
+    server = _Uvicorn(_config(application), desk, status.samples, is_up, link)
+    sockets = [listening] if link is None else []
+    worker = threads.start(f"{instance.client_name}-http", lambda: server.run(sockets))
     is_up.wait()
     place = str(Address(host, port))
     is_any = host in WILDCARDS
     instance.publish(endpoint or (f"{socket.gethostname()}:{port}" if is_any else place))
-    return WebServer(f"http://{place}", instance, desk, server, worker)
+    return WebServer(f"http://{place}", instance, desk, server, worker, link)
 
 
 def _config(application: ASGIApp) -> uvicorn.Config:
@@ -198,18 +248,16 @@ def _listening(address: str) -> socket.socket:
     Raises:
         ConfigError: the address is invalid or taken.
     """
-    host, _, port = address.rpartition(":")
-    if not (host and port.isascii() and port.isdigit() and int(port) < 65_536):
-        raise ConfigError(f"{address!r} is not host:port, such as 127.0.0.1:8080")
+    host, port = parse_address(address)
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(
-            host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listening = socket.socket(family, kind, protocol)
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(place)
-            listening.listen()
+            listening.listen(_BACKLOG)
         except OSError:
             listening.close()
             raise

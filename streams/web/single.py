@@ -1,6 +1,6 @@
-"""Work for requests that take long: in a thread, one at a time, and no longer than the client waits.
+"""Runs the work of slow requests in a thread: one request at a time, and only while its client waits.
 
-Imports no other module of the package but ``answers``.
+Of its own package, this module imports only ``answers``.
 """
 
 import asyncio
@@ -21,25 +21,26 @@ IsOver = Callable[[], bool]
 
 @define(eq=False)
 class Single:
-    """Runs one function at a time; ``what`` names it in messages."""
+    """Runs at most one function at a time; ``what`` describes its work in error messages."""
 
     _what: str
     _signal: Callable[[], Signal]
-    _is_running: bool = field(init=False, default=False)
+    #: Set when the running work must end; None if nothing runs.
+    _over: Signal | None = field(init=False, default=None)
 
     async def run(self, request: Request, work: Callable[[IsOver], T], limit_s: float) -> T:
-        """Return what ``work`` returns in a thread; its argument is true once the client has left or time is over.
+        """Run ``work`` in a thread, and return its result.
 
-        ``limit_s`` is the time in seconds in which ``work`` must have returned. Otherwise it is left to end in its
-        thread, and others are refused until then.
+        Its argument returns true once the client has disconnected or ``limit_s`` seconds have passed; ``work`` should
+        then return. If it has not returned after ``limit_s``, it continues in its thread, and further requests are
+        refused until it ends.
 
         Raises:
-            Refused: the same is running for another request, or has not returned in time.
+            Refused: the work is running for another request, or has not returned in time.
         """
-        if self._is_running:
+        if self._over is not None:
             raise Refused(409, "BUSY", f"{self._what} for another request; retry when it has ended")
-        self._is_running = True
-        over = self._signal()
+        over = self._over = self._signal()
         running = asyncio.ensure_future(run_in_threadpool(work, over.is_set))
         running.add_done_callback(self._ended)
         gone = asyncio.ensure_future(_left(request))
@@ -52,14 +53,25 @@ class Single:
             raise Refused(503, "NOT_DONE", f"{self._what}, and has not ended in time; retry later")
         return running.result()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the work of a request is running."""
+        return self._over is not None
+
+    def end(self) -> bool:
+        """Signal the running work to end, and return whether there was any; its own request gets the result."""
+        if self._over is not None:
+            self._over.set()
+        return self._over is not None
+
     def _ended(self, running: "asyncio.Future[Any]") -> None:
-        self._is_running = False
+        self._over = None
         if not running.cancelled():
-            # An error is raised for the request, if it still waits.
+            # The error is raised for the request, if its client still waits.
             running.exception()
 
 
 async def _left(request: Request) -> None:
-    """Return when the client has closed the connection; the body of the request has been read."""
+    """Wait until the client has closed the connection; the body of the request must have been read before."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

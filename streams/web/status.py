@@ -1,7 +1,6 @@
 """The status of an instance, or of its group, as one JSON object, for the web page and ``streams top``.
 
-It is read from the threads without blocking.  Long lists are tables: the column names once, then the rows.  Imports
-runtime.
+It is read from the threads without blocking.  Long lists are tables: the column names once, then the rows.
 """
 
 import asyncio
@@ -16,7 +15,7 @@ from streams.core.config import SETTINGS
 from streams.core.metrics import Failure
 from streams.core.records import NO_TIMESTAMP, TaskId
 from streams.core.user_code import located
-from streams.runtime import Instance, StreamThread, Task
+from streams.runtime import Instance, StreamThread, Task, directive_of
 from streams.topology import describe
 from streams.web.flows import Flows, shown
 from streams.web.graph import Graph
@@ -36,7 +35,7 @@ THREAD_COLUMNS = ("name", "state", "turn_age_ms", "tasks", "standbys", "rate", "
 
 @define(eq=False)
 class Status:
-    """Builds the status of one instance; used on one event loop."""
+    """Builds the status of one instance; all calls must come from one event loop."""
 
     _instance: Instance
     _peers: Peers
@@ -51,7 +50,7 @@ class Status:
         self._graph_id = f"{crc32(description.to_text().encode()):08x}"
 
     async def of_group(self, since_ms: int, graph_id: str) -> dict[str, Any]:
-        """Return the merged status of all instances; an instance that does not respond is listed with the error."""
+        """Return the merged status of all instances; an instance that does not respond is listed with an error."""
         own = self.of_instance(since_ms, graph_id)
         others = [found for found in own["instances"] if not found["is_local"]]
         answers = await asyncio.gather(*(self._ask(found["endpoint"], since_ms) for found in others))
@@ -67,7 +66,8 @@ class Status:
     def of_instance(self, since_ms: int = 0, graph_id: str = "") -> dict[str, Any]:
         """Return the status of this instance.
 
-        The history has the samples after ``since_ms``.  The graph is None if its ID is ``graph_id``.
+        The history has the samples after ``since_ms``.  The graph is None if its ID is ``graph_id``, which the
+        client then already has.
         """
         instance = self._instance
         now_ms, rates = instance.environment.clock.now_ms(), self.samples.rates()
@@ -140,11 +140,11 @@ class Status:
         ]
 
     def _thread_row(self, rates: Rates, thread: StreamThread) -> list[Any]:
-        tasks, turned_ms = list(thread.tasks), thread.turned_at_ms
+        tasks, began_ms = list(thread.tasks), thread.iteration_ms
         return [
             thread.name,
             "stopping" if thread.stopping.is_set() else "running" if thread.is_ready else "assigning",
-            None if turned_ms is None else max(0, rates.now.at_ms - turned_ms),
+            None if began_ms is None else max(0, rates.now.at_ms - began_ms),
             len(tasks),
             len(thread.task_set.copies),
             round(sum(rates.rate("task", task_id) for task_id in tasks), 1),
@@ -152,7 +152,7 @@ class Status:
         ]
 
     def _flows(self, rates: Rates) -> dict[str, Any]:
-        """Return records by node and along the edges, and the drops by node and reason."""
+        """Return the numbers of records by node and along the edges, and of dropped records by node and reason."""
         topology, now = self._instance.topology, rates.now
         drops: dict[str, list[tuple[str, int]]] = {}
         for (node, reason), count in now.of_word("drops"):
@@ -203,7 +203,7 @@ class Status:
         return topic, f"{self._instance.config.application_id}-{topic}"
 
     def _subs(self, rates: Rates, threads: int) -> dict[str, dict[str, Any]]:
-        """Return, by sub-topology: active tasks, share of the threads' time, ns per record, and waiting tasks."""
+        """Return the active tasks, share of thread time, ns per record, and waiting tasks of each sub-topology."""
         found: dict[int, list[int]] = {}
         for _, task_id, task in tasks_of(self._instance):
             row = found.setdefault(task_id.sub_topology, [0, 0, 0, 0])
@@ -220,13 +220,12 @@ class Status:
         }
 
     def _members(self) -> dict[str, dict[str, Any]]:
-        """Return the instances of the group by process id, as published by the group leader; this one first."""
+        """Return the instances of the consumer group by process ID, as its leader published them; this one first."""
         instance = self._instance
         own = instance.home.process_id
         found = {own: _member(instance.client_name, instance.endpoint, own) | {"is_local": True}}
         found[own]["state"] = instance.state.name
-        directives = [thread.assignor.directive for thread in instance.stream_threads]
-        directive = next((each for each in directives if each is not None), None)
+        directive = directive_of(instance)
         for place in directive.places if directive is not None else ():
             client = place.client_id.rpartition("-thread-")[0]
             row = found.setdefault(place.process_id, _member(client, place.application_server, place.process_id))
@@ -243,7 +242,9 @@ class Status:
             return "it serves no HTTP; give each instance Streams.serve or --http"
         try:
             async with asyncio.timeout(STATUS_S):
-                status, body = await self._peers.get(endpoint, f"{STATUS_PATH}?since={since_ms}&graph={self._graph_id}")
+                status, body = await self._peers.send(
+                    "GET", endpoint, f"{STATUS_PATH}?since={since_ms}&graph={self._graph_id}"
+                )
             if status != 200:
                 return f"it refused with status {status}"
             document: dict[str, Any] = msgspec.json.decode(body)

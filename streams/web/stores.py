@@ -1,7 +1,7 @@
-"""Interactive queries over HTTP; the response is JSON or an Arrow stream.  Imports runtime."""
+"""Interactive queries over HTTP; the response is JSON or an Arrow stream."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Any
 from urllib.parse import unquote, unquote_to_bytes
 
@@ -9,7 +9,7 @@ import msgspec
 from attrs import evolve, field, frozen
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from streams.core.errors import InvalidStateStoreError, UnknownStateStoreError
 from streams.core.serdes import BYTES, STRING
@@ -48,6 +48,8 @@ from streams.web.answers import Refused, answer
 from streams.web.arguments import Arguments, cursor_of, rank_of, segments_of
 from streams.web.changes import DROPPED, MAX_FOLLOWERS, Follower, event_stream, no_room
 from streams.web.desk import Desk
+from streams.web.front import FORWARDED
+from streams.web.relay import Relay, can_relay, failure_of, forwarded_by
 from streams.web.texts import json_of, key_of, settled
 from streams.web.wire import WireError, read_request, write_results
 
@@ -62,6 +64,12 @@ _STATUS = {
     FailureReason.DOES_NOT_EXIST: 404,
     FailureReason.STORE_EXCEPTION: 500,
 }
+#: The queries of a key in a time range, by path.
+_TIME_QUERIES: Mapping[bytes, Callable[[Any, int, int, bool], StoreQuery[Any]]] = {
+    b"windows": WindowKeyQuery,
+    b"sessions": SessionKeyQuery,
+    b"versions": MultiVersionedKeyQuery,
+}
 _PATHS = (
     "there are /stores, /stores/S, and below it keys/K, range, windows/K, sessions/K, versions/K, count and changes"
 )
@@ -69,14 +77,14 @@ _PATHS = (
 
 @frozen(eq=False)
 class StoresEndpoint:
-    """Endpoint of ``/stores`` and ``/query``; parses the encoded path, since a key may contain any character."""
+    """The endpoint of ``/stores`` and ``/query``; it parses the encoded path, since a key may contain any character."""
 
     _instance: Instance
     _desk: Desk
     _followers: set[Follower] = field(factory=set)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Respond to a request of ``/stores`` or ``/query``."""
+        """Respond to a request for ``/stores`` or ``/query``."""
         try:
             response = await self._respond(scope, receive)
         except UnknownStateStoreError as error:
@@ -85,7 +93,7 @@ class StoresEndpoint:
             raise _refused(error) from None
         await response(scope, receive, send)
 
-    async def _respond(self, scope: Scope, receive: Receive) -> Response:
+    async def _respond(self, scope: Scope, receive: Receive) -> ASGIApp:
         segments = segments_of(scope)
         if segments == [b"query"]:
             return await self._forwarded(scope, receive)
@@ -100,7 +108,7 @@ class StoresEndpoint:
                 arguments.check()
                 return answer(200, self._one(unquote(name)))
             case [b"stores", name, b"keys" | b"windows" | b"sessions" | b"versions" as what, key]:
-                return await self._of_key(unquote(name), what, unquote_to_bytes(key), arguments)
+                return await self._of_key(scope, unquote(name), what, unquote_to_bytes(key), arguments)
             case [b"stores", name, b"range"]:
                 return await self._range(unquote(name), arguments, _wants_arrow(scope, arguments))
             case [b"stores", name, b"changes"]:
@@ -132,23 +140,23 @@ class StoresEndpoint:
     # --- queries --------------------------------------------------------------------------
 
     def _request(self, name: str, query: StoreQuery[Any], arguments: Arguments) -> StoreRequest:
+        text = arguments.given.get("position")
         try:
-            bound = Position.parse(arguments.given.get("position", ""))
+            bound = None if text is None else Position.parse(text)
         except ValueError as error:
             raise Refused(400, "BAD_POSITION", str(error)) from None
         stale_ms = arguments.number("stale_ms", 0) if "stale_ms" in arguments.given else None
         return request_of(self._instance, name, query, bound, stale_ms)
 
-    async def _ask(self, request: StoreRequest, arguments: Arguments | None = None) -> StateQueryResult[Any]:
-        """Query all partitions of a request, or the one given as ``partition``.
+    async def _ask(
+        self, request: StoreRequest, partitions: Collection[int] | None = None, *, is_forwarded: bool = False
+    ) -> StateQueryResult[Any]:
+        """Query the partitions of a request, or only the given ones.
 
         Raises:
             Refused: the query of a partition failed.
         """
-        partitions = None
-        if arguments is not None and "partition" in arguments.given:
-            partitions = [arguments.number("partition", 0, 1 << 31)]
-        found = await self._desk.ask(request, partitions)
+        found = await self._desk.ask(request, partitions, is_forwarded=is_forwarded)
         for result in found.partitions.values():
             if result.failure is not None:
                 raise Refused(
@@ -160,41 +168,51 @@ class StoresEndpoint:
         return found
 
     async def _key(self, name: str, raw: bytes, arguments: Arguments) -> Any:
-        """Return the key in a path; a type that is not declared is learned from other instances."""
-        request = self._request(name, CountQuery(), arguments)
-        await self._desk.learn_types(request)
-        return key_of(request.spec.key_serde, raw, arguments.given.get("key_format"))
-
-    async def _of_key(self, name: str, what: bytes, raw: bytes, arguments: Arguments) -> Response:
+        """Return the key in a path; an undeclared key type is learned from other instances."""
         spec = spec_of(self._instance, name)
-        arguments.check("as_of", "from", "to", "reverse", "limit", "partition")
+        if self._desk.lacks_types(spec):
+            await self._desk.learn_types(self._request(name, CountQuery(), arguments))
+        return key_of(spec.key_serde, raw, arguments.given.get("key_format"))
+
+    async def _relayed(self, scope: Scope, request: StoreRequest, partitions: Collection[int] | None) -> ASGIApp | None:
+        """Return the response that the owner of a key sends to the client, or None if it is to be asked by this one.
+
+        Raises:
+            Refused: the owner has not answered.
+        """
+        endpoint = self._desk.owner_of(request, partitions) if can_relay(scope) else ""
+        if not endpoint:
+            return None
+        peers, failure = self._desk.peers, failure_of(scope)
+        if failure:
+            peers.forget(endpoint)
+            text = f"store {request.spec.name!r}: the instance at {endpoint} {failure}"
+            raise Refused(503, FailureReason.NOT_PRESENT.name, text, position="")
+        place = await peers.place_of(endpoint)
+        return None if place is None else Relay(endpoint, place, self._instance.config.application_id, peers.token)
+
+    async def _of_key(self, scope: Scope, name: str, what: bytes, raw: bytes, arguments: Arguments) -> ASGIApp:
+        spec = spec_of(self._instance, name)
+        _check_path(spec, what.decode())
+        as_of = ("as_of",) if spec.kind.has_versions else ()
+        arguments.check(*(as_of if what == b"keys" else ("from", "to", "reverse", "limit")), "partition")
         key = await self._key(name, raw, arguments)
-        from_ms, to_ms = arguments.time("from", 0), arguments.time("to", MAX_TIME)
-        reverse = arguments.flag("reverse")
-        query: StoreQuery[Any]
-        match what:
-            case b"keys" if spec.kind.has_versions:
-                query = VersionedKeyQuery(key, arguments.time("as_of", 0) if "as_of" in arguments.given else None)
-            case b"keys":
-                query = TimestampedKeyQuery(key)
-            case b"windows":
-                query = WindowKeyQuery(key, from_ms, to_ms, reverse)
-            case b"sessions":
-                query = SessionKeyQuery(key, from_ms, to_ms, reverse)
-            case _:
-                query = MultiVersionedKeyQuery(key, from_ms, to_ms, reverse)
-        request = self._request(name, query, arguments)
+        request = self._request(name, _key_query(spec, what, key, arguments), arguments)
         if what != b"keys":
             request = evolve(request, page=Page(arguments.number("limit", PAGE_ENTRIES, MAX_PAGE_ENTRIES)))
-        found = (await self._ask(request, arguments)).only
-        shown = {"store": name, "key": json_of(spec.key_serde, key), "partition": found.partition}
-        shown |= {"position": found.position.text()} | ({} if found.stale_ms is None else {"stale_ms": found.stale_ms})
-        if what != b"keys":
-            entries = [_shown(spec, entry) for entry in found.entries]
-            return answer(200, shown | {"entries": entries, "has_more": found.has_more})
-        if not found.entries:
-            raise Refused(404, "NO_SUCH_KEY", f"store {name!r} has no such key", **shown)
-        return answer(200, shown | _shown(spec, found.entries[0]))
+        partitions, sender = arguments.partitions(), forwarded_by(scope)
+        if sender is None:
+            relayed = await self._relayed(scope, request, partitions)
+            return relayed or _told(request, key, what, await self._ask(request, partitions))
+        own = self._instance.config.application_id
+        if sender != own:
+            raise Refused(421, "OTHER_APPLICATION", f"this is an instance of {own!r}, not of {sender[:80]!r}")
+        try:
+            response = _told(request, key, what, await self._ask(request, partitions, is_forwarded=True))
+        except Refused as refusal:
+            response = refusal.response()
+        response.raw_headers.append((FORWARDED, own.encode()))
+        return response
 
     async def _range(self, name: str, arguments: Arguments, is_arrow: bool) -> Response:
         spec = spec_of(self._instance, name)
@@ -221,7 +239,7 @@ class StoresEndpoint:
             bounds = (low, at) if reverse and at is not None else (low if at is None else at, high)
             query = TimestampedRangeQuery(*bounds, reverse)
         request = evolve(self._request(name, query, arguments), page=Page(limit, after))
-        found = await self._ask(request, arguments)
+        found = await self._ask(request, arguments.partitions())
         entries = merged_entries(found.partitions.values(), query, spec)
         has_more = len(entries) > limit or any(result.has_more for result in found.partitions.values())
         entries = entries[:limit]
@@ -234,7 +252,7 @@ class StoresEndpoint:
         return answer(200, {"store": name, "entries": shown, "next": following, "position": position})
 
     async def _follow(self, name: str, arguments: Arguments) -> Response:
-        """Stream the changes of a store, or of one ``key``, from now on."""
+        """Return a stream of the changes of a store, or of its argument ``key`` only, from now on."""
         arguments.check("key")
         if len(self._followers) >= MAX_FOLLOWERS:
             raise no_room()
@@ -278,6 +296,32 @@ class StoresEndpoint:
         return Response(write_results(request, answers), 200, media_type="application/msgpack")
 
 
+def _key_query(spec: StoreSpec, what: bytes, key: Any, arguments: Arguments) -> StoreQuery[Any]:
+    if what != b"keys":
+        times = arguments.time("from", 0), arguments.time("to", MAX_TIME)
+        return _TIME_QUERIES[what](key, *times, arguments.flag("reverse"))
+    if spec.kind.has_versions:
+        return VersionedKeyQuery(key, arguments.time("as_of", 0) if "as_of" in arguments.given else None)
+    return TimestampedKeyQuery(key)
+
+
+def _told(request: StoreRequest, key: Any, what: bytes, result: StateQueryResult[Any]) -> Response:
+    """Return the response with the entries of a key.
+
+    Raises:
+        Refused: the store has no such key.
+    """
+    found, spec = result.only, request.spec
+    shown = {"store": spec.name, "key": json_of(spec.key_serde, key), "partition": found.partition}
+    shown |= {"position": found.position.text()} | ({} if found.stale_ms is None else {"stale_ms": found.stale_ms})
+    if what != b"keys":
+        entries = [_shown(spec, entry) for entry in found.entries]
+        return answer(200, shown | {"entries": entries, "has_more": found.has_more})
+    if not found.entries:
+        raise Refused(404, "NO_SUCH_KEY", f"store {spec.name!r} has no such key", **shown)
+    return answer(200, shown | _shown(spec, found.entries[0]))
+
+
 def _refused(error: InvalidStateStoreError) -> Refused:
     """Return the error for a store that cannot be queried now (503), or for an invalid request (400)."""
     if error.state is None:
@@ -313,7 +357,7 @@ def _placed(task: str, owner: KeyQueryMetadata) -> dict[str, Any]:
 
 
 def _shown(spec: StoreSpec, entry: StoreEntry) -> dict[str, Any]:
-    """Return the value of an entry, and its timestamp, window and end of validity where the store has them."""
+    """Return the value of a store entry, with its timestamp, window and end of validity if the store has them."""
     shown: dict[str, Any] = {"value": json_of(spec.value_serde, entry.value)}
     if entry.timestamp_ms is not None:
         shown["timestamp"] = entry.timestamp_ms
@@ -322,6 +366,20 @@ def _shown(spec: StoreSpec, entry: StoreEntry) -> dict[str, Any]:
     if spec.kind.has_versions:
         shown["valid_to"] = entry.valid_to_ms
     return shown
+
+
+def _check_path(spec: StoreSpec, what: str) -> None:
+    """Check that ``what`` is the path below which the entries of a key are read in a store of this kind.
+
+    Raises:
+        Refused: they are read below another path.
+    """
+    own = [{Family.WINDOWS: "windows", Family.SESSIONS: "sessions"}.get(spec.kind.family, "keys")]
+    own += ["versions"] if spec.kind.has_versions else []
+    if what not in own:
+        paths = " and ".join(f"/stores/{spec.name}/{name}/K" for name in own)
+        text = f"store {spec.name!r} is of kind {spec.kind.shown}, which has no {what}: read {paths}"
+        raise Refused(400, FailureReason.UNKNOWN_QUERY_TYPE.name, text)
 
 
 def _wants_arrow(scope: Scope, arguments: Arguments) -> bool:
@@ -333,7 +391,7 @@ def _wants_arrow(scope: Scope, arguments: Arguments) -> bool:
 
 
 def _prefix(spec: StoreSpec, arguments: Arguments) -> bytes:
-    """Return the prefix of serialized keys: str and bytes keys as given, other keys serialized by their serde."""
+    """Return the argument ``prefix`` as bytes: text and bytes as given, other keys serialized by their serde."""
     text, key_format = arguments.given["prefix"].encode("latin-1"), arguments.given.get("key_format")
     serde = settled(spec.key_serde)
     if serde in (STRING, BYTES) or key_format in ("hex", "base64"):

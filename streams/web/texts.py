@@ -1,8 +1,8 @@
-"""Keys in paths, and keys and values in answers: text on one side, objects of a store's serdes on the other.
+"""Conversion between text, in paths and responses, and the keys and values of stores.
 
-A key in a path is percent-encoded.  Without ``?key_format=`` the type of the store's keys decides how it is read: a
-str key is UTF-8, a number, a bool or a UUID is its usual text, bytes are the bytes themselves, all other keys are
-JSON.  Imports files.
+A key in a path is percent-encoded.  Without ``?key_format=`` the key type of the store determines the format: a
+str is UTF-8 text, a number, bool or UUID is its usual text, bytes are the decoded bytes of the path, and all other keys
+are JSON.
 """
 
 import base64
@@ -20,13 +20,13 @@ KEY_FORMATS = ("text", "json", "hex", "base64")
 
 
 def key_of(serde: Serde[Any], data: bytes, key_format: str | None) -> Any:
-    """Return the key for a text as bytes, by the serde of a store or a topic.
+    """Parse a key from text, given as bytes, by the serde of a store or a topic.
 
-    ``key_format`` is ``text`` (as the type says), ``json``, or ``hex`` or ``base64`` (with either alphabet) for the
+    ``key_format`` is ``text`` (the default), ``json``, or ``hex`` or ``base64`` (with either alphabet) for the
     serialized key.
 
     Raises:
-        Refused: the text is no key of this type.
+        Refused: the text is not a key of this type.
     """
     if key_format not in (None, *KEY_FORMATS):
         raise Refused(400, "BAD_KEY", f"key_format={key_format[:20]} is none of {', '.join(KEY_FORMATS)}")
@@ -66,10 +66,10 @@ def json_of(serde: Serde[Any], value: Any) -> msgspec.Raw:
 
 @lru_cache(maxsize=1_000)
 def _form_of(serde: Serde[Any]) -> Form:
-    """Return the form of a serde; making one takes longer than a query."""
+    """Return the text form of a serde; it is cached, since creating one takes longer than a query."""
     return form_of(serde)
 
 
 def settled(serde: Serde[Any]) -> Serde[Any]:
-    """Return the declared serde with the same bytes as a pinned one, if there is one."""
+    """Return the serde of the type that a store without a declared type has learned; any other serde unchanged."""
     return serde.settled if isinstance(serde, PinnedSerde) and serde.settled is not None else serde

@@ -1,6 +1,6 @@
 """Wire format of queries and results between instances: msgpack, with keys and values serialized by their serdes.
 
-Imports runtime.
+Of the other packages, this module imports only ``core``, ``runtime`` and ``state``.
 """
 
 from typing import Any
@@ -71,7 +71,7 @@ class WireError(StreamsError):
 
 
 def write_request(request: StoreRequest, tasks: list[TaskId]) -> bytes:
-    """Serialize a request for some tasks."""
+    """Serialize a store query, and the tasks to send it to."""
     query, spec, page = request.query, request.spec, request.page
     values = {item.name: getattr(query, item.name) for item in fields(type(query))}
     for name in values.keys() & set(_KEYS):
@@ -91,11 +91,11 @@ def write_request(request: StoreRequest, tasks: list[TaskId]) -> bytes:
 
 
 def read_request(instance: Instance, data: bytes) -> tuple[StoreRequest, list[TaskId]]:
-    """Deserialize a request from ``write_request``, with its tasks.
+    """Return the store query and the task IDs that ``write_request`` has serialized.
 
     Raises:
         WireError: the bytes are not a request of this version.
-        InvalidStateStoreError: there is no such store, or the application does not run.
+        InvalidStateStoreError: there is no such store, or the application is not running.
     """
     try:
         read = _read_request(data)
@@ -115,7 +115,7 @@ def read_request(instance: Instance, data: bytes) -> tuple[StoreRequest, list[Ta
 
 
 def write_results(request: StoreRequest, answers: Answers) -> bytes:
-    """Serialize the results of a request."""
+    """Serialize the results of a store query, by task."""
     spec = request.spec
     key, value = spec.key_serde.serialize, _value_serde(request).serialize
     results = [
@@ -134,7 +134,9 @@ def write_results(request: StoreRequest, answers: Answers) -> bytes:
 
 
 def read_results(request: StoreRequest, data: bytes) -> Answers:
-    """Deserialize results from ``write_results``; types that the other instance has pinned are pinned here too.
+    """Return the results that ``write_results`` has serialized.
+
+    Key and value types that the other instance has learned for the store are set here too.
 
     Raises:
         WireError: the bytes are not results of this version.

@@ -1,6 +1,6 @@
-"""Answers a question from a trace: the outputs with their lineage, or where the records of the key ended."""
+"""Answers a ``Question`` from a trace: the outputs with their lineage, or where the records of the key ended."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -12,8 +12,9 @@ from streams.core.topic import meant
 from streams.runtime import Task
 from streams.topology import SinkNode, Topology
 from streams.why.lineage import Lineage
+from streams.why.parts import StoryPart, marks_of, merged, places_of_key, sightings_of, split_places
 from streams.why.paths import Paths
-from streams.why.question import Question, TimeSpan, moment, shown
+from streams.why.question import Question, TimeSpan, duration, moment, shown
 from streams.why.reasons import Reasons
 from streams.why.story import End, Fact, Story, change_value, step_text
 from streams.why.trace import Step, Trace
@@ -26,16 +27,44 @@ def answer(
     tasks: Mapping[TaskId, Task],
     notes: Iterable[End] | None = None,
 ) -> Story:
-    """Return the story for a question.
+    """Return the story that answers a question.
 
-    ``notes`` is the result of ``notes_of``, required if the tasks are owned by other threads; by default it is computed
-    here.
+    ``notes`` is the result of ``notes_of``, which is computed here by default.  If other threads own the tasks, it must
+    be computed there and passed.
 
     Raises:
         UnknownTopicError: the topology has no such node, or writes no such topic.
     """
-    targets = targets_of(question, topology)
+    return _story_of(question, Paths(trace, topology, tasks), notes)[0]
+
+
+def part_of(
+    question: Question, trace: Trace, topology: Topology, tasks: Mapping[TaskId, Task], notes: Iterable[End]
+) -> StoryPart:
+    """Return one instance's part of the answer to a question, which can be merged with the parts of other instances.
+
+    Raises:
+        UnknownTopicError: the topology has no such node, or writes no such topic.
+    """
     paths = Paths(trace, topology, tasks)
+    story, found = _story_of(question, paths, notes)
+    reasons = Reasons(paths, Lineage(paths, question.limit))
+    places = places_of_key(_source_steps(question, paths), reasons)
+    written, read = marks_of(paths, reasons)
+    sightings = sightings_of(paths, reasons)
+    return StoryPart(story, found, written=written, read=read, sightings=sightings, places=places)
+
+
+def one_story(question: Question, topology: Topology, parts: Sequence[StoryPart]) -> Story:
+    """Merge the parts of several instances of an application into one story."""
+    what = _subject(question, topology)
+    return merged(parts, shown(question.key), lambda count: _title(question, what, count))
+
+
+def _story_of(question: Question, paths: Paths, notes: Iterable[End] | None) -> tuple[Story, int]:
+    """Return the story, and the number of outputs."""
+    trace, topology = paths.trace, paths.topology
+    targets = targets_of(question, topology)
     lineage = Lineage(paths, question.limit)
     reached = [
         step
@@ -43,27 +72,31 @@ def answer(
         if not step.drops and step.error is None
     ]
     timely = [step for step in reached if _is_at(question, step.key, step.timestamp_ms)]
-    what = question.node if question.node is not None else ", ".join(_topics(targets, topology))
+    title = _title(question, _subject(question, topology), len(timely))
     reasons = Reasons(paths, lineage)
-    notes = list(notes_of(question, trace, tasks) if notes is None else notes)
+    notes = list(notes_of(question, trace, paths.tasks) if notes is None else notes)
     if timely:
-        title = _found_title(question, what, timely)
         last = timely[-1]
         window = _of_window(question, last)
         others = [] if window is None else map(reasons.of, _ends(window, paths, targets))
         others = tuple(end for end in others if not end.is_row)
-        return Story(title, (_output(lineage, last),), others, tuple(notes), question.limit)
+        return Story(title, (_output(lineage, last),), others, tuple(notes), question.limit), len(timely)
     ends = _distinct(map(reasons.of, _ends(question, paths, targets)))
-    notes += _partitions(question, paths, reasons)
-    when = "" if question.at is None else f" at {question.at.text}"
-    title = f"{what}: no record of key {shown(question.key)}{when}"
+    notes += split_places(places_of_key(_source_steps(question, paths), reasons), shown(question.key))
     if question.at is not None and reached:
         near = min(reached, key=lambda step: abs(step.timestamp_ms - question.at.from_ms))  # type: ignore[union-attr]
-        text = f"{len(reached):,} at other times; the nearest is {step_text(near)}"
+        text = f"{len(reached):,} at other times; the nearest is {step_text(near, is_counted=paths.is_counted(near))}"
         notes.insert(0, End("not at that time", near.node, text))
     if not ends and not reached:
         notes.append(_nothing(question, trace, paths, targets))
-    return Story(title, (), ends, tuple(notes), question.limit)
+    return Story(title, (), ends, tuple(notes), question.limit), 0
+
+
+def _source_steps(question: Question, paths: Paths) -> Iterator[Step]:
+    """Yield the first step of each source record of the key."""
+    for episode in paths.trace.kept:
+        if episode.place is not None and episode.steps and question.follows(_bare(episode.steps[0].key)):
+            yield episode.steps[0]
 
 
 def targets_of(question: Question, topology: Topology) -> list[str]:
@@ -91,7 +124,7 @@ def targets_of(question: Question, topology: Topology) -> list[str]:
 
 
 def _of_window(question: Question, step: Step) -> Question | None:
-    """Return the question for the other records in the window of an output, None for an output without window."""
+    """Return the question that matches the records in the window of an output, None if its key has no window."""
     if type(step.key) is not Windowed:
         return None
     window = step.key.window
@@ -115,18 +148,24 @@ def _is_at(question: Question, key: Any, timestamp_ms: int) -> bool:
     return question.at.has(timestamp_ms)
 
 
-def _found_title(question: Question, what: str, found: list[Step]) -> str:
+def _subject(question: Question, topology: Topology) -> str:
+    """Return the subject of a question as text: the node, or the topics."""
+    return question.node if question.node is not None else ", ".join(_topics(targets_of(question, topology), topology))
+
+
+def _title(question: Question, what: str, count: int) -> str:
     when = "" if question.at is None else f" at {question.at.text}"
-    if len(found) == 1:
-        return f"{what}: 1 record of key {shown(question.key)}{when}"
-    return f"{what}: {len(found):,} records of key {shown(question.key)}{when}; the last is explained"
+    of_key = f"of key {shown(question.key)}{when}"
+    if count < 2:
+        return f"{what}: {'1' if count else 'no'} record {of_key}"
+    return f"{what}: {count:,} records {of_key}; the last is explained"
 
 
 def _output(lineage: Lineage, step: Step) -> Fact:
     cause = lineage.of(step)
     tombstone = " (a tombstone)" if step.value is None else ""
     return Fact(
-        f"{step_text(step)}{tombstone}",
+        f"{step_text(step, is_counted=lineage.paths.is_counted(step))}{tombstone}",
         step.node,
         key=step.key,
         value=change_value(step.value),
@@ -136,17 +175,19 @@ def _output(lineage: Lineage, step: Step) -> Fact:
 
 
 def _ends(question: Question, paths: Paths, targets: Collection[str]) -> list[Step]:
-    """Return the steps upstream of the targets at which records of the key ended, in order.
+    """Return the steps upstream of the targets that are the last ones of records of the key, in order.
 
-    Records that result from a record of the key are included, whatever their key. Records that only mention the key
-    are included if no record of the key results from them.
+    Records that result from a record of the key are included even if they have another key. Records that only mention
+    the key in their value are included if no record of the key results from them.
     """
     upstream = paths.upstream(targets)
     found: list[Step] = []
     for episode in paths.trace.kept:
         of_key: dict[int, bool] = {}
         for step in episode.steps:
-            came_of = step.parent is not None and of_key.get(step.parent.step.number, False)
+            came_of = (step.parent is not None and of_key.get(step.parent.step.number, False)) or any(
+                question.follows(_bare(made.key)) for made in step.made_of
+            )
             of_key[step.number] = came_of or question.follows(_bare(step.key))
         is_mentioned = not any(of_key.values())
         found += (
@@ -170,7 +211,7 @@ def _has_ended(step: Step, paths: Paths, upstream: Collection[str]) -> bool:
 
 
 def _distinct(ends: Iterable[End]) -> tuple[End, ...]:
-    """Return the ends; of several buffered updates of one row, which replace each other, only the last.
+    """Return the ends without those of buffered updates that a later update of the same row has replaced.
 
     Rows that were deleted while they were buffered, such as merged sessions, are left out if others remain.
     """
@@ -247,27 +288,8 @@ def _waiting(question: Question, task_id: TaskId, task: Task) -> Iterator[End]:
             )
 
 
-def _partitions(question: Question, paths: Paths, reasons: Reasons) -> Iterator[End]:
-    """Yield a note if source records of the key are in several partitions of a topic."""
-    found: dict[str, dict[int, Step]] = {}
-    for episode in paths.trace.kept:
-        place = episode.place
-        first = episode.steps[0] if episode.steps else None
-        if place is not None and first is not None and question.follows(_bare(first.key)):
-            found.setdefault(place.topic, {})[place.partition] = first
-    for topic, steps in found.items():
-        if len(steps) > 1:
-            numbers = ", ".join(map(str, sorted(steps)))
-            odd = [text for step in steps.values() if "another partitioner" in (text := reasons.partitioner_of(step))]
-            yield End(
-                "another partition",
-                steps[min(steps)].node,
-                f"records of key {shown(question.key)} are in partitions {numbers} of {topic}{odd[0] if odd else ''}",
-            )
-
-
 def _nothing(question: Question, trace: Trace, paths: Paths, targets: Collection[str]) -> End:
-    """Return the note if no record of the key was found: the nearest time, the new key, or similar keys."""
+    """Return the note if no record of the key was found: it names the nearest time, its new key, or similar keys."""
     read = ", ".join(f"{topic}-{number} ({count:,})" for (topic, number), count in sorted(trace.read.items()))
     when = "" if question.at is None else f" at {question.at.text}"
     seen = [step for episode in trace.kept for step in episode.steps if step.cause == "record"]
@@ -277,7 +299,7 @@ def _nothing(question: Question, trace: Trace, paths: Paths, targets: Collection
         apart_ms = near.timestamp_ms - at.from_ms
         text = (
             f"no record of the key came{when}; the nearest, {near.episode.place}, is of {moment(near.timestamp_ms)}, "
-            f"{abs(apart_ms):,} ms {'later' if apart_ms > 0 else 'earlier'}"
+            f"{duration(abs(apart_ms))} {'later' if apart_ms > 0 else 'earlier'}"
         )
         return End("not at that time", near.node, text, {"apart_ms": apart_ms})
     rekeyed = [

@@ -1,7 +1,7 @@
 """The lineage of an output: source records, rows of stores, and punctuations.
 
-For each kind of operator, a rule returns the steps that contributed to an output. Rows that no recorded step has
-written existed before the trace. Imports the operators of the dsl.
+For each kind of operator, a rule returns the steps that contributed to an output. A row that no traced step has written
+is from before the trace.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,13 @@ from attrs import define, frozen
 
 from streams.core.records import Windowed
 from streams.dsl.operators import (
+    AsOf,
+    AsOfLeft,
+    AsOfRight,
+    CountWindowAggregate,
+    EarlyResults,
     ForeignTableJoin,
+    LookUp,
     ResponseJoin,
     SessionAggregate,
     StreamGlobalTableJoin,
@@ -20,11 +26,14 @@ from streams.dsl.operators import (
     StreamTableJoin,
     SubscriptionJoin,
     SubscriptionReceive,
+    Suppress,
     TableTableJoin,
+    WindowerAggregate,
 )
 from streams.topology import ProcessorOperator
+from streams.why.calls import HOLDERS, made_text
 from streams.why.paths import AGGREGATES, Paths, in_window, is_of, reach
-from streams.why.question import moment, shown
+from streams.why.question import duration, moment, shown
 from streams.why.story import Fact, change_value, record_text
 from streams.why.trace import Output, Step
 
@@ -34,7 +43,7 @@ _MAX_DEPTH = 24
 
 @frozen
 class Made:
-    """How an output was made: a text ("" if the node forwarded one record), and the contributing steps."""
+    """The origin of an output: a description ("" if the node forwarded one record), and the contributing steps."""
 
     text: str
     steps: Sequence[Step]
@@ -43,13 +52,13 @@ class Made:
 
 @define(eq=False)
 class Lineage:
-    """Finds the records from which outputs were made; lists at most ``limit`` records per node."""
+    """Finds the records that contributed to outputs, and lists at most ``limit`` of them per node."""
 
     paths: Paths
     limit: int
 
     def of(self, step: Step, depth: int = 0) -> Fact:
-        """Return the records from which the record of a step was made."""
+        """Return the record of a step as a fact, whose causes are the records that contributed to it."""
         via: list[str] = []
         here = step
         while len(via) < 200:
@@ -61,7 +70,7 @@ class Lineage:
                 via.append(f"topic {place.topic}")
                 here = producer
                 continue
-            made = self._made(parent)
+            made = self._origin(parent)
             if not made.text and len(made.steps) == 1:
                 via.append(parent.step.node)
                 here = made.steps[0]
@@ -98,19 +107,27 @@ class Lineage:
             more=len(made.steps) - len(listed),
         )
 
-    def _made(self, output: Output) -> Made:
-        """Return how an output was made."""
+    def _origin(self, output: Output) -> Made:
+        """Return the origin of an output."""
         step = output.step
         operator = self.paths.operator(step.node)
         if isinstance(operator, AGGREGATES):
             return self._aggregated(output, operator)
         if isinstance(operator, StreamStreamJoin | StreamSelfJoin):
             return self._paired(output, operator)
+        if isinstance(operator, AsOfLeft | AsOfRight):
+            return self._as_of(output, operator.join)
+        if isinstance(operator, EarlyResults):
+            return self._early(output)
         if isinstance(operator, ProcessorOperator):
             return self._processed(output)
+        if isinstance(operator, HOLDERS) and (step.ended is not None or isinstance(operator, LookUp)):
+            return Made(made_text(operator, step), step.made_of if step.cause == "flush" else [step])
         if step.cause == "flush" or (not is_of(output.key, step) and not _rekeys(operator)):
             held = self.paths.at([step.node], lambda found: found.number < step.number and is_of(output.key, found))
-            return Made("held back until then", held[-1:])
+            is_closed = isinstance(operator, Suppress) and operator.until_window_closes
+            what = "suppressed until its window had closed" if is_closed else "buffered until then"
+            return Made(what, held[-1:])
         if isinstance(operator, StreamTableJoin | StreamGlobalTableJoin | TableTableJoin | ResponseJoin):
             table = operator.other if isinstance(operator, TableTableJoin) else operator.table
             return self._looked_up(step, table.stores, step.key)
@@ -130,7 +147,10 @@ class Lineage:
 
     def _aggregated(self, output: Output, operator: Any) -> Made:
         step, key = output.step, output.key
-        if isinstance(operator, SessionAggregate) and step.cause == "record" and step.key == key.key:
+        is_merged = isinstance(operator, SessionAggregate) or (
+            isinstance(operator, WindowerAggregate) and not operator.emit_on_close
+        )
+        if is_merged and step.cause == "record" and step.key == key.key:
             return self._session(output, operator)
         window = key.window if type(key) is Windowed else None
         inner = key.key if window is not None else key
@@ -146,13 +166,48 @@ class Lineage:
             )
 
         folded = self.paths.at(self.paths.sharing(step.node), is_folded)
+        if isinstance(operator, CountWindowAggregate):
+            return self._counted(output, folded, operator)
+        ttl_ms = self.paths.topology.stores[operator.store].ttl_ms
+        is_expired = ttl_ms >= 0 and change_value(output.value) is None
+        if ttl_ms >= 0:
+            last_ms = output.timestamp_ms - ttl_ms if is_expired else output.timestamp_ms
+            folded = _living([found for found in folded if found.timestamp_ms <= last_ms], ttl_ms)
         records = "1 record" if len(folded) == 1 else f"{len(folded):,} records"
         where = "" if window is None else f" in window {moment(window.start_ms)} to {moment(window.end_ms)}"
         how = " by a commit" if step.cause == "flush" else ""
+        if is_expired:
+            how = f", which expired {ttl_ms:,} ms after its last update"
         return Made(f"{records} of key {shown(inner)}{where}, store {operator.store}{how}", folded)
 
-    def _session(self, output: Output, operator: SessionAggregate) -> Made:
-        """Return the records of a session: its last one, and those of the earlier sessions that it replaced."""
+    def _counted(self, output: Output, folded: list[Step], operator: CountWindowAggregate) -> Made:
+        """Return the origin of a result of a count window, given all records of its key up to the result."""
+        first, last = output.key.window
+        # An update names the windows of its record; otherwise the window has closed with the last record.
+        is_named = not operator.emit_on_close
+        steps = [found for found in folded[first - last :] if not (is_named and found.outputs) or _has(found, output)]
+        records = "1 record" if len(steps) == 1 else f"{len(steps):,} records"
+        text = f"{records} of key {shown(output.key.key)} in the window from its record {first:,} up to {last:,}"
+        return Made(f"{text}, store {operator.store}", steps)
+
+    def _early(self, output: Output) -> Made:
+        """Return the origin of an early or final result: the last update of its window before the result."""
+        step, value = output.step, change_value(output.value)
+        if value is None:
+            return Made("its window was merged into another one", [step])
+        updates = self.paths.at(
+            [step.node],
+            lambda found: (
+                found.number <= step.number
+                and bool(found.key == output.key)
+                and found.timestamp_ms == output.timestamp_ms
+                and bool(change_value(found.value) == value)
+            ),
+        )
+        return Made("the result of its window at that time", updates[-1:])
+
+    def _session(self, output: Output, operator: SessionAggregate | WindowerAggregate) -> Made:
+        """Return the origin of a session: its last record, and the records of the earlier sessions that it replaced."""
         outputs = self.paths.outputs(self.paths.sharing(output.step.node), output.step)
         todo, steps = [output], []
         while todo:
@@ -210,11 +265,42 @@ class Lineage:
         if not partners:
             return Made("no partner came until its window had closed", [step])
         apart = partners[0].timestamp_ms - step.timestamp_ms
-        when = f"{abs(apart):,} ms {'later' if apart > 0 else 'earlier'}" if apart else "at the same time"
+        when = f"{duration(abs(apart))} {'later' if apart > 0 else 'earlier'}" if apart else "at the same time"
         return Made(f"a record and its partner, which is {when}", [step, *partners])
 
+    def _as_of(self, output: Output, join: AsOf) -> Made:
+        """Return the origin of an as-of join's output: a left record, and its matching right record if there is one."""
+        step, time_ms = output.step, output.timestamp_ms
+
+        def side(kind: type[AsOfLeft | AsOfRight]) -> list[Step]:
+            nodes = [name for name in self.paths.topology.nodes if self._is_side(name, kind, join)]
+            return self.paths.at(
+                nodes,
+                lambda found: found.number <= step.number and found.key == output.key and found.value is not None,
+            )
+
+        lefts = [found for found in side(AsOfLeft) if found.timestamp_ms <= time_ms]
+        at_time = [found for found in lefts if found.timestamp_ms == time_ms]
+        left = (at_time or lefts or [step])[-1]
+        rights = [found for found in side(AsOfRight) if found is not left]
+        if join.is_forward:
+            rights = [found for found in rights if left.timestamp_ms <= found.timestamp_ms == time_ms][:1]
+        else:
+            first_ms = left.timestamp_ms - join.tolerance_ms
+            rights = [found for found in rights if first_ms <= found.timestamp_ms <= left.timestamp_ms]
+            rights.sort(key=lambda found: (found.timestamp_ms, found.number))
+        if not rights:
+            return Made(f"no record within {join.tolerance_ms:,} ms", [left])
+        apart_ms = abs(rights[-1].timestamp_ms - left.timestamp_ms)
+        when = f"{apart_ms:,} ms {'later' if join.is_forward else 'earlier'}"
+        return Made(f"a record and its {'next' if join.is_forward else 'latest'} match, {when}", [left, rights[-1]])
+
+    def _is_side(self, node: str, kind: type[AsOfLeft | AsOfRight], join: AsOf) -> bool:
+        operator: Any = self.paths.operator(node)
+        return isinstance(operator, kind) and operator.join.name == join.name
+
     def _looked_up(self, step: Step, stores: Sequence[str], key: Any) -> Made:
-        """Return a record, and the last recorded write of the row that it was joined with."""
+        """Return the origin of a table join's output: a record, and the last traced write of the joined row."""
         writers = self.paths.writers(stores)
         rows = self.paths.at(writers, lambda found: found.number < step.number and found.key == key)
         read = "".join(
@@ -256,6 +342,19 @@ class Lineage:
         )
 
 
+def _has(step: Step, output: Output) -> bool:
+    """Return whether a step has an output with the same key."""
+    return any(other.key == output.key for other in step.outputs)
+
+
+def _living(steps: list[Step], ttl_ms: int) -> list[Step]:
+    """Return the steps that wrote a row, from the first one after the last expiry of its TTL."""
+    start = len(steps) - 1
+    while start > 0 and steps[start].timestamp_ms - steps[start - 1].timestamp_ms < ttl_ms:
+        start -= 1
+    return steps[max(start, 0) :]
+
+
 def _rekeys(operator: Any) -> bool:
-    """Return whether the outputs of an operator may have another key than its input record."""
+    """Return whether an output of an operator may have a different key than its input record."""
     return not isinstance(operator, StreamTableJoin | TableTableJoin) and not hasattr(operator, "wait_ms")

@@ -1,31 +1,32 @@
-"""Following a key in a running application for a while.
+"""Traces a key in a running application (an ``Instance`` of ``runtime``) for a limited time.
 
-The tracing program is put in and taken out by the threads that own the tasks, between two iterations of their loops.
-Imports runtime; the application is an ``Instance``.
+The stream threads start and stop the tracing of their tasks, between two iterations of their poll loops.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Set
 from contextlib import suppress
 
 from attrs import frozen
 
 from streams.core.errors import ClientClosedError, StreamsError
-from streams.runtime import Instance, StreamThread
+from streams.core.records import TaskId
+from streams.runtime import Instance, StreamThread, directive_of
 from streams.topology import Topology
-from streams.why.ask import answer, notes_of, targets_of
+from streams.why.ask import notes_of, part_of, targets_of
+from streams.why.parts import StoryPart
 from streams.why.question import Question
 from streams.why.recorder import Recorder
-from streams.why.story import End, Story
+from streams.why.story import End
 from streams.why.trace import Trace
 
-#: Interval in milliseconds between two looks at the trace.
+#: Interval between two checks of the trace, in milliseconds.
 _LOOK_MS = 50
-#: Episodes of other keys that are kept, for rows that they have written.
+#: Number of recent episodes of other keys that are kept, since they may have written rows that the key reads.
 _RECENT = 2_000
 
 
 class TraceRunningError(StreamsError):
-    """The tasks are being traced for another question."""
+    """The tasks of the instance are already being traced for another question."""
 
 
 def _never() -> bool:
@@ -34,7 +35,7 @@ def _never() -> bool:
 
 @frozen
 class FollowLimits:
-    """How long a key is followed: until ``seconds`` have passed, or ``records`` of the key were seen."""
+    """How long a key is traced: until ``seconds`` have passed, or ``records`` of the key have been processed."""
 
     seconds: float = 10.0
     records: int = 1_000
@@ -46,46 +47,94 @@ def follow(
     question: Question,
     limits: FollowLimits,
     is_over: Callable[[], bool] = _never,
-) -> Story:
-    """Trace the tasks of an instance within limits, and answer a question about what they did.
+) -> StoryPart:
+    """Trace the tasks of an instance within limits, and answer a question from the trace.
 
     Tracing ends early once ``is_over`` returns true.
 
     Raises:
-        ClientClosedError: the instance does not run.
+        ClientClosedError: the instance is not running.
         UnknownTopicError: the topology writes no such topic, or has no such node.
-        TraceRunningError: another trace is running.
+        TraceRunningError: the tasks are already being traced for another question.
     """
     targets_of(question, topology)
-    if instance.metrics.on_drop is not None:
+    if not instance.tracing.acquire(blocking=False):
         raise TraceRunningError("the tasks are being traced for another question; ask again when it is answered")
+    try:
+        return _followed(instance, topology, question, limits, is_over)
+    finally:
+        instance.tracing.release()
+
+
+def _followed(
+    instance: Instance, topology: Topology, question: Question, limits: FollowLimits, is_over: Callable[[], bool]
+) -> StoryPart:
     trace = Trace(question.follows, question.mentions, limits.records)
     trace.remember(_RECENT)
+    directive = directive_of(instance)
+    if directive is not None:
+        trace.partition_counts = instance.plan_of(directive.layout).partitions
     recorder = Recorder(trace)
 
-    def begin(thread: StreamThread) -> None:
-        for task in thread.tasks.values():
+    def begin(thread: StreamThread) -> set[TaskId]:
+        """Trace the tasks of a thread, and return them."""
+        open_tasks = [task for task in thread.tasks.values() if task.is_initialized]
+        for task in open_tasks:
             if not recorder.has(task):
-                recorder.opened(task)
+                recorder.attach(task)
+        return {task.task_id for task in open_tasks}
 
-    def end(thread: StreamThread) -> list[End]:
+    def end(thread: StreamThread) -> tuple[set[TaskId], list[End]]:
+        """Trace the tasks of a thread no longer; return those that were traced, and notes about them."""
+        traced = {task.task_id for task in thread.tasks.values() if recorder.has(task)}
         for task in thread.tasks.values():
             recorder.stop(task)
-        return list(notes_of(question, trace, thread.tasks))
+        return traced, list(notes_of(question, trace, thread.tasks))
 
-    clock, notes = instance.environment.clock, list[End]()
+    clock, notes, first = instance.environment.clock, list[End](), set[TaskId]()
     instance.metrics.on_drop = recorder.dropped
     try:
         deadline_ms = clock.monotonic_ms() + int(limits.seconds * 1000)
-        # Tasks may come to this instance meanwhile.
-        while instance.ask(begin) is not None and len(trace.kept) < limits.records:
+        first = _joined(instance.ask(begin))
+        while len(trace.kept) < limits.records:
             if is_over() or clock.monotonic_ms() >= deadline_ms or instance.ended.wait(_LOOK_MS):
                 break
+            # Meanwhile, tasks may be assigned to this instance.
+            instance.ask(begin)
     finally:
         instance.metrics.on_drop = None
         # An instance that has ended runs no task any more.
         with suppress(ClientClosedError):
-            # What concerns the whole instance is noted by each thread.
-            for found in instance.ask(end):
+            ended = instance.ask(end)
+            notes += _moves(first, _joined(tasks for tasks, _ in ended), recorder.open_tasks.keys())
+            # Each thread adds the notes that concern the whole instance, so duplicates are removed.
+            for found in (found for _, found in ended):
                 notes += [note for note in found if note not in notes]
-    return answer(question, trace, topology, recorder.open_tasks, notes)
+    return part_of(question, trace, topology, recorder.open_tasks, notes)
+
+
+def _joined(tasks: Iterable[Set[TaskId]]) -> set[TaskId]:
+    return {task_id for found in tasks for task_id in found}
+
+
+def _moves(first: Set[TaskId], last: Set[TaskId], traced: Set[TaskId]) -> list[End]:
+    """Return notes of the tasks that left this instance, and of those that came to it, while they were traced.
+
+    ``first`` are its tasks at the beginning, ``last`` those at the end, and ``traced`` all of them.
+    """
+    notes = []
+    if left := traced - last:
+        text = f"left this instance while the key was followed: what {_they(left)} did since then is not in its part"
+        notes.append(End("task moved", "", f"{_named(left)} {text}", {"tasks": len(left)}))
+    if came := last - first:
+        text = f"came to this instance while the key was followed: what {_they(came)} did before is not in its part"
+        notes.append(End("task moved", "", f"{_named(came)} {text}", {"tasks": len(came)}))
+    return notes
+
+
+def _named(tasks: Set[TaskId]) -> str:
+    return f"task{'s' if len(tasks) > 1 else ''} {', '.join(map(str, sorted(tasks)))}"
+
+
+def _they(tasks: Set[TaskId]) -> str:
+    return "they" if len(tasks) > 1 else "it"

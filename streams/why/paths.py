@@ -1,7 +1,4 @@
-"""Relations between recorded steps: by node, by store, and through the topics of the application.
-
-Imports dsl, topology and the trace.
-"""
+"""Relations between the steps of a trace: by node, by store, and through the topics of the application."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -10,6 +7,11 @@ from attrs import define, field
 
 from streams.core.records import TaskId, Windowed
 from streams.dsl.operators import (
+    AsyncMap,
+    BatchMap,
+    CountWindowAggregate,
+    EarlyResults,
+    LookUp,
     SessionAggregate,
     SlidingAggregate,
     StreamAggregate,
@@ -18,23 +20,33 @@ from streams.dsl.operators import (
     StreamTableJoin,
     Suppress,
     TableAggregate,
+    TableTableJoin,
     WindowAggregate,
+    WindowerAggregate,
 )
 from streams.runtime import Task
 from streams.topology import ProcessorOperator, SinkNode, SourceNode, Topology
 from streams.why.trace import Output, Step, Trace
 
 #: Operators that aggregate the records of a key into one row.
-AGGREGATES = (StreamAggregate, TableAggregate, WindowAggregate, SlidingAggregate, SessionAggregate)
+AGGREGATES = (
+    StreamAggregate,
+    TableAggregate,
+    WindowAggregate,
+    SlidingAggregate,
+    SessionAggregate,
+    CountWindowAggregate,
+    WindowerAggregate,
+)
 #: Operators that may buffer a record and forward its result with a later one.
-_HOLDING = (*AGGREGATES, Suppress, StreamTableJoin, ProcessorOperator)
+_HOLDING = (*AGGREGATES, EarlyResults, Suppress, StreamTableJoin, ProcessorOperator)
 #: Operators that may also forward results of other keys in a step, because stream time has advanced.
-_MIXING = (*AGGREGATES, Suppress, StreamTableJoin, StreamStreamJoin)
+_MIXING = (*AGGREGATES, EarlyResults, Suppress, StreamTableJoin, StreamStreamJoin)
 
 
 @define(eq=False)
 class Paths:
-    """The steps of a trace by node, in order, and the paths of records through the topology."""
+    """The steps of a trace, by node and in order, and the paths of their records through the topology."""
 
     trace: Trace
     topology: Topology
@@ -65,6 +77,15 @@ class Paths:
         """Return the operator of a node, None for sources and sinks."""
         return getattr(self.topology.nodes.get(node), "operator", None)
 
+    def is_counted(self, step: Step) -> bool:
+        """Whether the key of a step has a count window, whose bounds are numbers of records."""
+        before = step.parent
+        while before is not None and type(before.key) is Windowed:
+            if isinstance(self.operator(before.step.node), CountWindowAggregate):
+                return True
+            before = before.step.parent
+        return False
+
     def upstream(self, targets: Collection[str]) -> set[str]:
         """Return the nodes whose records may reach ``targets``, including ``targets``."""
         found = set(targets)
@@ -75,21 +96,21 @@ class Paths:
         return found
 
     def at(self, nodes: Iterable[str], matches: Callable[[Step], bool]) -> list[Step]:
-        """Return the matching steps of records (not of punctuations or flushes) at some nodes, in order."""
+        """Return the matching steps at ``nodes``, in order, without those of punctuations and flushes."""
         found = [
             step for node in nodes for step in self.steps.get(node, ()) if step.cause == "record" and matches(step)
         ]
         return sorted(found, key=lambda step: step.number)
 
     def outputs(self, nodes: Iterable[str], of: Step) -> list[Output]:
-        """Return the outputs of some nodes in the task of a step, in order."""
+        """Return the outputs of ``nodes``, in order, in the task of the step ``of``."""
         found = [
             output for node in nodes for output in self._outputs.get(node, ()) if output.step.task_id == of.task_id
         ]
         return sorted(found, key=lambda output: output.step.number)
 
     def sharing(self, node: str) -> list[str]:
-        """Return the nodes with the same store as a node: the aggregations of one cogroup."""
+        """Return the aggregations that share the store of a node, including the node: those of its cogroup."""
         store = self.operator(node).store
         return [
             name
@@ -118,9 +139,21 @@ class Paths:
             and found.name == operator.name
         ]
 
+    def partners(self, node: str) -> list[str]:
+        """Return the nodes with partners for the join at ``node``: the other side, or the writers of the table."""
+        operator = self.operator(node)
+        if isinstance(operator, StreamStreamJoin):
+            return self.sides(operator, other_than=node)
+        if isinstance(operator, StreamTableJoin | TableTableJoin):
+            table = operator.other if isinstance(operator, TableTableJoin) else operator.table
+            return self.writers(table.stores)
+        return []
+
     def released(self, step: Step) -> list[Output]:
-        """Return later outputs that include the record of a step: it was buffered, or joined with a later record."""
+        """Return later outputs that include a step's record, which was buffered, or joined with a later record."""
         operator = self.operator(step.node)
+        if isinstance(operator, AsyncMap | LookUp | BatchMap):
+            return step.results
         if isinstance(operator, StreamStreamJoin):
             before_ms, after_ms = reach(operator)
             nodes = self.sides(operator)
@@ -151,7 +184,7 @@ class Paths:
         ]
 
     def following(self, step: Step, among: Collection[str]) -> Iterator[Step]:
-        """Yield the steps at some nodes that result from a step."""
+        """Yield the steps at the nodes ``among`` that result from a step."""
         if step.read_by is not None:
             yield from (found for found in step.read_by.steps if found.parent is None and found.node in among)
         is_mixed = isinstance(self.operator(step.node), _MIXING)
@@ -160,7 +193,7 @@ class Paths:
             yield from (child for child in output.children if child.node in among)
 
     def is_waiting(self, step: Step) -> bool:
-        """Return whether a sink has written a record that the application reads, but has not read yet."""
+        """Return whether a step wrote a record that the application will read from its topic, but has not read yet."""
         node = self.topology.nodes.get(step.node)
         return isinstance(node, SinkNode) and bool(self._next[step.node]) and step.read_by is None
 
@@ -170,14 +203,14 @@ class Paths:
 
 
 def is_of(key: Any, step: Step) -> bool:
-    """Return whether an output key is the key of a step, or a window of this key with the time of the step."""
+    """Return whether an output key is the key of a step, or a window of this key with the step's timestamp."""
     if type(key) is Windowed and type(step.key) is not Windowed:
         return bool(key.key == step.key and key.window.start_ms <= step.timestamp_ms <= key.window.end_ms)
     return bool(key == step.key)
 
 
 def reach(operator: StreamStreamJoin) -> tuple[int, int]:
-    """Return how many milliseconds a join partner may be earlier, and later, than a record of this side."""
+    """Return by how many milliseconds a join partner may be earlier, and later, than a record of this side."""
     windows = operator.windows
     if operator.is_left_side:
         return windows.before_ms, windows.after_ms
@@ -185,7 +218,9 @@ def reach(operator: StreamStreamJoin) -> tuple[int, int]:
 
 
 def in_window(operator: Any, window: Any, timestamp_ms: int) -> bool:
-    """Return whether an aggregation adds a record with this timestamp to a window."""
+    """Return whether an aggregation may add a record with this timestamp to a window."""
+    if isinstance(operator, CountWindowAggregate):
+        return True
     if isinstance(operator, WindowAggregate):
         return bool(window.start_ms <= timestamp_ms < window.end_ms)
     return bool(window.start_ms <= timestamp_ms <= window.end_ms)

@@ -1,4 +1,4 @@
-"""The question: which key, in which output, at which time."""
+"""The question that ``why`` answers: which key, in which output, at which time."""
 
 import json
 import re
@@ -15,6 +15,8 @@ from streams.core.topic import TopicLike, topic_name
 _DAY_MS = 86_400_000
 #: Timestamps below this are shown as milliseconds: they come from tests, not from clocks.
 _FIRST_DATE_MS = 365 * _DAY_MS
+#: Durations from this on are also shown in larger units, in milliseconds.
+_LONG_MS = 600_000
 #: Length of an ISO 8601 text to the minute, hour, day or second -> the span that it denotes, in milliseconds.
 _SPANS = {16: 60_000, 13: 3_600_000, 10: _DAY_MS, 19: 1000}
 
@@ -74,7 +76,7 @@ class Question:
     def of(
         cls, key: Any, topic: TopicLike | None = None, node: str | None = None, at: Any = None, limit: int = 3
     ) -> "Question":
-        """Return a question, with the topic and the time in the forms that the API accepts.
+        """Return a question from a topic and a time in any of the forms that the public API accepts.
 
         Raises:
             InputError: ``at`` is not a time.
@@ -84,14 +86,14 @@ class Question:
         return cls(key, name, node, None if at is None else TimeSpan.parse(at), limit)
 
     def follows(self, key: Any) -> bool:
-        """Return whether this is the key of the question."""
+        """Return whether ``key`` is the key of the question."""
         if key is None or isinstance(self.key, str) is False:
             return bool(type(key) is type(self.key) and key == self.key)
         return bool(key == self.key or _reads_as(key, self.key))
 
     @property
     def mentions(self) -> Callable[[Any], bool]:
-        """A function that returns whether a value contains the key: as a field, or as a word in a text."""
+        """A function that returns whether a value mentions the key, as a field or as a word in a text."""
         text = str(self.key)
         word = re.compile(rf"(?<![\w.]){re.escape(text)}(?![\w.])") if len(text) > 1 else None
 
@@ -138,7 +140,24 @@ def moment(time_ms: int) -> str:
     return f"{found:%Y-%m-%dT%H:%M:%S}{rest}Z"
 
 
-def shown(value: Any, width: int = 100) -> str:
+def duration(time_ms: int) -> str:
+    """Return a duration as text: in milliseconds, and from ten minutes on also in larger units.
+
+    >>> duration(63_000), duration(1_840_000), duration(90_000_000)
+    ('63,000 ms', '1,840,000 ms (30 min 40 s)', '90,000,000 ms (1 d 1 h)')
+    """
+    text = f"{time_ms:,} ms"
+    if time_ms < _LONG_MS:
+        return text
+    parts, rest = [], time_ms // 1000
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")):
+        if rest >= size:
+            parts.append(f"{rest // size:,} {unit}")
+            rest %= size
+    return f"{text} ({' '.join(parts[:2])})"
+
+
+def shown(value: Any, width: int = 240) -> str:
     """Return the ``repr`` of a value, truncated to ``width`` characters."""
     text = repr(value)
     return text if len(text) <= width else f"{text[: width - 4]} ..."

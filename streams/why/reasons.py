@@ -1,16 +1,21 @@
-"""Why a record led to no output: the reason at the node where it ended, with an explanation and its figures.
+"""The reasons why records led to no output: each with the node where the record ended, an explanation and its figures.
 
-Each rule is a function from a step to (reason, text, numbers); the first rule that applies is used.
+Each rule is a function that returns (reason, text, numbers) for a step; the first rule that applies is used.
 """
 
 from typing import Any
 
 from attrs import define
 
+from streams.core.metrics import LATE_REASONS, DropReason
 from streams.core.partitioning import partition_for
 from streams.core.records import Windowed
 from streams.core.user_code import located
 from streams.dsl.operators import (
+    AsOfLeft,
+    AsOfRight,
+    CountWindowAggregate,
+    EarlyResults,
     JoinBuffer,
     ResponseJoin,
     SessionAggregate,
@@ -24,31 +29,42 @@ from streams.dsl.operators import (
     TableFilter,
     TableTableJoin,
     WindowAggregate,
+    WindowerAggregate,
 )
-from streams.runtime import LATE_REASONS
 from streams.topology import (
     Branch,
     Filter,
     FlatMap,
     FlatMapValues,
+    KeyFilter,
     Peek,
     ProcessorOperator,
     SinkNode,
     TableToStream,
 )
+from streams.why.calls import HOLDERS, failure_text, wait_of
 from streams.why.lineage import Lineage
 from streams.why.paths import AGGREGATES, Paths, reach
-from streams.why.question import moment, shown
-from streams.why.story import End, Fact, change_value, step_text
+from streams.why.question import duration, moment, shown
+from streams.why.story import End, Fact, Mark, change_value, step_text
 from streams.why.trace import Step
 
 #: The end of an unlimited window.
 _NEVER_MS = (1 << 63) - 1
 
 
+_AS_HERE = ", as here"
+
+
+def odd_of(*partitioners: str) -> str:
+    """Return the first clause of ``partitioner_of`` about a non-default partitioner, or else the first clause."""
+    known = [text for text in partitioners if text]
+    return next((text for text in known if not text.endswith(_AS_HERE)), known[0] if known else "")
+
+
 @define(eq=False)
 class Reasons:
-    """Finds the reasons why records were not forwarded further."""
+    """Finds the reasons why records did not lead to an output."""
 
     paths: Paths
     lineage: Lineage
@@ -57,14 +73,23 @@ class Reasons:
         """Return where and why the record of a step ended."""
         reason, text, numbers = self._reason(step)
         operator = self.paths.operator(step.node)
-        is_row = isinstance(operator, Suppress) or reason == "in record cache"
-        return End(reason, step.node, text, numbers, self._record(step), is_row)
+        is_row = isinstance(operator, Suppress | EarlyResults) or reason == "in record cache"
+        mark = self.mark(step) if reason == "not yet read" else None
+        partners = tuple(self.paths.partners(step.node)) if reason == "no partner" and not numbers else ()
+        partitioner = self.partitioner_of(step) if partners else ""
+        record = self._record(step)
+        return End(reason, step.node, text, numbers, record, is_row, mark, step.task_id, partners, partitioner)
+
+    def mark(self, step: Step) -> Mark:
+        """Return the mark of the record that the sink at this step has written."""
+        topic = getattr(self.paths.topology.nodes[step.node], "topic", None)
+        return Mark(topic or "", step.timestamp_ms, repr(step.key))
 
     def _record(self, step: Step) -> Fact:
         cause = self.lineage.of(step)
         if cause.offset is not None and cause.key == step.key:
             return cause
-        text, value = step_text(step), change_value(step.value)
+        text, value = step_text(step, is_counted=self.paths.is_counted(step)), change_value(step.value)
         return Fact(text, step.node, key=step.key, value=value, timestamp_ms=step.timestamp_ms, causes=(cause,))
 
     def _reason(self, step: Step) -> tuple[str, str, dict[str, int]]:
@@ -75,8 +100,14 @@ class Reasons:
         operator = self.paths.operator(step.node)
         if operator is None:
             return self._unread(step)
+        if isinstance(operator, HOLDERS):
+            return wait_of(step, operator, self.paths.tasks.get(step.task_id))
         if isinstance(operator, AGGREGATES) or hasattr(operator, "wait_ms"):
             return self._held(step, operator)
+        if isinstance(operator, EarlyResults):
+            return self._early(step, operator)
+        if isinstance(operator, AsOfLeft | AsOfRight):
+            return self._unmatched(step, operator)
         if self._is_cached(step, operator):
             return self._in_cache(step, operator)
         if isinstance(operator, StreamStreamJoin):
@@ -98,39 +129,63 @@ class Reasons:
             return "failed", f"{what}; the processing handler dropped it", {}
         return "failed", f"{what}; the task stopped here", {}
 
-    def _dropped(self, step: Step, reason: str, example: str) -> tuple[str, str, dict[str, int]]:
+    def _dropped(self, step: Step, reason: DropReason, example: str) -> tuple[str, str, dict[str, int]]:
         if reason in LATE_REASONS:
             return self._late(step, reason)
-        if reason.startswith("null "):
-            text = "its key is null" if step.key is None else "its value is null"
-            if "foreign" in reason:
-                text = "its foreign key is null"
-            return "null key" if step.key is None or "foreign" in reason else "tombstone", f"{text}: {reason}", {}
+        if reason is DropReason.DUPLICATE:
+            return self._duplicate(step)
+        if reason is DropReason.NULL_VALUE:
+            return "tombstone", reason.meaning, {}
+        if reason in (DropReason.NULL_KEY, DropReason.NULL_FOREIGN_KEY):
+            return "null key", reason.meaning, {}
         task = self.paths.tasks.get(step.task_id)
         letters = task.handlers.settings.dead_letter_topic if task is not None else ""
-        if letters and ("cannot be" in reason):
-            return "dead letter", f"{reason}; it was written to topic {letters!r}", {}
-        return "dropped", f"{reason}{f' ({example})' if example else ''}", {}
+        text = f"{reason.meaning}{f' ({example})' if example else ''}{failure_text(step)}"
+        if letters and reason in (DropReason.UNREADABLE, DropReason.FAILED, DropReason.UNWRITABLE):
+            return "dead letter", f"{text}; it was written to topic {letters!r}", {}
+        return "dropped", text, {}
 
-    def _late(self, step: Step, reason: str) -> tuple[str, str, dict[str, int]]:
+    def _duplicate(self, step: Step) -> tuple[str, str, dict[str, int]]:
+        operator: Any = self.paths.operator(step.node)
+        within_ms = operator.within_ms
+        wanted = operator.id_of(step.key, step.value)
+        passed = self.paths.at(
+            [step.node],
+            lambda found: (
+                found.number < step.number
+                and found.task_id == step.task_id
+                and bool(found.outputs)
+                and abs(found.timestamp_ms - step.timestamp_ms) <= within_ms
+                and bool(operator.id_of(found.key, found.value) == wanted)
+            ),
+        )
+        text = f"a record with the id {shown(wanted)} has passed within {within_ms:,} ms"
+        if not passed:
+            return "duplicate", f"{text}, before the trace", {"within_ms": within_ms}
+        apart_ms = step.timestamp_ms - passed[-1].timestamp_ms
+        when = f"{duration(abs(apart_ms))} {'later' if apart_ms < 0 else 'earlier'}"
+        return "duplicate", f"{text}: {self.where(passed[-1])}, {when}", {"within_ms": within_ms, "apart_ms": apart_ms}
+
+    def _late(self, step: Step, reason: DropReason) -> tuple[str, str, dict[str, int]]:
         operator = self.paths.operator(step.node)
         time_ms = max(step.node_time_ms, step.stream_time_ms if step.node_time_ms < 0 else -1)
         numbers = {"late_ms": time_ms - step.timestamp_ms, "stream_time_ms": time_ms}
-        text = f"late by {time_ms - step.timestamp_ms:,} ms behind stream time {moment(time_ms)} of task {step.task_id}"
+        late = duration(time_ms - step.timestamp_ms)
+        text = f"late by {late} behind stream time {moment(time_ms)} of task {step.task_id}"
         closed_ms = self._closed_ms(operator, step)
-        if closed_ms is not None and reason != "older than the store keeps":
+        if closed_ms is not None and reason is not DropReason.EXPIRED:
             grace_ms = operator.windows.grace_ms
             numbers |= {"closed_ms": closed_ms, "grace_ms": grace_ms, "missed_by_ms": time_ms - closed_ms}
             text += (
                 f"; its window was open until {moment(closed_ms)} (grace {grace_ms:,} ms), so it came "
-                f"{time_ms - closed_ms:,} ms too late"
+                f"{duration(time_ms - closed_ms)} too late"
             )
-        elif reason not in ("expired window",):
-            text += f"; {reason}"
+        elif reason is not DropReason.LATE:
+            text += f"; {reason.meaning}"
         return "late", text, numbers
 
     def _closed_ms(self, operator: Any, step: Step) -> int | None:
-        """Return the stream time at which the last window of a record closes, None for other operators."""
+        """Return the stream time at which the last window of a step's record closes; None without windows."""
         if isinstance(operator, WindowAggregate):
             windows = operator.windows
             advance_ms = getattr(windows, "advance_ms", windows.size_ms)
@@ -147,6 +202,13 @@ class Reasons:
     def _held(self, step: Step, operator: Any) -> tuple[str, str, dict[str, int]]:
         if isinstance(operator, Suppress):
             return self._suppressed(step, operator)
+        if isinstance(operator, CountWindowAggregate) and operator.emit_on_close:
+            text = f"its windows are open until there are {operator.windows.size:,} records, and emit when they close"
+            return "window open", text, {"size": operator.windows.size}
+        if isinstance(operator, WindowerAggregate) and operator.emit_on_close:
+            now_ms = self._now_ms(step)
+            text = f"its windows emit when the windower closes them; stream time is {moment(now_ms)}"
+            return "window open", text, {"stream_time_ms": now_ms}
         if getattr(operator, "emit_on_close", False):
             closes_ms = self._closed_ms(operator, step)
             now_ms = self._now_ms(step)
@@ -155,7 +217,7 @@ class Reasons:
                 text = (
                     f"its window is open until stream time {moment(closes_ms)} (end, grace {windows.grace_ms:,} ms), "
                     f"and emits when it closes; stream time of task {step.task_id} is {moment(now_ms)}, "
-                    f"{max(0, closes_ms - now_ms):,} ms to go"
+                    f"{duration(max(0, closes_ms - now_ms))} to go"
                 )
                 return "window open", text, {"closes_ms": closes_ms, "stream_time_ms": now_ms}
         if self._is_cached(step, operator):
@@ -171,12 +233,27 @@ class Reasons:
         what = "its window closes" if is_window else f"it has waited for {operator.wait_ms:,} ms"
         text = (
             f"suppressed until stream time {moment(due_ms)}, when {what}; stream time of task {step.task_id} is "
-            f"{moment(now_ms)}, {max(0, due_ms - now_ms):,} ms to go"
+            f"{moment(now_ms)}, {duration(max(0, due_ms - now_ms))} to go"
         )
         return "suppressed", text, {"due_ms": due_ms, "stream_time_ms": now_ms}
 
+    def _early(self, step: Step, operator: EarlyResults) -> tuple[str, str, dict[str, int]]:
+        if change_value(step.value) is None:
+            return "tombstone", "a deletion before a result of its window was forwarded", {}
+        now_ms, window = self._now_ms(step), step.key.window
+        every = f"{operator.every.ms:,} ms" if operator.every.ms is not None else f"{operator.every.records:,} records"
+        text = f"results of its window are forwarded every {every}"
+        if operator.closes_ms is None:
+            return "window open", f"{text} and with its record {window.end_ms:,}", {"end": window.end_ms}
+        closes_ms = operator.closes_ms(window)
+        text = (
+            f"{text} and when it closes at {moment(closes_ms)}; "
+            f"stream time of task {step.task_id} is {moment(now_ms)}, {duration(max(0, closes_ms - now_ms))} to go"
+        )
+        return "window open", text, {"closes_ms": closes_ms, "stream_time_ms": now_ms}
+
     def _held_since_ms(self, step: Step) -> int:
-        """Return the timestamp of the first update of a row since it was last emitted; suppression counts from it."""
+        """Return the timestamp of the first update of a row since its last output, from which suppression counts."""
         emitted = [output.step.number for output in self.paths.outputs([step.node], step) if output.key == step.key]
         last = max(emitted, default=-1)
         held = self.paths.at(
@@ -232,9 +309,9 @@ class Reasons:
             apart_ms = nearest.timestamp_ms - step.timestamp_ms
             when = "later" if apart_ms > 0 else "earlier"
             text = (
-                f"the nearest record of key {shown(step.key)} on the {side} side, {self._where(nearest)}, is "
-                f"{abs(apart_ms):,} ms {when}: {miss(nearest):,} ms outside of the window (up to {before_ms:,} ms "
-                f"before and {after_ms:,} ms after)"
+                f"the nearest record of key {shown(step.key)} on the {side} side, {self.where(nearest)}, is "
+                f"{duration(abs(apart_ms))} {when}: {duration(miss(nearest))} outside of the window "
+                f"(up to {before_ms:,} ms before and {after_ms:,} ms after)"
             )
             if operator.is_outer:
                 text += "; the record alone is emitted when its window has closed"
@@ -248,6 +325,19 @@ class Reasons:
             )
             return "window open", text, {"closes_ms": due_ms, "stream_time_ms": now_ms}
         return "no partner", text, {}
+
+    def _unmatched(self, step: Step, operator: AsOfLeft | AsOfRight) -> tuple[str, str, dict[str, int]]:
+        join = operator.join
+        if isinstance(operator, AsOfRight):
+            return "forwarded nothing", f"it was stored for records of the left side of join {join.name}", {}
+        closes_ms = step.timestamp_ms + operator.keeps_back_ms
+        now_ms = self._now_ms(step)
+        if closes_ms >= now_ms:
+            text = f"it waits for its match until stream time is past {moment(closes_ms)}; it is {moment(now_ms)}"
+            return "window open", text, {"closes_ms": closes_ms, "stream_time_ms": now_ms}
+        where = "after" if join.is_forward else "before"
+        text = f"the right side of join {join.name} had no record of key {shown(step.key)} up to "
+        return "no partner", f"{text}{join.tolerance_ms:,} ms {where} it", {"tolerance_ms": join.tolerance_ms}
 
     def _no_row(self, step: Step, operator: Any) -> tuple[str, str, dict[str, int]]:
         table = operator.other if isinstance(operator, TableTableJoin) else operator.table
@@ -276,37 +366,36 @@ class Reasons:
             return "no partner", f"{text}: the row was deleted, or its filter does not keep it", {}
         if after:
             late_ms = after[0].timestamp_ms - step.timestamp_ms
-            text += f": its row came after it, {self._where(after[0])}, with a time {abs(late_ms):,} ms "
+            text += f": its row came after it, {self.where(after[0])}, with a time {duration(abs(late_ms))} "
             return "no partner", text + ("later" if late_ms > 0 else "earlier"), {"missed_by_ms": late_ms}
         return "no partner", text, {}
 
     def _elsewhere(self, step: Step, other: Step, what: str) -> tuple[str, str, dict[str, int]]:
-        """Return the reason for records of one key in two partitions."""
+        """Return the reason for two records of one key that should meet but are in different partitions."""
         mine, its = step.task_id, other.task_id
-        text = f"{what} is in another partition: {self._where(other)} is read by task {its}, this record by task {mine}"
-        text += self.partitioner_of(other)
+        text = f"{what} is in another partition: {self.where(other)} is read by task {its}, this record by task {mine}"
+        text += odd_of(self.partitioner_of(step), self.partitioner_of(other))
         return "another partition", text, {"partition": mine.partition, "other_partition": its.partition}
 
     def partitioner_of(self, step: Step) -> str:
-        """Return as text which partitioner selected the partition of a step's source record, "" if not known."""
+        """Return a clause that names the partitioner of a step's source record, "" if it is not known."""
         task, place = self.paths.tasks.get(step.task_id), step.episode.place
         if task is None or place is None:
             return ""
-        counts = {len(found) for found in [self._partitions_of(place.topic)] if found}
+        count = self.paths.trace.partition_counts.get(place.topic) or len(self._partitions_of(place.topic))
         raw = self._raw_key(step)
-        count = next(iter(counts), 0)
         if raw is None or not count:
             return ""
         producer = step.episode.producer
         sink = None if producer is None else self.paths.topology.nodes[producer.node]
         if isinstance(sink, SinkNode) and sink.partitioner is not None:
-            return f"; {sink.name} wrote it with its own partitioner {located(sink.partitioner)}"
+            return f"; {sink.name} wrote {place} with its own partitioner {located(sink.partitioner)}"
         by_default = partition_for(raw, count)
         if by_default == place.partition:
-            return f"; the default partitioner puts the key into partition {by_default} of {count}, as here"
+            return f"; the default partitioner puts the key into partition {by_default} of {count}{_AS_HERE}"
         return (
-            f"; the default partitioner puts the key into partition {by_default} of {count} of {place.topic}, so it "
-            "was written with another partitioner"
+            f"; the default partitioner puts the key into partition {by_default} of {count} of {place.topic}, so "
+            f"{place} was written with another partitioner"
         )
 
     def _partitions_of(self, topic: str) -> set[int]:
@@ -326,8 +415,8 @@ class Reasons:
 
     def _stateless(self, step: Step, operator: Any) -> tuple[str, str, dict[str, int]]:
         match operator:
-            case Filter() if step.key is None and operator.predicate.__module__.startswith("streams."):
-                return "null key", "its key is null, so it has no group and no partition to go to", {}
+            case KeyFilter():
+                return "null key", f"{DropReason.NULL_KEY.meaning}, so it has no group and no partition to go to", {}
             case Filter() | TableFilter():
                 condition = "true" if operator.negate else "not true"
                 verb = "filter_not" if operator.negate else "filter"
@@ -357,6 +446,7 @@ class Reasons:
         topic = node.topic if isinstance(node, SinkNode) else None
         return "not yet read", f"it was written to topic {topic!r}, from where it is not read yet", {}
 
-    def _where(self, step: Step) -> str:
+    def where(self, step: Step) -> str:
+        """Return the topic, partition and offset of a step's source record as text; the node if it has none."""
         place = step.episode.place
         return f"{place}" if place is not None else f"at {step.node}"

@@ -1,22 +1,32 @@
-"""Recording: a recorder per task turns the calls of a traced program into episodes.
+"""Records traces: a recorder per task turns the calls to the nodes of its program into episodes.
 
-A recorder is called on the thread of its task. Between the nodes it keeps a stack of steps and their outputs, so that
-each step knows the record that it follows from. Imports runtime and topology.
+A recorder is called on the thread of its task. During the calls it keeps a stack of steps and their outputs, so that
+each step knows the record that it results from.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from attrs import define, field
 
+from streams.core.metrics import DropReason
 from streams.core.records import NO_TIMESTAMP, TaskId, TopicPartition
 from streams.dsl.operators import StreamGlobalTableJoin
-from streams.runtime import Task, TaskInput
-from streams.topology import Process, ProcessorNode, ProcessorOperator, SinkNode, SourceNode
-from streams.why.trace import Cause, Episode, Origin, Output, Step, StoreCall, Trace
+from streams.runtime import Task, TaskInput, holding_nodes
+from streams.topology import (
+    HeldRecord,
+    HoldingNode,
+    Process,
+    ProcessorNode,
+    ProcessorOperator,
+    SinkNode,
+    SourceNode,
+    processor_key,
+)
+from streams.why.trace import Cause, Episode, Origin, Output, Step, StoreCall, Trace, is_from
 
-#: Methods of stores that change them; all others read.
+#: Methods that modify a store; all other methods only read it.
 _WRITES = ("put", "put_if_absent", "put_all", "delete", "remove")
 _READS = ("get", "fetch", "fetch_range", "find_sessions", "fetch_session")
 #: Number of keys kept as suggestions.
@@ -25,10 +35,12 @@ _MAX_KEYS = 10_000
 
 @define(eq=False)
 class Recorder:
-    """Traces the tasks that it is given; implements ``runtime.TaskWatch``."""
+    """Traces tasks, each by a ``TaskRecorder``; implements ``runtime.TaskWatch``."""
 
     trace: Trace
     tasks: dict[TaskId, "TaskRecorder"] = field(factory=dict)
+    #: Attributes of processors that were replaced by reporting stores: processor, name, and the view before.
+    _replaced: dict[TaskId, list[tuple[object, str, Any]]] = field(factory=dict)
 
     def opened(self, task: Task) -> None:
         """Trace a task from now on."""
@@ -37,11 +49,24 @@ class Recorder:
         task.metrics.on_drop = self.dropped
 
     def store(self, task: Task, node: str, name: str, view: Any) -> Any:
-        """Return a view that reports its calls, for processors of the user."""
+        """Return a store view that reports calls to it if the node is a user's processor; else the view itself."""
         found = task.topology.nodes[node]
         if isinstance(found, ProcessorNode) and isinstance(found.operator, ProcessorOperator):
             return ReportingStore(view, name, self._of(task), node)
         return view
+
+    def attach(self, task: Task) -> None:
+        """Trace a running task from now on, including calls to stores that are attributes of its processors."""
+        self.opened(task)
+        views = {id(store.view): name for name, store in task.stores.items()}
+        replaced = self._replaced[task.task_id] = []
+        for node in task.program.nodes:
+            processor = task.shared.get(processor_key(node))
+            for attribute, value in _attributes(processor):
+                if id(value) in views:
+                    reporting = ReportingStore(value, views[id(value)], self._of(task), node)
+                    object.__setattr__(processor, attribute, reporting)
+                    replaced.append((processor, attribute, value))
 
     def has(self, task: Task) -> bool:
         """Return whether a task is traced."""
@@ -50,12 +75,14 @@ class Recorder:
 
     @property
     def open_tasks(self) -> dict[TaskId, Task]:
-        """The tasks that were traced last."""
+        """The tasks that are or were traced, by ID; of several with the same ID, the last."""
         return {task_id: found.task for task_id, found in self.tasks.items()}
 
     def stop(self, task: Task) -> None:
-        """Return a task to its usual program."""
+        """Stop tracing a task, which then runs its usual program again."""
         task.program.untrace()
+        for processor, attribute, view in self._replaced.pop(task.task_id, ()):
+            object.__setattr__(processor, attribute, view)
         task.metrics.on_drop = None
 
     def _of(self, task: Task) -> "TaskRecorder":
@@ -63,8 +90,8 @@ class Recorder:
             self.tasks[task.task_id] = TaskRecorder(task, self.trace)
         return self.tasks[task.task_id]
 
-    def dropped(self, task: Any, node: str, reason: str, example: str) -> None:
-        """Record a drop at a node of a task."""
+    def dropped(self, task: TaskId, node: str, reason: DropReason, example: str) -> None:
+        """Record that a node of a task has dropped a record."""
         found = self.tasks.get(task)
         if found is not None:
             found.dropped(node, reason, example)
@@ -80,11 +107,18 @@ class TaskRecorder:
     _episode: Episode | None = None
     #: Partition and offset of the record of the episode, None for another episode.
     _position: tuple[TopicPartition, int] | None = None
-    #: The bytes of the source record's value, if no node of the program reads it, and this value.
+    #: The serialized value of the source record if no node of the program deserializes it, and the deserialized value.
     _undecoded: Any = None
     _decoded: Any = None
     #: Topics that the application both writes and reads.
     _through: frozenset[str] = frozenset()
+    #: The nodes that hold records until calls or batches have ended.
+    _holders: dict[str, HoldingNode] = field(factory=dict)
+    #: The values and steps of the records that these nodes hold.
+    _waiting: dict[str, list[tuple[Any, Step]]] = field(factory=dict)
+    #: The result being forwarded by such a node: its records, their steps, and the episode of its last output.
+    _delivery: tuple[object, list[Step]] = (None, [])
+    _delivered: Episode | None = None
 
     def __attrs_post_init__(self) -> None:
         nodes = self.task.topology.nodes.values()
@@ -96,17 +130,23 @@ class TaskRecorder:
     # --- the tracer of the program ----------------------------------------------------------
 
     def process(self, node: str, process: Process) -> Process:
-        """Return a process function that records a step for each call."""
+        """Wrap the process function of a node, so that it records a step for each call."""
         sink = self.task.topology.nodes[node]
         through = sink.topic if isinstance(sink, SinkNode) and sink.topic in self._through else None
         operator_time = self.task.operator_times
         read_rows = self._row_reader(node)
+        holder = next((found for found in holding_nodes(self.task) if found.name == node), None)
+        waiting = self._waiting.setdefault(node, [])
+        if holder is not None:
+            self._holders[node] = holder
 
         def traced(key: Any, value: Any, timestamp_ms: int, headers: Any) -> Any:
             stack, depth = self._stack, len(self._stack)
             step = self._enter(node, key, value, timestamp_ms)
             if read_rows is not None and step.episode.is_kept:
                 step.rows = read_rows(key)
+            if holder is not None:
+                waiting.append((value, step))
             stack.append(step)
             try:
                 return process(key, value, timestamp_ms, headers)
@@ -116,6 +156,8 @@ class TaskRecorder:
                 raise
             finally:
                 del stack[depth:]
+                if holder is not None and (step.outputs or step.error is not None):
+                    waiting[:] = [found for found in waiting if found[1] is not step]
                 time = operator_time.get(node)
                 step.node_time_ms = NO_TIMESTAMP if time is None else time.ms
                 if through is not None and step.error is None and not step.drops:
@@ -125,22 +167,60 @@ class TaskRecorder:
 
     @contextmanager
     def forward(self, node: str, key: Any, value: Any, timestamp_ms: int, headers: Any) -> Iterator[None]:
-        """Record an output of a node, for the steps of its children."""
+        """Record an output of a node; steps of its child nodes within the ``with`` block result from it."""
         stack, depth = self._stack, len(self._stack)
         top = stack[-1] if stack else None
-        if not isinstance(top, Step) or top.node != node:
+        held = self._held_at(node)
+        if held:
+            top = self._result(node, held, key, value, timestamp_ms)
+            stack.append(top)
+        elif not isinstance(top, Step) or top.node != node:
             top = self._held(node, key, value, timestamp_ms)
             stack.append(top)
         output = Output(top, key, self._readable(value), timestamp_ms)
         top.outputs.append(output)
+        for step in top.made_of:
+            step.results.append(output)
         stack.append(output)
         try:
             yield
         finally:
             del stack[depth:]
 
+    # --- results of calls and batches -----------------------------------------------------------
+
+    def _held_at(self, node: str) -> Sequence[HeldRecord]:
+        """Return the records whose result a node is forwarding, if it holds records until a call or a batch ends."""
+        holder = self._holders.get(node)
+        return () if holder is None else holder.delivered()
+
+    def _inputs(self, node: str, held: Sequence[HeldRecord]) -> list[Step]:
+        """Return the steps of records whose result is being forwarded, and remove them from the waiting ones."""
+        delivery = node, [(record.origin, id(record.value)) for record in held]
+        if delivery != self._delivery[0]:
+            found, waiting = [], self._waiting[node]
+            for record in held:
+                own = next((pair for pair in waiting if pair[0] is record.value and is_from(pair[1], record)), None)
+                if own is not None:
+                    waiting.remove(own)
+                    own[1].ended = record
+                    found.append(own[1])
+            self._delivery = delivery, found
+        return self._delivery[1]
+
+    def _result(self, node: str, held: Sequence[HeldRecord], key: Any, value: Any, timestamp_ms: int) -> Step:
+        """Return the step of a result of a call or a batch, which is an episode of its own."""
+        inputs = self._inputs(node, held)
+        self._delivered = episode = Episode(self.task.task_id, None)
+        self.trace.recent.append(episode)
+        step = self._step(episode, node, key, value, timestamp_ms, None)
+        step.cause, step.made_of, step.ended = "flush", inputs, held[-1]
+        if any(found.episode.is_kept for found in inputs):
+            self.trace.keep(episode)
+        return step
+
     def _row_reader(self, node: str) -> Callable[[Any], list[tuple[str, Any]]] | None:
-        """Return the function that reads what the tables of a join hold for a key, None for any other node."""
+        """Return a function that reads a key's rows in the tables of a join; None if the node is not a table join."""
         operator = getattr(self.task.topology.nodes[node], "operator", None)
         table = getattr(operator, "table", None) or getattr(operator, "other", None)
         if table is None or isinstance(operator, StreamGlobalTableJoin):
@@ -159,7 +239,7 @@ class TaskRecorder:
     # --- stores and drops ---------------------------------------------------------------------
 
     def called(self, node: str, call: StoreCall) -> None:
-        """Record a call of a store by a processor of the user."""
+        """Record a call to a state store by a user's processor."""
         step = next((item for item in reversed(self._stack) if isinstance(item, Step)), None)
         if step is None or step.node != node:
             step = self._held(node, call.key, None, self.task.stream_time_ms(), joins=True)
@@ -167,8 +247,12 @@ class TaskRecorder:
         if self.trace.concerns(call.key):
             self.trace.keep(step.episode)
 
-    def dropped(self, node: str, reason: str, example: str) -> None:
-        """Record a drop at a node."""
+    def dropped(self, node: str, reason: DropReason, example: str) -> None:
+        """Record that a node has dropped a record."""
+        if held := self._held_at(node):
+            for step in self._inputs(node, held):
+                step.drops.append((reason, example))
+            return
         for item in reversed(self._stack):
             if isinstance(item, Step) and item.node == node:
                 item.drops.append((reason, example))
@@ -176,8 +260,10 @@ class TaskRecorder:
         if isinstance(self.task.topology.nodes.get(node), SourceNode):
             self.trace.unreadable.append((self.task.task_id, node, reason, example))
             return
-        # An error that a handler answers is counted when the step has ended; a store counts under its own name.
-        steps = self._episode.steps if self._episode is not None else []
+        # A drop by an exception handler is counted after the step has ended; a drop by a store has the name of the
+        # store.
+        episodes = [episode for episode in (self._episode, self._delivered) if episode is not None]
+        steps = sorted((step for episode in episodes for step in episode.steps), key=lambda step: step.number)
         for step in reversed(steps):
             if step.node == node or node in self.task.topology.stores_of(step.node):
                 step.drops.append((reason, example))
@@ -214,7 +300,7 @@ class TaskRecorder:
         return step
 
     def _root(self, key: Any, value: Any, timestamp_ms: int) -> Episode:
-        """Return the episode of the current source record."""
+        """Return the episode of the current source record, which is created at the first call for the record."""
         found = self.task.position_of_record()
         assert found is not None, "a source has a record"
         item, offset = found
@@ -240,13 +326,14 @@ class TaskRecorder:
         return episode
 
     def _held(self, node: str, key: Any, value: Any, timestamp_ms: int, *, joins: bool = False) -> Step:
-        """Return the step of a node that forwards, or calls a store, without a record of its own."""
+        """Return the step of a node that forwards a record, or calls a store, while it is not processing one."""
         operator = getattr(self.task.topology.nodes[node], "operator", None)
         cause: Cause = "punctuation" if isinstance(operator, ProcessorOperator) else "flush"
         last = self._episode.steps[-1] if self._episode is not None and self._episode.steps else None
         if not self._stack and last is not None and last.cause == cause == "punctuation" and last.node == node:
             return last
-        episode = self._episode if self._stack and self._episode is not None else self._begin(None)
+        top = self._stack[-1] if self._stack else None
+        episode = self._begin(None) if top is None else (top if isinstance(top, Step) else top.step).episode
         step = self._step(episode, node, key, value, timestamp_ms, None)
         step.cause = cause
         return step
@@ -258,11 +345,11 @@ class TaskRecorder:
         return episode
 
     def _readable(self, value: Any) -> Any:
-        """Return a value that the nodes have passed on as bytes as the object that it is."""
+        """Return a value as an object, even if the nodes passed it on as bytes."""
         return self._decoded if value is self._undecoded else value
 
     def _decode(self, item: TaskInput, value: Any) -> Any:
-        """Return the value of a source record; of internal topics, values that no node reads are left as bytes."""
+        """Deserialize the value of a source record; a value of an internal topic that no node reads remains bytes."""
         source = self.task.topology.nodes[item.source]
         assert isinstance(source, SourceNode)
         if value is None or source.value_serde is self.task.readers[item.partition].value_serde:
@@ -273,8 +360,15 @@ class TaskRecorder:
             return value
 
 
+def _attributes(processor: object) -> list[tuple[str, Any]]:
+    """Return the attributes of a processor as (name, value) pairs, including those in ``__slots__``."""
+    slots = [name for kind in type(processor).__mro__ for name in getattr(kind, "__slots__", ())]
+    found = {name: getattr(processor, name) for name in slots if hasattr(processor, name)}
+    return list((found | getattr(processor, "__dict__", {})).items())
+
+
 class ReportingStore:
-    """A view of a store that reports point reads and writes; everything else is passed on unchanged."""
+    """A view of a state store that reports writes, and reads of single keys, to the recorder of the task."""
 
     def __init__(self, view: Any, name: str, recorder: TaskRecorder, node: str) -> None:
         self._view = view

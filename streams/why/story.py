@@ -1,13 +1,31 @@
-"""The answer to a question: a ``Story`` as a value, as text and as JSON."""
+"""``Story``, the explanation of an output or of its absence, which can be shown as text and as JSON."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
-from streams.core.records import Windowed
+from streams.core.records import TaskId, Windowed
 from streams.why.question import moment, shown
 from streams.why.trace import Step
+
+
+@frozen(repr=False)
+class ShownText:
+    """A key or value that was traced on another instance, represented by its ``repr`` there."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+class Mark(NamedTuple):
+    """The identification of a record in a topic of the application: topic, timestamp, and the ``repr`` of its key."""
+
+    topic: str
+    timestamp_ms: int
+    key: str
 
 
 @frozen
@@ -30,6 +48,18 @@ class Fact:
     causes: "tuple[Fact, ...]" = ()
     #: Number of causes that are left out.
     more: int = 0
+
+    def mapped(self, change: "Callable[[Fact], Fact]") -> "Fact":
+        """Return the fact with ``change`` applied to its causes, and then to itself."""
+        return change(evolve(self, causes=tuple(cause.mapped(change) for cause in self.causes)))
+
+    def as_text(self) -> "Fact":
+        """Return the fact with its key and value as text, which can be sent to another instance."""
+        return evolve(self, key=repr(self.key), value=shown(self.value))
+
+    def as_shown(self) -> "Fact":
+        """Return a fact made by ``as_text`` whose key and value have the same ``repr`` as the original ones."""
+        return evolve(self, key=ShownText(self.key), value=ShownText(self.value))
 
     def as_json(self) -> dict[str, Any]:
         """Return the fact as JSON values; keys and values as text."""
@@ -54,12 +84,12 @@ class Fact:
         for cause in self.causes:
             yield from cause.lines(depth + 1)
         if self.more:
-            yield f"{'  ' * (depth + 1)}... and {self.more:,} more before"
+            yield f"{'  ' * (depth + 1)}... and {self.more:,} earlier ones"
 
 
 @frozen
 class End:
-    """Where a record ended, and why.
+    """The node where a record ended, and the reason.
 
     ``reason`` is one of ``REASONS``; ``numbers`` has the figures in the text: milliseconds, offsets or counts.
     """
@@ -71,6 +101,17 @@ class End:
     record: Fact | None = None
     #: Whether the record is a buffered update of a row (suppression or record cache), which a later update replaces.
     is_row: bool = False
+    #: For a record that is not read yet: its mark.
+    mark: Mark | None = None
+    #: For a record without partner: its task, and the nodes whose records could have been partners.
+    task: TaskId | None = None
+    partners: tuple[str, ...] = ()
+    #: A clause that names the partitioner that the record was written with, or "".
+    partitioner: str = ""
+
+    def mapped(self, change: Callable[[Fact], Fact]) -> "End":
+        """Return the end with ``change`` applied to the facts of its record."""
+        return self if self.record is None else evolve(self, record=self.record.mapped(change))
 
     def as_json(self) -> dict[str, Any]:
         """Return the end as JSON values."""
@@ -86,10 +127,14 @@ REASONS = (
     "no partner",
     "late",
     "null key",
+    "duplicate",
     "waiting for input",
     "window open",
     "suppressed",
     "in record cache",
+    "call in flight",
+    "waiting for call",
+    "in batch",
     "another partition",
     "dead letter",
     "failed",
@@ -101,6 +146,8 @@ REASONS = (
     "another key",
     "no such key",
     "not at that time",
+    "task moved",
+    "not asked",
 )
 
 
@@ -117,6 +164,15 @@ class Story:
     ends: tuple[End, ...] = ()
     notes: tuple[End, ...] = ()
     limit: int = 3
+
+    def mapped(self, change: Callable[[Fact], Fact]) -> "Story":
+        """Return the story with ``change`` applied to all facts."""
+        return evolve(
+            self,
+            outputs=tuple(fact.mapped(change) for fact in self.outputs),
+            ends=tuple(end.mapped(change) for end in self.ends),
+            notes=tuple(note.mapped(change) for note in self.notes),
+        )
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -169,12 +225,16 @@ def record_text(key: Any, value: Any, timestamp_ms: int) -> str:
     return f"{shown(key)}: {shown(value)} at {moment(timestamp_ms)}"
 
 
-def step_text(step: Step) -> str:
-    """Return the record of a step as text for display."""
+def step_text(step: Step, *, is_counted: bool) -> str:
+    """Return the record of a step as text for display.
+
+    With ``is_counted``, its window is one of numbers of records, not of times.
+    """
     key, value = step.key, change_value(step.value)
     if type(key) is Windowed:
-        window = f"{moment(key.window.start_ms)} to {moment(key.window.end_ms)}"
-        return f"{shown(key.key)} in window {window}: {shown(value)}"
+        start, end = key.window
+        window = f"its record {start} up to {end}" if is_counted else f"{moment(start)} to {moment(end)}"
+        return f"{shown(key.key)} in {'the window from ' if is_counted else 'window '}{window}: {shown(value)}"
     return record_text(key, value, step.timestamp_ms)
 
 

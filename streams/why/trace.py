@@ -1,18 +1,20 @@
 """A trace: the recorded steps of records through nodes, and which step results from which.
 
 A *step* is one record at one node. An *output* is a record that a step forwards, with its steps at the child nodes.
-An *episode* is everything that results from one source record, punctuation or flush within one task. Values only;
-imports core.
+An *episode* is everything that results from one source record, punctuation or flush within one task. This module
+imports only ``core`` and ``topology``.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import Any, Literal
 
 from attrs import define, field, frozen
 
+from streams.core.metrics import DropReason
 from streams.core.records import TaskId, Windowed
+from streams.topology import HeldRecord
 
 #: Maximum number of sink steps that are kept for records that have not been read yet.
 _MAX_WRITTEN = 100_000
@@ -23,7 +25,7 @@ Cause = Literal["record", "punctuation", "flush"]
 
 @frozen
 class Origin:
-    """Topic, partition and offset of a source record."""
+    """The topic, partition and offset of a source record."""
 
     topic: str
     partition: int
@@ -35,7 +37,7 @@ class Origin:
 
 @frozen
 class StoreCall:
-    """A call of a store by a user's processor: the method, its first argument, and the value read or written."""
+    """A call to a state store by a user's processor: the method, its first argument, and the value read or written."""
 
     store: str
     method: str
@@ -50,7 +52,7 @@ class StoreCall:
 
 @define(eq=False)
 class Output:
-    """A record that a step forwarded, and the steps of its children."""
+    """A record that a node forwarded during a step, and the resulting steps at its child nodes."""
 
     step: "Step"
     key: Any
@@ -61,7 +63,7 @@ class Output:
 
 @define(eq=False)
 class Step:
-    """One record at one node.
+    """The processing of one record at one node.
 
     ``stream_time_ms`` is the stream time of the task, ``node_time_ms`` that of the operator, or -1 if it has none;
     both include the record.
@@ -77,7 +79,7 @@ class Step:
     cause: Cause = "record"
     outputs: list[Output] = field(factory=list)
     #: Reasons of drops, each with an example or "".
-    drops: list[tuple[str, str]] = field(factory=list)
+    drops: list[tuple[DropReason, str]] = field(factory=list)
     error: BaseException | None = None
     calls: list[StoreCall] = field(factory=list)
     #: Rows of the key in the tables of a join: (store, value and timestamp, or None without a row).
@@ -86,10 +88,16 @@ class Step:
     node_time_ms: int = -1
     #: For a record written to a topic that the application reads: the episode that it caused.
     read_by: "Episode | None" = None
+    #: For a result of a call or a batch: the steps of the records from which it was computed.
+    made_of: "list[Step]" = field(factory=list)
+    #: For a result of a call or a batch, or a record whose call or batch failed: the held record at its end.
+    ended: HeldRecord | None = None
+    #: For a record that waited for a call or a batch: the outputs of that call or batch.
+    results: list[Output] = field(factory=list)
 
     @property
     def task_id(self) -> TaskId:
-        """The task of the step."""
+        """The ID of the task in which the step took place."""
         return self.episode.task_id
 
 
@@ -108,10 +116,10 @@ class Episode:
 
 @define(eq=False)
 class Trace:
-    """The recorded episodes: those that concern the followed key, and the last ones of all keys.
+    """The recorded episodes: those that concern the traced key, and the most recent ones of all keys.
 
-    ``follows(key)`` returns whether a key is followed, and ``mentions(value)`` whether the value of a source record
-    contains it. At most ``limit`` episodes of the followed key are kept; ``is_full`` is set if there were more.
+    ``follows(key)`` returns whether a key is traced, and ``mentions(value)`` whether the value of a source record
+    contains it. At most ``limit`` episodes of the traced key are kept; ``is_full`` is set if there were more.
     """
 
     follows: Callable[[Any], bool]
@@ -123,19 +131,21 @@ class Trace:
     #: The error that ended the run before all history was read, or None.
     failure: BaseException | None = None
     #: Source records that cannot be read, as (task, node, reason, example): their keys are unknown.
-    unreadable: list[tuple[TaskId, str, str, str]] = field(factory=list)
+    unreadable: list[tuple[TaskId, str, DropReason, str]] = field(factory=list)
     #: Number of source records by topic and partition.
     read: dict[tuple[str, int], int] = field(factory=dict)
     #: Some keys of the records read, to suggest similar ones.
     keys: dict[str, None] = field(factory=dict)
     numbers: Iterator[int] = field(factory=count)
+    #: Partition counts by topic; empty if all partitions are traced.
+    partition_counts: Mapping[str, int] = field(factory=dict)
     #: (topic, timestamp, key) -> sink steps of records in topics that the application reads, but has not read yet.
     _written: dict[tuple[str, int, str], list[Step]] = field(factory=dict)
     #: Keys of ``_written`` in write order; above the maximum, the oldest sink steps of unfollowed keys are removed.
     _order: deque[tuple[str, int, str]] = field(factory=deque)
 
     def concerns(self, key: Any) -> bool:
-        """Return whether a key, or the key of a window, is followed."""
+        """Return whether a key is traced; of a windowed key, whether its inner key is."""
         return self.follows(key.key if type(key) is Windowed else key)
 
     def remember(self, count: int) -> None:
@@ -143,7 +153,7 @@ class Trace:
         self.recent = deque(self.recent, count)
 
     def keep(self, episode: Episode) -> None:
-        """Keep an episode of the followed key."""
+        """Keep an episode that concerns the traced key, unless ``limit`` episodes are kept already."""
         if not episode.is_kept:
             if len(self.kept) >= self.limit:
                 self.is_full = True
@@ -152,7 +162,7 @@ class Trace:
             self.kept.append(episode)
 
     def note_written(self, topic: str, step: Step) -> None:
-        """Note a record that a sink has written to a topic that the application reads."""
+        """Remember a record that a sink has written to a topic that the application reads."""
         at = (topic, step.timestamp_ms, repr(step.key))
         self._written.setdefault(at, []).append(step)
         self._order.append(at)
@@ -176,6 +186,12 @@ class Trace:
         return found
 
     def episodes(self) -> list[Episode]:
-        """Return all episodes, those of the followed key and the recent ones of all keys."""
+        """Return all episodes: those that concern the traced key, and the recent ones of all keys."""
         known = {id(episode): episode for episode in (*self.kept, *self.recent)}
         return list(known.values())
+
+
+def is_from(step: Step, held: HeldRecord) -> bool:
+    """Return whether a record that a node holds may be that of a step, by partition and offset of its source record."""
+    place, origin = step.episode.place, held.origin
+    return place is None or origin is None or (place.partition, place.offset) == (origin.partition, origin.offset)

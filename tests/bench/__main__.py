@@ -4,6 +4,7 @@ import argparse
 from datetime import timedelta
 
 from streams import JoinWindows, StreamsBuilder, TimeWindows, Topic, time_windowed
+from tests.bench import model
 from tests.bench.clients import TRANSFERS, measure_transfer
 from tests.bench.figures import Table, add_write_option
 from tests.bench.harness import Measure, Pipeline, machine, measure
@@ -47,6 +48,37 @@ def windowed_join(builder: StreamsBuilder) -> None:
     builder.stream(auctions).join(builder.stream(bids), lambda auction, bid: bid, windows).to(pairs)
 
 
+def count_expiring(builder: StreamsBuilder) -> None:
+    builder.stream(bids).group_by_key().count("counts", ttl=TEN_SECONDS).to_stream(tombstones=False).to(totals)
+
+
+def deduplicated(builder: StreamsBuilder) -> None:
+    """A third of the bids by a bidder for an auction are his second or later within a minute."""
+    builder.stream(bids).deduplicate(lambda _, bid: bid.bidder, within=timedelta(minutes=1), id=int).to(out)
+
+
+def latest_auction(builder: StreamsBuilder) -> None:
+    left, right = builder.stream(bids), builder.stream(auctions)
+    left.join_latest(right, lambda bid, auction: bid, tolerance=TEN_SECONDS, grace=GRACE).to(pairs)
+
+
+def classified(builder: StreamsBuilder) -> None:
+    builder.stream(bids).map_values(model.class_of).to(totals)
+
+
+def classified_in_batches(builder: StreamsBuilder) -> None:
+    builder.stream(bids).map_values_batches(model.classes, max_records=1_000).to(totals)
+
+
+async def in_dollars(bid: Bid) -> int:
+    return bid.price
+
+
+def called(builder: StreamsBuilder) -> None:
+    """Calls that return at once: what remains is the cost of the operator."""
+    builder.stream(bids).map_values_async(in_dollars, concurrency=500).to(totals)
+
+
 PIPELINES = (
     Pipeline("stateless map", stateless, [bids], ["out"]),
     Pipeline("filter", select, [bids], ["out"]),
@@ -62,6 +94,14 @@ PIPELINES = (
         settings={"processing_guarantee": "exactly_once_v2"},
     ),
     Pipeline("windowed join, memory", windowed_join, [auctions, bids], ["pairs"]),
+    Pipeline("count with TTL, memory", count_expiring, [bids], ["totals"]),
+    Pipeline("count with TTL, RocksDB", count_expiring, [bids], ["totals"], on_disk=True),
+    Pipeline("deduplicate, memory", deduplicated, [bids], ["out"]),
+    Pipeline("deduplicate, RocksDB", deduplicated, [bids], ["out"], on_disk=True),
+    Pipeline("as-of join, memory", latest_auction, [auctions, bids], ["pairs"]),
+    Pipeline("async map", called, [bids], ["totals"], calls=True),
+    Pipeline("numpy model, by record", classified, [bids], ["totals"]),
+    Pipeline("numpy model, in batches", classified_in_batches, [bids], ["totals"]),
 )
 
 

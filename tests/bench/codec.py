@@ -57,13 +57,13 @@ def cases() -> dict[str, tuple[Callable[[], object], int]]:
     plain, headers = block(), block(with_headers=True)
     data, with_headers = batch.encode(plain, 0), batch.encode(headers, 0)
     heartbeat = Heartbeat("group", 5, "member-0123456789", None)
-    beat = frame_of(encode_request(12, 3, 7, "client", mapping.ask(heartbeat, 3)[1]))
+    beat = frame_of(encode_request(12, 3, 7, "client", mapping.build_request(heartbeat, 3)[1]))
     beaten = frame_of(encode_response(12, 3, 7, {"error_code": 0}))
     produce = Produce({PARTITION: (EncodedBlock.of(plain, 0),)})
-    sent = request_coder(0, 8).to_bytes(mapping.ask(produce, 8)[1])
-    fetch = mapping.asked(1, 11, mapping.ask(Fetch({PARTITION: 0}), 11)[1] | {"max_bytes": 1 << 30})
+    sent = request_coder(0, 8).to_bytes(mapping.build_request(produce, 8)[1])
+    fetch = mapping.parse_request(1, 11, mapping.build_request(Fetch({PARTITION: 0}), 11)[1] | {"max_bytes": 1 << 30})
     stored = FetchResponse({PARTITION: FetchedPartition(ErrorCode.NONE, RECORDS, 0, chunks=[data])})
-    answer = mapping.answered(fetch, [stored], mapping.Serving("bench", {}))
+    answer = mapping.build_response(fetch, [stored], mapping.Serving("bench", {}))
     got = response_coder(1, 11).to_bytes(answer)
     return {
         "batch: encode": (lambda: batch.encode(plain, 0), RECORDS),
@@ -73,11 +73,11 @@ def cases() -> dict[str, tuple[Callable[[], object], int]]:
         "batch: check, not decoded": (lambda: produced(data), RECORDS),
         "batch: base offset rewritten": (lambda: batch.moved(data, 7), RECORDS),
         "Produce 8, bytes to messages, not decoded": (
-            lambda: mapping.asked(0, 8, request_coder(0, 8).whole(sent)),
+            lambda: mapping.parse_request(0, 8, request_coder(0, 8).whole(sent)),
             RECORDS,
         ),
         "Fetch 11, messages to bytes, batch as kept": (
-            lambda: response_coder(1, 11).encode(mapping.answered(fetch, [stored], mapping.Serving("bench", {}))),
+            lambda: response_coder(1, 11).encode(mapping.build_response(fetch, [stored], mapping.Serving("bench", {}))),
             RECORDS,
         ),
         "Fetch 11, bytes to decoded blocks": (
@@ -85,11 +85,14 @@ def cases() -> dict[str, tuple[Callable[[], object], int]]:
             RECORDS,
         ),
         "Heartbeat 3, request to frame": (
-            lambda: encode_request(12, 3, 7, "client", mapping.ask(heartbeat, 3)[1]),
+            lambda: encode_request(12, 3, 7, "client", mapping.build_request(heartbeat, 3)[1]),
             1,
         ),
-        "Heartbeat 3, frame to request": (lambda: mapping.asked(12, 3, read_request(beat)[1]), 1),
-        "Heartbeat 3, frame to response": (lambda: mapping.answer(heartbeat, 3, read_response(12, 3, beaten)[1]), 1),
+        "Heartbeat 3, frame to request": (lambda: mapping.parse_request(12, 3, read_request(beat)[1]), 1),
+        "Heartbeat 3, frame to response": (
+            lambda: mapping.parse_response(heartbeat, 3, read_response(12, 3, beaten)[1]),
+            1,
+        ),
     }
 
 

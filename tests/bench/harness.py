@@ -37,6 +37,8 @@ class Pipeline:
     outputs: Sequence[str]
     on_disk: bool = False
     settings: Mapping[str, Any] = {}
+    #: Whether it calls async functions.
+    calls: bool = False
 
 
 @frozen

@@ -200,7 +200,8 @@ def _bytes_of(root: Place, extents: list[Any]) -> int:
     total = 0
     for file in {extent.file for extent in extents}:
         metadata = pq.read_metadata(root.child(file).path)
-        total += sum(metadata.row_group(extent.group).total_byte_size for extent in extents if extent.file == file)
+        groups = {extent.group for extent in extents if extent.file == file}
+        total += sum(metadata.row_group(group).total_byte_size for group in groups)
     return total
 
 
@@ -217,6 +218,7 @@ def digests(session: ReplaySession, topic: str, *, is_counts: bool) -> tuple[str
         files = {extent.file: pq.ParquetFile(session.root.child(extent.file).path) for extent in extents}
         for extent in extents:
             table = files[extent.file].read_row_group(extent.group, columns=["key", "value", "timestamp"])
+            table = table.slice(extent.start, extent.rows)
             key, value = (table.column(name).combine_chunks() for name in ("key", "value"))
             times = table.column("timestamp").to_numpy()
             for part in (key, value):

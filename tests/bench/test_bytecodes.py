@@ -19,6 +19,8 @@ from tests.bench.harness import PARTITIONS, blocks_of
 
 #: Nexmark events, of which 92 % are bids.
 EVENTS = 5_000
+#: Runs of which the least counts, where the bound is as narrow as what polls cost on a busy machine.
+LEAST_RUNS, MOST_RUNS = 2, 15
 SETTINGS = {"cache_max_bytes": 0, "default_store": "in_memory"}
 Blocks = Sequence[tuple[int, Block]]
 
@@ -45,21 +47,23 @@ def bytecodes(action: Callable[[], object]) -> int:
 
 
 def per_record(run: Callable[[Blocks], object]) -> float:
-    """Return bytecodes per record: what twice the records cost more, so that the costs of a start do not count."""
-    few, many = (blocks_of(bids, events) for events in (EVENTS, 2 * EVENTS))
+    """Return bytecodes per record: what four times the records cost more, so that the costs of a start do not count."""
+    few, many = (blocks_of(bids, events) for events in (EVENTS, 4 * EVENTS))
     # The first run compiles, imports and fills caches.
     run(few)
-    more = bytecodes(lambda: run(many)) - bytecodes(lambda: run(few))
-    return more / (sum(len(block) for _, block in many) - sum(len(block) for _, block in few))
+    counts = [bytecodes(lambda blocks=blocks: run(blocks)) for blocks in (few, many)]
+    records = [sum(len(block) for _, block in blocks) for blocks in (few, many)]
+    return (counts[1] - counts[0]) / (records[1] - records[0])
 
 
-def by_dsl(topology: Callable[[StreamsBuilder], object]) -> float:
+def bounded(topology: Callable[[StreamsBuilder], object], **settings: Any) -> Callable[[Blocks], None]:
     def run(blocks: Blocks) -> None:
         inputs = {"bids": lambda count, skip: ([item] for item in blocks)}
-        with run_bounded(topology, inputs, application_id="cost", partitions=PARTITIONS, settings=SETTINGS):
+        chosen = SETTINGS | settings
+        with run_bounded(topology, inputs, application_id="cost", partitions=PARTITIONS, settings=chosen):
             pass
 
-    return per_record(run)
+    return run
 
 
 def by_hand(make: Callable[[], Loop]) -> float:
@@ -79,7 +83,27 @@ def test_dsl_executes_little_more_than_a_loop_by_hand(topology, make, most):
     """The loop by hand counts in windows, so a plain count has to cost far less than a windowed one."""
     pytest.importorskip("streams.state.compiled_loops", reason="bounds are those of the compiled loops")
 
-    ours, hand = by_dsl(topology), by_hand(make)
+    ours, hand = per_record(bounded(topology)), by_hand(make)
 
     print(f"{topology.__name__}: {ours:.1f} bytecodes per record, by hand {hand:.1f}, ratio {ours / hand:.3f}")
     assert ours < most * hand
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("topology", [stateless, count, tumbling])
+def test_recording_of_metrics_executes_at_most_one_percent_more(topology):
+    """The threads of a run take more turns on a busy machine, never fewer, so the least of many runs is the cost."""
+    inputs = [blocks_of(bids, events) for events in (EVENTS, 4 * EVENTS)]
+    runs = [bounded(topology, metrics_recording_level=level) for level in ("off", "info")]
+    for run in runs:
+        run(inputs[0])
+    least = [[bytecodes(lambda run=run, blocks=blocks: run(blocks)) for blocks in inputs] for run in runs]
+    for number in range(MOST_RUNS):
+        # What more records cost more, so that the costs of a start do not count.
+        off, info = (many - few for few, many in least)
+        if number >= LEAST_RUNS and info <= 1.01 * off:
+            return
+        for run, counts in zip(runs, least, strict=True):
+            for place, blocks in enumerate(inputs):
+                counts[place] = min(counts[place], bytecodes(lambda run=run, blocks=blocks: run(blocks)))
+    pytest.fail(f"{info:,} bytecodes with metrics, {off:,} without")

@@ -8,9 +8,10 @@ import textwrap
 import pytest
 
 from streams import Consumer, EmbeddedBroker, TopicPartition
-from streams.clients.network import ANY_NODE, Network
+from streams.clients.network import Network
 from streams.core.clock import SystemClock
 from streams.protocol.group_messages import DescribeGroup
+from streams.protocol.transport import ANY_NODE
 from tests import programs, waiting
 
 WORKER = textwrap.dedent(

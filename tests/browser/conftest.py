@@ -14,6 +14,12 @@ IMAGES = Path(__file__).parents[2] / "docs" / "images"
 #: Of a drawing, the text of its parts.
 _TEXT = "const it = document.querySelector(arguments[0]); return it?.innerText ?? it?.textContent ?? ''"
 _FOCUS = "const it = document.activeElement; return it.id || it.dataset.name || it.innerText || it.tagName"
+#: In texts only the names of files are left.
+_WITHOUT_FOLDERS = """
+for (const it of document.querySelectorAll("code, td")) {
+  if (!it.children.length) it.textContent = it.textContent.replace(/(^|\\s)\\/\\S*\\//g, "$1");
+}
+"""
 ARGUMENTS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
@@ -108,10 +114,16 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 @pytest.fixture
 def picture(request: pytest.FixtureRequest, page: Page) -> Callable[..., None]:
-    """Takes a picture for the docs where pictures are asked for (make pictures)."""
+    """Take a picture for the docs if pictures are requested (make pictures); ``part`` selects a part of the page."""
 
-    def take(name: str, *, width: int = 1280, height: int | None = None) -> None:
-        if request.config.option.pictures:
+    def take(name: str, *, width: int = 1280, height: int | None = None, part: str | None = None) -> None:
+        if request.config.option.pictures and part is not None:
+            page.resize(width, page.run("return document.documentElement.scrollHeight"))
+            page.run("document.activeElement.blur()")
+            # Folders of the machine that makes the picture are of no interest.
+            page.run(_WITHOUT_FOLDERS)
+            page.driver.find_element("css selector", part).screenshot(str(IMAGES / f"{name}.png"))
+        elif request.config.option.pictures:
             page.resize(width, height or min(1500, page.run("return document.documentElement.scrollHeight")))
             page.run("window.scrollTo(0, 0); document.activeElement.blur()")
             page.driver.save_screenshot(str(IMAGES / f"{name}.png"))

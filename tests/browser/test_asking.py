@@ -5,7 +5,7 @@ import pytest
 from streams import EmbeddedBroker, Streams
 from tests.browser.conftest import Page
 from tests.browser.shop import HOSTILE, orders_coming, served
-from tests.browser.test_page import CHECKS, ENTER, TAB
+from tests.browser.test_page import CHECKS, ENTER, PICTURES, TAB
 
 pytestmark = pytest.mark.browser
 
@@ -32,8 +32,9 @@ def is_readable(page: Page, width: int) -> bool:
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_the_story_of_a_key_is_shown_as_text_once_the_token_is_given(
-    broker: EmbeddedBroker, page: Page, dark: bool
+    broker: EmbeddedBroker, page: Page, picture: PICTURES, dark: bool
 ) -> None:
+    key = HOSTILE if dark else "ann"
     with served(broker, "s3cret") as (_, server):
         page.open(server.url, width=400, dark=dark)
         page.run("sessionStorage.clear()")
@@ -44,7 +45,7 @@ def test_the_story_of_a_key_is_shown_as_text_once_the_token_is_given(
         fill(page, "#why-seconds", 60)
         fill(page, "#why-limit", 1)
         page.run("document.querySelector('#why-key').focus()")
-        page.keys(HOSTILE, ENTER)
+        page.keys(key, ENTER)
         page.until(lambda: "give the token" in page.text("#why-message"))
         assert is_shown(page, "#token-form")
 
@@ -56,13 +57,15 @@ def test_the_story_of_a_key_is_shown_as_text_once_the_token_is_given(
         assert is_shown(page, "#why-stop")
         with orders_coming(broker):
             page.until(lambda: "of key" in page.text("#why-story"))
-        assert HOSTILE.replace("'", "\\'") in page.text("#why-story")
+        assert key.replace("'", "\\'") in page.text("#why-story")
         assert "orders-" in page.text("#why-story")
         assert page.run("return document.querySelectorAll('main img').length") == 0
         assert page.run("return document.title").startswith("shop")
         assert not is_shown(page, "#why-stop")
         assert is_readable(page, 400)
         assert [text for text in page.complaints() if "401" not in text] == []
+        if not dark:
+            picture("page-why", part="#why")
 
 
 def traced(streams: Streams) -> bool:
@@ -70,7 +73,7 @@ def traced(streams: Streams) -> bool:
     return any("forwarding" in code for found in programs for code in found)
 
 
-def test_following_is_stopped_with_the_keyboard(broker: EmbeddedBroker, page: Page) -> None:
+def test_following_is_stopped_with_the_keyboard_and_tells_what_was_seen(broker: EmbeddedBroker, page: Page) -> None:
     with served(broker, "s3cret") as (streams, server):
         page.open(server.url)
         page.run("sessionStorage.setItem('streams-token', 's3cret')")
@@ -84,11 +87,13 @@ def test_following_is_stopped_with_the_keyboard(broker: EmbeddedBroker, page: Pa
         page.keys(TAB)
         assert page.focus == "why-stop"
         page.keys(ENTER)
-        page.until(lambda: "Stopped" in page.text("#why-message"))
+        page.until(lambda: "no record of key 'nobody'" in page.text("#why-story"))
         page.until(lambda: not traced(streams))
 
 
-def test_dead_letters_are_read_when_asked_for_with_the_commands_for_them(broker: EmbeddedBroker, page: Page) -> None:
+def test_dead_letters_are_read_when_asked_for_with_the_commands_for_them(
+    broker: EmbeddedBroker, page: Page, picture: PICTURES
+) -> None:
     with served(broker) as (_, server):
         page.open(server.url, width=400)
         with orders_coming(broker):
@@ -106,3 +111,4 @@ def test_dead_letters_are_read_when_asked_for_with_the_commands_for_them(broker:
         page.until(lambda: page.text("#letter-list .command button") in ("Copied", "Selected"))
         assert is_readable(page, 400)
         assert page.complaints() == []
+        picture("page-dead-letters", part="#problems")

@@ -31,7 +31,7 @@ def test_numbers_move_and_errors_and_drops_appear(broker: EmbeddedBroker, page: 
             assert "raise ValueError(f" in page.text("#failure-list")
             assert "MAPVALUES" in page.text("#failure-list")
             assert page.number("#problem-count") > 0
-            page.until(lambda: "cannot be processed, ValueError" in page.text("#drop-table"))
+            page.until(lambda: "failed, ValueError" in page.text("#drop-table"))
             page.until(lambda: page.rounds > 8)
             picture("page-topology", height=640)
         assert page.complaints() == []

@@ -9,8 +9,8 @@ from streams.runtime import Frame, Opening
 PLACE = TopicPartition("orders", 0)
 
 
-def frame(run: str, number: int, end: int, start: int | None = None) -> Frame:
-    opening = None if start is None else Opening(0, {PLACE: start}, {}, {})
+def frame(run: str, number: int, end: int, start: int | None = None, opened_ms: int = 0) -> Frame:
+    opening = None if start is None else Opening(opened_ms, {PLACE: start}, {}, {})
     return Frame(TaskId(0, 0), run, number, end, [PLACE], {PLACE: end}, {}, {}, [], {}, 0, opening, 0, b"")
 
 
@@ -29,6 +29,17 @@ def test_a_frame_of_a_former_owner_is_discarded():
         ("b", 7),
         ("b", 8),
     ]
+
+
+def test_the_first_frame_of_a_former_owner_is_discarded_if_it_arrives_late():
+    current = frame("b", 0, 9, 0, opened_ms=20), frame("b", 1, 12)
+    late = frame("a", 0, 5, 0, opened_ms=10)
+    assert ends(current[0], late, current[1]) == [("b", 9), ("b", 12)]
+
+
+def test_a_task_that_is_opened_where_it_began_has_no_gap():
+    (chain,) = chains([frame("a", 0, 5, 0), frame("b", 0, 7, 0)]).values()
+    assert ([found.run for found in chain.frames], chain.gaps, chain.discarded) == (["b"], 0, 1)
 
 
 def test_a_chain_begins_after_missing_frames():

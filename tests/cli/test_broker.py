@@ -1,10 +1,12 @@
 """``streams broker``: what it says of damaged records, and how these are repaired."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 from streams.broker import EmbeddedBroker
 from streams.core.records import Block, TopicPartition
+from tests import programs
 from tests.cli.conftest import Program, Result
 
 
@@ -62,3 +64,28 @@ def test_a_run_over_damaged_records_of_its_own_ends_with_an_error(streams: Progr
     assert result.status == 1
     assert f"the log of {changelog.parent.name} is damaged" in result.err
     assert "streams broker --data state/broker --repair" in result.err
+
+
+def test_a_topic_whose_deletion_was_killed_anywhere_is_there_or_gone_as_a_whole(streams: Program) -> None:
+    """A killed deletion left records without their metadata, and the broker did not open any more."""
+    deaths, found = 0, []
+    while True:
+        with EmbeddedBroker(streams.folder / "state" / "broker") as broker:
+            if not deaths or not broker.topics():
+                broker.create_topic("words", 2)
+                broker.append(TopicPartition("words", 1), Block([None], [b"x"], [0]))
+        arguments = ("topics", "delete", "words", "--state-dir", "state")
+        done = programs.run(["-m", "tests.dying", str(deaths), *arguments], cwd=streams.folder)
+        if done.returncode == 0:
+            break
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        with EmbeddedBroker(streams.folder / "state" / "broker") as broker:
+            found.append(
+                sum(len(block) for block in broker.read(TopicPartition("words", 1), 0)) if broker.topics() else 0
+            )
+            assert list(broker.topics().values()) in ([], [2])
+        deaths += 1
+
+    assert found == sorted(found, reverse=True)
+    assert {*found} == {0, 1}
+    assert deaths > 5

@@ -1,4 +1,4 @@
-"""What `streams replay` says when it is interrupted."""
+"""What `streams replay` says when it is interrupted, and outputs that are folders."""
 
 import pytest
 
@@ -53,3 +53,35 @@ def test_replay_without_a_folder_says_that_nothing_is_kept(interrupted: Program)
 
     assert done.status == 130
     assert "nothing is kept of a replay without --directory or --snapshot" in done.err
+
+
+def test_output_to_a_folder_is_partitioned_and_written_once(interrupted: Program):
+    import duckdb
+
+    interrupted.write("second", "")
+    given = ("--output", "out=parquet:lake/out", "--partition-by", "out=day", "--directory", "work")
+    assert interrupted(*REPLAY, *given).status == 0
+    assert interrupted(*REPLAY, *given, "--resume").status == 0
+
+    folder = interrupted.folder / "lake/out"
+    found = duckdb.sql(f"select count(*), count(distinct \"offset\") from '{folder}/day=1970-01-01/*.parquet'")
+    assert found.fetchall() == [(9, 9)]
+
+
+@pytest.mark.parametrize("option", ["--partition-by", "--overwrite"])
+def test_option_for_a_folder_needs_one(interrupted: Program, option: str):
+    done = interrupted(*REPLAY, "--output", "out=out.jsonl", option, "out=day" if option == "--partition-by" else "out")
+
+    assert done.status == 2
+    assert f"{option} out: no --output writes this topic to a folder or table" in done.err
+
+
+def test_progress_has_an_estimate_of_the_time_that_is_left():
+    from streams.cli.replay import state_of
+    from streams.replay import ReplayProgress
+
+    progress = ReplayProgress(2, 3, 0, 2, 1, 4, 1_000, 601_000, 1_000)
+    assert (
+        state_of(progress)
+        == "slice 2 of 3, stage 1 of 2, task 1 of 4, 1,000 records, 1,000/s, 600,000 left, about 10 min"
+    )

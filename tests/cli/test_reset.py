@@ -1,6 +1,14 @@
 """``streams reset``: an application begins again, from the start, an offset, a time or a snapshot."""
 
+import shutil
+import signal
+
 import pytest
+
+from streams import EmbeddedBroker
+from streams.clients import Admin, Consumer
+from streams.core.records import TopicPartition
+from tests import programs
 
 SUMS = """\
 from streams import StreamsBuilder, Topic
@@ -114,3 +122,60 @@ def test_mistakes_are_named(reset):
         assert done.status == 2
         assert message in done.err
     assert "words-0: offset 4 -> 0" in reset().out
+
+
+# --- killed between any two steps ---------------------------------------------------------
+
+#: An application with a repartition topic, a changelog and state on disk.
+REGROUPED = SUMS.replace(".group_by_key()", ".group_by(lambda key, number: key * 2)")
+KILLED = {
+    "earliest": ("--output", "sums"),
+    "shift": ("--shift", "-2"),
+    "snapshot": ("--to", THREE, "--from-snapshot", "snapshot", "--output", "sums"),
+}
+
+
+def left(folder):
+    """What a reset may change: offsets with metadata, topics with the offsets of their logs, files of state."""
+    with EmbeddedBroker(folder / "broker", maintenance_interval_ms=None) as broker, Admin(broker) as admin:
+        counts = {topic.name: len(topic.leaders) for topic in admin.all_topics()}
+        places = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
+        with Consumer(broker) as consumer:
+            logs = consumer.beginning_offsets(places), consumer.end_offsets(places)
+        groups = sorted(group.group_id for group in admin.list_groups())
+        internal = {place: log for place, log in logs[1].items() if place.topic.startswith("app-")}
+        committed = {place: found for place, found in admin.committed_offsets("app").items() if place.topic == "words"}
+        files = sorted(path.name for path in (folder / "state").rglob("*_*") if path.is_dir())
+        return committed, logs[0], internal, groups, files
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KILLED)
+def test_reset_killed_before_any_step_and_run_again_ends_in_the_same_state(streams, kind):
+    streams.write("app.py", REGROUPED)
+    streams.write("words.records.jsonl", ROWS)
+    results = run(streams)
+    given = ("--input", "words=words.records.jsonl", "--executor", "local", "--until", THREE, "--snapshot", "snapshot")
+    assert streams("replay", "app.py", *given).status == 0
+    before = streams.folder / "before"
+    shutil.move(streams.folder / "run", before)
+    arguments = ["reset", "app", "--state-dir", "run", *KILLED[kind], "--execute"]
+
+    def reset_killed(step):
+        """Reset the application as it was, killed before a step; return the exit status."""
+        shutil.rmtree(streams.folder / "run", ignore_errors=True)
+        shutil.copytree(before, streams.folder / "run")
+        return programs.run(["-m", "tests.dying", str(step), *arguments], cwd=streams.folder)
+
+    assert streams.folder.joinpath("before", "state").exists()
+    assert reset_killed(-1).returncode == 0
+    expected = left(streams.folder / "run")
+    deaths = 0
+    while (done := reset_killed(deaths)).returncode != 0:
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        again = streams(*arguments)
+        assert again.status == 0, (deaths, again.err)
+        assert left(streams.folder / "run") == expected, deaths
+        deaths += 1
+    assert deaths > 10
+    assert run(streams) == {"earliest": results, "shift": [*results, 2, 5], "snapshot": [5]}[kind]

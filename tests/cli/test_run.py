@@ -117,6 +117,107 @@ def test_another_file_follows_what_was_read_as_a_whole(streams: Program) -> None
     assert sorted(_counted(streams)) == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
 
 
+@pytest.mark.parametrize("path", ["days", "days/*.csv"])
+def test_a_folder_and_a_pattern_are_read_as_one_file_by_name(streams: Program, path: str) -> None:
+    (streams.folder / "days").mkdir()
+    for name, words in {"2": "b\na\n", "1": "a\nb\na\n", "3": "", "4": "c\n"}.items():
+        streams.write(f"days/{name}.csv", f"word\n{words}")
+    streams.write("days/_SUCCESS", "")
+    streams.write("all.csv", "word\na\nb\na\nb\na\nc\n")
+    for given, target in ((path, "found"), ("all.csv", "expected")):
+        result = streams(
+            "run", "counts.py", "--input", f"words={given}", "--output", f"counts={target}.records.jsonl",
+            "--partitions", "3",
+        )  # fmt: skip
+        assert (result.status, result.err) == (0, "")
+
+    found, expected = (streams.read(f"{name}.records.jsonl") for name in ("found", "expected"))
+    plain = [[(row["key"], row["value"], row["partition"]) for row in each] for each in (found, expected)]
+    assert plain[0] == plain[1]
+    assert len(found) == 6
+
+
+def test_a_folder_that_has_grown_continues_with_its_new_files(streams: Program) -> None:
+    (streams.folder / "days").mkdir()
+    streams.write("days/1.csv", "word\na\nb\n")
+    streams.write("days/2.csv", "word\na\n")
+    files = ("--input", "words=days", *DAYS, "--partitions", "2")
+    assert streams("run", "counts.py", *files).status == 0
+    streams.write("days/2.csv", "word\na\nb\n")
+    streams.write("days/3.csv", "word\na\n")
+    streams.write("days/4.csv", "word\na\n")
+
+    result = streams("run", "counts.py", *files)
+
+    assert (result.status, result.err) == (0, "streams: days/3.csv: follows on 4 rows of topic 'words'\n")
+    assert sorted(_counted(streams)) == [("a", 1), ("a", 2), ("a", 3), ("a", 4), ("b", 1), ("b", 2)]
+    streams.write("days/1.csv", "word\nx\nb\n")
+    result = streams("run", "counts.py", *files)
+    assert result.status == 2
+    assert "days/1.csv: its first 2 rows are not the rows that were read from it before" in result.err
+
+
+def test_a_run_continues_the_replay_of_a_folder_with_its_new_files(streams: Program) -> None:
+    (streams.folder / "days").mkdir()
+    row = '{{"key": "{}", "value": {{"word": "{}"}}, "timestamp": {}}}\n'
+    streams.write("days/1.records.jsonl", row.format("k", "a", 0) + row.format("k", "b", 1))
+    streams.write("days/2.records.jsonl", row.format("k", "a", 2))
+    replayed = streams(
+        "replay", "counts.py", "--input", "words=days", "--executor", "local", "--snapshot", "snapshot",
+        "--partitions", "2",
+    )  # fmt: skip
+    assert replayed.status == 0, replayed.err
+    streams.write("days/3.records.jsonl", row.format("k", "a", 3))
+    files = ("--input", "words=days", *DAYS, "--from-snapshot", "snapshot")
+
+    result = streams("run", "counts.py", *files)
+
+    assert result.status == 0, result.err
+    assert "days/3.records.jsonl: follows on 3 rows" in result.err
+    assert _counted(streams) == [("k", 4)]
+    streams.write("days/2.records.jsonl", row.format("k", "a", 2) * 2)
+    result = streams("run", "counts.py", *files)
+    assert result.status == 2
+    assert "days/2.records.jsonl has grown since it was replayed after other files" in result.err
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("none.csv", "none.csv: there is no such file"),
+        ("sub/none.csv", "sub/none.csv: there is no such file; its folder 'sub' does not exist either"),
+        ("none*.csv", "none*.csv: no file matches this pattern"),
+        ("empty", "empty: this folder has no files"),
+        ("delta", "is a table of Delta Lake"),
+        ("odd", "odd/rows.xls: its suffix is not of a known kind of file"),
+    ],
+)
+def test_what_cannot_be_read_is_told_as_by_a_replay(streams: Program, path: str, text: str) -> None:
+    for folder in ("empty", "delta/_delta_log", "odd"):
+        (streams.folder / folder).mkdir(parents=True)
+    streams.write("delta/part.csv", "word\na\n")
+    streams.write("odd/rows.xls", "a")
+
+    told = [
+        streams(verb, "counts.py", "--input", f"words={path}", *options)
+        for verb, *options in (("run",), ("replay", "--executor", "local"))
+    ]
+
+    assert [result.status for result in told] == [2, 2]
+    assert told[0].err == told[1].err
+    assert text in told[0].err
+
+
+def test_history_that_only_a_replay_reads_is_refused(streams: Program) -> None:
+    (streams.folder / "archive").mkdir()
+    streams.write("archive/MANIFEST.json", "{}")
+
+    for path, what in [("archive", "is an archive, a snapshot or a replay"), ("s3://b/x", "is no local file")]:
+        result = streams("run", "counts.py", "--input", f"words={path}")
+        assert result.status == 2
+        assert f"--input words={path}: {what}, and a run over files reads files of this machine" in result.err
+
+
 def test_a_file_that_was_changed_in_what_was_read_is_refused(streams: Program) -> None:
     streams.write("words.csv", "word\na\nb\n")
     assert streams("run", "counts.py", "--input", "words=words.csv", *DAYS).status == 0

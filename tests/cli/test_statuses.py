@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from streams import EmbeddedBroker
 from tests.cli.conftest import Program
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "operating.md"
@@ -24,6 +25,17 @@ def topology(builder: StreamsBuilder) -> None:
     windows = TimeWindows.of(timedelta(seconds=1), grace=timedelta(0))
     builder.stream(numbers).group_by_key().windowed_by(windows).count("seen").to_stream().to("out")
 """
+INTERRUPTED = """
+import os, signal
+from streams import StreamsBuilder, Topic
+
+def interrupt(number: int) -> int:
+    os.kill(os.getpid(), signal.SIGINT)
+    return number
+
+def topology(builder: StreamsBuilder) -> None:
+    builder.stream(Topic("numbers", value=int)).map_values(interrupt).repartition().to("out")
+"""
 
 
 @pytest.mark.parametrize(
@@ -32,9 +44,12 @@ def topology(builder: StreamsBuilder) -> None:
         (0, ("halves.py", "--input", "numbers=good.jsonl")),
         (1, ("halves.py", "--input", "numbers=bad.jsonl")),
         (1, ("halves.py", *UNREACHABLE)),
+        (1, ("halves.py", *UNREACHABLE, "--workers", "2")),
+        (1, ("halves.py", "--input", "numbers=good.jsonl", "--state-dir", "used")),
         (2, ("missing.py", "--input", "numbers=good.jsonl")),
         (2, ("halves.py", "--set", "commit_interval=1")),
         (3, ("late.py", "--input", "numbers=late.records.jsonl")),
+        (130, ("interrupted.py", "--input", "numbers=good.jsonl")),
     ],
 )
 def test_a_run_ends_with_the_status_of_the_table(streams: Program, status: int, arguments: tuple[str, ...]):
@@ -44,10 +59,12 @@ def test_a_run_ends_with_the_status_of_the_table(streams: Program, status: int, 
     rows = [(100_000, "a"), (1_000, "b")]
     lines = [f'{{"key": "{key}", "value": 1, "timestamp": {time}}}\n' for time, key in rows]
     streams.write("late.records.jsonl", "".join(lines))
-    found = streams("run", *arguments)
+    streams.write("interrupted.py", INTERRUPTED)
+    with EmbeddedBroker(streams.folder / "used" / "broker"):
+        found = streams("run", *arguments)
 
     assert found.status == status, found
-    assert TABLE[status].startswith("yes" if status == 1 else "no")
+    assert TABLE[status].partition(":")[0] == {1: "yes", 130: "manually"}.get(status, "no")
 
 
 def test_a_live_run_that_a_signal_ends_has_succeeded(streams: Program):

@@ -60,13 +60,21 @@ def test_session_of_a_visitor_is_explained_by_its_requests(site):
     assert "sessions: 1 record of key '192.0.2.10'" in done.out
     assert "requests: 2 records of key '192.0.2.10' in session 2015-05-18T10:05:03Z to 2015-05-18T10:07:41Z" in done.out
     assert "access-0 offset 2" in done.out
+    assert "closed: suppressed until its window had closed" in done.out
+
+
+def test_value_of_a_filtered_request_is_shown_up_to_its_status(site, streams):
+    """Requests of a real log have paths of 60 characters before the status that the filter looks at."""
+    path = "/presentations/logstash-monitorama-2013/images/kibana-search.png"
+    streams.write("access.log", LOG.replace("/missing", path))
+    assert f'"GET {path} HTTP/1.1" 404 324' in site("--key", "192.0.2.11").out
 
 
 @pytest.mark.parametrize(
     ("key", "at", "reason", "text"),
     [
         ("192.0.2.11", "2015-05-18T10:05", "pages: filtered", "the condition of filter 'is_page'"),
-        ("192.0.2.12", "2015-05-18T11", "closed: suppressed", "suppressed until stream time 2015-05-18T11:51:00Z"),
+        ("192.0.2.12", "2015-05-18T11", "closed: suppressed", "1,860,000 ms (31 min) to go"),
         ("192.0.2.13", "2015-05-18T10:48", "requests: late", "so it came 30,000 ms too late"),
         ("192.0.2.14", "2015-05-18T10:05", "no such key", "similar keys: '192.0.2.1"),
         ("192.0.2.10", "2015-05-18T12:05", "not at that time", "1 at other times"),

@@ -310,6 +310,25 @@ def test_without_policy_and_offset_a_named_error_tells_which(make):
     assert consumer.poll() == []
 
 
+def test_missing_offset_is_no_error_where_the_position_was_set_before_the_answer(broker, make):
+    fill(broker, P0, 2)
+    consumer = make(auto_offset_reset="none")
+
+    class Waking(RebalanceListener):
+        def on_partitions_assigned(self, partitions):
+            consumer.wakeup()
+
+    consumer.subscribe([typed], listener=Waking())
+    with pytest.raises(WakeupError):
+        consumer.poll(1_000)
+    # The answer to the look-up that poll has begun comes before this one.
+    assert consumer.committed([P0]) == {}
+    consumer.seek(P0, 1)
+    consumer.seek(P1, 0)
+
+    assert values(consumer.poll()) == [1]
+
+
 def test_committed_offset_goes_before_the_policy(broker, make):
     fill(broker, P0, 5)
     first = make()

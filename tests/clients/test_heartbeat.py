@@ -10,6 +10,7 @@ from streams.clients.heartbeat import ConsumerLock
 from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
 from streams.core.threads import SystemThreads
+from streams.group import CooperativeStickyAssignor
 from streams.protocol.group_messages import Heartbeat, LeaveGroup
 from tests.waiting import WATCHDOG_MS
 
@@ -171,6 +172,33 @@ def test_listeners_wait_for_the_application_while_others_rebalance(broker, clock
 
     assert listener.calls == [("assigned", 2), ("revoked", 2), ("assigned", 1)]
     assert len(other.assignment()) == 1
+
+
+def test_cooperative_member_joins_in_the_applications_poll(clock, make, threads):
+    """It revokes nothing before it joins, but its assignor is the application's too."""
+    asked = []
+
+    class Asked(CooperativeStickyAssignor):
+        def subscription_user_data(self):
+            asked.append(1)
+            return super().subscription_user_data()
+
+    consumer = make(background_heartbeat=True, assignors=[Asked()])
+    settle(clock, consumer)
+    other = make(assignors=[CooperativeStickyAssignor()])
+    asked.clear()
+    for _ in range(40):
+        other.poll()
+        clock.advance(100)
+        threads.step()
+
+    assert asked == []
+    assert len(consumer.assignment()) == 2
+
+    settle(clock, consumer, other)
+
+    assert asked
+    assert len(consumer.assignment()) == len(other.assignment()) == 1
 
 
 def test_callbacks_of_commits_run_in_the_applications_poll(clock, make, threads):

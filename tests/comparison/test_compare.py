@@ -30,10 +30,12 @@ from streams.comparison import (
     fingerprint,
     paired_stores,
 )
-from streams.core.records import Block
+from streams.core.records import Block, Window, Windowed
+from streams.core.serdes import LONG, count_windowed
 from streams.replay import replay
-from streams.replay.calls.shown import key_text, value_text
+from streams.replay.calls.shown import key_text, store_key_reader, value_text
 from streams.replay.times import time_text
+from streams.state import KEY_VALUE, StoreSpec
 
 clicks = Topic("clicks", key=str, value=int)
 totals = Topic("totals", key=str, value=int)
@@ -422,6 +424,11 @@ def test_stores_are_paired_by_what_their_operators_do():
 def test_words():
     assert time_text(1_767_607_200_000) == "2026-01-05T10:00:00Z"
     assert key_text(("a", 1)) == '["a", 1]'
+    numbers = Windowed("a", Window(0, 3))
+    assert key_text(numbers) == "a@[1970-01-01T00:00:00Z, 1970-01-01T00:00:00.003Z)"
+    assert key_text(numbers, count_windowed(str, 3)) == "a@records[0, 3)"
+    spec = StoreSpec("s", KEY_VALUE, count_windowed(str, 3), LONG)
+    assert store_key_reader(spec)(count_windowed(str, 3).serialize(numbers)) == "a@records[0, 3)"
     assert value_text({"b": 1, "a": None}) == '{"b": 1, "a": null}'
     assert value_text(b"\x00\x01") == '{"$hex": "0001"}'
     assert len(value_text("x" * 1000)) == 120

@@ -591,3 +591,57 @@ def _late(stream: Any) -> None:
 def test_no_error_is_taken_for_a_verdict():
     with pytest.raises(StreamsError):
         verdict(lambda builder: None, counting("counts"))
+
+
+# --- periods ------------------------------------------------------------------------------
+
+
+def _idle(idle_close: timedelta | None) -> Any:
+    def topology(builder: StreamsBuilder) -> None:
+        builder.stream(clicks, idle_close=idle_close).group_by_key().count("counts")
+
+    return topology
+
+
+@pytest.mark.parametrize(
+    ("declare", "change", "says"),
+    [
+        (
+            lambda ttl: counting("counts", ttl=ttl),
+            (5, 1),
+            "node counts: ttl is 300 s in OLD and 60 s in NEW: rows that",
+        ),
+        (lambda ttl: counting("counts", ttl=ttl), (1, 5), "node counts: ttl is 60 s in OLD and 300 s in NEW"),
+        (
+            lambda within: lambda builder: builder.stream(clicks).deduplicate(name="once", within=within).to("out"),
+            (5, 1),
+            "node once: within is 300 s in OLD and 60 s in NEW",
+        ),
+        (
+            lambda tolerance: (
+                lambda builder: (
+                    builder.stream(clicks)
+                    .join_latest(builder.stream(views), lambda one, two: one, name="last", tolerance=tolerance)
+                    .to("out")
+                )
+            ),
+            (5, 1),
+            "tolerance is 300 s in OLD and 60 s in NEW",
+        ),
+        (_idle, (5, 1), "topic clicks: idle_close is 300 s in OLD and 60 s in NEW"),
+        (_idle, (5, 0), "topic clicks: idle_close is 300 s in OLD and none in NEW"),
+    ],
+    ids=["shorter ttl", "longer ttl", "within", "tolerance", "idle_close", "never idle"],
+)
+def test_changed_periods_are_named(declare, change, says):
+    before, after = (declare(minutes(number)) for number in change)
+
+    assert says in said(verdict(before, after), Level.NOTE)
+    assert " is 300 s in OLD and " not in said(verdict(before, before), Level.NOTE)
+
+
+def test_a_changed_idle_time_of_the_settings_is_named():
+    versions = [planned(_idle(None), idle_close_ms=idle_ms) for idle_ms in (0, 60_000)]
+
+    assert "topic clicks: idle_close is none in OLD and 60 s in NEW" in said(take_over(*versions), Level.NOTE)
+    assert "idle_close" not in said(take_over(versions[1], versions[1]), Level.NOTE)

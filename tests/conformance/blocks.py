@@ -15,7 +15,8 @@ from streams import Headers, StreamsConfig, StreamsError, Topology, VirtualClock
 from streams.core.metrics import Metrics
 from streams.core.records import Block, TaskId, TopicPartition
 from streams.runtime.plan import ApplicationPlan
-from streams.runtime.task import Task, TaskState
+from streams.runtime.task import Task
+from streams.runtime.task_parts import TaskState
 from streams.state import RecordCache, open_store
 from streams.topology.subtopologies import sub_topologies
 from tests.conformance.flow import Flow, Segment, has_plain_times, segments, singles
@@ -214,7 +215,8 @@ class Tasks:
 
     def _commit(self, task: Task) -> bool:
         """Commit as a thread does; return whether that sent anything."""
-        task.flush_caches()
+        task.finish_calls()
+        task.prepare_commit()
         is_sent = self._send(task)
         for store, block in task.take_changes():
             # The log of a store that keeps its source topic as changelog is that topic.

@@ -3,13 +3,15 @@
 Says what the call's arguments are and nothing else; what they mean is the project's.
 """
 
+import asyncio
 import copy
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, TypeAlias
 
 from streams import (
+    CountWindows,
     EmitStrategy,
     JoinWindows,
     KTable,
@@ -37,6 +39,7 @@ from tests.conformance.functions import (
 from tests.conformance.processors import processor
 from tests.conformance.stores import KeepGlobal, declared_store
 from tests.conformance.values import ANYTHING, milliseconds, serde
+from tests.conformance.windower import Gapped
 
 Op: TypeAlias = dict[str, Any]
 #: What ``peek`` and ``foreach`` do: label, key, value.
@@ -45,10 +48,10 @@ Peeked: TypeAlias = Callable[[str, Any, Any], None]
 #: Fields with serdes, and the arguments that take them.
 _SERDE_FIELDS = ("key", "value", "other_value")
 #: Fields with durations of stores, and the arguments that take them.
-_DURATION_FIELDS = {"retention_ms": "retention", "history_ms": "history"}
+_DURATION_FIELDS = {"retention_ms": "retention", "history_ms": "history", "ttl_ms": "ttl"}
 
 
-def windows_of(spec: Op) -> TimeWindows | SlidingWindows | SessionWindows | UnlimitedWindows:
+def windows_of(spec: Op) -> Gapped | CountWindows | TimeWindows | SlidingWindows | SessionWindows | UnlimitedWindows:
     """Return the windows of ``windowed_by``."""
     grace = milliseconds(spec.get("grace", 0))
     match spec["type"]:
@@ -60,6 +63,10 @@ def windows_of(spec: Op) -> TimeWindows | SlidingWindows | SessionWindows | Unli
             return SlidingWindows.of(milliseconds(spec["diff"]), grace=grace)
         case "session":
             return SessionWindows.of(milliseconds(spec["gap"]), grace=grace)
+        case "gapped":
+            return Gapped(spec.get("grace", 0), spec.get("retention", 1000))
+        case "count":
+            return CountWindows.of(spec["size"], spec.get("advance"))
         case "unlimited":
             return UnlimitedWindows.of(start=spec.get("start", 0))
     raise KeyError(spec["type"])
@@ -89,6 +96,29 @@ def _kept(op: Op, *fields: str) -> dict[str, Any]:
     options |= {name: op[name] for name in ("caching", "logging") if name in op}
     options |= {argument: milliseconds(op[field]) for field, argument in _DURATION_FIELDS.items() if field in op}
     return options
+
+
+def called(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Awaitable[Any]]:
+    """Return a function of the catalogue as an async one, which gives way once before it answers."""
+
+    async def call(key: Any, value: Any) -> Any:
+        await asyncio.sleep(0)
+        return function(key, value)
+
+    return call
+
+
+def _policy(op: Op) -> dict[str, Any]:
+    """Return the options of a call; results of several keys have an order only by partition."""
+    options = {name: op[name] for name in ("concurrency", "retries") if name in op}
+    if "backoff" in op:
+        options["backoff"] = milliseconds(op["backoff"])
+    return {"order": op.get("order", "partition"), **options}
+
+
+def _batch(op: Op) -> dict[str, Any]:
+    options = {"max_records": op["max_records"]}
+    return options | {"max_wait": milliseconds(op["max_wait"])} if "max_wait" in op else options
 
 
 class DslInterpreter:
@@ -127,9 +157,12 @@ class DslInterpreter:
             options["timestamp"] = extractor(op["ts_extractor"])
         return options
 
+    def _idle(self, op: Op) -> dict[str, Any]:
+        return {"idle_close": milliseconds(op["idle_close"])} if "idle_close" in op else {}
+
     def _stream(self, op: Op) -> Any:
         topics = [re.compile(op["pattern"])] if "pattern" in op else op["topics"]
-        return self._builder.stream(*topics, **self._source_options(op))
+        return self._builder.stream(*topics, **self._source_options(op), **self._idle(op))
 
     def _table(self, op: Op) -> Any:
         return self._builder.table(op["topic"], **self._source_options(op), **_kept(op, "none"))
@@ -202,6 +235,53 @@ class DslInterpreter:
     def _process_values(self, op: Op) -> Any:
         return self._from(op).process_values(processor(op["fn"]), op.get("name"), stores=op.get("stores", ()))
 
+    def _deduplicate(self, op: Op) -> Any:
+        by = value_function(op["fn"]) if "fn" in op else None
+        grace = milliseconds(op["grace"]) if "grace" in op else None
+        options = {"store": op.get("store"), **_serdes(op, "key", "value")}
+        return self._from(op).deduplicate(by, op.get("name"), within=milliseconds(op["within"]), grace=grace, **options)
+
+    def _look_up(self, op: Op) -> Any:
+        answers = op["answers"]
+
+        async def ask(key: Any) -> Any:
+            return answers.get(key)
+
+        by = {"by": value_function(op["fn"]), "asked": str} if "fn" in op else {}
+        found = self._from(op).look_up(
+            ask if op.get("is_async") else answers.get,
+            **{"name": op.get("name"), "cache": op["cache"], "ttl": None, "order": "partition", "answer": str, **by},
+        )
+        return found.map_pairs(lambda value, answer: f"{value}:{answer}")
+
+    def _map_values_async(self, op: Op) -> Any:
+        return self._from(op).map_values_async(called(value_function(op["fn"])), op.get("name"), **_policy(op))
+
+    def _map_async(self, op: Op) -> Any:
+        function = called(pair_function(op["key_fn"], op["value_fn"]))
+        return self._from(op).map_async(function, op.get("name"), **_policy(op))
+
+    def _flat_map_async(self, op: Op) -> Any:
+        return self._from(op).flat_map_async(called(flat_function(op["fn"])), op.get("name"), **_policy(op))
+
+    def _map_values_batches(self, op: Op) -> Any:
+        function = value_function(op["fn"])
+        mapper = lambda values: [function(None, value) for value in values]  # noqa: E731
+        return self._from(op).map_values_batches(mapper, op.get("name"), **_batch(op))
+
+    def _flat_map_batches(self, op: Op) -> Any:
+        function = flat_function(op["fn"])
+        mapper = lambda rows: [pair for key, value in rows for pair in function(key, value)]  # noqa: E731
+        return self._from(op).flat_map_batches(mapper, op.get("name"), **_batch(op))
+
+    # Dropped records.
+
+    def _late(self, op: Op) -> Any:
+        return self._from(op).late(op.get("name"))
+
+    def _dropped(self, op: Op) -> Any:
+        return self._from(op).dropped(op.get("name"))
+
     # Topics.
 
     def _to(self, op: Op) -> None:
@@ -233,6 +313,10 @@ class DslInterpreter:
 
     def _windowed_by(self, op: Op) -> Any:
         windowed = self._from(op).windowed_by(windows_of(op["windows"]))
+        if "early_every" in op:
+            return windowed.emit(early_every=op["early_every"])
+        if "early_every_ms" in op:
+            return windowed.emit(early_every=milliseconds(op["early_every_ms"]))
         return windowed.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE) if op.get("emit") == "close" else windowed
 
     def _count(self, op: Op) -> Any:
@@ -281,6 +365,12 @@ class DslInterpreter:
     def _join_stream(self, op: Op) -> Any:
         windows = join_windows_of(op["windows"])
         return self._join(op, joiner(op["joiner"]), windows, store=op.get("store"), **_serdes(op))
+
+    def _join_latest(self, op: Op) -> Any:
+        method = {"inner": "join_latest", "left": "left_join_latest"}[op["kind"]]
+        options = {name: op[name] for name in ("direction", "name", "store", "logging") if name in op}
+        options |= {name: milliseconds(op[name]) for name in ("tolerance", "grace") if name in op} | _serdes(op)
+        return getattr(self._from(op), method)(self._with(op), joiner(op["joiner"]), **options)
 
     def _join_table(self, op: Op) -> Any:
         options = _serdes(op)

@@ -100,6 +100,8 @@ def _is_quiet(broker: EmbeddedBroker, thread: StreamThread, wanted: set[int]) ->
         return False
     if tasks.keys() != thread.shared.plans.of(directive.layout).groups.keys():
         return False
+    if any(task.calls is not None and task.calls.in_flight for task in tasks.values()):
+        return False
     return all(
         not queue.size and (queue.fetched or 0) >= broker.end_offset(queue.partition) and not task.is_dirty
         for task in tasks.values()

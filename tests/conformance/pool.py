@@ -1,12 +1,14 @@
-"""Processes that judge cases, each case with a time limit.
+"""Processes that judge cases, each case with a limit of processor time.
 
 A case that hangs or takes its process down costs that process and nothing else.  Results come
-in the order of the cases, whichever process was first.
+in the order of the cases, whichever process was first.  The limit is processor time: how long a
+case takes by the clock depends on what else the machine does.
 """
 
 import logging
 import multiprocessing
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
@@ -15,19 +17,20 @@ from queue import SimpleQueue
 from attrs import define
 
 from tests.conformance.cases import Case, judge
+from tests.waiting import WATCHDOG_MS
 
-#: Longest time that one case may take.
+#: Most processor time that one case may take.
 LIMIT_SECONDS = 10.0
-#: Longest time that a new process may take to be ready.
-_START_SECONDS = 60.0
+#: Time by the clock after which a process that neither answers nor ends is given up.
+_WATCHDOG_SECONDS = WATCHDOG_MS / 1000
 
 # Children of the caller itself would inherit the locks of whatever threads it has.
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(["tests.conformance.cases"])
 
 
-def _work(connection: Connection) -> None:
-    """Judge the cases that come, until there are no more."""
+def _work(connection: Connection, limit_seconds: float) -> None:
+    """Judge the cases that come, until there are no more; SIGPROF ends a process whose case takes too long."""
     # Nothing but the runner's own lines goes to standard output, not even what a case prints.
     os.dup2(2, 1)
     logging.disable(logging.CRITICAL)
@@ -37,7 +40,10 @@ def _work(connection: Connection) -> None:
             line, is_vector = connection.recv()
         except EOFError:
             return
-        connection.send(judge(line, is_vector))
+        signal.setitimer(signal.ITIMER_PROF, limit_seconds)
+        result = judge(line, is_vector)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        connection.send(result)
 
 
 @define(eq=False)
@@ -53,32 +59,41 @@ class _Worker:
         connection = self._connection or self._start()
         try:
             connection.send((case.line, case.is_vector))
-            if connection.poll(self.limit_seconds):
+            if connection.poll(_WATCHDOG_SECONDS):
                 result: str | None = connection.recv()
                 return result
         except (EOFError, OSError):
-            self.stop()
+            if self._ended() == -signal.SIGPROF:
+                return f"hangs: no result after {self.limit_seconds:g} s of processor time"
             return "the process ended while it ran"
         self.stop()
-        return f"hangs: no result after {self.limit_seconds:g} s"
+        return f"hangs: no result after {_WATCHDOG_SECONDS:g} s"
 
     def stop(self) -> None:
         """End the process, whatever it does."""
-        if self._process is not None and self._connection is not None:
+        if self._process is not None:
             self._process.kill()
-            self._process.join()
-            self._connection.close()
+            self._ended()
+
+    def _ended(self) -> int | None:
+        """Return the exit code of the process, which has ended or will at once."""
+        assert self._process is not None
+        assert self._connection is not None
+        self._process.join()
+        self._connection.close()
+        code = self._process.exitcode
         self._process = self._connection = None
+        return code
 
     def _start(self) -> Connection:
         ours, theirs = _processes.Pipe()
-        self._process = _processes.Process(target=_work, args=(theirs,), daemon=True)
+        self._process = _processes.Process(target=_work, args=(theirs, self.limit_seconds), daemon=True)
         self._process.start()
         self._connection = ours
         theirs.close()
-        if not ours.poll(_START_SECONDS):
+        if not ours.poll(_WATCHDOG_SECONDS):
             self.stop()
-            raise RuntimeError(f"a process for cases was not ready after {_START_SECONDS:g} s")
+            raise RuntimeError(f"a process for cases was not ready after {_WATCHDOG_SECONDS:g} s")
         ours.recv()
         return ours
 

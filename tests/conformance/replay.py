@@ -9,16 +9,18 @@ What history cannot express is read off the case, never its name: see ``why_not`
 """
 
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
 from attrs import Factory, define, frozen
 
 from streams import StreamsBuilder, StreamsConfig, Topology, VirtualClock
+from streams.core.metrics import DropReason, Tally
 from streams.replay.run.session import ReplaySession
 from streams.runtime.plan import ApplicationPlan
 from streams.state import open_store
+from streams.topology import KeyFilter
 from streams.topology.graph import SourceNode
 from tests.conformance.agree import has_wall_clock
 from tests.conformance.blocks import external_topics
@@ -32,7 +34,6 @@ from tests.replay.outcomes import Row, archived, record_files, result_of, sessio
 _WALL_CLOCK = frozenset({"ctx", "tick_meta"})
 #: Processors that keep something in themselves, or schedule timers by what they get.
 _REMEMBER = frozenset({"tick_cancel", "tick_counter", "toggle"})
-_DROPPED = "dropped-records-total"
 _CACHE = "cache_max_bytes"
 
 
@@ -175,7 +176,7 @@ class ReplayPlayer:
                 for _, block in result.read(topic):
                     for _, key, value, timestamp_ms, headers in block.rows():
                         self.observed.note(topic, entry_of((key, value, timestamp_ms, headers), forms))
-        self._dropped += sum(count for tally, count in self.current.state.counters.items() if tally.name == _DROPPED)
+        self._dropped += self._dropped_in(self.current.state.counters)
 
     def _end(self) -> None:
         """Take note of what is there at the end."""
@@ -188,7 +189,18 @@ class ReplayPlayer:
             self.observed.stores[request["store"]] = self._read(request)
         # Global stores are filled anew for each piece.
         counters = self.current.global_counters
-        self.observed.dropped = self._dropped + sum(counters[tally] for tally in counters if tally.name == _DROPPED)
+        self.observed.dropped = self._dropped + self._dropped_in(counters)
+
+    def _dropped_in(self, counters: Mapping[Tally, int]) -> int:
+        """Return the dropped records that Kafka Streams counts too."""
+        assert self.topology is not None
+        return sum(
+            count
+            for tally, count in counters.items()
+            if tally.is_drop
+            and tally.reason != DropReason.UNJOINED
+            and not isinstance(getattr(self.topology.nodes.get(tally.place), "operator", None), KeyFilter)
+        )
 
     def _read(self, request: dict[str, Any]) -> list[Any]:
         """Read a store as it lies in the folder of the replay."""

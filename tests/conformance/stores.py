@@ -4,6 +4,7 @@ Reading goes through the test driver's stores, as a test of a user would.
 """
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 from streams import (
@@ -24,6 +25,10 @@ from tests.conformance.store_commands import version
 from tests.conformance.values import from_json, milliseconds, serde, to_json
 
 
+def _ttl(op: dict[str, Any]) -> timedelta | None:
+    return milliseconds(op["ttl_ms"]) if "ttl_ms" in op else None
+
+
 def declared_store(op: dict[str, Any]) -> StoreBuilder[Any] | StoreSpec:
     """Return the store of an ``add_store`` operator."""
     key, value, name = serde(op["key"]), serde(op["value"]), op["name"]
@@ -34,11 +39,11 @@ def declared_store(op: dict[str, Any]) -> StoreBuilder[Any] | StoreSpec:
     }
     match op["type"]:
         case "kv":
-            return key_value_store(key, value, name, **options)
+            return key_value_store(key, value, name, ttl=_ttl(op), **options)
         case "lru":
             return StoreSpec(name, kinds.LRU, key, value, max_entries=op["max"], **options)
         case "timestamped_kv":
-            return timestamped_key_value_store(key, value, name, **options)
+            return timestamped_key_value_store(key, value, name, ttl=_ttl(op), **options)
         case "window":
             size, retention = milliseconds(op["window_size_ms"]), milliseconds(op["retention_ms"])
             options["retain_duplicates"] = op.get("retain_duplicates", False)

@@ -129,7 +129,9 @@ def test_all_cases_as_history(part, slices, folder):
 
 @pytest.mark.slow
 @every_part
-def test_all_cases_in_pieces(part, folder):
+def test_all_cases_in_pieces(part, folder, monkeypatch):
+    """With a call for each task, which small tasks would share otherwise."""
+    monkeypatch.setattr("streams.replay.calls.plan.TASK_CALL_ROWS", 0)
     path, number, count = part
     compare_pieces(players(path, folder, count, number), LocalExecutor(1))
 

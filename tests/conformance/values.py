@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from attrs import frozen
 
-from streams import Headers, Serde, Window, Windowed, session_windowed, time_windowed
+from streams import Headers, Serde, Window, Windowed, count_windowed, session_windowed, time_windowed
 from streams.core.serdes import INT32, serde_for
 
 #: A serde as a case names it: text, or an object for windowed keys.
@@ -45,6 +45,8 @@ def serde(spec: SerdeSpec) -> Serde[Any]:
         return _SERDES[spec]
     if "windowed" in spec:
         return time_windowed(serde(spec["windowed"]), milliseconds(spec["size_ms"]))
+    if "count_windowed" in spec:
+        return count_windowed(serde(spec["count_windowed"]), spec["size"])
     return session_windowed(serde(spec["session_windowed"]))
 
 

@@ -94,7 +94,7 @@ def test_generators_pass_where_they_are_iterated() -> None:
     ("made", "message"),
     [(later, "a coroutine .later."), (items, "a generator .items."), (later_items, "an async generator .later_items.")],
 )
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::RuntimeWarning", "error::pytest.PytestUnraisableExceptionWarning")
 def test_results_that_nobody_runs_are_refused_and_closed(made: Any, message: str) -> None:
     with pytest.raises(UnawaitedError, match=rf"node 'x' returned {message}.*give a plain function"):
         refuse_result(made(), "node 'x'")

@@ -117,7 +117,11 @@ MISTAKES: list[tuple[str, Callable[[StreamsBuilder], Any], str]] = [
     ("a text as stores", lambda b: b.stream(orders).process(Pass, stores="s"), "must be a list of names"),
     ("no partitions", lambda b: b.stream(orders).repartition(partitions=0), "partitions must be an int of at least 1"),
     ("a sink of nothing", lambda b: b.stream(orders).to(None), "needs a Topic, a topic's name or a function"),
-    ("an unknown option", lambda b: b.table(orders, cashing=True), "unknown option 'cashing' of a store"),
+    (
+        "an unknown option",
+        lambda b: b.table(orders, cashing=True),
+        "unknown option 'cashing' of store .*; there are caching, changelog, history, logging",
+    ),
     ("a versioned global table", lambda b: b.global_table(orders, history=SECOND), "cannot be versioned"),
     ("a table read twice", lambda b: (b.table(orders), b.stream(orders)), "topic 'orders' is already read"),
     (
@@ -166,3 +170,26 @@ def test_a_topology_function_may_build_itself_and_a_built_one_passes_through() -
     assert build_topology(topology) is topology
     with pytest.raises(TopologyError, match=r"the topology needs a function of \(builder\), got 3"):
         build_topology(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("build", "what"),
+    [
+        (lambda stream: stream.group_by_key().count("counts", logging=5), "logging= of store 'counts'"),
+        (lambda stream: stream.group_by_key().count("counts", caching="no"), "caching= of store 'counts'"),
+        (lambda stream: stream.deduplicate(within=timedelta(1), logging=5), "logging= of deduplicate"),
+        (lambda stream: stream.look_up(str, logging=5), "logging= of look_up"),
+        (lambda stream: stream.join_latest(stream, max, tolerance=timedelta(1), logging=5), "logging= of join_latest"),
+        (lambda stream: stream.join(stream, max, JoinWindows.of(timedelta(1)), logging=5), "logging= of join"),
+        (lambda stream: Suppressed.until_window_closes(logging=5), "logging= of Suppressed"),
+    ],
+)
+def test_flag_that_is_neither_true_nor_false_is_refused(build: Callable[[Any], Any], what: str) -> None:
+    with pytest.raises(TopologyError, match=rf"{what}.* must be True or False, not (5|'no')"):
+        build(StreamsBuilder().stream(Topic("numbers", key=str, value=int)))
+
+
+def test_changelog_settings_must_be_a_mapping() -> None:
+    stream = StreamsBuilder().stream(Topic("numbers", key=str, value=int))
+    with pytest.raises(TopologyError, match="changelog= of store 'counts' must be a mapping of topic settings"):
+        stream.group_by_key().count("counts", changelog=5)  # type: ignore[call-overload, arg-type]

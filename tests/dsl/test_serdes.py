@@ -40,8 +40,8 @@ def test_serdes_of_a_topic_go_along_unchanged_types() -> None:
     assert (store.key_serde, store.value_serde) == (STRING, LONG)
 
 
-def test_a_sink_tells_the_types_before_it() -> None:
-    """The key that group_by makes is only known by the topic that the counts go to."""
+def test_types_upstream_are_inferred_from_a_sink() -> None:
+    """The key type of group_by is only declared by the topic to which the counts are written."""
     topology = built(
         lambda builder: builder.stream(lines).group_by(lambda _, word: word).count("words").to_stream().to(counts)
     )
@@ -51,7 +51,7 @@ def test_a_sink_tells_the_types_before_it() -> None:
     assert topology.stores["words"].value_serde is LONG
 
 
-def test_a_windowed_sink_tells_the_key_within() -> None:
+def test_inner_key_type_upstream_is_inferred_from_a_windowed_sink() -> None:
     windowed = Topic("windowed", key=time_windowed(str, SECOND), value=int)
     topology = built(
         lambda builder: (
@@ -79,7 +79,7 @@ def test_windowed_keys_are_written_as_such_without_being_told() -> None:
     assert sink.key_serde.inner is STRING
 
 
-def test_a_join_partner_tells_the_key() -> None:
+def test_key_type_is_inferred_from_a_join_partner() -> None:
     topology = built(
         lambda builder: (
             builder.stream(lines)
@@ -92,7 +92,7 @@ def test_a_join_partner_tells_the_key() -> None:
     assert sink.key_serde is STRING
 
 
-def test_what_nobody_tells_is_pinned_and_shared_by_writer_and_reader() -> None:
+def test_undeclared_serde_is_pinned_and_shared_by_writer_and_reader() -> None:
     topology = built(lambda builder: builder.stream(lines).group_by(lambda _, word: word).count("words"))
 
     sink, source = around(topology, "words-repartition")
@@ -115,7 +115,7 @@ def test_key_and_value_on_the_operator_come_first() -> None:
     assert spec.value_serde.name == "json:list[str]"
 
 
-def test_an_annotation_tells_the_type_of_a_result() -> None:
+def test_result_type_is_inferred_from_an_annotation() -> None:
     def parsed(line: str) -> float:
         return float(line)
 
@@ -124,7 +124,7 @@ def test_an_annotation_tells_the_type_of_a_result() -> None:
     assert topology.stores["t"].value_serde is DOUBLE
 
 
-def test_the_class_of_an_initializer_tells_the_aggregate() -> None:
+def test_aggregate_type_is_inferred_from_an_initializer_class() -> None:
     topology = built(
         lambda builder: (
             builder.stream(orders).group_by_key().aggregate(float, lambda _, amount, sum_: sum_ + amount, "s")

@@ -40,7 +40,7 @@ def pyright(file: Path) -> dict[int, str]:
     return {item["range"]["start"]["line"] + 1: item["message"] for item in errors}
 
 
-@pytest.mark.parametrize("name", ["positive.py", "settings_positive.py"])
+@pytest.mark.parametrize("name", ["positive.py", "settings_positive.py", "queries_positive.py"])
 @pytest.mark.parametrize("check", [mypy, pyright])
 def test_right_code_is_clean(check: Callable[[Path], dict[int, str]], name: str) -> None:
     """Lambdas get their argument types from topics and from the operators before, handlers from their settings."""

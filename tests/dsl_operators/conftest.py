@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from attrs import define, field
 
+from streams.core import metrics
 from streams.core.records import Headers, RecordContext, RecordMetadata, TaskId, Windowed
 from streams.core.serdes import LONG, STRING
 from streams.state import RecordCache, StoreSpec, kinds, open_store
@@ -66,6 +67,15 @@ class BenchContext:
     def drop(self, reason: str, count: int = 1) -> None:
         self.bench.dropped[reason] += count
 
+    def on_idle(self, advance: Callable[[int], bool], shared_store: str | None = None) -> None:
+        """Ignore it: a bench has no inputs that could be idle."""
+
+    def side_output(self) -> None:
+        return None
+
+    def tally(self, reason: str) -> metrics.Counter:
+        return self.bench.tallies.setdefault(reason, metrics.Counter())
+
     def task_stream_time_ms(self) -> int:
         return -1
 
@@ -100,6 +110,7 @@ class Workbench:
     times: dict[str, StreamTime] = field(factory=dict)
     shared: dict[str, Any] = field(factory=dict)
     dropped: Counter[str] = field(factory=Counter)
+    tallies: dict[str, metrics.Counter] = field(factory=dict)
     cached: set[str] = field(factory=set)
     offset: int = 0
     #: Origins that held-back records came out with.

@@ -3,6 +3,7 @@
 import pytest
 
 from streams.core.errors import StreamsError, TopologyError
+from streams.core.metrics import DropReason
 from streams.core.serdes import STRING
 from streams.dsl.operators import (
     WAITING_RECORD,
@@ -32,6 +33,7 @@ def test_stream_meets_the_row_as_it_is_now(bench, kv):
     assert bench.send("a", "x", 50, node="left") == [("a", "axNone", 50)]
     bench.send("a", "row", 99, node="table")
     assert bench.send("a", "x", 1, node="inner") == [("a", "x+row", 1)]
+    assert bench.tallies[DropReason.UNJOINED].value == 1
 
 
 def test_stream_records_without_key_or_value_are_dropped_but_a_left_join_needs_no_key(bench, kv):
@@ -42,7 +44,7 @@ def test_stream_records_without_key_or_value_are_dropped_but_a_left_join_needs_n
     assert bench.send(None, "x", 1, node="inner") == []
     assert bench.send(None, "x", 1, node="left") == [(None, "x+None", 1)]
     assert bench.send("a", None, 1, node="left") == []
-    assert bench.dropped.total() == 2
+    assert bench.dropped == {DropReason.NULL_KEY: 1, DropReason.NULL_VALUE: 1}
 
 
 def test_global_table_is_looked_up_by_the_mapped_key(bench, kv):

@@ -113,7 +113,7 @@ def test_parquet_has_columns_of_the_topics_types(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "a.parquet").to_pylist() == [
         {
             "key": {"key": "a", "start": 5, "end": 9},
-            "value": {"product": "tea", "prices": [1.5], "at": at, "note": None, "extra": '{"x":1}'},
+            "value": {"product": "tea", "prices": [1.5], "at": at, "note": None, "extra": [("x", 1)]},
             "timestamp": 7,
             "headers": [{"name": "h", "value": b"x"}],
             "partition": 1,

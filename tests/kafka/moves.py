@@ -30,6 +30,8 @@ from tests.kafka.processes import Started
 PARTITIONS = 12
 KEYS = [f"customer-{number}" for number in range(600)]
 ASKERS = 4
+#: A key of each partition.
+ONE_OF_EACH = list({partition_for(key.encode(), PARTITIONS): key for key in KEYS}.values())
 SCRIPT = """\
 from streams import StreamsBuilder, Topic
 
@@ -130,22 +132,30 @@ def show(servers: str, folder: Path, queries: int) -> dict[str, Any]:
         load = stack.enter_context(Load(servers))
         client = stack.enter_context(httpx.Client(timeout=30))
 
-        def is_ready() -> bool:
-            return all(asked(client, one.url, key).status == 200 for one in instances for key in KEYS[::7])
+        def owners_of(url: str) -> dict[int, str]:
+            found = client.get(f"{url}/stores/orders-of").json().get("partitions", ())
+            return {one["partition"]: f"http://{(one['active'] or {}).get('endpoint')}" for one in found}
 
-        waiting.until(is_ready, lambda: time.sleep(0.1))
+        def is_settled(urls: list[str]) -> bool:
+            """Whether each instance has its share of the partitions, and answers for all of them."""
+            shares = Counter(owners_of(urls[0]).values())
+            return shares == dict.fromkeys(urls, PARTITIONS // len(urls)) and all(
+                asked(client, url, key).status == 200 for url in urls for key in ONE_OF_EACH
+            )
+
+        waiting.until(lambda: is_settled([one.url for one in instances]), lambda: time.sleep(0.1))
         waiting.until(lambda: all(asked(client, instances[0].url, key).status == 200 for key in KEYS))
         urls = [instance.url for instance in instances]
-        owners = {
-            found["partition"]: "http://" + found["active"]["endpoint"]
-            for found in client.get(f"{urls[0]}/stores/orders-of").json()["partitions"]
-        }
+        owners = owners_of(urls[0])
         begun = time.perf_counter()
+
+        #: Number of answers after which no more is asked; known once the group has settled.
+        wanted = [1 << 60]
 
         def ask(number: int) -> None:
             chosen = random.Random(number)
             with httpx.Client(timeout=30) as own:
-                while len(answers) < queries:
+                while len(answers) < max(queries, wanted[0]):
                     answers.append(asked(own, chosen.choice(urls), chosen.choice(KEYS)))
 
         threads = [threading.Thread(target=ask, args=(number,)) for number in range(ASKERS)]
@@ -160,6 +170,9 @@ def show(servers: str, folder: Path, queries: int) -> dict[str, Any]:
         fourth = Instance(folder, servers, 3)
         stack.enter_context(fourth.started)
         urls.append(fourth.url)
+        waiting.until(lambda: is_settled(list(urls)), lambda: time.sleep(0.1))
+        moves["settled"] = time.perf_counter()
+        wanted[0] = len(answers) + queries // 10
         for thread in threads:
             thread.join()
         seconds = time.perf_counter() - begun
@@ -190,6 +203,8 @@ def figures(
         "empty": sum(one.status == 404 for one in answers),
         "refused_from_s": round(min(refused, default=moves["killed"]) - moves["killed"], 2),
         "refused_until_s": round(max(refused, default=moves["killed"]) - moves["killed"], 2),
+        "settled_after_s": round(moves["settled"] - moves["killed"], 2),
+        "after_settled": dict(Counter(str(one.status) for one in answers if one.at > moves["settled"])),
         "p99_local_ms": p99_ms(local),
         "p99_forwarded_ms": p99_ms(forwarded),
     }

@@ -107,9 +107,9 @@ def test_ends_of_transactions_leave_holes(kafka: KafkaNode, spark_kafka: SparkKa
     with replay(copied(topic), given, resume=True, **kept) as result:
         assert [row[2] for row in rows(result)] == [b"one", b"three"]
         assert positions(result, topic)[1] == 5
-        extents = result.session._history[topic].extents[1]
+        extents = result.session.inputs.histories[topic].extents[1]
         assert [(extent.first, extent.rows) for extent in extents] == [(0, 1), (4, 1)]
-        assert result.session.origin(TopicPartition(topic, 1), 4) is None
+        assert result.session.inputs.origin(TopicPartition(topic, 1), 4) is None
     assert [record.offset for record in stored(kafka.bootstrap_servers, topic)] == [0, 4]
 
 

@@ -137,7 +137,10 @@ def workers_of(run: Started) -> dict[str, int]:
     pid = run.process.pid
     found = {}
     for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        command = Path(f"/proc/{child}/cmdline").read_text().split("\0")
+        try:
+            command = Path(f"/proc/{child}/cmdline").read_text().split("\0")
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # It has ended meanwhile.
         if "--state-dir" in command:
             found[Path(command[command.index("--state-dir") + 1]).name] = int(child)
     return found

@@ -4,12 +4,16 @@ Keys are texts or None, values small whole numbers or None; a function takes wha
 generated topology a function is its name, so that a failing example can be read.
 """
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, TypeAlias
 
-from streams import Processor, PunctuationType, Record, Windowed, key_value_store
+from attrs import frozen
+
+from streams import Processor, PunctuationType, Record, Window, Windowed, Windower, key_value_store
 from streams.topology.processors import StoreBuilder
+from tests.conformance.windower import touching_merged
 
 Key: TypeAlias = str | None
 Value: TypeAlias = int | None
@@ -70,6 +74,27 @@ def pair_by_value(key: Key, value: Value) -> tuple[str, Value]:
 
 def pair_same_key(key: Key, value: Value) -> tuple[Key, Value]:
     return key, plus_one(value)
+
+
+async def scrambled_later(key: Key, value: Value) -> Value:
+    """Take the longer the smaller the value."""
+    await asyncio.sleep((9 - (value or 0) % 10) / 1000)
+    return scrambled(value)
+
+
+async def both_keys_later(key: Key, value: Value) -> Iterable[tuple[str, Value]]:
+    await asyncio.sleep((value or 0) % 3 / 1000)
+    return both_keys(key, value)
+
+
+async def weight_of(key: str) -> Value:
+    """Return something for each key but those of one kind."""
+    await asyncio.sleep(len(key) / 1000)
+    return None if key.startswith("b") else sum(key.encode()) % _MODULUS
+
+
+def all_scrambled(values: Sequence[Value]) -> list[Value]:
+    return [scrambled(value) for value in values]
 
 
 def twice(value: Value) -> list[Value]:
@@ -187,3 +212,25 @@ def tick_counter(name: str) -> Callable[[], Processor[Any, Any, Any, Any]]:
                 self.held.delete(key)
 
     return TickCounter
+
+
+@frozen
+class Gaps(Windower[str, Any]):
+    """Windows like sessions, of which the gap of records with an odd value is half as long."""
+
+    gap_ms: int
+    grace_ms: int
+
+    @property
+    def retention(self) -> timedelta:
+        return timedelta(milliseconds=1000)
+
+    def assign(self, key: str, value: Any, timestamp_ms: int, windows: Sequence[Window]) -> list[Window]:
+        gap_ms = self.gap_ms // 2 if type(value) is int and value % 2 else self.gap_ms
+        return [Window(timestamp_ms, timestamp_ms + gap_ms)]
+
+    def merge(self, windows: Sequence[Window]) -> list[Window]:
+        return touching_merged(windows)
+
+    def close(self, window: Window) -> int:
+        return window.end_ms + 1 + self.grace_ms

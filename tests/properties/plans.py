@@ -91,8 +91,8 @@ def _milliseconds(number: int) -> timedelta:
 # Sources.
 
 
-def _stream(builder: StreamsBuilder, name: str, topic: str) -> Any:
-    return builder.stream(TOPICS[topic])
+def _stream(builder: StreamsBuilder, name: str, topic: str, idle_ms: int = 0) -> Any:
+    return builder.stream(TOPICS[topic], idle_close=_milliseconds(idle_ms))
 
 
 def _table(builder: StreamsBuilder, name: str, topic: str, history_ms: int | None) -> Any:
@@ -137,6 +137,49 @@ def _process_values(builder: StreamsBuilder, name: str, source: Any) -> Any:
     return source.process_values(functions.running_total(f"store-{name}"), value=int)
 
 
+def _deduplicate(builder: StreamsBuilder, name: str, source: Any, by: str | None, within_ms: int, grace_ms: int) -> Any:
+    return source.deduplicate(
+        None if by is None else _function(by),
+        name,
+        within=_milliseconds(within_ms),
+        grace=_milliseconds(grace_ms),
+        key=str,
+        value=int,
+    )
+
+
+# Calls and batches.
+
+
+def _map_async(builder: StreamsBuilder, name: str, source: Any, order: str, concurrency: int) -> Any:
+    options = {"order": order, "concurrency": concurrency}
+    return source.map_values_async(functions.scrambled_later, f"calls-{name}", **options)
+
+
+def _flat_map_async(builder: StreamsBuilder, name: str, source: Any, order: str, concurrency: int) -> Any:
+    options = {"order": order, "concurrency": concurrency}
+    return source.flat_map_async(functions.both_keys_later, f"calls-{name}", **options)
+
+
+def _look_up(builder: StreamsBuilder, name: str, source: Any, by: str | None, entries: int, negative: Any) -> Any:
+    asked = {} if by is None else {"by": _function(by), "asked": str}
+    found = source.look_up(
+        functions.weight_of,
+        cache=entries,
+        ttl=None,
+        negative=None if negative is None else _milliseconds(negative),
+        concurrency=4,
+        answer=int,
+        name=f"look-up-{name}",
+        **asked,
+    )
+    return found.map_pairs(functions.joined)
+
+
+def _map_batches(builder: StreamsBuilder, name: str, source: Any, max_records: int) -> Any:
+    return source.map_values_batches(functions.all_scrambled, max_records=max_records)
+
+
 # Aggregations of streams.
 
 
@@ -160,12 +203,18 @@ def _group(builder: StreamsBuilder, name: str, source: Any, key: str | None, how
     return _aggregated(_grouped(source, key), how, name)
 
 
+def _group_expiring(builder: StreamsBuilder, name: str, source: Any, key: str | None, ttl_ms: int) -> Any:
+    return _grouped(source, key).count(name, ttl=_milliseconds(ttl_ms))
+
+
 def _windows(
     builder: StreamsBuilder, name: str, source: Any, key: str | None, windows: Any, how: str, emits: str
 ) -> Any:
     windowed = _grouped(source, key).windowed_by(windows)
     if emits == "on_close":
         windowed = windowed.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE)
+    elif emits != "on_update":
+        windowed = windowed.emit(early_every=2 if emits == "early_by_count" else _milliseconds(15))
     return _aggregated(windowed, how, name, is_session=hasattr(windows, "gap_ms"))
 
 
@@ -190,6 +239,20 @@ def _joined(kind: str, left: Any, right: Any, *arguments: Any, **options: Any) -
 
 def _join_streams(builder: StreamsBuilder, name: str, left: Any, right: Any, kind: str, windows: JoinWindows) -> Any:
     return _joined(kind, left, right, windows, name, key=str, value=int, other_value=int)
+
+
+def _join_latest(
+    builder: StreamsBuilder,
+    name: str,
+    left: Any,
+    right: Any,
+    kind: str,
+    tolerance_ms: int,
+    direction: str,
+    grace_ms: int,
+) -> Any:
+    times = {"tolerance": _milliseconds(tolerance_ms), "grace": _milliseconds(grace_ms)}
+    return _joined(kind, left, right, name=name, direction=direction, key=str, value=int, other_value=int, **times)
 
 
 def _join_table(builder: StreamsBuilder, name: str, left: Any, right: Any, kind: str, grace_ms: int | None) -> Any:
@@ -222,6 +285,10 @@ def _kept(name: str, is_kept: bool) -> dict[str, Any]:
 def _to_table(builder: StreamsBuilder, name: str, source: Any, history_ms: int | None) -> Any:
     history = {} if history_ms is None else {"history": _milliseconds(history_ms)}
     return source.to_table(name, key=str, value=int, **history)
+
+
+def _to_expiring_table(builder: StreamsBuilder, name: str, source: Any, ttl_ms: int) -> Any:
+    return source.to_table(name, key=str, value=int, ttl=_milliseconds(ttl_ms))
 
 
 def _of_table(method: str) -> Callable[..., Any]:
@@ -274,15 +341,23 @@ VERBS: dict[str, Callable[..., Any]] = {
     "repartition": _repartition,
     "process": _process,
     "process_values": _process_values,
+    "deduplicate": _deduplicate,
+    "map_async": _map_async,
+    "flat_map_async": _flat_map_async,
+    "look_up": _look_up,
+    "map_batches": _map_batches,
     "group": _group,
+    "group_expiring": _group_expiring,
     "windows": _windows,
     "cogroup": _cogroup,
     "join_streams": _join_streams,
+    "join_latest": _join_latest,
     "join_table": _join_table,
     "join_global": _join_global,
     "join_tables": _join_tables,
     "join_foreign": _join_foreign,
     "to_table": _to_table,
+    "to_expiring_table": _to_expiring_table,
     "filter_table": _of_table("filter"),
     "map_table": _of_table("map_values"),
     "regroup": _regroup,

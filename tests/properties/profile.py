@@ -1,6 +1,6 @@
 """How many examples the property tests try, and which.
 
-``make test`` runs the same few hundred each time.  ``STREAMS_PROPERTIES=50`` runs fifty times as
+``make test`` runs the same few each time, ``make test-all`` all of them.  ``STREAMS_PROPERTIES=50`` runs fifty times as
 many, other ones each time:
 
     STREAMS_PROPERTIES=50 python -m pytest tests/properties --timeout 3600
@@ -24,5 +24,9 @@ settings.register_profile(
 
 
 def examples(count: int) -> settings:
-    """Return the settings of a test that tries so many examples, or that many times the factor asked for."""
-    return settings(settings.get_profile("properties"), max_examples=count * max(_FACTOR, 1))
+    """Return the settings of a test that tries so many examples, or that many times the factor asked for.
+
+    A profile that tries fewer than the usual hundred examples reduces the number in proportion.
+    """
+    count = count * _FACTOR if _FACTOR else max(1, count * settings().max_examples // 100)
+    return settings(settings.get_profile("properties"), max_examples=count)

@@ -26,11 +26,12 @@ from typing import Any, Literal
 
 from attrs import evolve, frozen
 
+from streams import CountWindows, Windower
 from tests.properties.plans import Plan, Step
 
 Kind = Literal["stream", "table", "windowed", "global"]
 
-_STREAM_JOINS = {"join_streams", "join_table", "join_global"}
+_STREAM_JOINS = {"join_streams", "join_latest", "join_table", "join_global"}
 
 
 @frozen
@@ -50,6 +51,8 @@ class Facts:
     is_spread: bool = False
     #: Times are in order if those of the input are.
     is_timely: bool = True
+    #: Behind a call or a batch: how far records are behind others of their task depends on how its work is cut.
+    is_delayed: bool = False
     #: Updates of a table, which a cache keeps back.
     is_update: bool = False
     #: A table whose store is behind the updates of another one.
@@ -109,6 +112,7 @@ def _together(sources: list[Facts]) -> Facts:
         is_fanned=any(source.is_fanned for source in sources),
         is_spread=any(source.is_spread for source in sources),
         is_timely=all(source.is_timely for source in sources),
+        is_delayed=any(source.is_delayed for source in sources),
         has_versions=any(source.has_versions for source in sources),
         has_initial=any(source.has_initial for source in sources),
         can_close=False,
@@ -138,15 +142,29 @@ def _of_stream(step: Step, sources: list[Facts], result: Facts) -> Facts:
             return evolve(result, is_fanned=True)
         case "repartition":
             return _moved(result)
+        case "map_async" | "look_up" | "map_batches":
+            return evolve(result, is_delayed=True)
+        case "flat_map_async":
+            return evolve(_rekeyed(result), is_fanned=True, is_delayed=True)
         case "process" | "process_values":
             # Tied to stream time, a processor depends on the other keys of its task.
             is_timed = arguments[:1] == ("tick_counter",)
             return evolve(
                 result, agrees_by_partition=result.agrees_by_partition and not is_timed, is_timely=not is_timed
             )
+        case "deduplicate":
+            # Among records that are older than stream time, a duplicate may be forgotten earlier.
+            return evolve(is_ready, agrees_by_partition=is_ready.agrees_by_partition and is_ready.is_timely)
         case "group":
             ready = is_ready if arguments[0] is None else _moved(_rekeyed(result))
             return evolve(ready, kind="table", is_update=True, has_initial=arguments[1] in ("count", "followed"))
+        case "group_expiring" | "to_expiring_table":
+            # When a row is removed depends on how far other keys have brought stream time.
+            is_group = verb == "group_expiring"
+            ready = _moved(_rekeyed(result)) if is_group and arguments[0] is not None else is_ready
+            return evolve(
+                ready, kind="table", is_update=True, has_initial=is_group, agrees_by_partition=False, is_timely=False
+            )
         case "windows":
             ready = is_ready if arguments[0] is None else _moved(_rekeyed(result))
             counted = evolve(ready, has_initial=arguments[2] in ("count", "followed"))
@@ -158,6 +176,9 @@ def _of_stream(step: Step, sources: list[Facts], result: Facts) -> Facts:
         case "join_streams":
             agrees = is_ready.agrees_by_partition and is_ready.is_timely and arguments[0] == "join"
             return evolve(is_ready, is_fanned=True, agrees_by_partition=agrees)
+        case "join_latest":
+            # It waits for stream time, which the other keys of its task advance.
+            return evolve(is_ready, is_timely=False, agrees_by_partition=False)
         case "join_table":
             is_held = arguments[1] is not None
             return evolve(
@@ -173,14 +194,18 @@ def _of_stream(step: Step, sources: list[Facts], result: Facts) -> Facts:
 
 def _windowed(result: Facts, windows: Any, emits: str) -> Facts:
     is_time = hasattr(windows, "advance_ms")
-    agrees = result.agrees_by_partition and result.is_timely and emits == "on_update"
+    is_counted, is_own = isinstance(windows, CountWindows), isinstance(windows, Windower)
+    agrees = result.agrees_by_partition and (
+        emits != "early_by_time" if is_counted else result.is_timely and emits == "on_update"
+    )
     return evolve(
         result,
         kind="windowed",
         is_update=True,
         is_fanned=result.is_fanned or not is_time or windows.advance_ms < windows.size_ms,
-        is_timely=result.is_timely and is_time,
-        can_close=True,
+        is_timely=result.is_timely and is_time and not emits.startswith("early"),
+        is_behind=emits.startswith("early"),
+        can_close=not (is_counted or is_own),
         agrees_by_partition=agrees,
     )
 

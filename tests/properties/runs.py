@@ -73,11 +73,15 @@ class Driven:
     topology: Topology
 
 
-def drive(plan: Plan, rows: Sequence[Row], *, partitions: int = 1, **settings: Any) -> Driven:
-    """Run a plan in the test driver, record by record."""
+def drive(
+    plan: Plan, rows: Sequence[Row], *, partitions: int = 1, pause_ms: int = 0, rest_ms: int = 0, **settings: Any
+) -> Driven:
+    """Run a plan in the test driver, record by record, with pauses between records and a rest behind the last one."""
     with TopologyTestDriver(plan, partitions=partitions, application_id=APPLICATION, **settings) as driver:
         for row, partition in placed(rows, partitions):
             driver.pipe(TOPICS[row.topic], row.value, key=row.key, timestamp_ms=row.timestamp_ms, partition=partition)
+            driver.advance_wall_clock(pause_ms)
+        driver.advance_wall_clock(rest_ms)
         written = {
             topic: [(record.key, record.value, record.timestamp_ms) for record in driver.read_bytes(topic)]
             for topic in driver.topics()

@@ -4,7 +4,8 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from streams import JoinWindows, SessionWindows, SlidingWindows, TimeWindows
+from streams import CountWindows, JoinWindows, SessionWindows, SlidingWindows, TimeWindows
+from tests.properties.functions import Gaps
 from tests.properties.plans import GLOBAL_TOPICS, STREAM_TOPICS, TABLE_TOPICS, Plan, Step
 from tests.properties.rules import Facts, facts
 
@@ -26,6 +27,8 @@ _TIME_WINDOWS = st.builds(
 )
 _WINDOWS = st.one_of(
     _TIME_WINDOWS,
+    st.builds(lambda size, hops: CountWindows(size, size // hops), _of([2, 4]), _of([1, 2])),
+    st.builds(Gaps, _of([5, 15]), _GRACE_MS),
     st.builds(SlidingWindows, _of([5, 10]), _GRACE_MS),
     st.builds(SessionWindows, _of([5, 15]), _GRACE_MS),
 )
@@ -36,7 +39,11 @@ _NEW_KEYS = _of(["by_value", "by_both", "only_one"])
 _JOINS = _of(["join", "left_join"])
 _ALL_JOINS = _of(["join", "left_join", "outer_join"])
 _HOW = _of(["count", "chained", "highest", "followed"])
+_TTL_MS = _of([1, 15, 40])
 _HISTORY_MS = _of([None, None, 20])
+_IDLE_MS = _of([0, 0, 5, 60])
+_ORDERS = _of(["key", "partition", "none"])
+_EMITS = _of(["on_update", "on_update", "on_close", "early_by_count", "early_by_time"])
 
 #: Verbs with the kinds of their sources and their arguments, the simple ones first.
 _VERBS: dict[str, tuple[tuple[str, ...], tuple[st.SearchStrategy[Any], ...]]] = {
@@ -52,11 +59,22 @@ _VERBS: dict[str, tuple[tuple[str, ...], tuple[st.SearchStrategy[Any], ...]]] = 
     "merge": (("stream", "stream"), ()),
     "process": (("stream",), (_of(["running_total", "tick_counter"]),)),
     "process_values": (("stream",), ()),
+    "deduplicate": (("stream",), (_of([None, "by_value"]), _of([1, 10, 40]), _GRACE_MS)),
+    "map_async": (("stream",), (_ORDERS, _of([1, 3]))),
+    "flat_map_async": (("stream",), (_ORDERS, _of([1, 3]))),
+    "look_up": (("stream",), (_of([None, "by_value"]), _of([2, 100]), _of([None, 0]))),
+    "map_batches": (("stream",), (_of([2, 1000]),)),
     "group": (("stream",), (st.none() | _NEW_KEYS, _HOW)),
-    "windows": (("stream",), (st.none() | _NEW_KEYS, _WINDOWS, _HOW, _of(["on_update", "on_update", "on_close"]))),
+    "group_expiring": (("stream",), (st.none() | _NEW_KEYS, _TTL_MS)),
+    "to_expiring_table": (("stream",), (_TTL_MS,)),
+    "windows": (("stream",), (st.none() | _NEW_KEYS, _WINDOWS, _HOW, _EMITS)),
     "cogroup": (("stream", "stream"), (st.none() | _WINDOWS,)),
     "to_table": (("stream",), (_HISTORY_MS,)),
     "join_streams": (("stream", "stream"), (_ALL_JOINS, _JOIN_WINDOWS)),
+    "join_latest": (
+        ("stream", "stream"),
+        (_of(["join_latest", "left_join_latest"]), _of([0, 5, 30]), _of(["backward", "forward"]), _GRACE_MS),
+    ),
     "join_table": (("stream", "table"), (_JOINS, st.none())),
     "join_global": (("stream", "global"), (_JOINS,)),
     "filter_table": (("table",), (_PREDICATES, st.booleans())),
@@ -69,6 +87,8 @@ _VERBS: dict[str, tuple[tuple[str, ...], tuple[st.SearchStrategy[Any], ...]]] = 
     "suppress_close": (("windowed",), ()),
     "rekeyed": (("windowed",), (_of(["key_and_window", "key_of_window"]),)),
 }
+#: Verbs whose results depend on the stream time of the task, that is, on how far its other streams are.
+_TIMED_BY_TASK = {"process", "group_expiring", "to_expiring_table"}
 #: Verbs that keep state of the key they see, and do not repartition by themselves.
 _NEED_PARTITIONED = {"process", "process_values"}
 
@@ -95,12 +115,14 @@ ANYTHING = Demand()
 @st.composite
 def plans(draw: st.DrawFn, demand: Demand = ANYTHING, *, max_steps: int = 6) -> Plan:
     """Generate a topology of some sources and up to ``max_steps`` operators."""
-    steps: list[Step] = [Step("stream", (), ("a",))]
+    idle_ms = draw(_IDLE_MS)
+    steps: list[Step] = [Step("stream", (), ("a", idle_ms))]
     sources = [("stream", topic) for topic in STREAM_TOPICS[1:]] + [("table", topic) for topic in TABLE_TOPICS]
     if demand.has_global:
         sources += [("global_table", topic) for topic in GLOBAL_TOPICS]
     for verb, topic in draw(st.lists(_of(sources), max_size=3, unique=True)):
-        steps.append(Step(verb, (), (topic, draw(_HISTORY_MS)) if verb == "table" else (topic,)))
+        more = {"table": (draw(_HISTORY_MS),), "stream": (idle_ms,)}.get(verb, ())
+        steps.append(Step(verb, (), (topic, *more)))
     known = [facts(step, []) for step in steps]
     for _ in range(draw(st.integers(1, max_steps))):
         step = draw(_steps(known))
@@ -118,6 +140,10 @@ def _steps(draw: st.DrawFn, known: list[Facts]) -> Step:
     verb = draw(_of([verb for verb, (needed, _) in _VERBS.items() if kinds.issuperset(needed)]))
     needed, arguments = _VERBS[verb]
     chosen = tuple(draw(_of([n for n, fact in enumerate(known) if fact.kind == kind][::-1])) for kind in needed)
+    if any(known[source].is_delayed for source in chosen) and (len(chosen) > 1 or verb in _TIMED_BY_TASK):
+        # What comes first, of two streams or of a stream and time, depends on when calls and batches end.
+        is_stream = known[chosen[0]].kind == "stream"
+        return Step("map_values", chosen[:1], ("plus_one",)) if is_stream else Step("to_stream", chosen[:1])
     given = tuple(draw(argument) for argument in arguments)
     if verb == "join_table" and known[chosen[1]].is_versioned:
         given = (given[0], draw(_of([None, 0, 10])))

@@ -16,12 +16,12 @@ _TOPOLOGIES = plans()
 
 @pytest.mark.slow
 @examples(150)
-@given(st.data(), st.sampled_from([1, 1, 3]))
-def test_two_runs_in_the_test_driver_are_the_same(data: st.DataObject, partitions: int) -> None:
-    """Outputs, changelogs and stores, record by record."""
+@given(st.data(), st.sampled_from([1, 1, 3]), st.sampled_from([0, 7, 40]))
+def test_two_runs_in_the_test_driver_are_the_same(data: st.DataObject, partitions: int, pause_ms: int) -> None:
+    """Outputs, changelogs and stores, record by record; pauses make inputs idle."""
     plan, given_rows = example(data)
 
-    first, second = (drive(plan, given_rows, partitions=partitions) for _ in range(2))
+    first, second = (drive(plan, given_rows, partitions=partitions, pause_ms=pause_ms, rest_ms=1000) for _ in range(2))
 
     assert first.outputs == second.outputs
     assert first.changelogs == second.changelogs

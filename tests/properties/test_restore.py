@@ -16,11 +16,11 @@ from tests.properties.strategies import Demand, plans, rows
 
 
 @examples(150)
-@given(st.data())
-def test_store_restored_from_its_changelog_holds_the_same(data: st.DataObject) -> None:
-    """The whole changelog of each store, put into a fresh one."""
+@given(st.data(), st.sampled_from([0, 0, 7, 40]))
+def test_store_restored_from_its_changelog_holds_the_same(data: st.DataObject, pause_ms: int) -> None:
+    """The whole changelog of each store, put into a fresh one; pauses make inputs idle."""
     plan = data.draw(plans(), label="topology")
-    driven = drive(plan, data.draw(rows(plan), label="input"))
+    driven = drive(plan, data.draw(rows(plan), label="input"), pause_ms=pause_ms)
 
     for name, changelog in driven.changelogs.items():
         restored = open_store(driven.topology.stores[name])

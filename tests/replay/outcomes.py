@@ -23,7 +23,7 @@ from streams.replay.calls.work import Options, StageReport
 from streams.replay.history.archive import ArchivedPartition, write_archive
 from streams.replay.history.inputs import declared_topic
 from streams.replay.run.local import LocalExecutor
-from streams.replay.run.result import Outputs, ReplayResult, Stores, arrow_table
+from streams.replay.run.result import Outputs, ReplayResult, Stores
 from streams.replay.run.session import ReplaySession, Request
 from streams.replay.storage.places import Place
 from streams.state import open_store
@@ -276,6 +276,7 @@ def session_of(
     state_from: Path | None = None,
     final_flush: bool = False,
     store: str = "in_memory",
+    wall_clock: str = "error",
     **settings: Any,
 ) -> ReplaySession:
     """Return a session to be driven, alone or packed with others."""
@@ -291,7 +292,7 @@ def session_of(
             until,
             resume,
             None if state_from is None else Place(str(state_from)),
-            Options("error", final_flush, store),
+            Options(wall_clock, final_flush, store),
         ),
         Place(str(root)),
     )
@@ -299,7 +300,7 @@ def session_of(
 
 def result_of(session: ReplaySession) -> ReplayResult:
     """Return the result of a session that was driven to its end."""
-    return ReplayResult(session, Outputs(session, lambda name: arrow_table(session, name)), Stores(session))
+    return ReplayResult(session, Outputs(session, None), Stores(session))
 
 
 def replayed_outcome(result: ReplayResult) -> Outcome:

@@ -70,8 +70,8 @@ def test_bounded_run_and_replay_ask_the_same(tmp_path: Path) -> None:
     ]
     assert replayed == live
     assert drops == [
-        ("divide", "cannot be processed, ZeroDivisionError", 2),
-        ("KSTREAM-SOURCE-0000000000", "cannot be read, SerializationError", 1),
+        ("divide", "failed, ZeroDivisionError", 2),
+        ("KSTREAM-SOURCE-0000000000", "unreadable, SerializationError", 1),
     ]
     assert first.startswith("numbers-0 at offset 1: ZeroDivisionError")
 

@@ -74,7 +74,7 @@ def test_topic_of_kafka_is_given_by_its_address():
 
 def test_file_systems_that_python_does_not_know_are_left_to_spark():
     assert input_of("wasbs://box@host/rows/*.jsonl") == Files(("wasbs://box@host/rows/*.jsonl",), through_spark=True)
-    assert input_of(["dbfs:/a", "dbfs:/b"]) == Files(("dbfs:/a", "dbfs:/b"), through_spark=True)
+    assert input_of(["dbfs:/a", "dbfs:/b"]) == Files(("dbfs:/a", "dbfs:/b"), through_spark=True, is_folder=True)
     with pytest.raises(InputError, match="can be read through Spark only; give the other paths with their schemes too"):
         input_of(["dbfs:/a", "b.jsonl"])
 
@@ -171,20 +171,20 @@ def test_files_through_spark_are_the_same_records(tmp_path: Path, cut_spark: Any
 
     with replay(topology, {rows: tmp_path / "in"}, **LOCAL) as result:
         wanted, origins = table(result), {}
-        for number, extents in result.session._history["rows"].extents.items():
+        for number, extents in result.session.inputs.histories["rows"].extents.items():
             for extent in extents:
                 for offset in range(extent.first, extent.last + 1):
-                    place = result.session.origin(_at(number), offset)
+                    place = result.session.inputs.origin(_at(number), offset)
                     assert place is not None
                     origins[number, offset] = (Path(place[0]).name, place[1])
-    given = Files((f"file://{tmp_path}/in",), through_spark=True)
+    given = Files((f"file://{tmp_path}/in",), through_spark=True, is_folder=True)
     with replay(topology, {rows: given}, **SPARK, spark=cut_spark) as result:
         assert table(result) == wanted
         for (number, offset), place in origins.items():
-            found = result.session.origin(_at(number), offset)
+            found = result.session.inputs.origin(_at(number), offset)
             assert found is not None
             assert (Path(found[0]).name, found[1]) == place
-        assert sum(len(found) for found in result.session._history["rows"].extents.values()) > 2 * 8
+        assert sum(len(found) for found in result.session.inputs.histories["rows"].extents.values()) > 2 * 8
 
 
 def _at(number: int) -> Any:
@@ -294,7 +294,7 @@ def test_folder_called_metadata_is_no_table(tmp_path: Path):
     folder.mkdir()
     (folder / "rows.jsonl").write_text(lines(3))
 
-    assert input_of(tmp_path) == Files((str(folder / "rows.jsonl"),))
+    assert input_of(tmp_path) == Files((str(folder / "rows.jsonl"),), is_folder=True)
 
 
 def test_nothing_is_written_into_a_table(tmp_path: Path):
@@ -335,18 +335,15 @@ class DataFrame:
 
 
 @pytest.mark.parametrize("given", [DataFrame(), 7, None, [1, 2], {"a": 1}])
-def test_dataframes_and_other_values_are_refused(given: Any):
-    said = refused(given)
-
-    assert "an input is a file, folder, pattern" in said
-    assert "df.write.parquet(FOLDER)" in said
+def test_other_values_are_refused(given: Any):
+    assert "or an object with Arrow data; not a" in refused(given)
 
 
-def test_name_of_a_table_is_refused_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_file_may_be_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
 
-    for name in ("lake.orders", "table:lake.orders", "main.lake.orders"):
-        assert "a table of a catalog is no input: write its rows to Parquet" in refused(name)
+    for name in ("lake.orders", "main.lake.orders"):
+        assert f"if it is a table of Spark's catalog, give table:{name}" in refused(name)
 
 
 def test_remote_file_that_is_missing_is_told_and_so_is_a_pattern():

@@ -3,30 +3,18 @@
 import json
 import logging
 import random
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from streams import StreamsBuilder, TimeWindows, Topic
 from streams.bounded import run_bounded
 from streams.files import open_input
 from streams.replay import LateRecordsError, replay
 from streams.runtime.lateness import late_of
+from tests.replay.disorder import DAY, HOUR, local, rows, topology
 
-HOUR = 3_600_000
-DAY = 24 * HOUR
-rows = Topic("rows", key=str, value=dict[str, int], timestamp=lambda row: row["at"])
-hours = Topic("hours", key=str, value=int)
-LOCAL: dict[str, Any] = {"executor": "local", "processes": 1, "application_id": "app", "partitions": 2}
-
-
-def topology(builder: StreamsBuilder) -> None:
-    stream = builder.stream(rows).select_key(lambda _, row: f"k{row['n'] % 5}").repartition("by-key", partitions=2)
-    windows = TimeWindows.of(timedelta(hours=1), grace=timedelta(minutes=5))
-    counted = stream.group_by_key().windowed_by(windows).count("by-hour")
-    counted.to_stream().map(lambda key, count: (key.key, count)).to(hours)
+LOCAL = local(partitions=2)
 
 
 def write(folder: Path, *, shuffled: bool, days: int = 3, of_day: int = 400) -> Path:

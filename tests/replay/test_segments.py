@@ -76,3 +76,26 @@ def test_whole_files_and_no_more_are_left_after_a_failure(tmp_path, monkeypatch)
         raise KeyError
 
     assert [file.name for file in tmp_path.iterdir()] == ["orders.parquet"]
+
+
+def test_small_ranges_of_several_producers_share_a_row_group(tmp_path):
+    others = [TopicPartition("orders", number) for number in range(3)]
+    with SegmentWriter(Place(str(tmp_path)), "orders.parquet") as writer:
+        for number, partition in enumerate(reversed(others)):
+            for producer in ("0_1", "0_0"):
+                writer.start_at("repartition", partition, 5, producer)
+                keys = [f"{producer}-{number}".encode()] * (number + 1)
+                writer.append("repartition", partition, Block(keys, keys, range(number + 1)), producer)
+    extents = [extent for _, _, extent in writer.written]
+    assert [extent.group for extent in extents] == [0] * 6
+    assert [partition.partition for _, partition, _ in writer.written] == [0, 0, 1, 1, 2, 2]
+
+    reader = ExtentReader(Place(str(tmp_path)), keeps_open=True)
+    for _, partition, extent in writer.written_by("0_1"):
+        (block,) = reader.blocks([extent])
+        rows = 3 - partition.partition
+        assert block.keys == [f"0_1-{rows - 1}".encode()] * rows
+        assert list(block.offsets) == list(range(5, 5 + rows))
+        assert list(block.timestamps) == list(range(rows))
+        assert (extent.lowest_ms, extent.highest_ms) == (0, rows - 1)
+    reader.close()

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from streams.bounded import run_bounded
+from streams.bounded import Begins, run_bounded
 from streams.files import open_input
 from streams.replay import Snapshot, lay_down, replay
 from streams.replay.storage.places import Place
@@ -51,10 +51,11 @@ def by_partition(blocks) -> dict[int, list]:
     return dict(result)
 
 
-def live(log: Path, folder: Path | None = None, **options) -> dict[int, list]:
+def live(log: Path, folder: Path | None = None, begins: Begins | None = None, **options) -> dict[int, list]:
+    reader = open_input(access, log, **options.pop("reading", {}))
     with run_bounded(
         topology,
-        {"access": open_input(access, log, **options.pop("reading", {}))},
+        {"access": reader if begins is None else [(reader, begins)]},
         application_id="visits",
         partitions=PARTITIONS,
         state_dir=folder,
@@ -77,7 +78,7 @@ def hand_over(logs, folder, **options) -> None:
         logs / "rest.log",
         folder / "state",
         reading={"rows_before": snapshot.rows("access")},
-        begins={"access": lambda _: [ends[number] for number in range(PARTITIONS)]},
+        begins=lambda _: [ends[number] for number in range(PARTITIONS)],
     )
 
     whole = live(logs / "whole.log")

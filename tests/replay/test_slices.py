@@ -196,3 +196,27 @@ def test_timers_that_records_schedule_are_refused_in_slices(tmp_path: Path) -> N
             raise
         except Exception as error:
             raise explained_failure(sliced, error) from error
+
+
+def test_stages_of_neighbouring_slices_run_together(tmp_path: Path) -> None:
+    """Beside the second stage of a slice, the first one of the next slice runs: five slices are six lists of calls."""
+    left = [row(number % 3, time, time % 9) for number, time in enumerate(range(0, 500, 2))]
+    places = archived(tmp_path / "archives", {"left": left, "right": left}, {"left": 3, "right": 3})
+    session = session_of(pairs, places, tmp_path / "replay", partitions=3, slices=5)
+    rounds: list[list[tuple[str, int]]] = []
+
+    def noted() -> Any:
+        steps = session.steps()
+        works = next(steps)
+        while True:
+            rounds.append(sorted({(work.folder, work.stage) for work in works}))
+            try:
+                works = steps.send((yield works))
+            except StopIteration:
+                return
+
+    drive(noted())
+
+    slices = [found for found in rounds if found[0][0].startswith("slices/")]
+    expected = [[("slices/00000", 0)], *([(f"slices/{n:05d}", 1), (f"slices/{n + 1:05d}", 0)] for n in range(4))]
+    assert slices == [*expected, [("slices/00004", 1)]]

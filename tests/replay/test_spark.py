@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from streams import StreamsBuilder, Topic
-from streams.replay import ReplayProgress, ReplayResult, replay
-from streams.replay.spark.tables import item_frame, numbered_items
+from streams.replay import ReplayError, ReplayProgress, ReplayResult, replay
+from streams.replay.spark.tables import task_frame
 from tests.replay.spark_cases import APPLICATION, PARTITIONS, Rows, live, orders, per_item, replayed, write_orders
 from tests.replay.spark_cases import topology as both
 
@@ -40,16 +40,19 @@ def told() -> list[ReplayProgress]:
 
 @pytest.fixture(scope="module")
 def one_pass(any_spark: Any, history: Path, told: list[ReplayProgress]) -> Iterator[ReplayResult]:
-    """The whole history in one replay, in each kind of session."""
+    """The whole history in one replay, in each kind of session, with a call for each task."""
     del told[:]
-    with replay(
-        both,
-        {orders: history},
-        spark=any_spark,
-        partitions=PARTITIONS,
-        application_id=APPLICATION,
-        progress=told.append,
-    ) as result:
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr("streams.replay.calls.plan.TASK_CALL_ROWS", 0)
+        result = replay(
+            both,
+            {orders: history},
+            spark=any_spark,
+            partitions=PARTITIONS,
+            application_id=APPLICATION,
+            progress=told.append,
+        )
+    with result:
         yield result
 
 
@@ -117,9 +120,8 @@ def test_output_without_records_is_an_empty_dataframe(any_spark: Any, tmp_path: 
         assert frame.collect() == []
 
 
-def test_each_item_of_work_is_one_task(any_spark: Any) -> None:
-    """However small the items are next to each other, adaptive execution joins none."""
-    items = [b"x" * size for size in (1, 1, 100_000, 1, 1, 1, 7)]
+def test_each_call_is_one_task_whatever_the_session_is_set_to(any_spark: Any) -> None:
+    """However small the tasks are, adaptive execution joins none."""
 
     def ids(batches: Any) -> Any:
         import pyarrow as pa
@@ -129,25 +131,68 @@ def test_each_item_of_work_is_one_task(any_spark: Any) -> None:
         assert context is not None
         for batch in batches:
             size = batch.num_rows
-            yield pa.record_batch([batch.column(0), pa.array([context.partitionId()] * size, pa.int32())], ["a", "b"])
+            numbers = batch.column(0).cast(pa.int32())
+            yield pa.record_batch([numbers, pa.array([context.partitionId()] * size, pa.int32())], ["a", "b"])
 
     before = any_spark.conf.get("spark.sql.adaptive.enabled")
     any_spark.conf.set("spark.sql.adaptive.enabled", "true")
-    found = item_frame(any_spark, list(numbered_items(items))).mapInArrow(ids, "a int, b int").collect()
+    found = task_frame(any_spark, 7).mapInArrow(ids, "a int, b int").collect()
     any_spark.conf.set("spark.sql.adaptive.enabled", before)
 
-    assert sorted(map(tuple, found)) == [(number, number) for number in range(len(items))]
+    assert sorted(map(tuple, found)) == [(number, number) for number in range(7)]
 
 
-def test_settings_of_the_users_session_stay(spark: Any, tmp_path: Path) -> None:
-    spark.conf.set("spark.sql.adaptive.enabled", "true")
+def test_settings_of_the_users_session_stay_during_a_replay(spark: Any, tmp_path: Path) -> None:
+    """At each report of progress, so also while jobs run."""
+    before = dict(spark.conf.getAll)
     (tmp_path / "words.txt").write_text("a\nbb\n")
+    seen: list[bool] = []
 
-    with replay(_lengths, {words: tmp_path / "words.txt"}, spark=spark):
+    def look(progress: ReplayProgress) -> None:
+        seen.append(dict(spark.conf.getAll) == before)
+
+    with replay(_lengths, {words: tmp_path / "words.txt"}, spark=spark, progress=look):
         pass
 
-    assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
-    spark.conf.set("spark.sql.adaptive.enabled", "false")
+    assert seen
+    assert all(seen)
+
+
+def test_jobs_are_named_by_application_slice_and_topics(spark: Any, history: Path, tmp_path: Path) -> None:
+    with replay(both, {orders: history}, spark=spark, partitions=2, application_id="shop", slices=2) as result:
+        result.write(per_item, tmp_path / "out")
+    jvm = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
+    found = [jvm.apply(number).description() for number in range(jvm.size())]
+    names = {str(name.get()) for name in found if name.isDefined()}
+
+    assert {"shop: reading orders", "shop: writing per-item"} <= {name.rpartition(",")[0] for name in names}
+    assert any(name.startswith("shop: slice 2 of 3, per-item, pairs") for name in names), names
+
+
+def test_table_form_and_written_folder_are_the_same_on_spark(one_pass: ReplayResult, tmp_path: Path) -> None:
+    frame = one_pass.table(per_item).to_spark()
+    written = one_pass.write(per_item, tmp_path / "out", partition_by="day")
+
+    assert dict(frame.dtypes)["timestamp"] == "timestamp"
+    assert frame.count() == written == one_pass.records["per-item"]
+    read = frame.sparkSession.read.parquet(str(tmp_path / "out"))
+    names = frame.columns
+    assert sorted(map(repr, read.select(*names).collect())) == sorted(map(repr, frame.collect()))
+
+
+def test_outputs_of_a_closed_replay_on_spark_say_how_to_keep_them(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("a\nbb\n")
+    with replay(_lengths, {words: tmp_path / "words.txt"}, spark=spark) as result:
+        frame = result.outputs[lengths]
+        assert frame.count() == 2
+
+    with pytest.raises(ReplayError, match="keep=True or a directory"):
+        result.outputs[lengths]
+    with pytest.raises(Exception, match="keep=True or a directory"):
+        frame.collect()
+    with replay(_lengths, {words: tmp_path / "words.txt"}, spark=spark, directory=tmp_path / "kept") as result:
+        frame = result.outputs[lengths]
+    assert frame.count() == 2
 
 
 def test_workers_are_used_again_and_keep_nothing_of_a_task(spark: Any, tmp_path: Path) -> None:

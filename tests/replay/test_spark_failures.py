@@ -14,6 +14,7 @@ from streams.replay import ReplayError, ReplayTaskError, replay
 from streams.replay.calls.application import Application
 from streams.replay.calls.failures import TaskFailure, packed, unpacked
 from streams.replay.calls.work import StageWork, TaskWork
+from streams.replay.spark import tasks
 from streams.replay.spark.executor import readable_failure
 from streams.replay.spark.worker import CallFiles
 from streams.replay.storage.places import Place
@@ -174,6 +175,20 @@ def test_application_travels_once_for_all_its_calls(tmp_path: Path) -> None:
             "PythonException: Traceback\n  File x\nModuleNotFoundError: No module named 'attrs'\n\tat org.apache",
             "cannot load the project: No module named 'attrs'; install the same packages",
         ),
+        (
+            "PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12 than that in "
+            "driver: 3.11, PySpark cannot run with different minor versions.\n\tat org.apache",
+            "run Python 3.12, this driver 3.11; set PYSPARK_PYTHON",
+        ),
+        (
+            "[PYTHON_VERSION_MISMATCH] Python in worker has different version (3, 12) than that in driver 3.11, x",
+            "run Python 3.12, this driver 3.11; set PYSPARK_PYTHON",
+        ),
+        (
+            'java.io.IOException: Cannot run program "./environment/bin/python": error=2, No such file or '
+            "directory\n\tat java.base",
+            "the executors of Spark cannot run Python as './environment/bin/python': No such file or directory; set",
+        ),
         ("[SPARK_JOB_CANCELLED] Job 1 cancelled part of cancelled job tags", "was cancelled in Spark"),
         (
             '<_MultiThreadedRendezvous of RPC that terminated with:\n\tstatus = UNAVAILABLE\n\tdetails = "no route"\n>',
@@ -208,3 +223,24 @@ def _inverse(builder: StreamsBuilder) -> None:
 
 def _deadly(builder: StreamsBuilder) -> None:
     builder.stream(numbers).peek(lambda _, number: os._exit(1)).to(halves)
+
+
+@pytest.mark.parametrize("kind", ["file", "table", "output"])
+def test_another_build_in_a_worker_reaches_the_user(
+    any_spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """As in a session whose workers have loaded an earlier version: in calls, in jobs over tables, and in outputs."""
+    history = write_orders(tmp_path / "orders.jsonl")
+    given: Any = history if kind != "table" else any_spark.read.json(str(history))
+    options: dict[str, Any] = {"spark": any_spark, "partitions": PARTITIONS, "application_id": APPLICATION}
+    said = "the workers of Spark have another build of streams (.*) than the driver (of-the-driver); install the same"
+    if kind == "output":
+        with replay(both, {orders: given}, **options) as result:
+            monkeypatch.setattr(tasks, "build_digest", lambda: "of-the-driver")
+            frame = result.outputs["per-item"]
+            with pytest.raises(Exception, match=said.replace("(", r"\(").replace(")", r"\)")):
+                frame.collect()
+        return
+    monkeypatch.setattr(tasks, "build_digest", lambda: "of-the-driver")
+    with pytest.raises(ReplayError, match=said.replace("(", r"\(").replace(")", r"\)")):
+        replay(both, {orders: given}, **options)

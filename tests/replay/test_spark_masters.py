@@ -1,4 +1,4 @@
-"""Replays in processes with a Spark of their own: other parallelism, a local Connect, executors apart."""
+"""Replays in processes with a Spark of their own: other parallelism, and a local Connect."""
 
 import json
 import os
@@ -79,29 +79,3 @@ session.stop()
     found = run_program(program, history, folder=tmp_path)
 
     assert found == [_expected(history)] * 3
-
-
-def test_executors_in_processes_of_their_own_get_the_code(tmp_path: Path) -> None:
-    """They start where nothing of the project can be imported but what the driver ships."""
-    history = write_orders(tmp_path / "orders.jsonl")
-    program = f"""{_REPLAY}
-import os
-from streams.replay.spark.session import start_session
-
-os.environ["SPARK_TESTING"] = "1"  # Its executors work in a temporary folder then.
-session = start_session("local-cluster[2,2,1024]", settings={{"spark.executorEnv.PYTHONPATH": ""}})
-
-def where(batches):
-    import pyarrow as pa
-    from streams.replay import spark
-    for batch in batches:
-        yield pa.record_batch([pa.array([spark.__file__] * batch.num_rows)], ["file"])
-
-tell(spark=session)
-files = {{row[0] for row in session.range(4).mapInArrow(where, "file string").collect()}}
-print(json.dumps(all(".zip" in file for file in files)))
-session.stop()
-"""
-    found = run_program(program, history, folder=tmp_path)
-
-    assert found == [_expected(history), True]

@@ -18,7 +18,6 @@ from streams.replay.spark.session import (
     SessionLease,
     is_connect,
     is_local_master,
-    job_settings,
     master_of,
     require_java,
     start_session,
@@ -77,16 +76,11 @@ def test_both_kinds_of_session_tell_what_they_are(spark: Any, connect: Any) -> N
     assert not is_local_master("")
 
 
-def test_settings_of_a_job_are_put_back(any_spark: Any) -> None:
-    name = "spark.sql.adaptive.enabled"
-    before = any_spark.conf.get(name)
-    any_spark.conf.set(name, "true")
-
-    with job_settings(any_spark):
-        assert any_spark.conf.get(name) == "false"
-
-    assert any_spark.conf.get(name) == "true"
-    any_spark.conf.set(name, before)
+def test_settings_of_a_session_that_is_there_are_refused(spark: Any) -> None:
+    with pytest.raises(ConfigError, match="a Spark session is given, and so is conf"):
+        SessionLease.of(spark, None, conf={"spark.executor.memory": "1g"})
+    with pytest.raises(ConfigError, match=r"conf spark.executor.memory: this process has a Spark session already"):
+        SessionLease.of(None, None, conf={"spark.executor.memory": "1g"})
 
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="looks at Linux's own table of sockets")

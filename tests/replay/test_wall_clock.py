@@ -1,11 +1,21 @@
 """History has no wall clock: whatever asks for it is refused by name, unless it is said what to do."""
 
 import json
+from collections import Counter
 from datetime import timedelta
 
 import pytest
 
-from streams import Processor, PunctuationType, Record, StreamsBuilder, Topic, punctuate
+from streams import (
+    EmitStrategy,
+    Processor,
+    PunctuationType,
+    Record,
+    StreamsBuilder,
+    TimeWindows,
+    Topic,
+    punctuate,
+)
 from streams.replay import ReplayError, replay
 
 ticks = Topic("ticks", key=str, value=int)
@@ -106,3 +116,78 @@ def test_times_of_appending_drive_the_clock_of_a_stage_that_feeds_itself(tmp_pat
     with replay(topology, history, executor="local", wall_clock="append_time", partitions=2) as result:
         found = sorted(record.value for record in result.rows(out))
     assert found == [10, 11, 12, 13, 14, 15]
+
+
+def idling(builder: StreamsBuilder) -> None:
+    """Counts per second, emitted when the window has closed, and is closed by half a second without records."""
+    counts = builder.stream(ticks, idle_close=timedelta(milliseconds=500)).group_by_key()
+    closed = counts.windowed_by(TimeWindows.of(timedelta(seconds=1))).emit_strategy(EmitStrategy.ON_WINDOW_CLOSE)
+    closed.count("counts").to_stream().map(lambda key, count: (str(key.window.start_ms), count)).to(out)
+
+
+def test_idle_inputs_are_refused_without_a_wall_clock(history):
+    with pytest.raises(ReplayError, match=r"idle_close.*wall_clock='append_time'"):
+        replay(idling, history, executor="local", processes=1)
+
+
+@pytest.mark.parametrize(("wall_clock", "expected"), [("skip", []), ("append_time", [("12000", 1)])])
+def test_gaps_between_times_of_appending_close_windows(tmp_path, wall_clock, expected):
+    """12.9 s and 0.6 s later: the window of 12 s has closed before the late record of 12.95 s is taken."""
+    path = tmp_path / "ticks.records.jsonl"
+    rows = [{"key": "a", "value": 12_900, "timestamp": 1_000}, {"key": "a", "value": 12_950, "timestamp": 1_600}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    own = Topic("ticks", key=str, value=int, timestamp=lambda value: value)
+
+    def topology(builder: StreamsBuilder) -> None:
+        counts = builder.stream(own, idle_close=timedelta(milliseconds=500)).group_by_key()
+        closed = counts.windowed_by(TimeWindows.of(timedelta(seconds=1))).emit_strategy(EmitStrategy.ON_WINDOW_CLOSE)
+        closed.count("counts").to_stream().map(lambda key, count: (str(key.window.start_ms), count)).to(out)
+
+    for slices in (None, 2):
+        with replay(
+            topology, {"ticks": path}, executor="local", processes=1, wall_clock=wall_clock, slices=slices
+        ) as result:
+            assert [(record.key, record.value) for record in result.rows(out)] == expected
+            assert sum(drop.count for drop in result.drops()) == len(expected)
+
+
+def second(value: int, answer: int | None) -> int:
+    assert answer is not None
+    return answer
+
+
+def looked_up(builder: StreamsBuilder) -> None:
+    """The answer for a key is the number of its calls, and is fresh for a second."""
+    asked = Counter[str]()
+
+    def number(key: str) -> int:
+        asked[key] += 1
+        return asked[key]
+
+    builder.stream(ticks).look_up(number, name="numbers", ttl=timedelta(seconds=1)).map_pairs(second).to(out)
+
+
+def test_answers_of_look_ups_are_refused_without_a_wall_clock_unless_they_do_not_age(history):
+    with pytest.raises(ReplayError, match=r"node 'numbers' uses wall-clock time.*wall_clock='skip'"):
+        replay(looked_up, history, executor="local", processes=1)
+
+
+@pytest.mark.parametrize(("wall_clock", "expected"), [("skip", [1, 1, 1, 1]), ("append_time", [1, 1, 2, 3])])
+def test_answers_of_look_ups_age_by_the_times_of_appending(tmp_path, wall_clock, expected):
+    """A batch of calls ends where it is full, here after each record: a call starts at the time of its record."""
+    path = tmp_path / "ticks.records.jsonl"
+    rows = [{"key": "a", "value": 0, "timestamp": time} for time in (1_000, 1_999, 2_000, 9_000)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def topology(builder: StreamsBuilder) -> None:
+        asked = Counter[str]()
+
+        def number(key: str) -> int:
+            asked[key] += 1
+            return asked[key]
+
+        ttl = timedelta(seconds=1)
+        builder.stream(ticks).look_up(number, ttl=ttl, concurrency=1).map_pairs(second).to(out)
+
+    with replay(topology, {"ticks": path}, executor="local", processes=1, wall_clock=wall_clock) as result:
+        assert [record.value for record in result.rows(out)] == expected

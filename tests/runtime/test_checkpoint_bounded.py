@@ -91,7 +91,7 @@ def run(rows: list[Row], partitions: int, **options: Any) -> dict[str, list[tupl
 
 @pytest.mark.parametrize("engine", ["in_memory", "rocksdb"])
 @pytest.mark.parametrize("partitions", [1, 3])
-def test_run_in_goes_gives_what_one_run_gives(engine: str, partitions: int, tmp_path: Path) -> None:
+def test_several_runs_have_the_results_of_one_run(engine: str, partitions: int, tmp_path: Path) -> None:
     """Stopped in the middle of intervals and windows; rows come up to 60 ms late, so that some are refused."""
     chance = random.Random(5)
     rows = [(chance.choice("abcdef"), n, 1000 + n * 7 - chance.randrange(60)) for n in range(200)]

@@ -123,7 +123,24 @@ def test_late_records_are_told_with_their_reason():
     with TopologyTestDriver(counting) as run:
         run.pipe_all(numbers, [("a", 1, 100), ("a", 1, 5), ("a", 1, 6)])
 
-        assert list(map(str, run.drops())) == ["2 records were dropped at count: expired window"]
+        assert list(map(str, run.drops())) == ["2 records were dropped at count: late"]
+
+
+def test_records_that_find_no_row_or_have_no_key_to_be_grouped_by_are_counted_at_their_node_only():
+    def joining(builder: StreamsBuilder) -> None:
+        table = builder.table(shares)
+        joined = builder.stream(numbers).join(table, lambda number, share: number + share, name="join")
+        joined.group_by(lambda _, __: None, name="nothing").count("count")
+
+    with TopologyTestDriver(joining) as run:
+        run.pipe(shares, 1, key="a", timestamp_ms=0)
+        run.pipe_all(numbers, [("a", 1, 0), ("b", 1, 1), ("c", 1, 2)])
+
+        assert sorted((drop.node, drop.reason, drop.count) for drop in run.drops()) == [
+            ("join", "unjoined", 2),
+            ("nothing-repartition-filter", "null key", 1),
+        ]
+        assert run.metric("dropped-records-total") == 0
 
 
 def test_record_without_a_valid_time_is_told_once_with_its_place(caplog):

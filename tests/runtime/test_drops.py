@@ -74,7 +74,7 @@ def test_drop_waits_for_the_records_before_it():
     assert (source.dropped, source.queues[A].position) == (1, 2)
 
 
-def test_what_a_stop_leaves_ahead_is_not_dropped_yet():
+def test_bad_record_after_the_end_of_a_run_is_not_dropped_yet():
     """Partition B is empty and may get more, so only what lies before can be processed."""
     source = Source()
     source.add(A, ("a1", 1), ("a2", 2), ("bad3", 3), ("a4", 4))

@@ -73,7 +73,7 @@ def test_every_count_is_committed_once_and_in_order(broker):
     assert watch.seen == {key: list(range(1, 31)) for key in KEYS}
 
 
-def test_what_a_failed_thread_had_sent_does_not_count(broker):
+def test_records_that_a_failed_thread_had_sent_are_not_committed(broker):
     """It fails in the middle of a transaction, five times: its successor begins at the last commit."""
     failures = [3, 33, 77, 120, 180]
     handled = []
@@ -104,7 +104,7 @@ def test_what_a_failed_thread_had_sent_does_not_count(broker):
     assert watch.seen == {key: list(range(1, 21)) for key in KEYS}
 
 
-def test_offsets_and_state_never_run_ahead_of_what_counts(broker, tmp_path):
+def test_offsets_and_state_are_those_of_the_committed_records_after_restarts(broker, tmp_path):
     """Closed and started again on the same state: nothing is counted twice, nothing left out."""
     watch = Committed(broker)
     for rounds in (10, 20, 30):

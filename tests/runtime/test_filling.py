@@ -35,8 +35,8 @@ def through(builder: StreamsBuilder) -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, EXACTLY_ONCE], ids=["at least once", "exactly once"])
-def test_further_run_goes_behind_what_is_there(tmp_path, settings: dict[str, Any]):
-    """What has an offset keeps it; what is new is what a run over it alone would have written."""
+def test_further_run_appends_after_the_existing_records(tmp_path, settings: dict[str, Any]):
+    """Existing records keep their offsets; the new records are those that a run over the new rows alone writes."""
     half: dict[str, Rows] = {"words": WORDS[:70], "middle": MORE[:10]}
     whole: dict[str, Rows] = {"words": WORDS, "middle": MORE}
     rest: dict[str, Rows] = {"words": WORDS[70:], "middle": MORE[10:]}
@@ -53,7 +53,7 @@ def test_further_run_goes_behind_what_is_there(tmp_path, settings: dict[str, Any
         assert after == {number: before.get(number, []) + new.get(number, []) for number in after}
 
 
-def test_run_in_two_goes_over_rows_in_order_gives_what_one_gives(tmp_path):
+def test_two_runs_over_ordered_rows_have_the_results_of_one_run(tmp_path):
     whole = run(through, {"words": WORDS}, "middle", "out")
 
     run(through, {"words": WORDS[:50]}, state_dir=tmp_path)

@@ -134,7 +134,7 @@ def test_processing_handler_is_asked_about_punctuations_without_a_record():
     assert dict(letter.headers)["__streams.errors.message"] == b"tick at 10"
 
 
-def test_nobody_upstream_is_asked_about_what_a_handler_has_let_through():
+def test_processing_handler_is_called_only_for_the_node_that_failed():
     asked = Asked("fail")
 
     def chain(builder: StreamsBuilder) -> None:
@@ -166,8 +166,8 @@ def test_fail_ends_the_task_and_keeps_the_record(answer):
         assert driver.metric("dropped-records-total") == 0
 
 
-def test_text_does_what_the_setting_of_that_text_does():
-    """With a dead letter topic, what is skipped goes there."""
+def test_text_returned_by_a_handler_acts_as_that_value_of_the_setting():
+    """Skipped records are sent to the dead letter topic."""
     found = []
     for handler in ("continue", lambda context, record, error: "continue"):
         settings = {"processing_handler": handler, "errors_dead_letter_queue_topic_name": "dead"}
@@ -274,7 +274,7 @@ class Awaited:
     ],
 )
 @pytest.mark.parametrize("setting", ["processing_handler", "deserialization_handler", "production_handler"])
-def test_what_cannot_be_asked_is_refused_at_declaration(setting, handler, message):
+def test_invalid_handler_is_rejected_when_the_setting_is_given(setting, handler, message):
     with pytest.raises(ConfigError, match=message):
         TopologyTestDriver(topology, **{setting: handler})
 
@@ -348,8 +348,8 @@ def test_live_application_asks_and_goes_on(live):
     assert len(_values(broker, "shares")) == 2
     assert sorted(_values(broker, "dead")) == [ZERO, BAD]
     assert [(found.node, found.reason) for found in streams.metrics.drops()] == [
-        ("divide", "cannot be processed, ZeroDivisionError"),
-        ("KSTREAM-SOURCE-0000000000", "cannot be read, SerializationError"),
+        ("divide", "failed, ZeroDivisionError"),
+        ("KSTREAM-SOURCE-0000000000", "unreadable, SerializationError"),
     ]
 
 
@@ -374,8 +374,8 @@ def stretched(builder: StreamsBuilder) -> None:
 
 
 @pytest.mark.parametrize("bound", ["producer", "broker"])
-def test_production_handler_is_asked_about_what_cannot_be_sent(live, bound, request):
-    """One record among others is too large; by the producer's own bound it is so in a transaction too."""
+def test_production_handler_is_called_for_records_that_are_too_large(live, bound, request):
+    """One of several records is too large, for the topic or for the producer; only the latter also in a transaction."""
     if bound == "broker" and "exactly_once_v2" in request.node.name:
         pytest.skip("what the broker refuses of a transaction ends it")
     asked = Asked("continue")
@@ -412,7 +412,7 @@ def test_record_that_cannot_be_sent_ends_the_application_with_its_place(live, bo
     assert isinstance(caught.value.__cause__, RecordTooLargeError)
 
 
-def test_handlers_dead_letter_of_what_cannot_be_sent_goes_out(live):
+def test_dead_letter_of_a_handler_for_an_unsendable_record_is_sent(live):
     def handler(context: ErrorHandlerContext, record: Any, error: Exception) -> HandlerResponse:
         return HandlerResponse.resume([ProducerRecord("own", record.key, b"too large", record.timestamp_ms)])
 
@@ -428,8 +428,8 @@ def test_handlers_dead_letter_of_what_cannot_be_sent_goes_out(live):
 
 
 @pytest.mark.parametrize("answer", ["retry", "fail", "continue"])
-def test_production_handler_says_what_becomes_of_what_is_not_taken_in_time(answer):
-    """KIP-1065; nothing of the sink's topic is answered until the handler was asked."""
+def test_production_handler_is_called_for_records_that_time_out(answer):
+    """KIP-1065; the broker does not respond to requests for the sink topic until the handler has been called."""
     asked = Asked(answer)
     with EmbeddedBroker() as broker:
         for name in ("numbers", "shares"):

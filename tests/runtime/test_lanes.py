@@ -205,8 +205,8 @@ def test_file_goes_before_tasks_where_times_are_equal():
     assert [(value, time) for _, value, time in whole[0]] == [(7, 10), (1, 10), (8, 20), (2, 20)]
 
 
-def test_what_a_task_gives_out_at_its_end_is_read():
-    """The record cache holds the counts back until the input has ended."""
+def test_results_from_the_final_cache_flush_are_read_downstream():
+    """The record cache buffers the counts until the input has ended."""
 
     def topology(builder: StreamsBuilder) -> None:
         builder.stream(words).group_by_key().count().to_stream().to(middle)

@@ -141,7 +141,7 @@ def test_without_a_changelog_the_application_says_what_to_do(life):
     assert life.run(windowed(5, logging=False), (clicks, "ann", 1, 1))["sums"] == {("ann", 0): 2}
 
 
-def test_a_changelog_that_began_later_does_not_have_what_was_there_before(life):
+def test_changelog_that_was_enabled_later_lacks_the_earlier_content(life):
     life.run(windowed(5, logging=False), (clicks, "ann", 1, 0))
     life.run(windowed(5), (clicks, "bob", 1, 1))
 
@@ -219,7 +219,7 @@ def test_a_changelog_that_was_deleted_holds_nothing_to_be_misread(life):
     assert life.run(adding(0.5, float), (clicks, "ann", 1, 2)) == {"sums": {"ann": 2.5}}
 
 
-def test_a_type_that_is_declared_later_fits_what_lambdas_made(life):
+def test_type_that_is_declared_later_fits_the_type_that_lambdas_returned(life):
     life.run(adding(value=None), (clicks, "ann", 1, 0))
     assert life.run(adding(value=int), (clicks, "ann", 1, 1)) == {"sums": {"ann": 2}}
 
@@ -243,7 +243,7 @@ def unnoted(life: Life) -> None:
         admin.alter_offsets("app", plain)
 
 
-def test_state_that_nobody_noted_is_taken_as_it_is_and_noted_from_then_on(life):
+def test_state_without_recorded_types_is_accepted_and_its_types_are_recorded(life):
     life.run(adding(), (clicks, "ann", 1, 0))
     unnoted(life)
     assert life.run(adding(), (clicks, "ann", 1, 1)) == {"sums": {"ann": 2}}

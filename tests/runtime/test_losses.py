@@ -10,7 +10,8 @@ import shutil
 import pytest
 from attrs import evolve
 
-from streams import Admin, EmbeddedBroker, LostRecordsError, StreamsBuilder, TopicPartition
+from streams import Admin, Consumer, EmbeddedBroker, LostRecordsError, StreamsBuilder, TopicPartition
+from streams.core.records import Block
 from tests.comparison.takeover_cases import Life, clicks
 
 GUARANTEES = ["at_least_once", "exactly_once_v2"]
@@ -55,6 +56,17 @@ def cut(broker: EmbeddedBroker, topic: str, kept: int) -> None:
             broker.append(at, evolve(part, producer=None))
 
 
+def repartition(broker: EmbeddedBroker) -> TopicPartition:
+    (topic,) = [name for name in broker.topics() if name.endswith("-repartition")]
+    return TopicPartition(topic, 0)
+
+
+def go_on(broker: EmbeddedBroker, partition: TopicPartition) -> None:
+    """Write a record, and delete all records, as an owner that has processed and committed it does."""
+    broker.append(partition, Block([b"a"], [b"1"], [0]))
+    broker.delete_records(partition, -1)
+
+
 def each_alone(life: Life, topology, **settings):
     """Run every record in a run of its own, so that the changelog has all of them."""
     for record in TEN:
@@ -96,7 +108,7 @@ def test_a_changelog_is_written_anew_from_the_store(life, caplog, guarantee):
     assert life.run(counting, (clicks, "ann", 1, 10), **given) == {"sums": {"ann": 7, "ben": 5}}
 
 
-def test_what_was_deleted_after_the_cut_does_not_come_back_from_a_rebuilt_changelog(life):
+def test_rebuilt_changelog_has_no_keys_that_were_deleted_in_the_lost_records(life):
     for record in ((clicks, "ann", 1, 0), (clicks, "ben", 1, 1), (clicks, "ben", None, 2), (clicks, "cleo", 1, 3)):
         life.run(latest, record)
     cut(life.broker, CHANGELOG, 2)
@@ -108,8 +120,8 @@ def test_what_was_deleted_after_the_cut_does_not_come_back_from_a_rebuilt_change
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 @pytest.mark.parametrize("kept", [0, 4])
-def test_a_changelog_that_ends_before_the_last_commit_is_no_state_to_begin_with(life, guarantee, kept):
-    """Also without a store that could tell: the note of the committed offsets says how far it went."""
+def test_changelog_that_ends_before_the_last_commit_is_an_error(life, guarantee, kept):
+    """Also without a local store: the metadata of the committed offsets has the end offset of the changelog."""
     given = {"processing_guarantee": guarantee, "default_store": "in_memory"}
     each_alone(life, counting, **given)
     cut(life.broker, CHANGELOG, kept)
@@ -119,7 +131,7 @@ def test_a_changelog_that_ends_before_the_last_commit_is_no_state_to_begin_with(
             life.run(counting, (clicks, "ann", 1, 9), **given, lost_records=policy)
 
 
-def test_what_is_left_is_taken_when_that_is_accepted_once(life, caplog):
+def test_lost_records_are_accepted_with_the_setting_accept(life, caplog):
     each_alone(life, counting)
     cut(life.broker, CHANGELOG, 4)
 
@@ -128,7 +140,7 @@ def test_what_is_left_is_taken_when_that_is_accepted_once(life, caplog):
     assert life.run(counting, (clicks, "ann", 1, 9)) == {"sums": {"ann": 3, "ben": 2}}
 
 
-def test_a_store_that_is_behind_the_last_commit_is_not_taken_for_the_truth(life, tmp_path):
+def test_store_that_is_behind_the_last_commit_does_not_rebuild_a_changelog(life, tmp_path):
     for record in TEN[:6]:
         life.run(counting, record)
     shutil.copytree(life.state_dir, tmp_path / "old")
@@ -157,14 +169,45 @@ def test_an_application_that_was_reset_begins_anew_and_drops_what_its_folder_has
 def test_a_repartition_topic_that_ends_before_the_committed_offset_is_not_read_again(life, guarantee):
     given = {"processing_guarantee": guarantee}
     life.run(regrouped, *TEN, **given)
-    (topic,) = [name for name in life.broker.topics() if name.endswith("-repartition")]
-    cut(life.broker, topic, 4)
+    partition = repartition(life.broker)
+    cut(life.broker, partition.topic, 4)
 
-    with pytest.raises(LostRecordsError, match=f"{topic}-0, which the application itself writes, has offsets up to 4"):
+    with pytest.raises(LostRecordsError, match=f"{partition}, which the application itself writes, has .* up to 4"):
         life.run(regrouped, **given)
     found = life.run(regrouped, (clicks, "ann", 1, 9), **given, lost_records="accept")
     assert found == {"sums": {"a": 6, "b": 5}}
     assert life.run(regrouped, (clicks, "ann", 1, 10), **given) == {"sums": {"a": 7, "b": 5}}
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_repartition_topic_that_starts_after_the_committed_offset_has_lost_records(life, guarantee):
+    given = {"processing_guarantee": guarantee}
+    life.run(regrouped, *TEN, **given)
+    partition = repartition(life.broker)
+    go_on(life.broker, partition)
+
+    with pytest.raises(LostRecordsError, match=f"{partition}, which the application itself writes, has offsets from"):
+        life.run(regrouped, **given)
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_records_that_a_new_owner_deletes_while_a_task_opens_are_not_lost_records(life, guarantee, monkeypatch):
+    """A removed member still opens a task; its new owner commits and deletes right after the offsets were read."""
+    given = {"processing_guarantee": guarantee}
+    life.run(regrouped, *TEN, **given)
+    partition = repartition(life.broker)
+    read, went_on = Consumer.committed, []
+
+    def committed(consumer, partitions):
+        found = read(consumer, partitions)
+        if partition in found and not went_on:
+            went_on.append(found[partition].offset)
+            go_on(life.broker, partition)
+        return found
+
+    monkeypatch.setattr(Consumer, "committed", committed)
+    assert life.run(regrouped, (clicks, "ann", 1, 9), **given) == {"sums": {"a": 6, "b": 5}}
+    assert went_on[0] < life.broker.start_offset(partition)
 
 
 def test_a_standby_copy_that_is_ahead_is_kept_too(life):

@@ -1,12 +1,24 @@
 """The metrics of running applications: threads, tasks, inputs, topics, restores, in all drivers."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from streams import EmbeddedBroker, Producer, Streams, StreamsBuilder, Topic, TopicPartition
-from streams.core.metrics import Metrics, table
+from streams import (
+    EmbeddedBroker,
+    Processor,
+    Producer,
+    Record,
+    Streams,
+    StreamsBuilder,
+    TimeWindows,
+    Topic,
+    TopicPartition,
+    key_value_store,
+)
+from streams.core.metrics import Metrics, SensorSpec, Stat, table
 from streams.core.records import Block
 from streams.testing import TopologyTestDriver
 
@@ -58,7 +70,7 @@ def test_a_live_application_has_metrics_of_each_level(broker):
         assert client["application-id"] == ["app"]
         assert "seen" in client["topology-description"][0]
         assert sum(thread["process-total"]) == 1_000
-        assert all(age < 60_000 for age in thread["last-turn-age-ms"])
+        assert all(age < 60 for age in thread["last-poll-seconds-ago"])
         assert thread["thread-state"] == [4, 4]
         assert {"poll-rate", "process-latency-avg", "process-latency-p99", "commit-latency-max", "process-ratio"} <= {
             *thread
@@ -130,6 +142,65 @@ def test_the_test_driver_has_metrics_on_its_virtual_clock():
         assert metrics.get("records-produced-total", topic="counts") == 60
 
 
+def events(metrics: Metrics, *specs: SensorSpec) -> list[int]:
+    """Return the events that sensors have recorded at all places."""
+    return [
+        sum(sensor.read(Stat.TOTAL, 0) for found, _, sensor in metrics.sensors() if found is spec) for spec in specs
+    ]
+
+
+def test_calls_of_stores_are_measured_at_debug_by_operators_and_processors():
+    class Last(Processor[str, str, str, str]):
+        seen = key_value_store(str, str)
+
+        def process(self, record: Record[str, str]) -> None:
+            self.seen.put_if_absent(record.key, record.value)
+            self.seen.put(record.key, record.value)
+            assert len(list(self.seen.all())) == len(list(self.seen.range("a", "z"))) == 1
+            self.context.forward(record.key, record.value)
+
+    def topology(builder: StreamsBuilder) -> None:
+        stream = builder.stream(words)
+        stream.process(Last).to(out)
+        stream.group_by_key().windowed_by(TimeWindows.of(timedelta(seconds=1))).count("windows")
+        stream.group_by_key().count("counted")
+
+    out = Topic("out", key=str, value=str)
+    wanted = {"put": 3 * 3, "put-if-absent": 3, "get": 3, "fetch": 3, "all": 3, "range": 3, "delete": 0}
+    for level, factor in (("debug", 1), ("info", 0)):
+        with TopologyTestDriver(topology, metrics_recording_level=level, cache_max_bytes=0) as driver:
+            for _ in range(3):
+                driver.pipe(words, "a", key="k", timestamp_ms=0)
+            counted = dict(zip(wanted, events(driver.metrics, *(table.CALLS[call] for call in wanted)), strict=True))
+
+            assert counted == {call: factor * count for call, count in wanted.items()}
+            assert [row.value for row in driver.read_records(out)] == ["a"] * 3
+
+
+def test_hit_ratio_of_a_record_cache_is_recorded_by_flush_at_debug(broker):
+    with Producer(broker) as producer:
+        for _ in range(100):
+            producer.send(words, key="a", value="some", partition=0)
+    with Streams(counting, application_id="app", broker=broker, metrics_recording_level="debug", **FAST) as streams:
+        metrics = streams.metrics
+        until(streams, lambda: metrics.get("hit-ratio-max", store="seen") > 0.5)
+
+        assert metrics.get("hit-ratio-avg") <= metrics.get("hit-ratio-max") < 1
+
+
+def test_statistics_of_rocksdb_are_recorded_at_commits(broker, tmp_path):
+    produce(broker, 500)
+    settings = FAST | {"metrics_recording_level": "debug", "state_dir": tmp_path, "default_store": "rocksdb"}
+    with Streams(counting, application_id="app", broker=broker, **settings) as streams:
+        metrics = streams.metrics
+        until(streams, lambda: metrics.get("process-total") == 500 and metrics.get("bytes-written-total") > 500 * 10)
+        written = metrics.get("bytes-written-total")
+        names = set(by_name(metrics, "stream-state-metrics"))
+
+    assert written < 500 * 200
+    assert {"bytes-written-rate", "bytes-read-compaction-rate", "number-file-errors-total", "put-rate"} <= names
+
+
 def test_nothing_but_totals_of_records_is_recorded_when_off():
     with TopologyTestDriver(counting, metrics_recording_level="off") as driver:
         driver.pipe(words, "a", key="k", timestamp_ms=0)
@@ -142,11 +213,11 @@ def test_nothing_but_totals_of_records_is_recorded_when_off():
 def test_loops_turn_also_without_records(broker):
     with Streams(counting, application_id="app", broker=broker, num_stream_threads=2, **FAST) as streams:
         until(streams, lambda: streams.state.name == "RUNNING")
-        before = streams.instance.turns()
-        until(streams, lambda: all(at > before[name] for name, at in streams.instance.turns().items()))
+        before = streams.instance.iterations_ms()
+        until(streams, lambda: all(at > before[name] for name, at in streams.instance.iterations_ms().items()))
 
     assert len(before) == 2
-    assert streams.instance.turns() == {}
+    assert streams.instance.iterations_ms() == {}
 
 
 def test_stores_on_disk_have_the_properties_of_rocksdb(broker, tmp_path):

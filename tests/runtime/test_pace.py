@@ -16,16 +16,24 @@ class Quiet:
     """A task of which somebody counts the looks."""
 
     due_ms: int | None = None
+    #: Whether its stores are restored.
+    is_initialized: bool = True
     is_dirty: bool = False
     records: int = 0
     #: When the wait of its records for another input ends.
     idle_until_ms: int | None = None
+    #: Whether its records wait for those of another input, which are not fetched yet.
+    awaits_fetch: bool = False
     looks: int = 0
+    #: It has no nodes that call async functions.
+    calls: None = None
 
     @property
     def queues(self) -> Any:
         self.looks += 1
-        return SimpleNamespace(size=self.records, next_deadline_ms=lambda: self.idle_until_ms)
+        return SimpleNamespace(
+            size=self.records, awaits_fetch=self.awaits_fetch, next_deadline_ms=lambda: self.idle_until_ms
+        )
 
     def next_deadline_ms(self) -> int | None:
         self.looks += 1
@@ -47,8 +55,8 @@ class World:
         return Pace(config, self.clock, tasks, self.restorer, lambda: [self.stage], is_finite=is_finite)
 
 
-def wait(pace: Pace, *, next_commit_ms: int = 1 << 60, is_paused: bool = False) -> int:
-    return pace.timeout_ms(next_commit_ms, is_paused=is_paused)
+def wait(pace: Pace, *, next_commit_ms: int = 1 << 60, is_paused: bool = False, has_outstanding: bool = False) -> int:
+    return pace.timeout_ms(next_commit_ms, is_paused=is_paused, has_outstanding=has_outstanding)
 
 
 def test_nobody_looks_at_a_resting_task() -> None:
@@ -79,7 +87,7 @@ def test_rest_ends_when_something_is_due() -> None:
     assert wait(pace) == 0
 
 
-def test_rest_ends_with_the_commit_of_what_was_done() -> None:
+def test_rest_ends_when_a_commit_is_due() -> None:
     world = World()
     world.task.is_dirty = True
     pace = world.pace()
@@ -127,3 +135,65 @@ def test_thread_whose_records_wait_for_another_input_sleeps_until_then() -> None
     assert wait(world.pace()) == 40
     world.task.idle_until_ms = None
     assert wait(world.pace()) == 0
+
+
+@pytest.mark.parametrize("is_idle", [True, False], ids=["nothing to restore", "a standby to update"])
+def test_thread_whose_records_wait_for_a_fetch_does_not_spin(is_idle: bool) -> None:
+    """As while the leader of one of two inputs cannot be reached; the records that arrive end the poll."""
+    world = World(Quiet(records=3, awaits_fetch=True))
+    world.restorer.is_idle = is_idle
+    pace = world.pace()
+
+    assert wait(pace) + pace.restore_timeout_ms(is_paused=False) >= 20
+    world.task.awaits_fetch = False
+    assert wait(pace) + pace.restore_timeout_ms(is_paused=False) == 0
+
+
+def test_thread_whose_records_wait_for_a_restore_does_not_spin() -> None:
+    """As when partitions are added to an input, and a task that has begun to fetch restores its state."""
+    world = World(Quiet(records=3, is_initialized=False))
+    world.restorer.is_idle = False
+
+    assert world.pace().restore_timeout_ms(is_paused=False) == 20
+
+
+def test_polls_for_acknowledgements_become_longer_until_there_is_work() -> None:
+    pace = World().pace()
+
+    waits = []
+    for _ in range(5):
+        waits.append(wait(pace, has_outstanding=True))
+        pace.note_work(is_done=False)
+    pace.note_work(is_done=True)
+
+    assert waits == [5, 10, 20, 40, 40]
+    assert wait(pace, has_outstanding=True) == 5
+    assert wait(pace) == 100
+
+
+@pytest.mark.parametrize(
+    ("is_idle", "records", "is_paused", "wait_ms"),
+    [(True, 0, False, 0), (False, 0, False, 20), (False, 1, False, 0), (False, 1, True, 20)],
+    ids=["nothing to restore", "nothing but a restore", "records as well", "records of a paused thread"],
+)
+def test_thread_waits_for_changelogs_while_it_has_no_records(
+    is_idle: bool, records: int, is_paused: bool, wait_ms: int
+) -> None:
+    world = World(Quiet(records=records))
+    world.restorer.is_idle = is_idle
+
+    assert world.pace().restore_timeout_ms(is_paused=is_paused) == wait_ms
+
+
+def test_paused_thread_does_not_poll_without_pause_for_work_that_is_due() -> None:
+    world = World(Quiet(due_ms=0))
+    pace = world.pace()
+
+    assert wait(pace) == 0
+    assert wait(pace, is_paused=True) == 100
+
+
+def test_paused_thread_commits_in_time() -> None:
+    world = World(Quiet(is_dirty=True))
+
+    assert wait(world.pace(), next_commit_ms=world.clock.monotonic_ms() + 30, is_paused=True) == 30

@@ -132,6 +132,26 @@ def test_empty_partitions_are_waited_for_one_after_the_other():
     assert taken(queues, now_ms=1250) == [("left", 1), ("left", 2)]
 
 
+def test_wait_for_records_that_are_not_fetched_has_no_deadline():
+    """They end the wait when they arrive.  The deadline of an earlier wait, long past, would make the thread spin."""
+    middle = TopicPartition("middle", 0)
+    queues = TaskQueues([LEFT, middle, RIGHT], max_idle_ms=100)
+    fill(queues, LEFT, [1])
+    fill(queues, middle, [])
+    fill(queues, RIGHT, [])
+    assert taken(queues, now_ms=1000) == []
+    assert not queues.awaits_fetch
+
+    queues[RIGHT].end_offset = 1
+    assert taken(queues, now_ms=1100) == []
+    assert queues.awaits_fetch
+    assert queues.next_deadline_ms() is None
+
+    fill(queues, RIGHT, [2])
+    assert not queues.awaits_fetch
+    assert taken(queues, now_ms=1100) == [("left", 1)]
+
+
 def test_bounded_task_waits_until_the_empty_input_has_ended():
     queues = TaskQueues([LEFT, RIGHT], max_idle_ms=None)
     fill(queues, LEFT, [1], ended=True)
@@ -168,10 +188,10 @@ def test_full_buffer_asks_for_a_pause_and_ends_it_when_it_is_taken():
     fill(queues, LEFT, [1, 2, 3])
     fill(queues, RIGHT, [], more=True)
 
-    assert queues.paused() == [LEFT]
+    assert queues.to_pause() == [LEFT]
     fill(queues, RIGHT, [9, 9])
     taken(queues)
-    assert queues.paused() == []
+    assert queues.to_pause() == []
 
 
 def test_partition_far_ahead_is_paused_until_the_others_have_caught_up():
@@ -180,9 +200,9 @@ def test_partition_far_ahead_is_paused_until_the_others_have_caught_up():
     fill(queues, LEFT, [30, 31])
     fill(queues, RIGHT, [5, 15], more=True)
 
-    assert queues.paused() == [LEFT]
+    assert queues.to_pause() == [LEFT]
     queues.done(run := queues.take(0, 1), len(run))
-    assert queues.paused() == []
+    assert queues.to_pause() == []
 
 
 def test_bad_record_fails_the_task_only_after_those_before_it():

@@ -48,8 +48,8 @@ def test_change_held_back_before_a_restart_is_sent_when_its_time_is_over(run):
     assert run(topology, ("ann", 1, 100), ("bob", 2, 110)) == [("ann", 1, 100)]
 
 
-def test_processor_sees_in_init_what_its_store_held(run):
-    """It forwards how many keys it found when it began."""
+def test_stores_are_restored_before_init_of_a_processor(run):
+    """The processor forwards the number of keys that its store had in init."""
 
     class Counted(Processor[str, int, str, int]):
         known = key_value_store(str, int)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from streams import (
+    Admin,
     ConfigError,
     Consumer,
     EmbeddedBroker,
@@ -143,6 +144,31 @@ def test_no_committed_offset_is_an_error_where_the_reset_policy_is_none(broker):
     finally:
         with suppress(NoOffsetError):
             streams.close()
+
+
+def test_reset_policy_none_refuses_a_partition_that_was_added_to_the_topic_and_reads_repartition_topics(broker):
+    def committed(partition: TopicPartition, offset: int) -> None:
+        with Consumer(broker, "strict") as consumer:
+            consumer.assign([partition])
+            consumer.commit_sync({partition: offset})
+
+    settings = {"application_id": "strict", "broker": broker, "auto_offset_reset": "none", "cache_max_bytes": 0}
+    Admin(broker).create_partitions({"visits": 2})
+    with Producer(broker) as producer:
+        for partition in (0, 1):
+            producer.send(visits, 1, key="a", partition=partition).result()
+    committed(VISITS, 0)
+
+    streams = Streams(counting, **settings)
+    streams.start()
+    with pytest.raises(NoOffsetError, match="visits-1: application 'strict' has no committed offset"):
+        _ended_or(streams, lambda: False)
+    with suppress(NoOffsetError):
+        streams.close()
+
+    committed(TopicPartition("visits", 1), 0)
+    with Streams(counting, **settings, num_stream_threads=2) as streams:
+        _ended_or(streams, lambda: broker.end_offset(COUNTS) == 2)
 
 
 def test_kafkas_names_are_taken_where_a_kind_of_run_has_defaults_of_its_own():

@@ -17,10 +17,11 @@ from streams import (
     TopicPartition,
 )
 from streams.clients.errors import RequestTimeoutError
-from streams.clients.network import ANY_NODE, Network
+from streams.clients.network import Network
 from streams.core.clock import SystemClock
 from streams.core.errors import ClientClosedError, RebalanceInProgressError
 from streams.protocol.group_messages import DescribeGroup, LeaveGroup
+from streams.protocol.transport import ANY_NODE
 from tests import waiting
 
 words = Topic("words", key=str, value=str, partitions=2)
@@ -293,7 +294,7 @@ def test_states_assignments_restores_and_threads_are_logged_not_records(caplog):
     assert len(caplog.records) < 60
 
 
-def test_member_that_was_put_out_logs_what_it_lost_and_has_again(caplog):
+def test_removed_member_logs_its_lost_and_reassigned_tasks(caplog):
     caplog.set_level(logging.INFO, "streams")
     with EmbeddedBroker() as broker, app(broker) as streams:
         until(lambda: streams.state is State.RUNNING)

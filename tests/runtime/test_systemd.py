@@ -1,4 +1,4 @@
-"""What a service manager is told: ready, alive, stopping."""
+"""Notifications of a service manager: ready, alive, stopping."""
 
 import logging
 import os
@@ -80,7 +80,7 @@ def test_a_manager_that_is_gone_is_logged_once_and_ends_nothing(tmp_path, caplog
         notifier.stopping()
         notifier.stopping()
 
-    assert len([record for record in caplog.records if "cannot be told" in record.getMessage()]) == 1
+    assert len([record for record in caplog.records if "cannot be notified" in record.getMessage()]) == 1
 
 
 def test_nothing_is_sent_without_a_manager():

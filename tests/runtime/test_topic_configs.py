@@ -15,7 +15,7 @@ def for_ever(builder: StreamsBuilder) -> None:
     builder.stream(WORDS).group_by_key().windowed_by(UnlimitedWindows.of()).count("s")
 
 
-def test_what_is_kept_for_ever_is_kept_for_kafkas_longest_time():
+def test_unlimited_windows_have_the_maximum_retention_of_kafka():
     (spec,) = TopologyTestDriver(for_ever).topology.stores.values()
 
     assert spec.kind is kinds.TIMESTAMPED_WINDOW

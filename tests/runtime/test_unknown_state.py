@@ -70,7 +70,7 @@ def test_an_unnamed_store_that_gets_a_name_would_begin_empty_too(life):
         life.run(counting("sums"))
 
 
-def test_what_is_left_over_is_named_and_the_application_runs(life, caplog):
+def test_orphaned_store_is_logged_and_the_application_runs(life, caplog):
     life.run(counting("sums", filtered=True), (clicks, "ann", 1, 0))
 
     assert life.run(passing, (clicks, "ann", 1, 1)) == {}
@@ -86,7 +86,7 @@ def test_a_store_that_was_given_another_name_by_hand_is_named(life, caplog):
     assert "store 'sums'" in said(caplog)
 
 
-def test_nothing_is_said_of_what_is_known(life, caplog):
+def test_known_stores_are_not_logged(life, caplog):
     for minute in range(2):
         life.run(counting("sums"), (clicks, "ann", 1, minute), unknown_state="fail")
 

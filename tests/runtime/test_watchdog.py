@@ -34,9 +34,9 @@ def test_a_thread_is_logged_once_until_it_turns_again(caplog):
     watchdog.look()
 
     assert [record.getMessage() for record in caplog.records] == [
-        "one: its loop has not turned for 1200 ms; it is at:\nthe stack of one",
-        "one: its loop turns again after 2000 ms",
-        "one: its loop has not turned for 1001 ms; it is at:\nthe stack of one",
+        "one: no iteration of its loop has begun for 1200 ms; it is at:\nthe stack of one",
+        "one: its loop continues after 2000 ms",
+        "one: no iteration of its loop has begun for 1001 ms; it is at:\nthe stack of one",
     ]
 
 
@@ -52,7 +52,7 @@ def test_the_line_at_which_a_thread_hangs_is_logged(caplog, watchdog_ms):
         builder.stream(words).filter(lambda key, value: hangs(value)).to("out")
 
     def lines():
-        return [record.getMessage() for record in caplog.records if "has not turned" in record.getMessage()]
+        return [record.getMessage() for record in caplog.records if "no iteration" in record.getMessage()]
 
     with EmbeddedBroker() as broker:
         with Producer(broker) as producer:
@@ -60,9 +60,9 @@ def test_the_line_at_which_a_thread_hangs_is_logged(caplog, watchdog_ms):
         with Streams(topology, application_id="app", broker=broker, watchdog_ms=watchdog_ms, **FAST) as streams:
             until(entered.is_set)
             if watchdog_ms:
-                until(lines)
+                # Other iterations may take longer than 20 ms too on a busy machine.
+                until(lambda: any("return leave.wait()" in line and "in hangs" in line for line in lines()))
             leave.set()
             until(lambda: streams.metrics.get("process-total") == 1)
 
-    assert len(lines()) == bool(watchdog_ms)
-    assert all("return leave.wait()" in line and "in hangs" in line for line in lines())
+    assert watchdog_ms or not lines()

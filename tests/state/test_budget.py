@@ -19,7 +19,7 @@ def test_shares_are_within_the_whole() -> None:
 
     reads = budget.read_entries(entry_bytes=100) * 100
     assert budget.rocks().cache.get_usage() == 0
-    assert budget.waiting_bytes + budget.restoring_bytes + reads <= 48 * MIB
+    assert budget.uncommitted_bytes + budget.restoring_bytes + reads <= 48 * MIB
     assert budget.rocks().write_buffer_manager.get_buffer_size() < 24 * MIB
     assert budget.rocks() is budget.rocks()
 

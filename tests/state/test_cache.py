@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from streams.core.errors import StoreError
+from streams.core.metrics import Amounts
 from streams.state import RecordCache
 from streams.state.cache import Hold
 
@@ -30,6 +31,22 @@ def cache_of(max_bytes: int, *sections: str) -> tuple[Cache, dict[str, Emitted]]
     emitted = {section: Emitted() for section in sections}
     cache.holds = {section: cache.register(section, emit).hold for section, emit in emitted.items()}
     return cache, emitted
+
+
+def test_hit_ratio_is_the_share_of_updates_that_found_their_key() -> None:
+    cache, ratio = RecordCache(10_000), Amounts.since(0, has_percentiles=False)
+    hold = cache.register("s", Emitted(), hit_ratio=ratio).hold
+    for key in "aaabx":
+        hold(key, 1, None, 10, None)
+    cache.flush("s")
+    hold("a", 1, None, 10, None)
+    cache.clear("s")
+    for key in "aa":
+        hold(key, 1, None, 10, None)
+    cache.flush("s")
+    cache.flush("s")
+
+    assert (ratio.count, ratio.total) == (2, 400_000 + 500_000)
 
 
 def test_flush_emits_first_old_and_last_new_by_last_update() -> None:

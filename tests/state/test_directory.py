@@ -1,6 +1,7 @@
 """The state directory: one instance at a time, one owner per task, nothing deleted unasked."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -102,3 +103,17 @@ def test_a_directory_that_was_made_here_is_taken_up_again(tmp_path: Path) -> Non
         state.lock()
         state.task_path(TaskId(0, 0))
         state.unlock()
+
+
+def test_process_id_is_known_before_the_directory_is_locked_and_is_one_for_all(tmp_path):
+    """A server asks before the application starts."""
+    path = tmp_path / "shop"
+
+    with ThreadPoolExecutor(4) as pool:
+        found = {*pool.map(lambda _: StateDirectory(path).process_id(), range(20))}
+    directory = StateDirectory(path)
+    directory.lock()
+
+    assert found == {directory.process_id()}
+    assert [file.name for file in path.iterdir() if file.name.startswith(".process")] == [".process"]
+    directory.unlock()

@@ -7,19 +7,24 @@ from attrs import evolve
 
 from streams.core.errors import StoreError
 from streams.core.serdes import LONG, STRING
-from streams.state import StoreSpec, kinds, open_store
+from streams.state import MemoryBudget, SpillingEngine, StoreSpec, kinds, open_store
 from streams.state.engines import Engine, EngineBatch, next_prefix
 from streams.state.memory import MemoryEngine
 from streams.state.rocksdb import RocksEngine, RocksMemory
+from streams.state.spilling import SMALL_BYTES
 from streams.state.staging import StagedEngine
 from tests import programs
 
 KV = StoreSpec("counts", kinds.KEY_VALUE, STRING, LONG)
 
 
-@pytest.fixture(params=["in_memory", "rocksdb"])
+@pytest.fixture(params=["in_memory", "rocksdb", "small", "spilled"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
-    return MemoryEngine() if request.param == "in_memory" else RocksEngine.open(tmp_path / "store")
+    if request.param == "in_memory":
+        return MemoryEngine()
+    if request.param == "rocksdb":
+        return RocksEngine.open(tmp_path / "store")
+    return SpillingEngine(tmp_path / "store", MemoryBudget() if request.param == "small" else MemoryBudget(0))
 
 
 def test_batch_drops_first_then_writes(engine: Engine) -> None:
@@ -46,6 +51,39 @@ def test_scan_stays_within_its_namespace_and_bounds(engine: Engine) -> None:
     assert list(engine.scan(2, b"b", b"a")) == []
     assert list(engine.scan(7, None, None)) == []
     engine.close()
+
+
+def test_engine_that_outgrows_memory_moves_to_disk_with_all_that_it_has(tmp_path: Path) -> None:
+    """Overwritten entries count once: only what is there makes an engine move."""
+    engine = SpillingEngine(tmp_path / "store", MemoryBudget())
+    value = bytes(SMALL_BYTES // 4)
+    for number in range(20):
+        engine.apply(EngineBatch(writes={number % 2: {b"a": value}, 7: {b"b": b"1"}}, metadata={"m": b"%d" % number}))
+    is_small = not engine.path.exists()
+    engine.apply(EngineBatch(dropped=[1], writes={0: {b"c": value, b"d": value, b"b": None}, 7: {b"b": b"2"}}))
+    engine.apply(EngineBatch(writes={0: {b"a": b"3"}}))
+
+    assert is_small
+    assert engine.path.exists()
+    assert list(engine.scan(0, None, None)) == [(b"a", b"3"), (b"c", value), (b"d", value)]
+    assert (engine.get(1, b"a"), engine.get(7, b"b")) == (None, b"2")
+    assert (engine.namespaces(), engine.metadata()) == ([0, 7], {"m": b"19"})
+    engine.close()
+
+
+def test_small_engines_share_memory(tmp_path: Path) -> None:
+    """A closed engine gives its memory back."""
+    budget = MemoryBudget(2 * SMALL_BYTES)
+    engines = [SpillingEngine(tmp_path / str(number), budget) for number in range(3)]
+    batch = EngineBatch(writes={0: {b"a": bytes(SMALL_BYTES // 2)}})
+    engines[0].apply(batch)
+    engines[1].apply(batch)
+    engines[0].close()
+    engines[2].apply(batch)
+
+    assert [engine.path.exists() for engine in engines] == [False, True, False]
+    for engine in engines[1:]:
+        engine.close()
 
 
 def test_rocksdb_finds_its_namespaces_again(tmp_path: Path) -> None:

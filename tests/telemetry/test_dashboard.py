@@ -25,7 +25,7 @@ LABELS = {
 
 @pytest.mark.parametrize(("title", "query", "legend"), TARGETS)
 def test_a_query_has_exported_names_and_their_labels(title: str, query: str, legend: str):
-    [name] = re.findall(r"kafka_streams_\w+", query)
+    [name] = re.findall(r"kafka_(?:streams|consumer|producer)_\w+", query)
     grouped = re.search(r"by \(([^)]*)\)", query)
     labels = re.findall(r"{{(\w+)}}", legend)
 

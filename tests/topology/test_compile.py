@@ -1,5 +1,6 @@
 """The generated program: order of calls, and errors that find their node."""
 
+import sys
 from datetime import timedelta
 from functools import partial
 
@@ -231,3 +232,44 @@ def test_values_of_a_repartition_topic_that_nobody_asks_for_are_left_alone():
                 driver.pipe(numbers, value, key="a", timestamp_ms=12)
             assert driver.read(out) == [("0", 1), ("0", 1), ("1", 1), ("1", 1), ("0", 2), ("0", 2), ("1", 2), ("1", 2)]
         assert bool(read) == reads_values
+
+
+def program_of(build, to=out):
+    """Return the code that calls a mapper of the topology: a function of its program."""
+    callers = []
+
+    def topology(builder: StreamsBuilder) -> None:
+        build(builder.stream(numbers).map_values(lambda value: callers.append(sys._getframe(1).f_code) or value)).to(to)
+
+    with TopologyTestDriver(topology) as driver:
+        # The first call goes through the check of functions.
+        for number in (1, 2):
+            driver.pipe(numbers, number, key="a")
+        assert driver.read(to) == [("a", 1), ("a", 2)]
+    return callers[1]
+
+
+def test_topologies_of_equal_shape_share_their_program():
+    """Also where their functions differ, which the program calls by name."""
+    programs = [
+        program_of(lambda stream, least=least: stream.filter(lambda _, value: value > least)) for least in (0, -1)
+    ]
+
+    assert programs[0] is programs[1]
+
+
+DECIMAL = Serde("decimal", lambda value: str(value).encode(), int)  # Without a C function.
+
+
+@pytest.mark.parametrize(
+    ("build", "to"),
+    [
+        (lambda stream: stream, out),
+        (lambda stream: stream.map_values(lambda value: value), out),
+        (lambda stream: stream.filter(lambda _, value: value > 0, name="positive"), out),
+        (lambda stream: stream.filter(lambda _, value: value > 0), Topic("out", key=str, value=DECIMAL)),
+    ],
+    ids=["without the filter", "another operator", "another name", "another serde"],
+)
+def test_topologies_of_another_shape_have_a_program_of_their_own(build, to):
+    assert program_of(build, to) is not program_of(lambda stream: stream.filter(lambda _, value: value > 0))

@@ -1,5 +1,7 @@
 """Text and Mermaid of a topology; JSON is held by the conformance cases."""
 
+from datetime import timedelta
+
 from streams import StreamsBuilder, Topic, build_topology
 from streams.core.config import StreamsConfig
 from streams.topology.describe import describe
@@ -24,6 +26,30 @@ def test_text_is_that_of_kafka_streams():
     ]
     assert "    Processor: store (stores: [store])" in DESCRIPTION.to_text()
     assert "Internal topics: store-repartition, store-changelog" in DESCRIPTION.to_text()
+
+
+def test_a_source_with_an_idle_time_of_its_own_has_it_in_text_and_json():
+    for idle_close, found_ms in ((timedelta(seconds=5), 5000), (timedelta(0), 0)):
+        builder = StreamsBuilder()
+        builder.stream(lines, idle_close=idle_close)
+        description = describe(builder.build())
+
+        assert description.to_text().splitlines()[3] == f"      idle_close: {found_ms} ms"
+        assert description.to_dict()["subtopologies"][0]["nodes"][0]["idle_close_ms"] == found_ms
+    assert "idle_close" not in DESCRIPTION.to_text() + DESCRIPTION.to_json()
+
+
+def test_declared_times_of_operators_and_stores_are_in_text_and_json():
+    second, builder = timedelta(seconds=1), StreamsBuilder()
+    stream = builder.stream("keyed", key=str, value=str).deduplicate(name="once", within=7 * second)
+    joined = stream.join_latest(builder.stream("others", key=str, value=str), lambda one, two: one, tolerance=second)
+    joined.group_by_key().count("counts", ttl=9 * second)
+    description = describe(builder.build())
+
+    times = [line.strip() for line in description.to_text().splitlines() if line.endswith(" ms")]
+    assert times == ["within: 7000 ms", "tolerance: 1000 ms", "grace: 0 ms", "ttl: 9000 ms"]
+    nodes = {node["name"]: node for node in description.to_dict()["subtopologies"][0]["nodes"]}
+    assert (nodes["once"]["within_ms"], nodes["counts"]["ttl_ms"]) == (7000, 9000)
 
 
 def test_mermaid_has_a_box_per_sub_topology_and_edges_to_topics_and_stores():

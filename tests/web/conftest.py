@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from streams import EmbeddedBroker, Producer, State, Streams, StreamsBuilder, Topic
+from streams.web import peers
 from tests import waiting
 
 #: Settings with which a test does not wait.
@@ -39,6 +40,12 @@ def send(broker: EmbeddedBroker, topic: Topic[Any, Any], rows: list[tuple[Any, A
 
 def processed(*instances: Streams) -> int:
     return sum(streams.metrics.get("process-total") for streams in instances)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other instances are asked however slow the machine is."""
+    monkeypatch.setattr(peers, "_CONNECT_S", 3_600)
 
 
 @pytest.fixture

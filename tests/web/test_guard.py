@@ -1,14 +1,20 @@
 """Requests that must not reach the application: other origins, no token, broken paths, floods."""
 
+import json
+import resource
 import socket
 from contextlib import ExitStack, suppress
-from urllib.parse import urlsplit
+from pathlib import Path
+from urllib.parse import quote_from_bytes, urlsplit
 
 import httpx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from streams import EmbeddedBroker, InvalidStateStoreError, Topic
 from streams.web import server as server_module
-from tests.web.conftest import running, until
+from tests.web.conftest import processed, running, send, until, words
 
 
 @pytest.fixture
@@ -86,7 +92,7 @@ def test_all_needs_the_token_where_other_machines_reach_the_server(streams, clie
         assert found.status_code == 200
 
 
-def sent(server, data):
+def sent_to(server, data):
     """Send bytes to the server, and return what it answers until it closes or resets the connection."""
     parts = urlsplit(server.url)
     received = b""
@@ -118,7 +124,7 @@ def request(line, *headers):
     ],
 )
 def test_a_broken_path_is_refused_clearly(server, path, status):
-    head, _, body = sent(server, request(f"GET {path}")).partition(b"\r\n\r\n")
+    head, _, body = sent_to(server, request(f"GET {path}")).partition(b"\r\n\r\n")
     assert head.split()[1] == str(status).encode()
     assert body.startswith(b'{"error":')
     assert b"Traceback" not in body
@@ -126,16 +132,16 @@ def test_a_broken_path_is_refused_clearly(server, path, status):
 
 def test_a_request_that_is_no_http_is_refused(server):
     for data in (b"\x16\x03\x01\x02\x00\r\n\r\n", b"GET /live\r\n\r\n"):
-        assert sent(server, data).startswith(b"HTTP/1.1 400")
+        assert sent_to(server, data).startswith(b"HTTP/1.1 400")
     # The connection may be reset before the answer is read.
-    assert b"200 OK" not in sent(server, request("GET /live", "x: " + "a" * 1_000_000))
-    twice = sent(server, request("GET /live", "origin: a", "origin: b"))
+    assert b"200 OK" not in sent_to(server, request("GET /live", "x: " + "a" * 1_000_000))
+    twice = sent_to(server, request("GET /live", "origin: a", "origin: b"))
     assert twice.startswith(b"HTTP/1.1 400")
 
 
 def test_a_large_body_is_refused_before_it_is_read(server, client):
     headers = {"authorization": "Bearer s3cret"}
-    declared = sent(server, request("POST /anything", "authorization: Bearer s3cret", f"content-length: {1 << 30}"))
+    declared = sent_to(server, request("POST /anything", "authorization: Bearer s3cret", f"content-length: {1 << 30}"))
     assert declared.startswith(b"HTTP/1.1 413")
     read = 0
 
@@ -153,8 +159,156 @@ def test_a_large_body_is_refused_before_it_is_read(server, client):
     assert client.get(f"{server.url}/live").status_code == 200
 
 
-def test_connections_beyond_the_limit_are_closed_and_the_others_go_on(server, client, monkeypatch):
+def resident_mib():
+    """Return the resident memory of this process, in which the server runs."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() >> 20
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system does not show resident memory there")
+@pytest.mark.parametrize("path", ["/query", "/why", "/stores/kept/keys/a", "/"])
+def test_memory_does_not_grow_with_a_body_of_a_gib(server, client, path):
+    """Sent as fast as the server takes it, without regard to its answer, with and without a declared length."""
+    parts, mib = urlsplit(server.url), bytes(1 << 20)
+    assert client.get(f"{server.url}/live").status_code == 200
+    before = resident_mib()
+    for framing in ("transfer-encoding: chunked", f"content-length: {1 << 30}"):
+        sent_mib, received = 0, b""
+        with socket.create_connection((parts.hostname, parts.port)) as raw, suppress(ConnectionError):
+            raw.sendall(request(f"POST {path}", "authorization: Bearer s3cret", framing))
+            chunk = b"100000\r\n" + mib + b"\r\n" if "chunked" in framing else mib
+            for _ in range(1024):
+                raw.sendall(chunk)
+                sent_mib += 1
+                assert resident_mib() < before + 64
+            received = raw.recv(100)
+        # The connection is closed long before the end; the answer may be lost with it.
+        assert sent_mib < 256
+        assert received.split()[1:2] in ([], [b"413"], [b"404"], [b"405"])
+    assert client.get(f"{server.url}/live").status_code == 200
+
+
+def asked_for(key, store="bytes", query=""):
+    path = f"/stores/{store}/keys/".encode() + key + query.encode()
+    return b"GET " + path + b" HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+
+
+def by_bytes(builder):
+    builder.stream("raw", key=bytes, value=bytes).group_by_key().count("bytes")
+    builder.stream(words).group_by_key().count("texts")
+
+
+#: Keys that are more than text somewhere on their way: in paths, JSON, logs and terminals.
+ODD_KEYS = [
+    *(b"\x00", b"a\x00b", b"\xff\xfe", b"\xed\xa0\x80", b"a/b", b"/", b".", b"..", b"../../etc/passwd", b"%", b"%2e"),
+    *(
+        b"a?b#c",
+        b"a+b c",
+        b"\r\nx: y",
+        b"\x1b[2J",
+        b'"<script>',
+        b"\xe2\x80\xae",
+        b"a" * 4_000,
+        "\u00e4\u6f22".encode(),
+    ),
+]
+
+
+def test_keys_of_any_bytes_are_found_by_their_bytes_and_nothing_else_is(broker):
+    for topic in ("raw", "words"):
+        broker.create_topic(topic, 4)
+    with running(broker, by_bytes) as one, running(broker, by_bytes) as other, ExitStack() as stack:
+        servers = [stack.enter_context(streams.serve("127.0.0.1:0")) for streams in (one, other)]
+        until(lambda: one.tasks() and other.tasks() and all(owner(one, "bytes", key) for key in ODD_KEYS))
+        send(broker, Topic("raw", key=bytes, value=bytes), [(key, b"") for key in ODD_KEYS])
+        until(lambda: processed(one, other) == len(ODD_KEYS))
+        for number, key in enumerate(ODD_KEYS):
+            quoted = quote_from_bytes(key, safe="").encode()
+            for path in (quoted, key.hex().encode()):
+                query = "" if path is quoted else "?key_format=hex"
+                head, _, body = sent_to(servers[number % 2], asked_for(path, query=query)).partition(b"\r\n\r\n")
+                assert head.split()[1] == b"200", (key, body)
+                assert json.loads(body)["value"] == 1
+            missing = sent_to(servers[number % 2], asked_for(quoted + b"%00~"))
+            assert missing.split()[1] == b"404"
+            assert b"NO_SUCH_KEY" in missing
+
+
+@pytest.fixture(scope="module")
+def keyed():
+    """A server with stores of bytes and of text keys, which are empty."""
+    with EmbeddedBroker() as broker:
+        for topic in ("raw", "words"):
+            broker.create_topic(topic, 1)
+        with running(broker, by_bytes) as streams, streams.serve("127.0.0.1:0") as server:
+            yield server
+
+
+def owner(streams, store, key):
+    try:
+        return streams.owner_of(store, key).active
+    except InvalidStateStoreError:
+        return None
+
+
+def is_text(data):
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+@given(key=st.binary(max_size=300), is_quoted=st.booleans(), store=st.sampled_from(["bytes", "texts"]))
+@settings(max_examples=60, deadline=None)
+def test_no_path_breaks_the_server_or_shows_its_inside(keyed, key, is_quoted, store):
+    if not is_quoted:
+        # What ends the request line is left out.
+        key = bytes(byte for byte in key if byte not in b" \r\n\t\x00\x0b\x0c")
+    path = quote_from_bytes(key, safe="").encode() if is_quoted else key
+    received = sent_to(keyed, asked_for(path, store))
+    status, body = int(received.split()[1]), received.partition(b"\r\n\r\n")[2]
+    assert status in (400, 404)
+    assert b"Traceback" not in body
+    assert b"streams/" not in body
+    if is_quoted and key:
+        is_key = store == "bytes" or is_text(key)
+        assert json.loads(body)["error"] == ("NO_SUCH_KEY" if is_key else "BAD_KEY")
+
+
+@pytest.mark.slow
+def test_ten_thousand_connections_are_refused_beyond_the_limit_and_the_application_goes_on(broker, monkeypatch):
+    """As many as the limit of open files allows, with the server in this process; each is refused or served."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))
+    wanted = min(10_000, files[1] - 2 * server_module.MAX_CONNECTIONS - 500)
+    if wanted < 2 * server_module.MAX_CONNECTIONS:
+        pytest.skip(f"the limit of open files is {files[1]}")
+    # Neither side closes the client's connection, however long the others take.
+    monkeypatch.setattr(server_module, "_IDLE_S", 3_600)
+    with running(broker) as streams, streams.serve("127.0.0.1:0") as server, ExitStack() as stack:
+        client = stack.enter_context(httpx.Client(timeout=60, limits=httpx.Limits(keepalive_expiry=None)))
+        assert client.get(f"{server.url}/live").status_code == 200
+        parts = urlsplit(server.url)
+        before = resident_mib()
+        held = [stack.enter_context(socket.create_connection((parts.hostname, parts.port))) for _ in range(wanted)]
+        refused = 0
+        for raw in held[server_module.MAX_CONNECTIONS :]:
+            with suppress(ConnectionError):
+                assert raw.recv(100)[:12] in (b"HTTP/1.1 503", b"")
+            refused += 1
+        assert refused == wanted - server_module.MAX_CONNECTIONS
+        assert resident_mib() < before + 256
+        # A connection that was open before is answered, and the application processes records.
+        assert client.get(f"{server.url}/live").status_code == 200
+        send(broker, words, [("a", "b")])
+        until(lambda: client.get(f"{server.url}/stores/kept/keys/a").status_code == 200)
+    resource.setrlimit(resource.RLIMIT_NOFILE, files)
+    print(f"{wanted} connections")
+
+
+def test_connections_beyond_the_limit_are_closed_and_the_others_go_on(streams, client, monkeypatch):
     monkeypatch.setattr(server_module, "MAX_CONNECTIONS", 20)
+    server = streams.serve("127.0.0.1:0")
     parts = urlsplit(server.url)
     assert client.get(f"{server.url}/live").status_code == 200
     with ExitStack() as stack:
@@ -163,4 +317,4 @@ def test_connections_beyond_the_limit_are_closed_and_the_others_go_on(server, cl
         assert len(refused) == 40
         # A connection that was open before is answered.
         assert client.get(f"{server.url}/live").status_code == 200
-    until(lambda: not sent(server, request("GET /live")).startswith(b"HTTP/1.1 503"))
+    until(lambda: not sent_to(server, request("GET /live")).startswith(b"HTTP/1.1 503"))

@@ -12,6 +12,7 @@ from streams import (
     KeyQuery,
     MultiVersionedKeyQuery,
     Position,
+    Producer,
     RangeQuery,
     SessionKeyQuery,
     SessionWindows,
@@ -140,6 +141,58 @@ def test_pages_of_a_scan_are_the_scan(group, store, reverse):
     assert order == sorted(order, reverse=reverse)
 
 
+#: Paths and arguments of scans, and how many entries they have in all.
+SCANS = [
+    ("counts/range", {"prefix": "k1"}, 10),
+    ("counts/range", {"prefix": "6b31", "key_format": "hex"}, 10),
+    ("counts/range", {"from": "k05"}, 15),
+    ("counts/range", {"to": "k05", "reverse": "1"}, 6),
+    ("windows/range", {"from_time": 20, "to_time": 39}, 20),
+    ("windows/range", {"from": "k01", "to": "k02", "from_time": "1970-01-01T00:00:00.020Z"}, 4),
+    ("windows/range", {"from_time": 20, "reverse": ""}, 40),
+    ("sessions/range", {"from_time": 25, "to_time": 44}, 20),
+    ("sessions/range", {"from": "k03", "to": "k03", "reverse": "true"}, 3),
+]
+
+
+@pytest.fixture(scope="module")
+def single(group):
+    """One instance of another application, with the same topology over the same topics."""
+    with Streams(topology, application_id="single", broker=group.broker, **FAST) as streams:
+        with streams.serve() as server:
+            until(lambda: processed(streams) == len(KEYS) * 3 * 2 + 4)
+            yield server
+
+
+@pytest.mark.parametrize(("path", "arguments", "count"), SCANS)
+def test_scan_of_a_group_is_that_of_one_instance_page_by_page_and_as_arrow(group, single, path, arguments, count):
+    def pages(url, number, **more):
+        after = {"limit": number}
+        while True:
+            found = group.client.get(f"{url}/stores/{path}", params=arguments | after | more)
+            assert found.status_code == 200, found.text
+            following = found.headers.get("streams-next") if more else found.json()["next"]
+            yield pa.ipc.open_stream(found.content).read_all() if more else found.json()["entries"]
+            if following is None:
+                return
+            after["after"] = following
+
+    url = group.servers[0].url
+    one = [entry for page in pages(single.url, 1_000) for entry in page]
+    assert len(one) == count
+    assert [entry for page in pages(url, 3) for entry in page] == one
+    tables = pages(url, 4, format="arrow")
+    assert [key for table in tables for key in table["key"].to_pylist()] == [entry["key"] for entry in one]
+
+
+def test_scan_of_one_partition_has_its_keys_alone(group):
+    parts = [group.get("counts/range", partition=number).json()["entries"] for number in range(PARTITIONS)]
+    assert sorted(entry["key"] for part in parts for entry in part) == KEYS
+    for number, part in enumerate(parts):
+        for entry in part:
+            assert group.get(f"counts/keys/{entry['key']}").json()["partition"] == number
+
+
 def test_windows_and_sessions_of_a_key_by_time(group):
     found = group.get("windows/windows/k01", **{"from": 0, "to": 20}).json()["entries"]
     assert [(entry["window"], entry["value"]) for entry in found] == [
@@ -197,7 +250,13 @@ def test_what_cannot_be_answered_says_why(group):
         found.value  # noqa: B018
     with pytest.raises(InvalidStateStoreError, match="no partition 9: they are 0 to 3"):
         streams.query("counts", RangeQuery(), partitions=[9])
-    assert group.get("counts/windows/k01").json()["error"] == "UNKNOWN_QUERY_TYPE"
+    for path, other in (
+        ("counts/windows/k01", "/stores/counts/keys/K"),
+        ("windows/keys/a", "/stores/windows/windows/K"),
+    ):
+        refused = group.get(path).json()
+        assert refused["error"] == "UNKNOWN_QUERY_TYPE"
+        assert other in refused["message"]
     for path, arguments in [
         ("counts/range", {"limit": "-1"}),
         ("counts/range", {"limit": "1000000"}),
@@ -207,6 +266,10 @@ def test_what_cannot_be_answered_says_why(group):
         ("counts/keys/a", {"position": "elsewhere:0:1"}),
         ("counts/keys/a", {"partition": "9"}),
         ("windows/windows/a", {"from": "yesterday"}),
+        # An argument that the answer would not heed.
+        ("counts/keys/a", {"as_of": "2026-01-31"}),
+        ("counts/keys/a", {"from": "5"}),
+        ("windows/windows/a", {"as_of": "5"}),
         ("windows/range", {"prefix": "a"}),
     ]:
         assert group.get(path, **arguments).status_code == 400, (path, arguments)
@@ -236,6 +299,62 @@ def test_a_scan_as_arrow_has_windows_and_times_as_columns(group):
     for streams in group.apps:
         assert streams.store("windows").to_arrow().equals(table)
         assert streams.store("counts").to_arrow()["value"].to_pylist() == [3] * 20
+
+
+def regrouped(builder):
+    """Two repartitions, the second one of a table that the record cache holds back until the commit."""
+    by_value = builder.stream(orders).group_by(lambda _, value: f"v{value % 3}").count("by-value")
+    by_value.group_by(lambda key, count: ("all", count)).reduce(int.__add__, int.__sub__, "total")
+    builder.stream(orders).to("copies")
+    builder.stream("copies", key=str, value=int).group_by_key().count("of-copies")
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+def test_a_position_upstream_of_repartitions_is_read_your_write(broker, client, guarantee):
+    settings = FAST | {"processing_guarantee": guarantee, "cache_max_bytes": 1_000_000}
+    broker.create_topic("copies", PARTITIONS)
+    with ExitStack() as stack:
+        apps = [Streams(regrouped, application_id="app", broker=broker, **settings) for _ in range(2)]
+        servers = [streams.serve() for streams in apps]
+        for streams in apps:
+            stack.enter_context(streams)
+        until(lambda: all(streams.state is State.RUNNING and streams.tasks() for streams in apps))
+        producer = stack.enter_context(Producer(broker))
+        refused = 0
+        for number, (store, key) in enumerate([("by-value", "v0"), ("total", "all"), ("of-copies", "k1")] * 4, 1):
+            sent = producer.send(orders, 3, key="k1").result()
+            bound = f"orders:{sent.partition}:{sent.offset}"
+            path = f"{servers[number % 2].url}/stores/{store}/keys/{key}"
+            while (found := client.get(path, params={"position": bound})).status_code == 503:
+                assert found.json()["error"] in ("NOT_UP_TO_BOUND", "NOT_PRESENT")
+                refused += 1
+            assert found.json()["value"] == number, (store, found.json())
+            # The position of an answer is a bound as well.
+            again = client.get(path, params={"position": found.json()["position"]})
+            assert again.json()["value"] == number
+            scan = apps[number % 2].query(store, RangeQuery(), position=Position.parse(bound))
+            assert scan.value == [(key, number)]
+        assert refused
+        ahead = client.get(path, params={"position": f"orders:{sent.partition}:{sent.offset + 1}"})
+        assert (ahead.status_code, ahead.json()["position"]) == (503, bound)
+        assert "not committed yet" in ahead.json()["message"]
+
+
+def test_a_position_upstream_of_a_cycle_cannot_be_known_and_says_so(broker, client):
+    def cyclic(builder):
+        stream = builder.stream(orders).merge(builder.stream("round", key=str, value=int))
+        stream.filter(lambda _, value: value > 0).to("round")
+        builder.stream("again", key=str, value=int).merge(builder.stream("back", key=str, value=int)).to("again")
+        stream.to("again")
+        builder.stream("again", key=str, value=int).group_by_key().count("kept")
+
+    for topic in ("round", "again", "back"):
+        broker.create_topic(topic, PARTITIONS)
+    with Streams(cyclic, application_id="app", broker=broker, **FAST) as streams, streams.serve() as server:
+        until(lambda: streams.state is State.RUNNING and streams.tasks())
+        found = client.get(f"{server.url}/stores/kept/keys/a", params={"position": "orders:0:1"})
+        assert found.status_code == 400, found.text
+        assert "form a cycle" in found.json()["message"]
 
 
 def test_a_server_that_is_closed_leaves_the_group_without_an_endpoint(broker, client):

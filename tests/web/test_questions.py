@@ -2,15 +2,18 @@
 
 import asyncio
 import threading
+from contextlib import ExitStack
 from datetime import timedelta
 
 import httpx
 import pytest
 
-from streams import Streams, StreamsBuilder, TimeWindows, Topic
+from streams import Producer, State, Streams, StreamsBuilder, TimeWindows, Topic
+from streams.core.partitioning import partition_for
+from streams.runtime import others_of
 from streams.web import app as app_of
 from streams.web.questions import MAX_QUESTION_BYTES, MAX_RECORDS, MAX_SECONDS
-from tests.web.conftest import FAST, running, send, until, words
+from tests.web.conftest import FAST, processed, running, send, until, words
 
 TOKEN = {"authorization": "Bearer s3cret"}
 numbers = Topic("numbers", key=int, value=str, partitions=4)
@@ -18,8 +21,12 @@ out = Topic("out", key=str, value=str, partitions=4)
 by_number = Topic("by-number", key=int, value=str, partitions=4)
 
 
-def shouting(builder: StreamsBuilder) -> None:
+def loud(builder: StreamsBuilder) -> None:
     builder.stream(words).filter(lambda key, word: word != "quiet", name="loud").to(out)
+
+
+def shouting(builder: StreamsBuilder) -> None:
+    loud(builder)
     builder.stream(numbers).map_values(str.upper).to(by_number)
 
 
@@ -133,6 +140,184 @@ def test_following_ends_with_the_application(broker, client):
     assert asking.errors or asking.answers[0].status_code in (200, 503)
 
 
+class Pair:
+    """Two instances with half of the tasks each, and the questions to the first of them.
+
+    With one sub-topology each has two of its four partitions; with more, any of them.
+    """
+
+    def __init__(self, stack, broker, topology):
+        self.broker = broker
+        self.apps = [Streams(topology, application_id="app", broker=broker, **FAST) for _ in range(2)]
+        self.servers = [streams.serve("127.0.0.1:0", token="s3cret") for streams in self.apps]
+        for streams in self.apps:
+            stack.enter_context(streams)
+        # An instance may also be RUNNING with tasks before it gives some of them to the other one.
+        until(lambda: all(streams.state is State.RUNNING for streams in self.apps) and self.is_balanced())
+        until(lambda: all(len(others_of(streams.instance)) == 1 for streams in self.apps))
+
+    def is_balanced(self):
+        one, other = (len(streams.tasks()) for streams in self.apps)
+        return one == other and (one + other) % 4 == 0 and one > 0
+
+    def owned(self, number, sub=0):
+        """The partitions of a sub-topology on an instance."""
+        return [task.partition for task in self.apps[number].tasks() if task.sub_topology == sub]
+
+    def key_of(self, number, sub=0):
+        """A key whose partition is on an instance."""
+        owned = self.owned(number, sub)
+        return next(key for key in map(str, range(100 * number, 1000)) if partition_for(key.encode(), 4) in owned)
+
+    def ask(self, act, **question):
+        """Ask the first instance, act, and end the question when both have processed what was sent."""
+        before = processed(*self.apps)
+        asking = Asking(self.servers[0].url, seconds=MAX_SECONDS, **question)
+        until(lambda: all(map(is_traced, self.apps)))
+        count = act()
+        until(lambda: processed(*self.apps) == before + count or not asking.thread.is_alive())
+        ended = httpx.delete(f"{self.servers[0].url}/why", headers=TOKEN)
+        assert ended.status_code == 200
+        story = asking.answer().json()
+        until(lambda: not any(map(is_traced, self.apps)))
+        return story
+
+    def send(self, topic, key, value, partition=None):
+        with Producer(self.broker) as producer:
+            producer.send(topic, value, key=key, partition=partition)
+
+
+@pytest.fixture
+def stack():
+    with ExitStack() as made:
+        yield made
+
+
+def sent(*calls):
+    """A function that makes the calls, and returns how many they are."""
+
+    def act():
+        for call in calls:
+            call()
+        return len(calls)
+
+    return act
+
+
+def test_records_of_another_instance_are_in_the_story(stack, broker):
+    pair = Pair(stack, broker, loud)
+    theirs = pair.key_of(1)
+    # The limit is reached on the other instance, and ends the question here.
+    asking = Asking(pair.servers[0].url, key=theirs, topic="out", seconds=MAX_SECONDS, limit=1)
+    until(lambda: all(map(is_traced, pair.apps)))
+    pair.send(words, theirs, "hello")
+    story = asking.answer().json()
+    assert (story["title"], story["reasons"]) == (f"out: 1 record of key '{theirs}'", [])
+    assert story["outputs"][0]["causes"][0]["topic"] == "words"
+
+    story = pair.ask(sent(lambda: pair.send(words, theirs, "quiet")), key=theirs)
+    assert (story["reasons"], story["ends"][0]["node"]) == (["filtered"], "loud")
+    assert "the condition of filter" in story["text"]
+
+
+def test_story_goes_on_through_a_repartition_topic_to_another_instance(stack, broker):
+    def by_word(builder):
+        counts = builder.stream(words).group_by(lambda _, word: word, name="by-word").count("counts")
+        counts.to_stream().to("counted", key=str, value=int)
+
+    pair = Pair(stack, broker, by_word)
+    # The assignment decides which of them has the first sub-topology; then the other has some of the second.
+    reader = 0 if pair.owned(0) else 1
+    mine, theirs = pair.key_of(reader), pair.key_of(1 - reader, sub=1)
+
+    def act():
+        pair.send(words, mine, theirs)
+        return 2
+
+    story = pair.ask(act, key=theirs)
+    assert story["title"] == f"counted: 1 record of key '{theirs}'", story["text"]
+    (cause,) = story["outputs"][0]["causes"][0]["causes"]
+    assert (cause["topic"], cause["partition"], cause["key"]) == ("words", partition_for(mine.encode(), 4), f"'{mine}'")
+    assert "topic by-word-repartition" in cause["via"]
+    assert story["reasons"] == []
+
+    # Asked for the key before the repartition: the record was read, under another key.
+    story = pair.ask(act, key=mine)
+    assert story["reasons"] == ["another key"], story["text"]
+
+
+def test_partner_in_a_partition_of_another_instance_is_found(stack, broker):
+    names = Topic("names", key=str, value=str, partitions=4)
+
+    def named(builder):
+        builder.stream(words).join(builder.table(names, "names"), lambda word, name: word + name).to(out)
+
+    pair = Pair(stack, broker, named)
+    key = pair.key_of(0)
+    its, mine = pair.owned(1)[0], partition_for(key.encode(), 4)
+
+    row = sent(lambda: pair.send(names, key, "Ann", its), lambda: pair.send(words, key, "hello"))
+    story = pair.ask(row, key=key, topic="out")
+
+    (end,) = story["ends"]
+    assert (end["reason"], end["numbers"]) == ("another partition", {"partition": mine, "other_partition": its})
+    assert f"names-{its} offset 0 is read by task 0_{its}, this record by task 0_{mine}" in end["text"]
+    assert f"puts the key into partition {mine} of 4 of names, so names-{its} offset 0 was written" in end["text"]
+
+
+def test_source_records_of_a_key_in_partitions_of_two_instances_are_noted(stack, broker):
+    pair = Pair(stack, broker, loud)
+    one, other = pair.owned(0)[0], pair.owned(1)[0]
+    story = pair.ask(
+        sent(lambda: pair.send(words, "ann", "quiet", one), lambda: pair.send(words, "ann", "quiet", other)), key="ann"
+    )
+    (note,) = (note for note in story["notes"] if note["reason"] == "another partition")
+    assert f"records of key 'ann' are in partitions {min(one, other)}, {max(one, other)} of words" in note["text"]
+    assert len(story["ends"]) == 2
+
+
+def test_instance_that_cannot_be_asked_is_named(stack, broker, client):
+    pair = Pair(stack, broker, loud)
+    question = {"key": "ann", "seconds": 0.01}
+    with pair.apps[1].instance.tracing:
+        story = client.post(f"{pair.servers[0].url}/why", json=question, headers=TOKEN).json()
+    (note,) = (note for note in story["notes"] if note["reason"] == "not asked")
+    assert "status 409" in note["text"]
+    assert pair.servers[1].url.removeprefix("http://") in note["text"]
+    pair.servers[1].close()
+    until(lambda: not others_of(pair.apps[0].instance)[0].application_server)
+    story = client.post(f"{pair.servers[0].url}/why", json=question, headers=TOKEN).json()
+    assert "it serves no HTTP" in story["text"]
+    ended = client.delete(f"{pair.servers[0].url}/why", headers=TOKEN)
+    assert ended.json() == {"ended": False}
+    assert client.delete(f"{pair.servers[0].url}/why").status_code == 401
+
+
+def test_tasks_that_move_to_an_instance_that_joins_are_named(broker):
+    """Over TCP, as on a cluster: the second instance joins while a key is followed, and takes half of the tasks."""
+    for topic in (words, out):
+        broker.create_topic(topic.name, 4)
+    with broker.serve("127.0.0.1:0") as served, ExitStack() as stack:
+        settings = FAST | {"bootstrap_servers": served.bootstrap_servers}
+        one, two = (Streams(loud, application_id="app", **settings) for _ in range(2))
+        server = one.serve("127.0.0.1:0", token="s3cret")
+        two.serve("127.0.0.1:0", token="s3cret")
+        stack.enter_context(one)
+        until(lambda: one.state is State.RUNNING and len(one.tasks()) == 4)
+        asking = Asking(server.url, key="ann", topic="out", seconds=MAX_SECONDS)
+        until(lambda: is_traced(one))
+
+        stack.enter_context(two)
+        until(lambda: one.state is two.state is State.RUNNING and len(one.tasks()) == len(two.tasks()) == 2)
+        until(lambda: others_of(one.instance))
+        assert httpx.delete(f"{server.url}/why", headers=TOKEN).json() == {"ended": True}
+
+        moved = ", ".join(str(task) for task in sorted(two.tasks()))
+        notes = {note["reason"]: note["text"] for note in asking.answer().json()["notes"]}
+        assert notes["task moved"].startswith(f"tasks {moved} left this instance while the key was followed")
+        assert notes["not asked"].endswith("are not in this story: it joined the group after the question")
+
+
 REFUSED = [
     ({}, 400, "BAD_REQUEST"),
     ({"key": 7}, 400, "BAD_REQUEST"),
@@ -145,6 +330,7 @@ REFUSED = [
     ({"key": "a", "key_format": "hex"}, 400, "BAD_KEY"),
     ({"key": "a", "topic": "by-number"}, 400, "BAD_KEY"),
     ({"key": "xyz", "key_format": "hex", "topic": "out"}, 400, "BAD_KEY"),
+    ({"key": "a", "scope": "nope"}, 400, "BAD_REQUEST"),
     ({"key": "a", "topic": "nope"}, 404, "NO_SUCH_TOPIC"),
     ({"key": "a", "node": "nope"}, 404, "NO_SUCH_TOPIC"),
     ({"key": "a" * MAX_QUESTION_BYTES}, 413, "TOO_LARGE"),

@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 
-from streams import EmbeddedBroker, Processor, Producer, Record, Streams, StreamsBuilder, StreamsError, Topic
+from streams import (
+    EmbeddedBroker,
+    Processor,
+    Producer,
+    Record,
+    Streams,
+    StreamsBuilder,
+    StreamsError,
+    Topic,
+    timestamped_key_value_store,
+)
 from streams.why import Story
 from tests.waiting import until
 
@@ -88,6 +98,8 @@ def shop() -> Iterator[Shop]:
             broker.create_topic(topic.name, 1)
         settings: dict[str, Any] = {"commit_interval_ms": 3_600_000, "poll_ms": 5, "default_store": "in_memory"}
         with Streams(topology, application_id="shop", broker=broker, **settings) as streams:
+            # A task that opens while a key is followed is one that moved here.
+            until(lambda: any(streams.instance.ask(_initialized)))
             yield Shop(broker, streams)
 
 
@@ -122,6 +134,51 @@ def test_usual_program_runs_again_afterwards(shop: Shop) -> None:
     assert shop.programs() == before
     assert all("forwarding" not in code for code in before)
     assert shop.streams.metrics.on_drop is None
+
+
+class Remembering(Processor[str, int, str, int]):
+    """Has a declared store, and keeps nothing but the highest amount."""
+
+    highest = timestamped_key_value_store(str, int, "highest")
+
+    def process(self, record: Record[str, int]) -> None:
+        found = self.highest.get(record.key)
+        if found is None or found.value < record.value:
+            self.highest.put(record.key, (record.value, record.timestamp_ms))
+            self.context.forward(record.key, record.value)
+
+
+def test_store_calls_of_a_running_processor_are_part_of_the_story(shop: Shop) -> None:
+    def remembering(builder: StreamsBuilder) -> None:
+        builder.stream(orders).process(Remembering, name="remembering").to(numbered)
+
+    settings: dict[str, Any] = {"poll_ms": 5, "default_store": "in_memory"}
+    with Streams(remembering, application_id="other", broker=shop.broker, **settings) as streams:
+        other = Shop(shop.broker, streams)
+        other.send("ann", 20)
+        until(lambda: other.processed() == 1)
+        lower = other.follow(lambda: other.send("ann", 7), "ann", seconds=60, limit=1)
+        higher = other.follow(lambda: other.send("ann", 30), "ann", seconds=60, limit=1)
+        other.send("ann", 10)
+        until(lambda: other.processed() == 4)
+        (tasks,) = streams.instance.ask(lambda thread: list(thread.tasks.values()))
+        (processor,) = (value for value in tasks[0].shared.values() if isinstance(value, Remembering))
+        assert processor.highest is tasks[0].stores["highest"].view
+
+    assert lower.reasons == ("forwarded nothing",)
+    assert "it called highest.get('ann') gave ValueAndTimestamp(value=20" in lower.text
+    assert higher.outputs[0].value == 30
+    assert "highest.put('ann', (30, " in higher.text
+
+
+def test_only_one_question_at_a_time_traces_the_tasks(shop: Shop) -> None:
+    with shop.streams.instance.tracing, pytest.raises(StreamsError, match="being traced for another question"):
+        shop.streams.why("ann", seconds=0.01)
+    assert shop.streams.why("ann", seconds=0.01).reasons == ("no such key",)
+
+
+def _initialized(thread: Any) -> bool:
+    return any(task.is_initialized for task in thread.tasks.values())
 
 
 def _sources(thread: Any) -> list[str]:

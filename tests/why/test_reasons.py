@@ -22,6 +22,7 @@ from streams import (
     timestamped_key_value_store,
 )
 from streams.core.errors import InputError
+from streams.core.partitioning import partition_for
 from streams.testing import TopologyTestDriver
 from streams.why import REASONS, End, Story
 
@@ -145,7 +146,7 @@ def test_records_of_one_key_in_two_partitions_are_named_with_their_partitioner()
     (end,) = ends(driver.why("ann", out), "another partition")
 
     assert end.numbers == {"partition": (at + 1) % 3, "other_partition": at}
-    assert f"puts the key into partition {at} of 3, as here" in end.text
+    assert f"puts the key into partition {at} of 3 of orders, so orders-{(at + 1) % 3} offset 0 was" in end.text
 
     driver.pipe(orders, 1, key="ann", timestamp_ms=3, partition=(at + 2) % 3)
     note = next(note for note in driver.why("ann", out).notes if note.reason == "another partition")
@@ -196,7 +197,7 @@ def test_null_key_of_an_aggregate_is_named() -> None:
     driver.pipe(orders, 1, timestamp_ms=1)
     driver.pipe(orders, 1, key="ann", timestamp_ms=1)
     (end,) = ends(driver.why(None, out), "null key")
-    assert "null key or value" in end.text
+    assert "its key is null" in end.text
 
 
 def test_window_is_open_until_stream_time_is_past_its_grace() -> None:
@@ -238,7 +239,62 @@ def test_update_that_releases_another_key_is_itself_suppressed() -> None:
     driver = of(topology, (orders, "bob", 1, 1_000), (orders, "ann", 1, 9_000))
 
     assert ends(driver.why("ann"), "suppressed")[0].numbers == {"due_ms": 14_000, "stream_time_ms": 9_000}
-    assert "held back until then" in driver.why("bob").text
+    assert "buffered until then" in driver.why("bob").text
+
+
+def test_record_that_a_handler_drops_without_a_dead_letter_is_named_with_the_error() -> None:
+    driver = of(
+        lambda builder: builder.stream(orders).map_values(lambda amount: 1 << amount).to(out),
+        (orders, "ann", 64, 5),
+        production_handler="continue",
+    )
+
+    (end,) = ends(driver.why("ann", out), "dropped")
+
+    assert "SerializationError" in end.text
+    assert "orders-0 at offset 0" in end.text
+
+
+def test_record_that_cannot_be_written_and_has_a_dead_letter_is_named() -> None:
+    driver = of(
+        lambda builder: builder.stream(orders).map_values(lambda amount: 1 << amount).to(out),
+        (orders, "ann", 64, 5),
+        production_handler="continue",
+        errors_dead_letter_queue_topic_name="letters",
+    )
+    (end,) = ends(driver.why("ann", out), "dead letter")
+    assert "it was written to topic 'letters'" in end.text
+
+
+def test_partition_chosen_by_a_partitioner_of_the_topology_is_named_with_it() -> None:
+    def elsewhere(topic: str, key: str, value: Any, count: int) -> int:
+        return 1
+
+    def topology(builder: StreamsBuilder) -> None:
+        moved = builder.stream(orders).repartition("moved", partitions=2, partitioner=elsewhere)
+        moved.join(builder.table(customers, "names"), lambda amount, name: amount).to(out)
+
+    driver = TopologyTestDriver(topology, partitions=2)
+    key = next(key for key in "abcdefgh" if partition_for(key.encode(), 2) == 0)
+    driver.pipe(customers, "Ann", key=key, timestamp_ms=1)
+    driver.pipe(orders, 1, key=key, timestamp_ms=2)
+
+    (end,) = ends(driver.why(key, out), "another partition")
+    assert end.numbers == {"partition": 1, "other_partition": 0}
+    assert "wrote moved-repartition-1 offset 0 with its own partitioner " in end.text
+    assert "elsewhere' (" in end.text
+
+
+def test_records_not_read_yet_are_named_with_position_and_lag() -> None:
+    """Payments are held until orders have a record; their lag is what the task has yet to process."""
+
+    def topology(builder: StreamsBuilder) -> None:
+        builder.stream(orders).merge(builder.stream(payments)).to(out)
+
+    driver = of(topology, *((payments, "ann", number, number) for number in range(3)), max_task_idle_ms=1000)
+    story = driver.why("zoe")
+    (note,) = ends(story, "not yet read")
+    assert note.numbers == {"lag": 3, "position": 0, "end": 3}
 
 
 def test_dead_letter_is_named_with_the_error_and_the_topic() -> None:
@@ -452,3 +508,15 @@ def test_value_that_a_count_passes_through_as_bytes_is_shown_as_the_object() -> 
     assert "'level 3': 3 at 1000 ms" in driver.why("level 3", out).text
     found = driver.why("level 2", out)
     assert "orders-0 offset 0: 'ann': 2 at 9000 ms" in found.text
+
+
+def test_duplicate_is_named_with_the_record_that_passed() -> None:
+    def topology(builder: StreamsBuilder) -> None:
+        builder.stream(orders).deduplicate(lambda _, amount: amount % 2, within=SECOND).to(out, "sink")
+
+    driver = of(topology, (orders, "ann", 1, 0), (orders, "ann", 2, 10), (orders, "ann", 3, 30))
+
+    (end,) = ends(driver.why("ann", out, at=30), "duplicate")
+
+    assert end.numbers == {"within_ms": 1000, "apart_ms": 30}
+    assert "a record with the id ('ann', 1) has passed within 1,000 ms: orders-0 offset 0, 30 ms earlier" in end.text

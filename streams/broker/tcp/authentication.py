@@ -1,7 +1,7 @@
 """SASL authentication of a client, as a state machine over tokens.
 
-Supports PLAIN (RFC 4616), SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677) inside Kafka's SaslHandshake and
-SaslAuthenticate (KIP-43, KIP-152).  After a version 0 handshake, tokens have no header.  Used by ``connection``.
+The mechanisms are PLAIN (RFC 4616), SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677), inside Kafka's SaslHandshake
+and SaslAuthenticate (KIP-43, KIP-152).  After a version 0 handshake, tokens have no request header.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ class _Exchange(Protocol):
     is_done: bool
 
     def step(self, token: bytes) -> bytes:
-        """Handle a token and return the server's token.
+        """Handle a token from the client, and return the token of the server.
 
         Raises:
             AuthenticationFailed: the credentials are wrong, or the token is invalid.
@@ -122,7 +122,7 @@ class _Scram:
 
 
 class _Attributes(dict[str, str]):
-    """The attributes of a SCRAM message by letter."""
+    """The attributes of a SCRAM message by their letter."""
 
     def __missing__(self, letter: str) -> str:
         raise ValueError(f"{letter}= is missing")
@@ -152,11 +152,11 @@ class Authentication:
 
     @property
     def name(self) -> str:
-        """The user name, authenticated or claimed."""
+        """The user name, which is only claimed by the client until ``is_done`` is True."""
         return "" if self._exchange is None else self._exchange.name
 
     def handshake(self, request: SaslHandshake, version: int) -> SaslHandshakeResponse:
-        """Choose a mechanism; after a version 0 handshake, tokens have no request header."""
+        """Choose a SASL mechanism; after a version 0 handshake, tokens have no request header."""
         mechanism = request.mechanism
         error = ErrorCode.NONE
         if self.is_done or self._exchange is not None:
@@ -171,7 +171,7 @@ class Authentication:
         return SaslHandshakeResponse(error, MECHANISMS)
 
     def token(self, token: bytes) -> bytes:
-        """Handle a token and return the server's token.
+        """Handle a token from the client, and return the token of the server.
 
         Raises:
             AuthenticationFailed: the credentials are wrong, the token is too long, or there was no handshake.

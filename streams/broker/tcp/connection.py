@@ -1,29 +1,26 @@
 """A client connection that reads frames and sends responses in order.
 
-Connections run on the event loop of the server without blocking it: a request without a response delays only
-later requests on the same connection.  Unreadable bytes close only this connection.
+Connections run on the event loop of the server without blocking it: a request whose response is pending
+delays only later requests on the same connection.  Unreadable bytes close only this connection.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from struct import Struct
-from typing import Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from streams.broker.driver import Driver
 from streams.broker.limits import (
     ANSWER_BYTES,
     FETCH_BYTES,
     REQUESTS_AT_ONCE,
     SCARCE_FETCH_BYTES,
     UNSENT_BYTES,
-    Limits,
 )
 from streams.broker.service import Broker
 from streams.broker.tcp.authentication import Authentication, AuthenticationFailed
 from streams.broker.tcp.requests import VERSIONS, Exchange, read_request, served
-from streams.broker.tcp.users import Users
 from streams.core.address import Address
 from streams.core.errors import BrokerError
 from streams.protocol.admin_messages import (
@@ -44,6 +41,9 @@ from streams.protocol.wire import (
 )
 from streams.protocol.wire.mapping import Serving
 
+if TYPE_CHECKING:
+    from streams.broker.tcp.listener import Listener
+
 _LOGGER = logging.getLogger(__name__)
 
 # Bytes of queued requests above which reading is paused.
@@ -55,80 +55,33 @@ _CLOSING_S: Final = 5.0
 _SIZE: Final = Struct(">i")
 
 
-class Door(Protocol):
-    """The listener interface that connections use."""
-
-    @property
-    def driver(self) -> Driver:
-        """The driver of the broker."""
-        ...
-
-    @property
-    def limits(self) -> Limits:
-        """The limits on what a client may send."""
-        ...
-
-    @property
-    def users(self) -> Users | None:
-        """The users that may log in; None = no authentication."""
-        ...
-
-    @property
-    def unsent_bytes(self) -> int:
-        """The number of unsent response bytes on all connections."""
-        ...
-
-    @unsent_bytes.setter
-    def unsent_bytes(self, count: int) -> None: ...
-
-    def let_in(self, connection: "ClientConnection") -> None:
-        """Register a connection as authenticated."""
-        ...
-
-    def penalty_s(self, host: str) -> float:
-        """Return the delay in seconds before the response to a failed login from a host."""
-        ...
-
-    def went(self, connection: "ClientConnection") -> None:
-        """Unregister a closed connection."""
-        ...
-
-    def later(self, act: Callable[[], None]) -> None:
-        """Call a function on the event loop; may be called from any thread."""
-        ...
-
-    def advertised(self, local: Address) -> Address:
-        """Return the advertised address for a client that is connected to this local address."""
-        ...
-
-
 class ClientConnection(asyncio.Protocol):
     """The server side of a client connection.
 
-    A connection exists from the moment its socket is accepted.  ``_is_in`` becomes True once the client is
+    A connection exists from the moment its socket is accepted.  ``_is_admitted`` becomes True once the client is
     authenticated or, without users, has sent a request.
     """
 
-    def __init__(self, door: Door, peer: object) -> None:
-        self._door = door
-        self._host = door.driver
+    def __init__(self, listener: "Listener", peer: object) -> None:
+        self._listener = listener
+        self._driver = listener.driver
         self._loop = asyncio.get_running_loop()
-        limits = door.limits
+        limits = listener.limits
         most_bytes = limits.max_request_bytes
-        if door.users is not None:
+        if listener.users is not None:
             most_bytes = min(most_bytes, limits.max_login_bytes)
         self._reader = FrameReader(most_bytes)
         self._frames: deque[bytes] = deque()
         self._queued_bytes = 0
         self._pending: Exchange | None = None
-        self._authentication = None if door.users is None else Authentication(door.users)
-        self._is_choked = self._is_paused = self._is_closing = self._is_working = False
-        self._is_in = self._is_turned_away = False
+        self._authentication = None if listener.users is None else Authentication(listener.users)
+        self._is_client_slow = self._is_paused = self._is_closing = self._is_working = False
+        self._is_admitted = self._is_rejected = False
         self._output: deque[bytes | memoryview] = deque()
         self._unsent_bytes = self._counted_bytes = 0
         self._arrival: asyncio.Task[Any] | None = None
         self._transport: asyncio.Transport | None = None
-        self._patience = self._loop.call_later(limits.login_ms / 1000, self._lose_patience)
+        self._login_timer = self._loop.call_later(limits.login_ms / 1000, self._on_login_timeout)
         self.peer = _text_of(peer)
         # How Java writes an address without a host name; tools show it unchanged.
         self._client_host = f"/{peer[0]}" if isinstance(peer, tuple) else ""
@@ -136,7 +89,7 @@ class ClientConnection(asyncio.Protocol):
         self.active_s = self._loop.time()
 
     def begin(self, arrival: "asyncio.Task[Any]") -> None:
-        """Set the task that creates the transport."""
+        """Set the asyncio task that creates the transport of the connection."""
         self._arrival = arrival
 
     # --- called by the event loop ---------------------------------------------------------
@@ -148,11 +101,11 @@ class ClientConnection(asyncio.Protocol):
             self._transport.abort()
             return
         local = transport.get_extra_info("sockname")
-        found = self._door.advertised(Address(local[0], local[1]))
-        self._serving = Serving(self._host.cluster_id, {self._host.node_id: found}, self._host.node_id)
+        found = self._listener.advertised(Address(local[0], local[1]))
+        self._serving = Serving(self._driver.cluster_id, {self._driver.node_id: found}, self._driver.node_id)
 
     def data_received(self, data: bytes) -> None:
-        """Split the bytes into frames, and handle requests up to the limit per event loop turn."""
+        """Split received bytes into frames, and handle requests, up to a limit per event loop iteration."""
         self.active_s = self._loop.time()
         frames = self._reader.feed(data)
         self._frames += frames
@@ -162,11 +115,11 @@ class ClientConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Stop handling requests, because the client does not read its responses."""
-        self._is_choked = True
+        self._is_client_slow = True
 
     def resume_writing(self) -> None:
-        """Resume handling requests."""
-        self._is_choked = False
+        """Resume handling requests, because the client reads its responses again."""
+        self._is_client_slow = False
         self.active_s = self._loop.time()
         self._flush()
         self._work()
@@ -177,12 +130,12 @@ class ClientConnection(asyncio.Protocol):
         self._frames.clear()
         self._output.clear()
         self._note_unsent(0)
-        self._door.went(self)
+        self._listener.on_closed(self)
         pending, self._pending = self._pending, None
         waiting = None if pending is None else pending.waiting
         if waiting is not None:
             try:
-                self._host.act(lambda machine, _: machine.forget_fetch(waiting))
+                self._driver.act(lambda machine, _: machine.forget_fetch(waiting))
             except BrokerError:
                 # The broker is closed, and has dropped its waiting fetches.
                 _LOGGER.debug("client %s: gone after the broker", self.peer)
@@ -200,7 +153,7 @@ class ClientConnection(asyncio.Protocol):
         return self._transport is not None
 
     def close(self) -> None:
-        """Send pending responses, then close the connection."""
+        """Close the connection after pending responses have been sent."""
         if self._is_closing:
             return
         if self._transport is None:
@@ -212,7 +165,7 @@ class ClientConnection(asyncio.Protocol):
         self._loop.call_later(_CLOSING_S, self._transport.abort)
 
     def abort(self) -> None:
-        """Close the connection at once."""
+        """Close the connection at once, without sending pending responses."""
         self._is_closing = True
         if self._transport is not None:
             self._transport.abort()
@@ -221,27 +174,27 @@ class ClientConnection(asyncio.Protocol):
 
     def forget_timers(self) -> None:
         """Cancel the login timeout."""
-        self._patience.cancel()
+        self._login_timer.cancel()
 
-    def _lose_patience(self) -> None:
+    def _on_login_timeout(self) -> None:
         _LOGGER.info(
             "client %s: login not completed within %d ms; its connection is closed",
             self.peer,
-            self._door.limits.login_ms,
+            self._listener.limits.login_ms,
         )
         self.abort()
 
-    def _come_in(self) -> None:
-        """Mark the connection as authenticated or, without users, as in use."""
-        self._is_in = True
-        self._patience.cancel()
-        self._reader.max_bytes = self._door.limits.max_request_bytes
-        self._door.let_in(self)
+    def _admit(self) -> None:
+        """Admit the client, which is authenticated or, if the server has no users, has sent a request."""
+        self._is_admitted = True
+        self._login_timer.cancel()
+        self._reader.max_bytes = self._listener.limits.max_request_bytes
+        self._listener.on_authenticated(self)
 
     # --- requests -------------------------------------------------------------------------
 
     def _work(self) -> None:
-        """Handle queued requests until one has no immediate response."""
+        """Handle queued requests, until the response to a request is not available immediately."""
         if self._is_working:
             return
         self._is_working = True
@@ -266,12 +219,12 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def _may_work(self) -> bool:
-        return not (self._is_choked or self._is_closing or self._is_turned_away)
+        return not (self._is_client_slow or self._is_closing or self._is_rejected)
 
     def _hold_back(self) -> None:
-        """Pause reading while the queued requests exceed the limit."""
+        """Pause reading from the client while the queued requests exceed the limit."""
         is_enough = self._queued_bytes > _QUEUED_BYTES or self._reader.fault is not None
-        should_pause = (is_enough or self._is_turned_away) and not self._is_closing
+        should_pause = (is_enough or self._is_rejected) and not self._is_closing
         assert self._transport is not None
         if should_pause != self._is_paused and not self._transport.is_closing():
             self._is_paused = should_pause
@@ -282,8 +235,8 @@ class ClientConnection(asyncio.Protocol):
 
     def _take(self, frame: bytes) -> None:
         try:
-            if not self._is_in and self._authentication is None:
-                self._come_in()
+            if not self._is_admitted and self._authentication is None:
+                self._admit()
             if self._authentication is not None and self._authentication.is_bare:
                 self._take_token(self._authentication, frame)
                 return
@@ -302,7 +255,7 @@ class ClientConnection(asyncio.Protocol):
         except (MalformedError, UnsupportedVersionError, EncodingError) as error:
             self._refuse("sent an unsupported request: %s", error)
         except AuthenticationFailed as error:
-            self._turn_away(str(error), None)
+            self._reject_login(str(error), None)
         except Exception:
             # A bug in the broker must not affect other clients.
             _LOGGER.exception("client %s: its request could not be served; its connection is closed", self.peer)
@@ -314,9 +267,9 @@ class ClientConnection(asyncio.Protocol):
 
         def act(machine: Broker, now_ms: int) -> None:
             nonlocal is_there
-            is_there = exchange.ask(fetch_bytes, machine, now_ms)
+            is_there = exchange.submit(fetch_bytes, machine, now_ms)
 
-        self._host.act(act)
+        self._driver.act(act)
         if is_there:
             self._reply(exchange)
         else:
@@ -324,12 +277,12 @@ class ClientConnection(asyncio.Protocol):
 
     def _fetch_bytes(self) -> int:
         """Return the current size limit for a fetch response in bytes."""
-        room = UNSENT_BYTES - self._door.unsent_bytes
+        room = UNSENT_BYTES - self._listener.unsent_bytes
         return min(FETCH_BYTES, max(room, SCARCE_FETCH_BYTES))
 
     def _done_later(self, exchange: Exchange) -> None:
         """Send the response of a request that was completed later; called from any thread, under the broker lock."""
-        self._door.later(lambda: self._finish(exchange))
+        self._listener.later(lambda: self._finish(exchange))
 
     def _finish(self, exchange: Exchange) -> None:
         if self._pending is not exchange:
@@ -372,24 +325,24 @@ class ClientConnection(asyncio.Protocol):
             response = authentication.authenticate(request)
         exchange.take(0, response)
         if isinstance(response, SaslAuthenticateResponse) and response.error:
-            self._turn_away(response.message or "", exchange)
+            self._reject_login(response.message or "", exchange)
             return
         self._reply(exchange)
-        if authentication is not None and authentication.is_done and not self._is_in:
-            self._come_in()
+        if authentication is not None and authentication.is_done and not self._is_admitted:
+            self._admit()
 
     def _take_token(self, authentication: Authentication, token: bytes) -> None:
         answer = authentication.token(token)
         self._put((_SIZE.pack(len(answer)), answer))
         if authentication.is_done:
-            self._come_in()
+            self._admit()
 
-    def _turn_away(self, reason: str, exchange: Exchange | None) -> None:
+    def _reject_login(self, reason: str, exchange: Exchange | None) -> None:
         """Respond to a failed login and close the connection, after a delay that slows down password guessing."""
-        self._is_turned_away = True
+        self._is_rejected = True
         self._frames.clear()
         _LOGGER.warning("client %s: %s; its connection is closed", self.peer, reason)
-        self._loop.call_later(self._door.penalty_s(self._client_host), self._end_login, exchange)
+        self._loop.call_later(self._listener.penalty_s(self._client_host), self._end_login, exchange)
 
     def _end_login(self, exchange: Exchange | None) -> None:
         if self._is_closing:
@@ -407,17 +360,20 @@ class ClientConnection(asyncio.Protocol):
     # --- responses ------------------------------------------------------------------------
 
     def _put(self, pieces: Iterable[bytes]) -> None:
-        """Queue bytes to send; record batches are not copied until the transport is ready."""
+        """Queue the bytes of a response; record batches are not copied until the transport is ready."""
         for piece in pieces:
             self._output.append(piece)
             self._unsent_bytes += len(piece)
 
     def _flush(self) -> None:
-        """Write as much as the transport accepts, and close the connection if it is finished."""
+        """Write as many queued bytes as the transport accepts.
+
+        If the connection is closing and no bytes are left, the transport is closed.
+        """
         output, transport = self._output, self._transport
         assert transport is not None
         left = self._unsent_bytes
-        while output and not self._is_choked:
+        while output and not self._is_client_slow:
             piece = output.popleft()
             if len(piece) > _WRITE_BYTES:
                 view = memoryview(piece)
@@ -436,10 +392,10 @@ class ClientConnection(asyncio.Protocol):
             transport.close()
 
     def _note_unsent(self, count: int) -> None:
-        """Update the number of unsent bytes in the listener."""
+        """Set the number of unsent bytes of this connection, and update the total in the listener."""
         self._unsent_bytes = count
         if count != self._counted_bytes:
-            self._door.unsent_bytes += count - self._counted_bytes
+            self._listener.unsent_bytes += count - self._counted_bytes
             self._counted_bytes = count
 
 

@@ -2,7 +2,7 @@
 
 The code here and in ``connection`` runs on one event loop; other threads only call ``later``.
 A connection counts towards ``max_connections`` from the moment it is accepted, including its TLS handshake.
-Used by ``server``, which owns the thread.
+The thread is owned by ``server``.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ from streams.core.errors import BrokerError
 _LOGGER = logging.getLogger(__name__)
 
 _BACKLOG: Final = 512
-#: Number of connections accepted per event loop turn.
+#: Number of connections accepted per event loop iteration.
 _AT_ONCE: Final = 32
 # How long to pause accepting after the system has run out of descriptors, in seconds.
 _REST_S: Final = 1.0
 # Interval between checks for idle connections, and time for clients to read their last responses, in seconds.
 _SWEEP_S: Final = 10.0
 _FAREWELL_S: Final = 2.0
-# Number of event loop turns after which a transport has been created or closed.
+# Number of event loop iterations after which a transport has been created or closed.
 _TURNS: Final = 5
 # Number of hosts with failed logins above which expired entries are removed.
 _PENALTIES: Final = 1_024
@@ -42,7 +42,7 @@ _PENALTIES: Final = 1_024
 
 @define(eq=False)
 class Listener:
-    """A listening address with its connections.
+    """The event loop part of a server: a listening address and its connections.
 
     ``advertise`` is the advertised address.  It defaults to the listening address or, if the server listens on every
     address of the machine, to the address that the client is connected to.
@@ -57,7 +57,7 @@ class Listener:
     connections: set[ClientConnection] = field(factory=set, init=False)
     unsent_bytes: int = field(default=0, init=False)
     # The unauthenticated connections, oldest first.
-    _strangers: dict[ClientConnection, None] = field(factory=dict, init=False)
+    _unauthenticated: dict[ClientConnection, None] = field(factory=dict, init=False)
     _sockets: list[socket.socket] = field(factory=list, init=False)
     # When the next failed login from a host may be answered, in seconds on the clock of the event loop.
     _penalties: dict[str, float] = field(factory=dict, init=False)
@@ -94,7 +94,7 @@ class Listener:
                 listening.close()
 
     def stop(self) -> None:
-        """Make ``run`` return; called on the event loop."""
+        """Make ``run`` return; must be called on the event loop."""
         self._stopping.set()
 
     async def _see_off(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -102,7 +102,7 @@ class Listener:
             self._rest.cancel()
         for listening in self._sockets:
             loop.remove_reader(listening)
-        await _turns()
+        await _iterations()
         for connection in list(self.connections):
             connection.close()
         if self.connections:
@@ -111,7 +111,7 @@ class Listener:
             except TimeoutError:
                 for connection in list(self.connections):
                     connection.abort()
-        await _turns()
+        await _iterations()
 
     # --- accepting ------------------------------------------------------------------------
 
@@ -122,7 +122,7 @@ class Listener:
             self._loop.add_reader(listening, self._accept, listening)
 
     def _accept(self, listening: socket.socket) -> None:
-        """Accept pending connections, up to the limit per event loop turn."""
+        """Accept pending connections, up to the limit per event loop iteration."""
         for _ in range(_AT_ONCE):
             try:
                 sock, peer = listening.accept()
@@ -135,7 +135,7 @@ class Listener:
             self._admit(sock, peer)
 
     def _take_rest(self, error: OSError) -> None:
-        """Pause accepting, because the system has no descriptor or memory for another connection."""
+        """Pause accepting connections, because the system has no file descriptor or memory for another one."""
         assert self._loop is not None
         for listening in self._sockets:
             self._loop.remove_reader(listening)
@@ -161,7 +161,7 @@ class Listener:
             return
         sock.setblocking(False)
         self.connections.add(connection)
-        self._strangers[connection] = None
+        self._unauthenticated[connection] = None
         arrival = self._loop.create_task(
             self._loop.connect_accepted_socket(
                 lambda: connection,
@@ -180,12 +180,12 @@ class Listener:
         if error is not None:
             _LOGGER.info("client %s: no connection: %s", connection.peer, error)
         if not connection.is_made:
-            self.went(connection)
+            self.on_closed(connection)
             self._loop.call_soon(sock.close)
 
     def _make_room(self) -> bool:
-        """Close the oldest unauthenticated connection; return False if there is none."""
-        oldest = next(iter(self._strangers), None)
+        """Close the oldest unauthenticated connection to make room for another; return False if there is none."""
+        oldest = next(iter(self._unauthenticated), None)
         if oldest is None:
             return False
         _LOGGER.info(
@@ -193,18 +193,18 @@ class Listener:
             oldest.peer,
         )
         oldest.abort()
-        self.went(oldest)
+        self.on_closed(oldest)
         return True
 
     # --- called by connections ------------------------------------------------------------
 
-    def let_in(self, connection: ClientConnection) -> None:
+    def on_authenticated(self, connection: ClientConnection) -> None:
         """Register a connection as authenticated."""
-        self._strangers.pop(connection, None)
+        self._unauthenticated.pop(connection, None)
 
-    def went(self, connection: ClientConnection) -> None:
+    def on_closed(self, connection: ClientConnection) -> None:
         """Unregister a closed connection."""
-        self._strangers.pop(connection, None)
+        self._unauthenticated.pop(connection, None)
         self.connections.discard(connection)
         connection.forget_timers()
         if not self.connections and self._stopping.is_set():
@@ -238,13 +238,13 @@ class Listener:
     # --- time -----------------------------------------------------------------------------
 
     def nudge(self) -> None:
-        """Recheck the next deadline; called from any thread, under the broker lock."""
+        """Check the next timer deadline again; called from any thread, under the broker lock."""
         if not self._is_nudged:
             self._is_nudged = True
             self.later(self._tick)
 
     def _tick(self) -> None:
-        """Run due timers, and schedule the next call."""
+        """Run the broker timers that are due, and schedule the next call of this method."""
         self._is_nudged = False
         if self._timer is not None:
             self._timer.cancel()
@@ -258,7 +258,7 @@ class Listener:
             self._timer = self._loop.call_later(wait_ms / 1000, self._tick)
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Close idle connections."""
+        """Close the connections that have been idle for ``idle_ms``, and schedule the next call of this method."""
         if self._stopping.is_set():
             return
         idle_s = self.limits.idle_ms / 1000
@@ -271,7 +271,7 @@ class Listener:
 
 
 async def _listening(address: Address) -> list[socket.socket]:
-    """Return listening sockets for all addresses of a host."""
+    """Return listening sockets for all IP addresses of a host."""
     host, port = address
     loop = asyncio.get_running_loop()
     places = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -295,6 +295,6 @@ async def _listening(address: Address) -> list[socket.socket]:
     return sockets
 
 
-async def _turns() -> None:
+async def _iterations() -> None:
     for _ in range(_TURNS):
         await asyncio.sleep(0)

@@ -1,8 +1,8 @@
-"""One request and its response: decodes the request, passes messages to the broker, and encodes their responses.
+"""The exchange of one request and its response between a client and the broker.
 
-Used by ``connection``, which keeps the responses in order.  ``protocol.wire.mapping`` translates
-requests and responses in the same way for all APIs, except the session APIs, which the connection handles
-itself.
+A request is decoded, passed to the broker as messages, and answered with the encoded responses.  ``connection`` keeps
+the responses in order.  ``protocol.wire.mapping`` translates requests and responses in the same way for all APIs,
+except the session APIs, which the connection handles itself.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ from streams.protocol.wire import (
     request_coder,
     served_versions,
 )
-from streams.protocol.wire.mapping import AnyIncoming, Serving, answered, asked
+from streams.protocol.wire.mapping import AnyIncoming, Serving, build_response, parse_request
 
 #: Lowest and highest served version by API key (``served`` in the tables).
 VERSIONS: Final[Mapping[int, tuple[int, int]]] = served_versions()
@@ -39,9 +39,10 @@ def served() -> ApiVersionsResponse:
 
 @define(eq=False)
 class Exchange:
-    """One request and its response, which may arrive later and from any thread, under the broker lock.
+    """One client request and its response.
 
-    ``on_done`` is called only if the response is completed after ``ask`` has returned.
+    The broker may complete the response later and from any thread, under the broker lock.  ``on_done`` is called only
+    if the response is completed after ``submit`` has returned.
     """
 
     header: RequestHeader
@@ -51,7 +52,7 @@ class Exchange:
     waiting: WaitingFetch | None = field(default=None, init=False)
     _responses: list[Any] = field(init=False)
     _missing: int = field(init=False)
-    _is_asking: bool = field(default=True, init=False)
+    _is_submitting: bool = field(default=True, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._missing = len(self.incoming.requests)
@@ -62,25 +63,25 @@ class Exchange:
         """The message objects of the request."""
         return self.incoming.requests
 
-    def ask(self, fetch_bytes: int, machine: Broker, now_ms: int) -> bool:
+    def submit(self, fetch_bytes: int, machine: Broker, now_ms: int) -> bool:
         """Pass the request to the broker, under the broker lock; return whether all responses are complete.
 
         ``fetch_bytes`` limits the size of a fetch response in bytes.
         """
         for index, request in enumerate(self.requests):
-            answer = partial(self.take, index)
+            respond = partial(self.take, index)
             if isinstance(request, Fetch):
-                self.waiting = machine.fetch(_bounded(request, fetch_bytes), now_ms, answer)
+                self.waiting = machine.fetch(_bounded(request, fetch_bytes), now_ms, respond)
             else:
-                machine.handle_remote(request, now_ms, answer)
-        self._is_asking = False
+                machine.handle_remote(request, now_ms, respond)
+        self._is_submitting = False
         return not self._missing
 
     def take(self, index: int, response: Response) -> None:
-        """Store one response."""
+        """Store the response to the message at ``index``; after the last one, the exchange is complete."""
         self._responses[index] = response
         self._missing -= 1
-        if not self._missing and not self._is_asking:
+        if not self._missing and not self._is_submitting:
             self.on_done(self)
 
     @property
@@ -94,13 +95,13 @@ class Exchange:
         )
 
     def encoded(self, serving: Serving) -> list[bytes]:
-        """Return the encoded response.
+        """Return the encoded response as chunks of bytes.
 
         Raises:
             EncodingError: the response cannot be represented in this API version.
         """
         header = self.header
-        message = answered(self.incoming, self._responses, serving)
+        message = build_response(self.incoming, self._responses, serving)
         return encode_response(header.api_key, header.api_version, header.correlation_id, message)
 
 
@@ -115,7 +116,7 @@ def _bounded(request: Fetch, most_bytes: int) -> Fetch:
 
 
 def read_request(header: RequestHeader, frame: bytes, position: int, client_host: str) -> AnyIncoming:
-    """Decode a request; ``client_host`` is written as in Java: "/127.0.0.1".
+    """Decode the body of a request; ``client_host`` is written as in Java: "/127.0.0.1".
 
     Bytes after the request are ignored, as in Kafka: from version 9 on, librdkafka sends three extra bytes with a
     Metadata request for all topics.
@@ -132,4 +133,4 @@ def read_request(header: RequestHeader, frame: bytes, position: int, client_host
             version=header.api_version,
         )
     message, _ = request_coder(header.api_key, header.api_version).decode(frame, position, REQUEST_ITEMS)
-    return asked(header.api_key, header.api_version, message, header.client_id, client_host)
+    return parse_request(header.api_key, header.api_version, message, header.client_id, client_host)

@@ -113,7 +113,9 @@ class BrokerServer:
 
 
 def tls_context(certificate: str | os.PathLike[str], key: str | os.PathLike[str] | None) -> ssl.SSLContext:
-    """Return the TLS context of a listener; if ``key`` is None, the certificate file contains the key.
+    """Return the TLS context of a listener, given the paths of PEM files.
+
+    If ``key`` is None, the certificate file must also contain the key.
 
     Raises:
         ConfigError: the files do not contain a certificate chain and the matching key.

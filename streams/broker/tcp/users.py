@@ -1,4 +1,4 @@
-"""Users with passwords or SCRAM credentials, from a file.
+"""Users of a broker with passwords or SCRAM credentials, which can be read from a file.
 
 The file has one user per line: ``NAME:PASSWORD``, or ``NAME:SCRAM-SHA-256$ITERATIONS:SALT$STOREDKEY:SERVERKEY``
 (base64, in PostgreSQL's format; SCRAM-SHA-512 works too), which does not reveal the password.  Empty lines and lines
@@ -40,7 +40,7 @@ class ScramKeys:
 
     @classmethod
     def of(cls, password: str, mechanism: str, salt: bytes, iterations: int = ITERATIONS) -> Self:
-        """Derive the keys from a password."""
+        """Derive the SCRAM keys of a mechanism from a password."""
         name = SCRAM_HASHES[mechanism]
         salted = hashlib.pbkdf2_hmac(name, password.encode(), salt, iterations)
         client_key = hmac.digest(salted, b"Client Key", name)
@@ -55,7 +55,7 @@ class ScramKeys:
 
 @define(eq=False)
 class Users:
-    """Passwords and SCRAM keys by name.
+    """The passwords or SCRAM keys of users, by user name.
 
     >>> users = Users({"alice": "secret"})
     >>> users.has("alice", "secret"), users.has("alice", "guess"), users.has("bob", "secret")
@@ -114,10 +114,10 @@ class Users:
         return hmac.compare_digest(given.stored_key, keys.stored_key)
 
     def scram(self, name: str, mechanism: str) -> ScramKeys:
-        """Return the SCRAM credentials of a user.
+        """Return the SCRAM credentials of a user for a mechanism.
 
-        For an unknown user, the keys are random, with a plausible salt and iteration count, which are always
-        the same for a name, so that clients cannot find out which users exist.
+        For an unknown user, the keys are random.  The salt and the iteration count are plausible and always the same
+        for a name, so that clients cannot find out which users exist.
         """
         found = self.keys.get((mechanism, name)) or self._derived.get((mechanism, name))
         if found is not None:
@@ -132,7 +132,7 @@ class Users:
         return ScramKeys(salt, iterations, os.urandom(size), os.urandom(size))
 
     def _forms(self, mechanism: str) -> list[tuple[int, int]]:
-        """Return the salt length and iteration count of every known user."""
+        """Return the salt length and iteration count of every known user for a mechanism."""
         stored = [(len(keys.salt), keys.iterations) for (name, _), keys in self.keys.items() if name == mechanism]
         return stored + [(_SALT_BYTES, ITERATIONS)] * (len(self.passwords) or not stored)
 
@@ -145,7 +145,7 @@ class Users:
 
 
 def _parsed(text: str, where: str) -> ScramKeys:
-    """Parse the keys from ``MECHANISM$ITERATIONS:SALT$STOREDKEY:SERVERKEY``."""
+    """Parse SCRAM keys written as ``MECHANISM$ITERATIONS:SALT$STOREDKEY:SERVERKEY``."""
     try:
         mechanism, rounds, pair = text.strip().split("$")
         iterations, salt = rounds.split(":")

@@ -13,30 +13,14 @@ from typing import NamedTuple, Protocol, TypeAlias
 from attrs import define, field, frozen
 
 from streams.clients.errors import DisconnectedError
-from streams.clients.network import response_timeout_ms
+from streams.core.address import Address
 from streams.core.errors import RecordTooLargeError, StreamsError
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import Produce, Produced, ProduceResponse
 from streams.protocol.request import Request, Response
+from streams.protocol.transport import response_timeout_ms
 from streams.protocol.wire.framing import MAX_FRAME_BYTES
 from streams.protocol.wire.mapping import is_answered
-
-
-class BrokerAddress(NamedTuple):
-    """The host and port of a broker."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @classmethod
-    def of(cls, text: str) -> "BrokerAddress":
-        """Parse "host:port"."""
-        host, _, port = text.rpartition(":")
-        return cls(host.strip("[]"), int(port))
-
 
 #: The outcome of a request.
 Outcome: TypeAlias = Response | Exception
@@ -44,7 +28,7 @@ Outcome: TypeAlias = Response | Exception
 
 @define(eq=False)
 class Item:
-    """A request to send; ``number`` is its correlation id, negative for internal requests."""
+    """A request to send; ``number`` is its correlation id, which is negative for internal requests."""
 
     number: int
     node_id: int
@@ -73,7 +57,7 @@ class ChannelConfig:
 
 
 class Link(Protocol):
-    """The transport of a channel: a socket or a simulated one.
+    """The transport of a channel: a socket or a simulated link.
 
     A link calls the channel's ``on_open``, ``on_response``, ``on_retire`` and ``on_broken``, always from within
     ``begin`` or ``Links.wait`` and therefore on the connection's thread.
@@ -81,11 +65,11 @@ class Link(Protocol):
 
     @property
     def phase(self) -> str:
-        """The phase of the handshake, for messages."""
+        """The current phase of the handshake, for messages."""
         ...
 
     def begin(self) -> None:
-        """Start to connect."""
+        """Start to connect to the broker."""
         ...
 
     def write(self, item: Item) -> int:
@@ -97,11 +81,11 @@ class Link(Protocol):
         ...
 
     def flush(self) -> None:
-        """Send queued bytes as far as possible without blocking."""
+        """Send as many queued bytes as possible without blocking."""
         ...
 
     def close(self) -> None:
-        """Close the link; the channel is not called."""
+        """Close the link without calling the channel."""
         ...
 
 
@@ -118,19 +102,19 @@ class Links(Protocol):
 
     @property
     def is_woken(self) -> bool:
-        """Whether ``wakeup`` was called since ``take_wakeup``."""
+        """Whether ``wakeup`` was called since the last ``take_wakeup``."""
         ...
 
     def wakeup(self) -> None:
-        """End ``wait``, or the next one, from another thread."""
+        """Make the current or the next ``wait`` return; may be called from another thread."""
         ...
 
     def take_wakeup(self) -> None:
-        """Reset ``is_woken``."""
+        """Clear the wakeup, so that ``is_woken`` is False."""
         ...
 
     def close(self) -> None:
-        """Release shared resources."""
+        """Release the resources that all links share."""
         ...
 
 
@@ -144,7 +128,7 @@ class _State(Enum):
 class Channel:
     """A connection to an address; calls ``on_outcome`` for each outcome, and ``on_end`` once when it ends."""
 
-    address: BrokerAddress
+    address: Address
     config: ChannelConfig
     links: Links
     on_outcome: Callable[[Item, Outcome], None]
@@ -170,7 +154,7 @@ class Channel:
     # --- lifecycle --------------------------------------------------------------------
 
     def begin(self, now_ms: int) -> None:
-        """Start to connect; ``on_end`` reports failures."""
+        """Start to connect to the broker; ``on_end`` reports failures."""
         self.deadline_ms = now_ms + self.config.connect_timeout_ms
         self._used_ms = now_ms
         self._link.begin()
@@ -187,7 +171,7 @@ class Channel:
 
     @property
     def load(self) -> int:
-        """The number of requests in flight or queued."""
+        """The number of requests that are in flight or queued."""
         return len(self._in_flight) + len(self.queue)
 
     def is_worn(self, now_ms: int) -> bool:
@@ -197,7 +181,7 @@ class Channel:
         return not self.load and now_ms - self._used_ms > self.config.max_idle_ms
 
     def check(self, now_ms: int) -> None:
-        """End the channel after a connect or response timeout."""
+        """End the channel if a connect or response timeout has expired."""
         if self.is_closed or self.deadline_ms is None or now_ms < self.deadline_ms:
             return
         if self.is_ready:
@@ -214,17 +198,17 @@ class Channel:
             self.deadline_ms = now_ms + response_timeout_ms(request, self.config.request_timeout_ms)
 
     def close(self) -> None:
-        """Close the link; ``on_end`` is not called."""
+        """Close the channel and its link; ``on_end`` is not called."""
         if not self.is_closed:
             self._state = _State.CLOSED
             self._link.close()
 
     def unanswered(self, error: StreamsError) -> list[tuple[Item, StreamsError]]:
-        """Return the requests in flight, each with its error."""
+        """Return the requests in flight, each with the error to report for it."""
         return [(sent.item, self._meaning(sent, error)) for sent in self._in_flight]
 
     def _meaning(self, sent: _Sent, error: StreamsError) -> StreamsError:
-        """Return the error for a lost request: RecordTooLargeError if it was above the limit, else ``error``."""
+        """Return the error for a lost request: RecordTooLargeError if it exceeded the limit, else ``error``."""
         limit = self.config.max_request_bytes
         if not (self._was_closed and sent.size > limit):
             return error
@@ -246,7 +230,7 @@ class Channel:
         self.end(error)
 
     def end(self, error: StreamsError) -> None:
-        """End the channel; every request in flight fails."""
+        """End the channel; every request in flight fails with ``error``."""
         if not self.is_closed:
             self.close()
             self.on_end(self, error)
@@ -293,7 +277,7 @@ class Channel:
     # --- events of the link -----------------------------------------------------------
 
     def on_open(self, now_ms: int) -> None:
-        """Send the queued requests."""
+        """Send the queued requests, because the link is open."""
         self._state = _State.READY
         self.was_ready = True
         self.deadline_ms = None

@@ -1,4 +1,4 @@
-"""A cluster reached by the Kafka protocol over TCP, for the argument ``broker=`` of clients and applications.
+"""A cluster reached with the Kafka protocol over TCP, for the argument ``broker=`` of clients and applications.
 
 This module parses addresses and holds the settings shared by all connections.
 """
@@ -8,11 +8,12 @@ from random import Random
 from typing import Final, Unpack
 
 from streams.clients.errors import error_for
-from streams.clients.network import ANY_NODE, Backoff, Network
-from streams.clients.tcp.channel import BrokerAddress, ChannelConfig
+from streams.clients.network import Backoff, Network
+from streams.clients.tcp.channel import ChannelConfig
 from streams.clients.tcp.connection import ClusterConnection, ConnectionConfig
 from streams.clients.tcp.security import tls_context
 from streams.clients.tcp.sockets import SocketConfig, Sockets
+from streams.core.address import Address, parse_address
 from streams.core.client_settings import ClientSettings, ConnectionSettings, Security
 from streams.core.clock import Clock, SystemClock
 from streams.core.config import StreamsConfig
@@ -31,7 +32,7 @@ from streams.protocol.admin_messages import (
 )
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.request import R, RequestFor
-from streams.protocol.transport import Cluster
+from streams.protocol.transport import ANY_NODE, Cluster
 from streams.protocol.wire.framing import MAX_FRAME_BYTES
 
 _NO_SECURITY: Final = Security()
@@ -69,7 +70,7 @@ class TcpCluster:
         **options: Unpack[ConnectionOptions],
     ) -> None:
         settings = changed(settings or ConnectionSettings(), options)
-        self.bootstrap: Sequence[BrokerAddress] = addresses(bootstrap_servers)
+        self.bootstrap: Sequence[Address] = addresses(bootstrap_servers)
         self._security = security
         self._context = tls_context(security)
         self._request_timeout_ms = request_timeout_ms or ClientSettings().request_timeout_ms
@@ -147,7 +148,7 @@ def _settings(response: DescribeConfigsResponse) -> dict[str, Mapping[str, str]]
     return found
 
 
-def addresses(servers: str | Iterable[str]) -> tuple[BrokerAddress, ...]:
+def addresses(servers: str | Iterable[str]) -> tuple[Address, ...]:
     """Return the parsed bootstrap servers.
 
     Raises:
@@ -157,22 +158,15 @@ def addresses(servers: str | Iterable[str]) -> tuple[BrokerAddress, ...]:
     ['kafka-1:9092', '[::1]:9093']
     """
     texts = servers.split(",") if isinstance(servers, str) else list(servers)
-    found = tuple(_address(text.strip()) for text in texts if text.strip())
+    found = tuple(
+        # Kafka allows a listener name before the address.
+        parse_address(text.strip().rpartition("://")[2], "bootstrap_servers: ", lowest_port=1)
+        for text in texts
+        if text.strip()
+    )
     if not found:
         raise ConfigError("bootstrap_servers is empty: give host:port of a broker, several with commas between")
     return found
-
-
-def _address(text: str) -> BrokerAddress:
-    # Kafka allows a listener name before the address.
-    host, colon, port = text.rpartition("://")[2].rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        host = ""
-    if not colon or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65_536:
-        raise ConfigError(f"bootstrap_servers: {text!r} is not host:port, such as localhost:9092 or [::1]:9092")
-    return BrokerAddress(host, int(port))
 
 
 def cluster_of(

@@ -4,7 +4,7 @@ A broker performs the requests of a channel one after the other, so requests who
 channels.  Fetches have several, so that a partition without new records does not delay the others; group joins and
 syncs have one.  All other requests to a broker share one channel, in order.  Channels are opened on demand; the broker
 addresses come from metadata.  Except for ``wakeup``, a connection is used by one thread.  It implements
-``protocol.transport.Connection``.  The links below the channels are sockets, or simulated.
+``protocol.transport.Connection``.  The links of the channels are sockets, or are simulated.
 """
 
 import logging
@@ -18,15 +18,16 @@ from typing import Any, Final
 from attrs import define, field, frozen
 
 from streams.clients.errors import AuthenticationError, DisconnectedError, UnreachableError, codes_of
-from streams.clients.network import ANY_NODE, SEVERAL_BROKERS, Backoff
-from streams.clients.tcp.channel import BrokerAddress, Channel, ChannelConfig, Item, Links, Outcome
+from streams.clients.network import SEVERAL_BROKERS, Backoff
+from streams.clients.tcp.channel import Channel, ChannelConfig, Item, Links, Outcome
+from streams.core.address import Address, parse_address
 from streams.core.clock import Clock
 from streams.core.errors import ClientClosedError, StreamsError
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import JoinGroup, SyncGroup
 from streams.protocol.messages import CreatePartitions, CreateTopics, DeleteTopics, Fetch, Metadata, MetadataResponse
 from streams.protocol.request import Request
-from streams.protocol.transport import Traits
+from streams.protocol.transport import ANY_NODE, Traits
 from streams.protocol.wire.mapping import key_of
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class ConnectionConfig:
     """
 
     client_id: str
-    bootstrap: tuple[BrokerAddress, ...]
+    bootstrap: tuple[Address, ...]
     channels: ChannelConfig
     backoff: Backoff
     hold_ms: int
@@ -58,7 +59,7 @@ class ConnectionConfig:
 
 @define(eq=False)
 class _Outage:
-    """The failures and the retry time of an address that could not be reached, or whose last channel was lost."""
+    """The failures and the next retry time of an address that is unreachable or whose last channel was lost."""
 
     failures: int = 0
     retry_at_ms: int = 0
@@ -75,12 +76,12 @@ class ClusterConnection:
     _clock: Clock
     _rng: Random
     traits: Traits = SEVERAL_BROKERS
-    _channels: dict[tuple[BrokerAddress, str], Channel] = field(factory=dict)
+    _channels: dict[tuple[Address, str], Channel] = field(factory=dict)
     #: Replaced channels with requests in flight.
     _worn: list[Channel] = field(factory=list)
-    _addresses: dict[int, BrokerAddress] = field(factory=dict)
+    _addresses: dict[int, Address] = field(factory=dict)
     _controller: int | None = None
-    _outages: dict[BrokerAddress, _Outage] = field(factory=dict)
+    _outages: dict[Address, _Outage] = field(factory=dict)
     #: Requests that cannot be sent yet, because the address is not known or no broker can be reached.
     _waiting: deque[Item] = field(factory=deque)
     _arrived: list[tuple[int, Any]] = field(factory=list)
@@ -150,11 +151,11 @@ class ClusterConnection:
                 return
 
     def wakeup(self) -> None:
-        """End a waiting ``poll``, or the next one, from another thread."""
+        """Make the current or the next ``poll`` return; may be called from another thread."""
         self._links.wakeup()
 
     def close(self) -> None:
-        """Close all channels; requests in flight get no outcome."""
+        """Close all channels; callers are not notified of requests in flight."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -173,7 +174,7 @@ class ClusterConnection:
     # --- routing ----------------------------------------------------------------------
 
     def _dispatch(self, item: Item, now: int) -> None:
-        """Pass a request to a channel, or keep it until the channel is known."""
+        """Pass a request to a channel, or keep the request until a channel is available."""
         node_id = item.node_id
         if node_id == ANY_NODE and isinstance(item.request, _OF_THE_CONTROLLER):
             if self._controller is None:
@@ -191,20 +192,20 @@ class ClusterConnection:
         if address is None:
             self._hold(item, now)
             return
-        channel = self._channel(address, self._lane(address, item.request), now)
+        channel = self._channel(address, self._kind_of(address, item.request), now)
         if channel is None:
             self._refuse(item, address, now)
         else:
             channel.send(item, now)
 
     def _hold(self, item: Item, now: int) -> None:
-        """Keep a request until the brokers' addresses are known."""
+        """Keep a request until the addresses of the brokers are known."""
         self._waiting.append(item)
         if not self._asks_brokers:
             self._has_brokers = False
             self._ask_brokers(now)
 
-    def _refuse(self, item: Item, address: BrokerAddress, now: int) -> None:
+    def _refuse(self, item: Item, address: Address, now: int) -> None:
         if item.node_id == ANY_NODE:
             # The request is for the controller, which may have changed.
             self._controller = None
@@ -213,7 +214,7 @@ class ClusterConnection:
         outage = self._outages[address]
         self._deliver(item, DisconnectedError(outage.reason or f"broker at {address}: it cannot be reached"))
 
-    def _lane(self, address: BrokerAddress, request: object) -> str:
+    def _kind_of(self, address: Address, request: object) -> str:
         if isinstance(request, (JoinGroup, SyncGroup)):
             return _REBALANCES
         if not isinstance(request, Fetch):
@@ -231,8 +232,8 @@ class ClusterConnection:
     def _any_channel(self, now: int) -> Channel | None:
         """Return a channel to any broker, or None while no broker can be reached."""
         open_: Channel | None = None
-        for (address, lane), channel in self._channels.items():
-            if lane == _REQUESTS and not channel.is_worn(now) and address in self._candidates():
+        for (address, kind), channel in self._channels.items():
+            if kind == _REQUESTS and not channel.is_worn(now) and address in self._candidates():
                 if channel.is_ready:
                     return channel
                 open_ = open_ or channel
@@ -246,24 +247,24 @@ class ClusterConnection:
                 return found
         return None
 
-    def _candidates(self) -> list[BrokerAddress]:
+    def _candidates(self) -> list[Address]:
         return list(dict.fromkeys((*self._addresses.values(), *self.config.bootstrap)))
 
-    def _channel(self, address: BrokerAddress, lane: str, now: int) -> Channel | None:
+    def _channel(self, address: Address, kind: str, now: int) -> Channel | None:
         """Return the channel to an address, opening it if necessary, or None during the reconnect backoff."""
-        channel = self._channels.get((address, lane))
+        channel = self._channels.get((address, kind))
         if channel is not None:
             if not channel.is_worn(now):
                 return channel
-            del self._channels[address, lane]
+            del self._channels[address, kind]
             if channel.load:
                 self._worn.append(channel)
             else:
                 channel.close()
         if now < self._retry_at_ms(address):
             return None
-        new = Channel(address, self.config.channels, self._links, self._on_outcome, partial(self._on_end, lane))
-        self._channels[address, lane] = new
+        new = Channel(address, self.config.channels, self._links, self._on_outcome, partial(self._on_end, kind))
+        self._channels[address, kind] = new
         new.begin(now)
         return None if new.is_closed else new
 
@@ -278,8 +279,8 @@ class ClusterConnection:
         self._deliver(item, outcome)
 
     def _learn(self, response: MetadataResponse) -> None:
-        """Update the brokers' addresses from metadata."""
-        brokers = {node_id: BrokerAddress.of(text) for node_id, text in response.brokers.items()}
+        """Update the addresses of the brokers from a metadata response."""
+        brokers = {node_id: parse_address(text) for node_id, text in response.brokers.items()}
         if brokers:
             self._addresses = brokers
             self._has_brokers = True
@@ -293,12 +294,12 @@ class ClusterConnection:
         else:
             self._asks_brokers = False
 
-    def _on_end(self, lane: str, channel: Channel, error: StreamsError) -> None:
+    def _on_end(self, kind: str, channel: Channel, error: StreamsError) -> None:
         """Handle the end of a channel: fail the requests in flight, and fail or reroute queued requests."""
         if channel in self._worn:
             self._worn.remove(channel)
         else:
-            self._channels.pop((channel.address, lane), None)
+            self._channels.pop((channel.address, kind), None)
         now = self._clock.monotonic_ms()
         outage = self._outages.setdefault(channel.address, _Outage())
         if channel.was_ready:
@@ -344,7 +345,7 @@ class ClusterConnection:
         return max(0, int(until_ms) - now)
 
     def _deadline_ms(self) -> float:
-        """Return when the first channel may have a timeout."""
+        """Return the earliest time at which any channel may time out."""
         deadline_ms = math.inf
         for channel in self._channels.values():
             at = channel.deadline_ms
@@ -356,7 +357,7 @@ class ClusterConnection:
                 deadline_ms = at
         return deadline_ms
 
-    def _retry_at_ms(self, address: BrokerAddress) -> int:
+    def _retry_at_ms(self, address: Address) -> int:
         outage = self._outages.get(address)
         return 0 if outage is None else outage.retry_at_ms
 
@@ -366,7 +367,7 @@ class ClusterConnection:
             channel.close()
 
     def _dispatch_waiting(self, now: int) -> None:
-        """Retry the requests without a channel, and fail those older than ``hold_ms``."""
+        """Try again to send the requests that have no channel, and fail those older than ``hold_ms``."""
         waiting, self._waiting = self._waiting, deque()
         for item in waiting:
             if now - item.since_ms >= self.config.hold_ms:

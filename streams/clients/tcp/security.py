@@ -1,7 +1,7 @@
 """TLS and SASL (PLAIN and SCRAM) for connections.
 
-There is no I/O here: an exchange receives and yields bytes, and the link has the socket.  RFC 5802,
-RFC 4616, KIP-43, KIP-84.  Imports core only.
+This module performs no I/O: an exchange receives and yields bytes, and the link has the socket.  See RFC 5802,
+RFC 4616, KIP-43 and KIP-84.
 """
 
 import hashlib
@@ -27,10 +27,10 @@ Exchange = Generator[bytes, bytes, None]
 
 
 def tls_context(security: Security) -> ssl.SSLContext | None:
-    """Return the TLS context, or None without TLS.
+    """Return the TLS context, or None if TLS is not configured.
 
     Raises:
-        ConfigError: a file cannot be read or has no certificates.
+        ConfigError: a certificate file cannot be read or contains no certificates.
     """
     if not security.has_tls:
         return None
@@ -58,7 +58,7 @@ def _plain(username: str, password: str) -> Exchange:
 
 
 def _scram(algorithm: str, username: str, password: str, nonce: str) -> Exchange:
-    """Authenticate client and server by proofs of the password, without sending the password.
+    """Authenticate client and server with SCRAM, which proves knowledge of the password without sending it.
 
     Raises:
         AuthenticationError: the server's proof is invalid.

@@ -2,7 +2,7 @@
 
 Only ``Sockets.wait`` blocks; a socket is read and written when the selector reports that it is ready.  Each request is
 encoded in the highest version that both sides support.  The layer above is ``channel``, which decides when requests
-are sent and when a connection is lost.  KIP-35, KIP-152, KIP-368, KIP-511.
+are sent and when a connection is lost.  See KIP-35, KIP-152, KIP-368, KIP-511.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ from streams.protocol.wire import (
     read_response,
 )
 from streams.protocol.wire.fields import Fields
-from streams.protocol.wire.mapping import answer, ask, is_answered, key_of, versions_of
+from streams.protocol.wire.mapping import build_request, is_answered, key_of, parse_response, versions_of
 from streams.protocol.wire.tables.session import SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 SOFTWARE: Final = "streams-python"
@@ -86,7 +86,7 @@ class _Phase(Enum):
 
 @define(eq=False)
 class Sockets:
-    """The selector of one connection and the socket that wakes it; see ``channel.Links``."""
+    """The selector of one connection, and the socket that wakes it; implements ``channel.Links``."""
 
     config: SocketConfig
     clock: Clock
@@ -103,7 +103,7 @@ class Sockets:
         self.selector.register(self._wakee, selectors.EVENT_READ, None)
 
     def link(self, channel: Channel) -> "SocketLink":
-        """Return a new link."""
+        """Return a new link for a channel."""
         return SocketLink(channel, self.config, self.selector, self.clock.monotonic_ms)
 
     def wait(self, timeout_ms: int, *, is_idle: bool) -> None:
@@ -118,7 +118,7 @@ class Sockets:
         self._checked_ms = self.clock.monotonic_ms()
 
     def wakeup(self) -> None:
-        """End ``wait``, or the next one, from another thread."""
+        """Make the current or the next ``wait`` return; may be called from another thread."""
         if self.is_woken:
             return
         self.is_woken = True
@@ -127,7 +127,7 @@ class Sockets:
             self._waker.send(b"\0")
 
     def take_wakeup(self) -> None:
-        """Reset ``is_woken``."""
+        """Clear the wakeup, so that ``is_woken`` is False."""
         self.is_woken = False
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ class Sockets:
 
 @define(eq=False)
 class SocketLink:
-    """One socket; see ``channel.Link``."""
+    """The socket of one channel; implements ``channel.Link``."""
 
     _channel: Channel
     _config: SocketConfig
@@ -165,13 +165,13 @@ class SocketLink:
 
     @property
     def phase(self) -> str:
-        """The phase of the handshake."""
+        """The current phase of the handshake, for messages."""
         return self._phase.value
 
     # --- lifecycle --------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Resolve the host and start to connect."""
+        """Resolve the host name and start to connect to the broker."""
         address = self._channel.address
         try:
             self._places = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
@@ -209,11 +209,11 @@ class SocketLink:
     # --- requests ---------------------------------------------------------------------
 
     def write(self, item: Item) -> int:
-        """Encode a request; return its size in bytes."""
+        """Encode and queue a request; return its size in bytes."""
         request = item.request
         api_key = key_of(request)
         version = self._version(api_key)
-        message = ask(request, version)[1]
+        message = build_request(request, version)[1]
         return self._put(api_key, version, message, item)
 
     def _put(self, api_key: int, version: int, message: Fields, item: Item | None) -> int:
@@ -236,7 +236,7 @@ class SocketLink:
         return sum(map(len, chunks))
 
     def _version(self, api_key: int) -> int:
-        """Return the highest version that both sides support.
+        """Return the highest version of a request that client and broker support.
 
         Raises:
             UnsupportedVersionError: there is no such version.
@@ -261,7 +261,7 @@ class SocketLink:
     # --- selector events --------------------------------------------------------------
 
     def on_event(self, mask: int) -> None:
-        """Read and write as far as the socket is ready."""
+        """Read from and write to the socket as far as it is ready."""
         if self._phase is _Phase.CLOSED:
             return
         try:
@@ -419,7 +419,7 @@ class SocketLink:
             self.flush()
 
     def _conversation(self) -> Generator[tuple[int, int, Fields], Fields, None]:
-        """Request the supported versions, then authenticate.
+        """Request the API versions that the broker supports, and then authenticate.
 
         Raises:
             AuthenticationError: the broker rejects the credentials.
@@ -464,7 +464,7 @@ class SocketLink:
 
 def _outcome(request: Request, version: int, message: Fields) -> Outcome:
     try:
-        return answer(request, version, message)
+        return parse_response(request, version, message)
     except StreamsError as error:
         return error
 

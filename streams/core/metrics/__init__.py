@@ -4,31 +4,26 @@
 instance and the current values that are read when metrics are collected.
 """
 
-from streams.core.metrics.declared import MetricSpec, RecordingLevel, Scope, SensorSpec, Stat
-from streams.core.metrics.drops import Dropped, Tally, dropped, dropped_by_node
-from streams.core.metrics.failures import Failure, LastFailures
-from streams.core.metrics.registry import Metric, MetricPlace, Metrics, Reading
-from streams.core.metrics.sensors import Amounts, Counter, Stopwatch
-from streams.core.metrics.table import SENSORS
-
-__all__ = [
-    "Amounts",
-    "Counter",
-    "Dropped",
-    "Failure",
-    "LastFailures",
-    "RecordingLevel",
-    "Metric",
-    "MetricSpec",
-    "Metrics",
-    "MetricPlace",
-    "Reading",
-    "SENSORS",
-    "Scope",
-    "SensorSpec",
-    "Stat",
-    "Tally",
-    "Stopwatch",
-    "dropped",
-    "dropped_by_node",
-]
+from streams.core.metrics.declared import MetricSpec as MetricSpec
+from streams.core.metrics.declared import RecordingLevel as RecordingLevel
+from streams.core.metrics.declared import Scope as Scope
+from streams.core.metrics.declared import SensorSpec as SensorSpec
+from streams.core.metrics.declared import Stat as Stat
+from streams.core.metrics.drops import Dropped as Dropped
+from streams.core.metrics.drops import Tally as Tally
+from streams.core.metrics.drops import dropped as dropped
+from streams.core.metrics.drops import dropped_by_node as dropped_by_node
+from streams.core.metrics.failures import Failure as Failure
+from streams.core.metrics.failures import LastFailures as LastFailures
+from streams.core.metrics.reasons import LATE_REASONS as LATE_REASONS
+from streams.core.metrics.reasons import DropReason as DropReason
+from streams.core.metrics.registry import Metric as Metric
+from streams.core.metrics.registry import MetricPlace as MetricPlace
+from streams.core.metrics.registry import Metrics as Metrics
+from streams.core.metrics.registry import Reading as Reading
+from streams.core.metrics.sensors import Amounts as Amounts
+from streams.core.metrics.sensors import Counter as Counter
+from streams.core.metrics.sensors import Stopwatch as Stopwatch
+from streams.core.metrics.sizes import bytes_in as bytes_in
+from streams.core.metrics.sizes import sample as sample
+from streams.core.metrics.table import SENSORS as SENSORS

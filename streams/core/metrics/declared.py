@@ -1,7 +1,8 @@
 """Declarations of metrics: recording levels, scopes, statistics, and sensors.
 
 A sensor records one quantity at one place, such as the commits of a thread; its metrics are statistics of that
-quantity. ``table`` declares every sensor once. Pure values; imports no other module of the package.
+quantity. ``table`` declares every sensor once.
+This module contains only declarations, and imports no other module of the package.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +12,7 @@ from attrs import field, frozen
 
 
 class RecordingLevel(IntEnum):
-    """Recording levels, as in Kafka; a sensor is recorded if its level is not above the one that is set.
+    """Recording levels, as in Kafka; a sensor is recorded if its level is not above the configured level.
 
     With ``OFF``, only sensors whose own level is OFF are recorded; this is for measuring the overhead of recording.
     """
@@ -20,6 +21,11 @@ class RecordingLevel(IntEnum):
     INFO = 0
     DEBUG = 1
     TRACE = 2
+
+    @classmethod
+    def of(cls, setting: str) -> "RecordingLevel":
+        """Return the level of the setting ``metrics_recording_level``."""
+        return cls[setting.upper()]
 
 
 #: The tags, with the attributes of ``MetricPlace`` that have their values.
@@ -52,21 +58,31 @@ class Scope(Enum):
     TOPIC = ("stream-topic-metrics", ("thread-id", "task-id", "processor-node-id", "topic"))
     #: The name of the last tag is prefixed with the type of the store, such as ``rocksdb-state-id``.
     STORE = ("stream-state-metrics", ("thread-id", "task-id", "state-id"))
+    #: A consumer, and its group membership; a producer.
+    FETCH = ("consumer-fetch-manager-metrics", ("client-id",))
+    COORDINATOR = ("consumer-coordinator-metrics", ("client-id",))
+    PRODUCER = ("producer-metrics", ("client-id",))
     CACHE = ("stream-record-cache-metrics", ("thread-id", "task-id", "record-cache-id"))
 
     @property
     def group(self) -> str:
-        """The metric group."""
+        """The metric group, such as ``stream-task-metrics``."""
         return str(self.value[0])
 
     @property
+    def domain(self) -> str:
+        """The JMX domain of the group in Kafka, such as ``kafka.streams`` or ``kafka.consumer``."""
+        first = self.group.partition("-")[0]
+        return f"kafka.{first}" if first in ("consumer", "producer") else "kafka.streams"
+
+    @property
     def tags(self) -> tuple[str, ...]:
-        """The names of the tags."""
+        """The names of the tags that metrics of this scope have."""
         return tuple(self.value[1])
 
     @property
     def attributes(self) -> list[str]:
-        """The attributes of ``MetricPlace`` that have the values of the tags."""
+        """The attributes of ``MetricPlace`` that contain the values of the tags, in the same order."""
         return [ATTRIBUTES[tag] for tag in self.tags]
 
 
@@ -92,7 +108,7 @@ class Stat(Enum):
 
 @frozen(eq=False)
 class MetricSpec:
-    """One declared metric; ``unit`` is the unit of its value ("" for a count), ``scale`` the factor to that unit."""
+    """One declared metric; ``unit`` is the unit of its value ("" for a count), and ``scale`` converts to that unit."""
 
     name: str
     stat: Stat
@@ -105,7 +121,7 @@ class MetricSpec:
 class SensorSpec:
     """A declared sensor with its metrics.
 
-    ``origin`` is the KIP that declares it, or "" if Kafka Streams does not have it.
+    ``origin`` is the KIP that defines the sensor, or "" if Kafka Streams does not have the sensor.
     """
 
     scope: Scope
@@ -114,17 +130,17 @@ class SensorSpec:
     origin: str = field(kw_only=True)
 
     def metric(self, stat: Stat) -> MetricSpec:
-        """Return the metric of the sensor for a statistic."""
+        """Return the metric of the sensor that shows a statistic."""
         return next(metric for metric in self.metrics if metric.stat is stat)
 
     @property
     def has_percentiles(self) -> bool:
-        """Whether any of its metrics is a percentile."""
+        """Whether any metric of the sensor is a percentile."""
         return any(metric.stat in (Stat.P50, Stat.P99) for metric in self.metrics)
 
 
 def counted(name: str, what: str) -> tuple[MetricSpec, ...]:
-    """Return the metrics of counted events: rate and total."""
+    """Declare the metrics of counted events: rate and total."""
     return (
         MetricSpec(f"{name}-rate", Stat.RATE, f"{what} per second", "1/s"),
         MetricSpec(f"{name}-total", Stat.TOTAL, f"{what} in total"),
@@ -141,12 +157,12 @@ _WORDS = {
 
 
 def spread(name: str, what: str, stats: Iterable[Stat], unit: str = "", scale: float = 1) -> tuple[MetricSpec, ...]:
-    """Return the metrics of an amount: average, extremes or percentiles."""
+    """Declare the metrics of a recorded amount, one for each of ``stats``, such as average and maximum."""
     return tuple(
         MetricSpec(f"{name}-{_WORDS[stat][0]}", stat, f"{_WORDS[stat][1]} {what}", unit, scale) for stat in stats
     )
 
 
 def value(name: str, description: str, unit: str = "") -> tuple[MetricSpec]:
-    """Return the metric of a current value."""
+    """Declare the metric of a current value."""
     return (MetricSpec(name, Stat.VALUE, description, unit),)

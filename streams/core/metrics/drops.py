@@ -1,4 +1,4 @@
-"""Dropped records by node and reason, and the counts that runs over history keep."""
+"""Numbers of dropped records by node and reason, and the counts that are kept in runs over historical data."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -10,30 +10,30 @@ from streams.core.metrics.table import DISORDER, DROPPED_FOR
 
 
 class Tally(NamedTuple):
-    """A count over all tasks of a run: the name of the metric, its node, topic or sub-topology, and the reason."""
+    """The key of a count over all tasks of a run: the metric name, its node, topic or sub-topology, and the reason."""
 
     name: str
     place: str
     reason: str = ""
 
     def merged(self, one: int, other: int) -> int:
-        """Return the sum of two counts of this kind; for the disorder of an input, the larger one."""
+        """Return the sum of two counts with this key, or the larger count if it is the disorder of an input."""
         return max(one, other) if self.is_disorder else one + other
 
     @property
     def is_disorder(self) -> bool:
-        """Whether it is the largest disorder of an input topic."""
+        """Whether the count is the largest timestamp disorder of an input topic."""
         return self.name == DISORDER.metric(Stat.VALUE).name
 
     @property
     def is_drop(self) -> bool:
-        """Whether it counts dropped records."""
+        """Whether the count is a number of dropped records."""
         return self.name == DROPPED_FOR.metric(Stat.TOTAL).name
 
 
 @frozen
 class Dropped:
-    """Records dropped at one node for one reason; ``example`` describes the first, if known."""
+    """The number of records dropped at one node for one reason; ``example`` describes the first one, if known."""
 
     node: str
     reason: str
@@ -47,7 +47,7 @@ class Dropped:
 
 
 def dropped(tallies: Mapping[Tally, int], examples: Mapping[tuple[str, str], str]) -> list[Dropped]:
-    """Return dropped records by node and reason; ``examples`` are by node and reason."""
+    """Return the dropped records by node and reason; ``examples`` maps (node, reason) to a description."""
     return [
         Dropped(tally.place or "unknown node", tally.reason, count, examples.get((tally.place, tally.reason), ""))
         for tally, count in tallies.items()
@@ -56,7 +56,7 @@ def dropped(tallies: Mapping[Tally, int], examples: Mapping[tuple[str, str], str
 
 
 def dropped_by_node(found: Iterable[Dropped]) -> dict[str, int]:
-    """Return the number of dropped records by node."""
+    """Return the total number of dropped records for each node."""
     result: dict[str, int] = {}
     for drop in found:
         result[drop.node] = result.get(drop.node, 0) + drop.count

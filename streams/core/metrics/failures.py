@@ -1,4 +1,7 @@
-"""The last failures of an instance: a bounded list, in which equal failures are counted.  Imports core only."""
+"""The last failures of an instance: a bounded list, in which equal failures are counted.
+
+This module imports only other modules of ``core``.
+"""
 
 import threading
 from collections.abc import Sequence
@@ -18,8 +21,8 @@ _MESSAGE_LENGTH = 500
 class Failure:
     """The last failure at one line of user code, and the ``count`` of equal failures including this one.
 
-    ``place`` is file, line, function and text of the user's code, or "". ``is_fatal`` is whether it has ended a
-    thread; otherwise only a record was dropped.
+    ``place`` is file, line, function and text of the user's code, or "". ``is_fatal`` is True if the
+    failure ended a thread; otherwise only a record was dropped.
     """
 
     at_ms: int
@@ -34,7 +37,7 @@ class Failure:
 
 @define(eq=False)
 class LastFailures:
-    """The last failures by place, the oldest first; any thread may record one."""
+    """The last failures by place in user code, oldest first; any thread may record a failure."""
 
     _kept: dict[tuple[object, ...], Failure] = field(factory=dict)
     _lock: threading.Lock = field(factory=threading.Lock)
@@ -44,7 +47,7 @@ class LastFailures:
     def note(
         self, error: BaseException, at_ms: int, *, node: str = "", task: TaskId | None = None, is_fatal: bool = False
     ) -> None:
-        """Record a failure; ``at_ms`` is wall-clock time."""
+        """Record a failure; ``at_ms`` is wall-clock time in epoch milliseconds."""
         # The cause is the exception that user code has raised.
         raised = error.__cause__ if is_fatal and error.__cause__ is not None else error
         place = place_in_user_code(raised)
@@ -58,6 +61,6 @@ class LastFailures:
                 del self._kept[next(iter(self._kept))]
 
     def all(self) -> Sequence[Failure]:
-        """Return the failures, the last one first."""
+        """Return the recorded failures, most recent first."""
         with self._lock:
             return list(reversed(self._kept.values()))

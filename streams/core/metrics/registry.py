@@ -1,11 +1,12 @@
 """All metrics of an instance: sensors by declaration and place, and current values that are read on collection.
 
 The thread that runs a task owns the sensors of the task and records without a lock; readers on other threads see
-recent values. Imports clock and records only.
+recent values. This module imports only other modules of ``core``.
 """
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from attrs import define, field, frozen
@@ -14,6 +15,7 @@ from streams.core.clock import Clock, SystemClock
 from streams.core.metrics.declared import ATTRIBUTES, MetricSpec, RecordingLevel, Scope, SensorSpec, Stat
 from streams.core.metrics.drops import Dropped, Tally, dropped
 from streams.core.metrics.failures import LastFailures
+from streams.core.metrics.reasons import DropReason
 from streams.core.metrics.sensors import Amounts, Counter, Sensor, Stopwatch
 from streams.core.metrics.table import DISORDER, DROPPED, DROPPED_FOR, PROCESSED, SENSORS
 from streams.core.records import TaskId
@@ -22,7 +24,7 @@ Value: TypeAlias = int | float | str
 
 
 class MetricPlace(NamedTuple):
-    """The place of a sensor, such as its thread, task and node; "" or None for attributes that its scope lacks."""
+    """The place that a sensor measures, such as thread, task and node; "" or None for irrelevant attributes."""
 
     thread: str = ""
     task: TaskId | None = None
@@ -36,7 +38,7 @@ class MetricPlace(NamedTuple):
     client: str = ""
 
     def tags(self, scope: Scope) -> dict[str, str]:
-        """Return the tags of a scope with their values."""
+        """Return the tags of a scope with their values at this place."""
         prefix = f"{self.store_type}-" if scope is Scope.STORE and self.store_type else ""
         return {
             f"{prefix}{tag}" if tag == "state-id" else tag: str(getattr(self, ATTRIBUTES[tag])) for tag in scope.tags
@@ -51,7 +53,7 @@ Watch: TypeAlias = Callable[[int], Iterable[Reading]]
 
 @frozen
 class Metric:
-    """A metric with its value; ``name``, ``group`` and ``tags`` are those of Kafka Streams."""
+    """A metric with its current value; ``name``, ``group`` and ``tags`` are those of Kafka Streams."""
 
     spec: MetricSpec
     scope: Scope
@@ -60,18 +62,18 @@ class Metric:
 
     @property
     def name(self) -> str:
-        """The name, such as ``process-rate``."""
+        """The name of the metric, such as ``process-rate``."""
         return self.spec.name
 
     @property
     def group(self) -> str:
-        """The group, such as ``stream-thread-metrics``."""
+        """The group of the metric, such as ``stream-thread-metrics``."""
         return self.scope.group
 
 
 @define(eq=False)
 class _Shared:
-    """The state that the views of one registry share."""
+    """The state shared by a registry and its views for single threads."""
 
     sensors: dict[tuple[SensorSpec, MetricPlace], Counter | Amounts] = field(factory=dict)
     watches: dict[str, Watch] = field(factory=dict)
@@ -87,11 +89,11 @@ class _Shared:
 class Metrics:
     """All metrics of an instance, or of one of its threads.
 
-    As a mapping, it has the value of ``get`` for each metric name.
+    As a mapping, it maps each metric name to the result of ``get``.
 
     >>> metrics = Metrics()
     >>> metrics.counter(PROCESSED, task=TaskId(0, 0)).add(2)
-    >>> metrics.drop("null key", task=TaskId(0, 0), node="filter")
+    >>> metrics.drop(DropReason.NULL_KEY, task=TaskId(0, 0), node="filter")
     >>> metrics.get("process-total", task="0_0"), metrics.get("dropped-records", node="filter")
     (2, 1)
     """
@@ -104,23 +106,24 @@ class Metrics:
     thread: str = ""
     _shared: _Shared = field(factory=_Shared, repr=False)
     #: Called with task, node, reason and example of every drop, on the thread of the task; may be None.
-    on_drop: Callable[[TaskId, str, str, str], None] | None = None
+    on_drop: Callable[[TaskId, str, DropReason, str], None] | None = None
 
     def of_thread(self, name: str) -> "Metrics":
-        """Return a view of the same metrics, by which a thread records its own."""
+        """Return a view of the same registry, through which a thread records its own metrics."""
         self._shared.closed.discard((name, None))
         return Metrics(self.clock, self.level, self.window_ms, name, self._shared)
 
     # --- recording ------------------------------------------------------------------------
 
     def records(self, spec: SensorSpec) -> bool:
-        """Whether sensors of this kind are recorded at the current level."""
+        """Whether sensors with this declaration are recorded at the current recording level."""
         return spec.level <= self.level
 
     def counter(self, spec: SensorSpec, **place: Any) -> Counter:
         """Return a counter, which is created on first use. Look it up once and keep the reference.
 
-        ``place`` has attributes of ``MetricPlace`` except the thread. Above the recording level, it is not registered.
+        ``place`` has attributes of ``MetricPlace`` except the thread. A counter above the recording level is not
+        registered.
         """
         key = spec, MetricPlace(self.thread, **place)
         found = self._shared.sensors.get(key)
@@ -134,7 +137,7 @@ class Metrics:
         return found
 
     def amounts(self, spec: SensorSpec, **place: Any) -> Amounts:
-        """Return a sensor of amounts, which is created on first use, as ``counter`` does."""
+        """Return a sensor of amounts, which is created on first use, in the same way as ``counter``."""
         key = spec, MetricPlace(self.thread, **place)
         found = self._shared.sensors.get(key)
         if found is None:
@@ -146,34 +149,40 @@ class Metrics:
         return found
 
     def stopwatch(self, spec: SensorSpec, **place: Any) -> Stopwatch:
-        """Return a stopwatch whose ``with`` blocks are the events of a sensor."""
+        """Return a stopwatch, each ``with`` block of which is an event of a sensor."""
         return Stopwatch(self.amounts(spec, **place), self.clock.monotonic_ns)
 
-    def drop(self, reason: str, count: int = 1, *, task: TaskId, node: str, example: str = "") -> None:
-        """Count dropped records; ``example`` describes a record, and only the first example is kept."""
+    def drop(
+        self, reason: DropReason, count: int = 1, *, task: TaskId, node: str, example: str = "", error: str = ""
+    ) -> None:
+        """Count dropped records; ``example`` describes a record, and only the first example is kept.
+
+        ``error`` is the class of the error for which a handler dropped the records; each class is counted separately.
+        """
+        tag = f"{reason}, {error}" if error else reason
         self.counter(DROPPED, task=task).value += count
-        self.counter(DROPPED_FOR, task=task, node=node, reason=reason).value += count
+        self.counter(DROPPED_FOR, task=task, node=node, reason=tag).value += count
         if example:
-            self._shared.examples.setdefault((node, reason), example)
+            self._shared.examples.setdefault((node, tag), example)
         if self.on_drop is not None:
             self.on_drop(task, node, reason, example)
 
     def watch(self, watch: Watch) -> None:
-        """Register a function that returns current values of this thread, or of the instance, on each collection."""
+        """Register the function that returns current values of this thread, or of the instance, at each collection."""
         self._shared.watches[self.thread] = watch
 
     def open(self, task: TaskId) -> None:
-        """Export the metrics of a task of this thread again, if it was closed before."""
+        """Export the metrics of a task of this thread again, if they were closed before."""
         self._shared.closed.discard((self.thread, task))
 
     def close(self, task: TaskId | None = None) -> None:
-        """Stop exporting the metrics of a task of this thread, or of the thread; totals are kept."""
+        """Stop exporting the metrics of a task of this thread, or of the thread itself; totals are kept."""
         self._shared.closed.add((self.thread, task))
         if task is None:
             self._shared.watches.pop(self.thread, None)
 
     def roll(self, now_ms: int) -> None:
-        """End the sample window if it is over; ``now_ms`` is monotonic time."""
+        """End the current sample window if its time is over; ``now_ms`` is monotonic time."""
         shared = self._shared
         if now_ms < shared.next_roll_ms:
             return
@@ -189,9 +198,9 @@ class Metrics:
     # --- reading --------------------------------------------------------------------------
 
     def collect(self) -> list[Metric]:
-        """Return all metrics that have a value now, except those of closed tasks and threads.
+        """Return all metrics that currently have a value, except those of closed tasks and threads.
 
-        Safe to call from any thread; it never waits for a thread of the application.
+        This is thread-safe, and never waits for a thread of the application.
         """
         now_ms = self.clock.monotonic_ms()
         self.roll(now_ms)
@@ -213,21 +222,21 @@ class Metrics:
 
     @property
     def failures(self) -> LastFailures:
-        """The last failures of user code, and of threads."""
+        """The last failures in user code, and of threads."""
         return self._shared.failures
 
     def sensors(self) -> list[tuple[SensorSpec, MetricPlace, Counter | Amounts]]:
-        """Return all sensors, those of closed tasks and threads too, so that totals never decrease."""
+        """Return all sensors, including those of closed tasks and threads, so that totals never decrease."""
         return [(spec, place, sensor) for (spec, place), sensor in list(self._shared.sensors.items())]
 
     def get(self, name: str, **place: Any) -> Any:
-        """Return a metric by its name, such as ``process-total``, and optionally its place, such as ``task="0_0"``.
+        """Return the value of a metric, given its name, such as ``process-total``, and optionally its place.
 
         The name of a sensor that counts, such as ``dropped-records``, is short for its total.
-        ``place`` has attributes of ``MetricPlace``: ``thread``, ``task``, ``node``, ``reason``, ``topic``,
-        ``partition``, ``store``. If several places match, the result is the sum of their values, but the largest
-        of averages, ratios, percentiles and maxima, and the smallest of minima. The result is 0 if nothing was
-        recorded. Totals include closed tasks.
+        ``place`` has attributes of ``MetricPlace``, for example ``task="0_0"``: ``thread``, ``task``, ``node``,
+        ``reason``, ``topic``, ``partition``, ``store``, ``client``. If several places match, the result is the sum of
+        their values, except that it is the largest of averages, ratios, percentiles and maxima, and the smallest of
+        minima. The result is 0 if nothing was recorded. Totals include closed tasks.
 
         Raises:
             KeyError: no metric has this name, or its scopes do not have these attributes.
@@ -266,15 +275,15 @@ class Metrics:
         return "\n".join(f"{name:{widths[0]}}  {found:>{widths[1]}}  {tags}" for name, tags, found in rows)
 
     def drops(self) -> list[Dropped]:
-        """Return the dropped records by node and reason."""
+        """Return the numbers of dropped records by node and reason."""
         return dropped(self.tallies(), self.examples())
 
     def examples(self) -> dict[tuple[str, str], str]:
-        """Return the description of the first dropped record, by node and reason."""
+        """Return a description of the first dropped record by (node, reason)."""
         return dict(self._shared.examples)
 
     def tallies(self) -> dict[Tally, int]:
-        """Return the counts that runs over history keep of all tasks: records read, records dropped, input disorder."""
+        """Return the counts that a run over historical data reports: read records, dropped records, input disorder."""
         result: dict[Tally, int] = {}
         for (spec, place), sensor in list(self._shared.sensors.items()):
             if spec is DROPPED_FOR:
@@ -322,19 +331,26 @@ _COUNTING = {
 } - {metric.name for spec in SENSORS for metric in spec.metrics}
 
 
+@lru_cache(maxsize=1_000)
+def _specs_with(name: str) -> tuple[SensorSpec, ...]:
+    return tuple(spec for spec in SENSORS if any(metric.name == name for metric in spec.metrics))
+
+
 def _specs_of(name: str, place: Mapping[str, Any]) -> list[SensorSpec]:
-    """Return the sensors with a metric of this name and these attributes, those with the fewest tags first."""
+    """Return the sensors that have a metric with this name and these attributes, those with the fewest tags first."""
     unknown = [each for each in place if each not in MetricPlace._fields]
     if unknown:
         raise KeyError(f"metrics have no place {unknown[0]!r}; use {', '.join(MetricPlace._fields)}")
-    named = [spec for spec in SENSORS if any(metric.name == name for metric in spec.metrics)]
+    named = _specs_with(name)
     if not named:
         raise KeyError(f"there is no metric {name!r}; see the reference of metrics, or repr(streams.metrics)")
     found = [spec for spec in named if all(tag in spec.scope.attributes for tag in place)]
     if not found:
         scopes = " or ".join(sorted({", ".join(spec.scope.attributes) or "no place" for spec in named}))
         raise KeyError(f"metric {name!r} is not kept by {', '.join(place)}; it is kept by {scopes}")
-    return sorted(found, key=lambda spec: len(spec.scope.tags))
+    # Some metrics of clients have names of metrics of threads, such as ``commit-total``.
+    ours = [spec for spec in found if spec.scope.domain == "kafka.streams"]
+    return sorted(ours or found, key=lambda spec: len(spec.scope.tags))
 
 
 def _shown(value: Value) -> str:

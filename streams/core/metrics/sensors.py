@@ -1,11 +1,11 @@
 """Sensors: counters, and amounts with their averages, extremes and percentiles.
 
 The owner of a sensor records without a lock; readers see recent values. Statistics over time are computed from the
-state that the registry saves at the end of each sample window, so recording does not read the clock. Pure; imports
-``declared`` only.
+state that the registry saves at the end of each sample window, so recording does not read the clock. This module
+imports only ``core.metrics.declared``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from attrs import define, field
@@ -19,65 +19,65 @@ _HUGE = 1 << 80
 
 
 class Sensor(Protocol):
-    """A recorded quantity."""
+    """A recorded quantity, from which statistics are computed."""
 
     def read(self, stat: Stat, now_ms: int) -> float | None:
-        """Return a statistic at a monotonic time, or None without an event in the windows."""
+        """Return a statistic at the monotonic time ``now_ms``, or None if the sample windows have no event."""
         ...
 
     def roll(self, now_ms: int) -> None:
-        """End the current sample window at a monotonic time."""
+        """End the current sample window at the monotonic time ``now_ms``."""
         ...
 
 
 @define(eq=False)
 class _Marks:
-    """Time, count and sum at the start of the previous and of the current window."""
+    """The time, count and sum at the start of the previous and of the current sample window."""
 
     before: tuple[int, int, int]
     last: tuple[int, int, int]
 
     def roll(self, now_ms: int, count: int, total: int) -> None:
-        """Start a window."""
+        """Start a new sample window with the current count and sum."""
         self.before, self.last = self.last, (now_ms, count, total)
 
     def since(self, now_ms: int, count: int, total: int) -> tuple[float, int, int]:
-        """Return seconds, count and sum since the start of the previous window; never less than one second."""
+        """Return seconds (at least 1), count and sum since the start of the previous sample window."""
         start_ms, count_before, total_before = self.before
         return max(1.0, (now_ms - start_ms) / 1000), count - count_before, total - total_before
 
 
 @define(eq=False)
 class Counter:
-    """A count of events; its owner may increment ``value`` directly."""
+    """A sensor that counts events; its owner may increment ``value`` directly."""
 
     value: int = 0
     _marks: _Marks = field(kw_only=True, factory=lambda: _Marks((0, 0, 0), (0, 0, 0)))
 
     @classmethod
     def since(cls, now_ms: int) -> "Counter":
-        """Return a counter that starts at a monotonic time."""
+        """Return a counter whose first sample window starts at the monotonic time ``now_ms``."""
         return cls(marks=_Marks((now_ms, 0, 0), (now_ms, 0, 0)))
 
     def add(self, count: int = 1) -> None:
-        """Increment the counter."""
+        """Add ``count`` events."""
         self.value += count
 
     def read(self, stat: Stat, now_ms: int) -> float:
-        """Return the total or the rate."""
+        """Return the total number of events, or their rate per second."""
         if stat is not Stat.RATE:
             return self.value
         seconds, count, _ = self._marks.since(now_ms, self.value, 0)
         return count / seconds
 
     def roll(self, now_ms: int) -> None:
-        """End the current sample window."""
+        """End the current sample window at the monotonic time ``now_ms``."""
         self._marks.roll(now_ms, self.value, 0)
 
 
 @define(eq=False)
 class Amounts:
-    """Events with an amount, such as the nanoseconds that they took."""
+    """A sensor of events that have an amount each, such as a duration in nanoseconds."""
 
     #: Rounded amounts of the current window with their counts, or None without percentiles.
     _sizes: dict[int, int] | None
@@ -88,21 +88,24 @@ class Amounts:
     _highest: int = -_HUGE
     _sizes_before: dict[int, int] = field(factory=dict)
     _extremes_before: tuple[int, int] = (_HUGE, -_HUGE)
+    #: Events that were counted without their amount: they are part of rates and totals only.
+    untimed: Counter = field(factory=Counter)
 
     @classmethod
     def since(cls, now_ms: int, *, has_percentiles: bool) -> "Amounts":
-        """Return a sensor that starts at a monotonic time."""
-        return cls({} if has_percentiles else None, _Marks((now_ms, 0, 0), (now_ms, 0, 0)))
+        """Return a sensor whose first sample window starts at the monotonic time ``now_ms``."""
+        marks, untimed = _Marks((now_ms, 0, 0), (now_ms, 0, 0)), Counter.since(now_ms)
+        return cls({} if has_percentiles else None, marks, untimed=untimed)
 
     def record(self, amount: int, count: int = 1) -> None:
-        """Add ``count`` events with ``amount`` in sum; each counts with their average."""
+        """Record ``count`` events with a total of ``amount``; each event counts with their average."""
         each = amount if count == 1 else amount // count
         self.record_spread(amount, count, each, each)
 
     def record_spread(self, amount: int, count: int, lowest: int, highest: int) -> None:
-        """Add ``count`` events with ``amount`` in sum, of which the lowest and the highest are known.
+        """Record ``count`` events with a total of ``amount``, of which the lowest and the highest amount are known.
 
-        For percentiles each counts with their average.
+        For percentiles, each event counts with their average.
         """
         self.count += count
         self.total += amount
@@ -117,15 +120,28 @@ class Amounts:
             size = each if digits <= 0 else each >> digits << digits
             sizes[size] = sizes.get(size, 0) + count
 
+    def record_each(self, amounts: Sequence[int]) -> None:
+        """Record one event for each amount; there must be at least one."""
+        self.count += len(amounts)
+        self.total += sum(amounts)
+        self._highest = max(self._highest, max(amounts))
+        self._lowest = min(self._lowest, min(amounts))
+        sizes = self._sizes
+        if sizes is not None:
+            for each in amounts:
+                digits = each.bit_length() - _DIGITS
+                size = each if digits <= 0 else each >> digits << digits
+                sizes[size] = sizes.get(size, 0) + 1
+
     def read(self, stat: Stat, now_ms: int) -> float | None:
-        """Return a statistic of the events."""
+        """Return a statistic of the recorded amounts, or None if the sample windows have no event."""
         if stat is Stat.TOTAL:
-            return self.count
+            return self.count + self.untimed.value
         if stat is Stat.SUM:
             return self.total
         seconds, count, total = self._marks.since(now_ms, self.count, self.total)
         if stat is Stat.RATE:
-            return count / seconds
+            return count / seconds + self.untimed.read(Stat.RATE, now_ms)
         if stat is Stat.RATIO:
             # An event that is longer than the window is counted when it ends.
             return min(1.0, total / (seconds * 1e9))
@@ -140,7 +156,7 @@ class Amounts:
         return self._percentile(0.5 if stat is Stat.P50 else 0.99)
 
     def recent(self) -> int:
-        """Return the sum of the amounts since the start of the previous window."""
+        """Return the sum of the amounts since the start of the previous sample window."""
         return self.total - self._marks.before[2]
 
     def _percentile(self, share: float) -> float | None:
@@ -157,8 +173,9 @@ class Amounts:
         return None
 
     def roll(self, now_ms: int) -> None:
-        """End the current sample window."""
+        """End the current sample window at the monotonic time ``now_ms``."""
         self._marks.roll(now_ms, self.count, self.total)
+        self.untimed.roll(now_ms)
         self._extremes_before = (self._lowest, self._highest)
         self._lowest, self._highest = _HUGE, -_HUGE
         if self._sizes is not None:
@@ -167,9 +184,9 @@ class Amounts:
 
 @define(eq=False)
 class Stopwatch:
-    """Adds the nanoseconds of a ``with`` block to a sensor."""
+    """Records the duration of a ``with`` block, in nanoseconds, in a sensor."""
 
-    _amounts: Amounts
+    amounts: Amounts
     _monotonic_ns: Callable[[], int]
     _start_ns: int = 0
 
@@ -177,4 +194,4 @@ class Stopwatch:
         self._start_ns = self._monotonic_ns()
 
     def __exit__(self, *_: object) -> None:
-        self._amounts.record(self._monotonic_ns() - self._start_ns)
+        self.amounts.record(self._monotonic_ns() - self._start_ns)

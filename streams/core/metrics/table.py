@@ -1,8 +1,8 @@
 """All metrics, each declared once: recording, exporters and the reference page read this table.
 
 Names, groups, tags and levels are those of Kafka Streams where it has the metric (KIP-444, KIP-471, KIP-607, KIP-613,
-KIP-869, KIP-1091); ``origin`` is the KIP. Amounts of time are recorded in nanoseconds, end-to-end latency in
-milliseconds. Pure values.
+KIP-869, KIP-1091); ``origin`` is the KIP. Durations are recorded in nanoseconds, and end-to-end latency in
+milliseconds. This module imports only ``core.metrics.declared``.
 """
 
 from collections.abc import Mapping
@@ -98,7 +98,9 @@ THREAD_STATE = _sensor(
 TASKS_RESTORED = _ours(Scope.THREAD, counted("restored-tasks", "tasks restored"))
 TAKEN_OVER = _ours(Scope.THREAD, counted("standby-takeover", "tasks taken over from a standby"))
 FENCED = _ours(Scope.THREAD, counted("fenced", "times the thread was out of the group"))
-TURN_AGE = _sensor(Scope.THREAD, value("last-turn-age-ms", "time since the loop began an iteration", "ms"), origin="")
+LAST_POLL = _sensor(
+    Scope.THREAD, value("last-poll-seconds-ago", "time since the last iteration of the poll loop began", "s"), origin=""
+)
 
 # --- restoring (KIP-869) ------------------------------------------------------------------
 
@@ -180,6 +182,37 @@ DROPPED_FOR = _sensor(
     Scope.DROPS, counted("dropped-records", "records dropped for a reason"), level=RecordingLevel.OFF, origin=""
 )
 
+CALLED = _ours(
+    Scope.NODE,
+    counted("call", "finished calls of an async operator or a look-up"),
+    _latency("call", "a call with its retries"),
+    spread("call-latency", "time of a call with its retries", (Stat.P50, Stat.P99), "ms", _MS),
+)
+CALLS_RETRIED = _ours(Scope.NODE, counted("call-retry", "retries of calls"))
+CALLS_TIMED_OUT = _ours(Scope.NODE, counted("call-timeout", "attempts of calls that timed out"))
+CALLS_FAILED = _ours(Scope.NODE, counted("call-failed", "calls that failed after their retries"))
+CALLS_IN_FLIGHT = _ours(Scope.NODE, value("calls-in-flight", "calls that run"))
+RECORDS_HELD = _ours(Scope.NODE, value("records-held", "records whose result, of a call or a batch, is not forwarded"))
+BATCHED = _ours(
+    Scope.NODE,
+    counted("batch", "calls of a batch function"),
+    _latency("batch", "a call of a batch function"),
+    spread("batch-latency", "time of a call of a batch function", (Stat.P50, Stat.P99), "ms", _MS),
+)
+BATCH_SIZE = _ours(Scope.NODE, spread("batch-records", "records of a call of a batch function", _LATENCY))
+BATCHES_FAILED = _ours(Scope.NODE, counted("batch-failed", "calls of a batch function that failed"))
+
+LOOK_UP_HITS = _ours(Scope.NODE, counted("look-up-hit", "records whose look-up was answered by a fresh cached answer"))
+LOOK_UP_NEGATIVE_HITS = _ours(
+    Scope.NODE, counted("look-up-negative-hit", "records whose look-up was answered by a cached 'not found'")
+)
+LOOK_UP_STALE_HITS = _ours(
+    Scope.NODE, counted("look-up-stale-hit", "records whose look-up was answered by an old cached answer")
+)
+LOOK_UP_MISSES = _ours(Scope.NODE, counted("look-up-miss", "records that waited for a call of the look-up function"))
+LOOK_UP_REFRESHES = _ours(Scope.NODE, counted("look-up-refresh", "calls that refreshed an old answer"))
+LOOK_UP_ERRORS = _ours(Scope.NODE, counted("look-up-error", "calls of the look-up function that failed"))
+
 DEAD_LETTERS = _sensor(Scope.TASK, counted("dead-letters", "dead letters written"), level=RecordingLevel.OFF, origin="")
 
 # --- a topic ------------------------------------------------------------------------------
@@ -209,6 +242,86 @@ STORE_RESTORED = _debug(
     (MetricSpec("restore-rate", Stat.RATE, "records restored per second", "1/s"),),
     _latency("restore", "a restored record", "ns", 1),
 )
+
+# --- consumers and producers --------------------------------------------------------------
+
+_fetch = partial(_sensor, Scope.FETCH, origin="Kafka")
+_coordinator, _producer = (
+    partial(_sensor, Scope.COORDINATOR, origin="Kafka"),
+    partial(_sensor, Scope.PRODUCER, origin="Kafka"),
+)
+CONSUMED_BY_CLIENT = _fetch(counted("records-consumed", "records that polls returned"))
+BYTES_CONSUMED = _fetch(counted("bytes-consumed", "bytes that polls returned, estimated in large blocks,"))
+CLIENT_LAG = _fetch(spread("records-lag", "records of a partition that are not consumed", (Stat.MAX,)))
+FETCHED = _fetch(counted("fetch", "fetch requests answered"), _latency("fetch", "a fetch, which waits for records"))
+OFFSETS_COMMITTED = _coordinator(counted("commit", "offset commits"), _latency("commit", "an offset commit"))
+RECORDS_SENT = _producer(counted("record-send", "records sent"))
+RECORDS_RETRIED = _producer(counted("record-retry", "records sent again"))
+RECORDS_FAILED = _producer(counted("record-error", "records that could not be written"))
+BATCHES = _producer(spread("batch-size", "bytes of a batch", _LATENCY, "bytes"))
+RECORDS_PER_REQUEST = _producer(spread("records-per-request", "records of a produce request", (Stat.AVG,)))
+REQUESTS = _producer(counted("request", "produce requests answered"), _latency("request", "a produce request"))
+BUFFER_AVAILABLE = _producer(value("buffer-available-bytes", "free bytes of the buffer", "bytes"))
+BUFFER_TOTAL = _producer(value("buffer-total-bytes", "size of the buffer", "bytes"))
+
+#: Calls of a store, by the names that Kafka Streams gives them.
+CALLS: Mapping[str, SensorSpec] = {
+    name: _debug(
+        Scope.STORE,
+        (MetricSpec(f"{name}-rate", Stat.RATE, f"calls of {name} per second", "1/s"),),
+        _latency(name, f"a call of {name}", "ns", 1),
+    )
+    for name in (
+        *("put", "put-if-absent", "put-all", "get", "fetch", "all", "range", "prefix-scan", "delete", "remove"),
+    )
+}
+HIT_RATIO = _debug(
+    Scope.CACHE,
+    spread(
+        "hit-ratio",
+        "share of the updates until a flush whose key was buffered",
+        (Stat.AVG, Stat.MIN, Stat.MAX),
+        scale=1e-6,
+    ),
+)
+
+# --- statistics of RocksDB (KIP-471) ------------------------------------------------------
+
+_statistic = partial(_sensor, Scope.STORE, origin="KIP-471", level=RecordingLevel.DEBUG)
+
+
+def _rate(name: str, what: str) -> tuple[MetricSpec]:
+    return (MetricSpec(f"{name}-rate", Stat.RATE, f"{what} per second", "1/s"),)
+
+
+#: Sensors of counters, by the names of RocksDB.
+COUNTED_STATISTICS: Mapping[str, SensorSpec] = {
+    "bytes.written": _statistic(counted("bytes-written", "bytes written")),
+    "bytes.read": _statistic(counted("bytes-read", "bytes read")),
+    "flush.write.bytes": _statistic(counted("memtable-bytes-flushed", "bytes of memtables written to files")),
+    "compact.read.bytes": _statistic(_rate("bytes-read-compaction", "bytes read by compactions")),
+    "compact.write.bytes": _statistic(_rate("bytes-written-compaction", "bytes written by compactions")),
+    "no.file.errors": _statistic((MetricSpec("number-file-errors-total", Stat.TOTAL, "errors of files"),)),
+}
+#: Sensors of hit ratios, by the names of their two counters without ``.hit`` and ``.miss``.
+HIT_STATISTICS: Mapping[str, SensorSpec] = {
+    name: _statistic((MetricSpec(f"{ours}-hit-ratio", Stat.AVG, f"share of reads that {what} answered"),))
+    for name, ours, what in (
+        ("memtable", "memtable", "memtables"),
+        ("block.cache.data", "block-cache-data", "the block cache, for data blocks,"),
+        ("block.cache.index", "block-cache-index", "the block cache, for index blocks,"),
+        ("block.cache.filter", "block-cache-filter", "the block cache, for filter blocks,"),
+    )
+}
+#: Sensors of times, by the names of histograms in microseconds.
+TIME_STATISTICS: Mapping[str, SensorSpec] = {
+    "db.flush.micros": _statistic(spread("memtable-flush-time", "time of a flush of memtables", _LATENCY, "ms", _MS)),
+    "compaction.times.micros": _statistic(spread("compaction-time", "time of a compaction", _LATENCY, "ms", _MS)),
+    "db.write.stall": _statistic(
+        spread("write-stall-duration", "time for which a write was stalled", (Stat.AVG,), "ms", _MS),
+        (MetricSpec("write-stall-duration-total", Stat.SUM, "time for which writes were stalled", "ms", _MS),),
+    ),
+}
 
 #: Properties of the engine of a store, by the names that Kafka Streams gives those of RocksDB (KIP-607).
 PROPERTIES: Mapping[str, SensorSpec] = {
@@ -242,5 +355,9 @@ PROPERTIES: Mapping[str, SensorSpec] = {
 #: All sensors, in the order of the reference.
 SENSORS: tuple[SensorSpec, ...] = (
     *(found for found in list(globals().values()) if isinstance(found, SensorSpec)),
+    *CALLS.values(),
+    *COUNTED_STATISTICS.values(),
+    *HIT_STATISTICS.values(),
+    *TIME_STATISTICS.values(),
     *PROPERTIES.values(),
 )

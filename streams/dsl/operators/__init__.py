@@ -1,104 +1,74 @@
-"""Stateful operators of the DSL: frozen values that a task binds to closures over its stores."""
+"""Stateful operators of the DSL: immutable objects, from which each task gets closures over its stores."""
 
-from streams.dsl.operators.aggregate import StreamAggregate, TableAggregate
-from streams.dsl.operators.buffered import buffer_spec
-from streams.dsl.operators.changes import change_serde
-from streams.dsl.operators.folds import COUNT, TABLE_COUNT, Fold, TableFold, reduction, table_reduction
-from streams.dsl.operators.foreign_key import (
-    ForeignTableJoin,
-    ResponseJoin,
-    SubscriptionJoin,
-    SubscriptionReceive,
-    SubscriptionSend,
-)
-from streams.dsl.operators.getters import (
-    ComputedValues,
-    FilteredRow,
-    JoinedValues,
-    MappedRow,
-    StoreValues,
-    TableValues,
-    TransformedRow,
-)
-from streams.dsl.operators.grace_buffer import WAITING_RECORD
-from streams.dsl.operators.joining import JoinKind
-from streams.dsl.operators.session import SessionAggregate
-from streams.dsl.operators.sliding import SlidingAggregate
-from streams.dsl.operators.stream_join import JoinBuffer, StreamSelfJoin, StreamStreamJoin
-from streams.dsl.operators.subscriptions import (
-    response_partition,
-    response_serde,
-    subscription_partition,
-    subscription_serde,
-    subscription_store,
-)
-from streams.dsl.operators.suppress import SUPPRESSED_CHANGE, Suppress, SuppressedValues
-from streams.dsl.operators.table_join import (
-    StreamGlobalTableJoin,
-    StreamTableJoin,
-    TableJoinMerge,
-    TableTableJoin,
-)
-from streams.dsl.operators.tables import (
-    TableFilter,
-    TableGroupMap,
-    TableMapValues,
-    TableSource,
-    TableTransformValues,
-    ToTable,
-)
-from streams.dsl.operators.unmatched import unmatched_store
-from streams.dsl.operators.windowed import WindowAggregate, window_aggregate
-
-__all__ = [
-    "SUPPRESSED_CHANGE",
-    "WAITING_RECORD",
-    "COUNT",
-    "TABLE_COUNT",
-    "ComputedValues",
-    "FilteredRow",
-    "Fold",
-    "ForeignTableJoin",
-    "JoinBuffer",
-    "JoinKind",
-    "JoinedValues",
-    "MappedRow",
-    "ResponseJoin",
-    "SessionAggregate",
-    "SlidingAggregate",
-    "StoreValues",
-    "StreamAggregate",
-    "StreamGlobalTableJoin",
-    "StreamSelfJoin",
-    "StreamStreamJoin",
-    "StreamTableJoin",
-    "SubscriptionJoin",
-    "SubscriptionReceive",
-    "SubscriptionSend",
-    "Suppress",
-    "SuppressedValues",
-    "TableAggregate",
-    "TableFilter",
-    "TableFold",
-    "TableGroupMap",
-    "TableJoinMerge",
-    "TableMapValues",
-    "TableSource",
-    "TableTableJoin",
-    "TableTransformValues",
-    "TableValues",
-    "ToTable",
-    "TransformedRow",
-    "WindowAggregate",
-    "change_serde",
-    "buffer_spec",
-    "reduction",
-    "response_partition",
-    "response_serde",
-    "subscription_partition",
-    "subscription_serde",
-    "subscription_store",
-    "table_reduction",
-    "unmatched_store",
-    "window_aggregate",
-]
+from streams.dsl.operators.aggregate import StreamAggregate as StreamAggregate
+from streams.dsl.operators.aggregate import TableAggregate as TableAggregate
+from streams.dsl.operators.asof_join import WAITING_LEFT as WAITING_LEFT
+from streams.dsl.operators.asof_join import AsOf as AsOf
+from streams.dsl.operators.asof_join import AsOfLeft as AsOfLeft
+from streams.dsl.operators.asof_join import AsOfRight as AsOfRight
+from streams.dsl.operators.asynchronous import AsyncMap as AsyncMap
+from streams.dsl.operators.batches import BatchError as BatchError
+from streams.dsl.operators.batches import BatchMap as BatchMap
+from streams.dsl.operators.batches import BatchPlan as BatchPlan
+from streams.dsl.operators.buffered import buffer_spec as buffer_spec
+from streams.dsl.operators.changes import change_serde as change_serde
+from streams.dsl.operators.counted import CountWindowAggregate as CountWindowAggregate
+from streams.dsl.operators.counted import numbers_spec as numbers_spec
+from streams.dsl.operators.deduplicate import Deduplicate as Deduplicate
+from streams.dsl.operators.deduplicate import IdPartitioner as IdPartitioner
+from streams.dsl.operators.deduplicate import deduplication_store as deduplication_store
+from streams.dsl.operators.deduplicate import keyed_id_serde as keyed_id_serde
+from streams.dsl.operators.early import EARLY_RESULT as EARLY_RESULT
+from streams.dsl.operators.early import EarlyEvery as EarlyEvery
+from streams.dsl.operators.early import EarlyResults as EarlyResults
+from streams.dsl.operators.folds import COUNT as COUNT
+from streams.dsl.operators.folds import TABLE_COUNT as TABLE_COUNT
+from streams.dsl.operators.folds import Fold as Fold
+from streams.dsl.operators.folds import TableFold as TableFold
+from streams.dsl.operators.folds import reduction as reduction
+from streams.dsl.operators.folds import table_reduction as table_reduction
+from streams.dsl.operators.foreign_key import ForeignTableJoin as ForeignTableJoin
+from streams.dsl.operators.foreign_key import ResponseJoin as ResponseJoin
+from streams.dsl.operators.foreign_key import SubscriptionJoin as SubscriptionJoin
+from streams.dsl.operators.foreign_key import SubscriptionReceive as SubscriptionReceive
+from streams.dsl.operators.foreign_key import SubscriptionSend as SubscriptionSend
+from streams.dsl.operators.getters import ComputedValues as ComputedValues
+from streams.dsl.operators.getters import FilteredRow as FilteredRow
+from streams.dsl.operators.getters import JoinedValues as JoinedValues
+from streams.dsl.operators.getters import MappedRow as MappedRow
+from streams.dsl.operators.getters import StoreValues as StoreValues
+from streams.dsl.operators.getters import TableValues as TableValues
+from streams.dsl.operators.getters import TransformedRow as TransformedRow
+from streams.dsl.operators.grace_buffer import WAITING_RECORD as WAITING_RECORD
+from streams.dsl.operators.in_flight import in_flight_spec as in_flight_spec
+from streams.dsl.operators.joining import JoinKind as JoinKind
+from streams.dsl.operators.look_up import LookUp as LookUp
+from streams.dsl.operators.look_up import LookUpPlan as LookUpPlan
+from streams.dsl.operators.look_up import answers_spec as answers_spec
+from streams.dsl.operators.own_windows import WindowerAggregate as WindowerAggregate
+from streams.dsl.operators.session import SessionAggregate as SessionAggregate
+from streams.dsl.operators.sliding import SlidingAggregate as SlidingAggregate
+from streams.dsl.operators.stream_join import JoinBuffer as JoinBuffer
+from streams.dsl.operators.stream_join import StreamSelfJoin as StreamSelfJoin
+from streams.dsl.operators.stream_join import StreamStreamJoin as StreamStreamJoin
+from streams.dsl.operators.subscriptions import response_partition as response_partition
+from streams.dsl.operators.subscriptions import response_serde as response_serde
+from streams.dsl.operators.subscriptions import subscription_partition as subscription_partition
+from streams.dsl.operators.subscriptions import subscription_serde as subscription_serde
+from streams.dsl.operators.subscriptions import subscription_store as subscription_store
+from streams.dsl.operators.suppress import SUPPRESSED_CHANGE as SUPPRESSED_CHANGE
+from streams.dsl.operators.suppress import Suppress as Suppress
+from streams.dsl.operators.suppress import SuppressedValues as SuppressedValues
+from streams.dsl.operators.table_join import StreamGlobalTableJoin as StreamGlobalTableJoin
+from streams.dsl.operators.table_join import StreamTableJoin as StreamTableJoin
+from streams.dsl.operators.table_join import TableJoinMerge as TableJoinMerge
+from streams.dsl.operators.table_join import TableTableJoin as TableTableJoin
+from streams.dsl.operators.tables import TableFilter as TableFilter
+from streams.dsl.operators.tables import TableGroupMap as TableGroupMap
+from streams.dsl.operators.tables import TableMapValues as TableMapValues
+from streams.dsl.operators.tables import TableSource as TableSource
+from streams.dsl.operators.tables import TableTransformValues as TableTransformValues
+from streams.dsl.operators.tables import ToTable as ToTable
+from streams.dsl.operators.unmatched import unmatched_store as unmatched_store
+from streams.dsl.operators.windowed import WindowAggregate as WindowAggregate
+from streams.dsl.operators.windowed import window_aggregate as window_aggregate

@@ -1,8 +1,8 @@
 """Aggregates of grouped streams and grouped tables, without windows.
 
-Each aggregate keeps one row per key in a timestamped or versioned store and forwards changes
-``(new, old, is_latest)``.  Records of a grouped stream without key or value are dropped.
-For a grouped table the old row is subtracted before the new row is added (KIP-904 order).
+Each aggregate keeps one row per key in a timestamped or versioned store and forwards changes ``(new, old, is_latest)``.
+Records of a grouped stream without a key or value are dropped.  For a grouped table, the old row is subtracted before
+the new row is added (the order of KIP-904).
 """
 
 from typing import Any
@@ -10,21 +10,21 @@ from typing import Any
 from attrs import frozen
 
 from streams.core.errors import StreamsError
+from streams.core.metrics import DropReason
 from streams.core.records import Headers
+from streams.dsl.operators.drops import dropper
 from streams.dsl.operators.emission import table_emit
 from streams.dsl.operators.folds import Fold, TableFold
 from streams.dsl.operators.getters import open_rows, open_updates
 from streams.topology import NodeContext, Process
 
-_NULL = "null key or value"
-
 
 @frozen
 class StreamAggregate:
-    """The fold of all values for a key.
+    """The operator that folds all values of a key into one aggregate.
 
-    For a key without a row, the forwarded old value is the initial aggregate.  With the record cache, the old
-    value is the stored value, and a deletion has the timestamp of its record, as in Kafka Streams.
+    For a key without a row, the forwarded old value is the initial aggregate.  With a record cache, the old value is
+    the stored value, and a deletion has the timestamp of the record that caused it, as in Kafka Streams.
     """
 
     store: str
@@ -35,12 +35,13 @@ class StreamAggregate:
         """Return the process function of one task."""
         find, get, put = open_updates(context, self.store)
         emit, is_cached = table_emit(context, self.store, self.send_old)
-        drop, send_old = context.drop, self.send_old or is_cached
+        drop, lost, send_old = dropper(context), context.side_output(), self.send_old or is_cached
         initializer, aggregator = self.fold.initializer, self.fold.aggregator
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             if key is None or value is None:
-                drop(_NULL)
+                reason = DropReason.NULL_KEY if key is None else DropReason.NULL_VALUE
+                drop(reason, key, value, timestamp_ms, headers)
                 return
             row = find(key)
             if row is not None and row[0] is not None:
@@ -61,13 +62,16 @@ class StreamAggregate:
             is_latest = put(key, new, changed_ms, is_in_place)
             if is_latest is not None:
                 emit(key, new, old if send_old else None, changed_ms, headers, is_latest)
+            elif lost is not None:
+                # The store has counted it.
+                lost(DropReason.EXPIRED, key, value, timestamp_ms, headers)
 
         return process
 
 
 @frozen
 class TableAggregate:
-    """The fold of table rows, grouped by a new key."""
+    """The operator that folds the rows of a table, grouped by a new key."""
 
     store: str
     fold: TableFold

@@ -1,4 +1,4 @@
-"""Serialization of records that an operator buffers, with their metadata and headers.
+"""Serialization of the records that an operator buffers, with their metadata and headers.
 
 A buffered record is a plain tuple ``(origin, place_ms, timestamp_ms, headers, value, ...)``: the record metadata
 (None if unknown), the time that orders the record in the buffer, the record timestamp, the headers, and one or
@@ -32,12 +32,12 @@ _LAST_MS = 1 << 48
 
 
 def is_buffer_value(data: bytes) -> bool:
-    """Return whether bytes look like a ``BufferValue`` of Kafka Streams, whose record context begins with a time."""
+    """Return whether ``data`` looks like a ``BufferValue`` of Kafka Streams, which begins with a timestamp."""
     return len(data) > 2 * _TIME.size and -1 <= _TIME.unpack_from(data)[0] < _LAST_MS
 
 
 def buffered_serde(own: Format, parts: str, value: Serde[Any]) -> Serde[Buffered]:
-    """Return the serde for buffered records, given the serde of their values; the serde name contains ``parts``."""
+    """Return the serde for buffered records, given the serde of their values; ``parts`` becomes part of its name."""
     write_value, read_value = portable(value)
 
     def write(row: Buffered) -> bytes:

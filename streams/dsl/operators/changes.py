@@ -14,7 +14,10 @@ _OLD, _NEW, _BOTH = b"\x00", b"\x01", b"\x02"
 
 
 def change_serde(inner: Serde[Any]) -> Serde[Any]:
-    """Return the serde for changes ``(new, old, is_latest)`` of ``inner`` values; changes read back are latest."""
+    """Return the serde for changes ``(new, old, is_latest)``, given the serde of the values.
+
+    Deserialized changes have ``is_latest`` True.
+    """
     write_value, read_value = portable(inner)
 
     def write(change: Any) -> bytes:
@@ -51,7 +54,7 @@ def _varint(number: int) -> bytes:
 
 
 def _read_varint(data: bytes) -> tuple[int, int]:
-    """Return the number and the position after it."""
+    """Return the varint at the start of ``data``, and the position after it."""
     number = shift = position = 0
     while data[position] & 0x80:
         number |= (data[position] & 0x7F) << shift

@@ -1,4 +1,4 @@
-"""Forwarding of table changes, and of records that an operator buffered.
+"""Forwarding of table changes and of buffered records.
 
 A change is forwarded immediately, or through the record cache of its store.
 """
@@ -18,23 +18,39 @@ Release: TypeAlias = Callable[[RecordMetadata | None, Any, Any, int, Headers | N
 def table_emit(context: NodeContext, store: str, send_old: bool) -> tuple[Emit, bool]:
     """Return the function that forwards table changes, and whether it writes to the record cache.
 
-    The cache always needs the stored old value, since it skips a key that was added and deleted between two
-    flushes.  An uncached operator sends old values only if ``send_old`` is True; the old value of a new row is
-    then the initial aggregate.
+    The record cache always needs the stored old value, since it skips a key that was added and deleted between two
+    flushes.  An uncached operator sends old values only if ``send_old`` is True; the old value of a new row is then the
+    initial aggregate.  If rows expire, their deletions are forwarded in the same way.
     """
-    return context.table_forward(store, send_old=send_old), context.caches(store)
+    emit = context.table_forward(store, send_old=send_old)
+    is_cached = context.caches(store)
+    opened = context.store(store)
+    if opened.spec.ttl_ms >= 0:
+
+        def removed(key: Any, old: Any, expiry_ms: int) -> None:
+            emit(key, None, old if send_old or is_cached else None, expiry_ms, None, True)
+
+        expiry, time = opened.expiry, context.stream_time("expiry")
+        expiry.on_removed, expiry.idle_ms = removed, max(expiry.idle_ms, time.ms)
+
+        def advance(stream_time_ms: int) -> bool:
+            time.ms = expiry.idle_ms = max(expiry.idle_ms, stream_time_ms)
+            return bool(expiry.sweep(time.ms))
+
+        context.on_idle(advance)
+    return emit, is_cached
 
 
 def emit_nothing(*_: Any) -> None:
-    """Do nothing; used as ``emit`` if results are emitted on window close."""
+    """Do nothing; used in place of the emitting function if results are emitted on window close."""
 
 
 def release(context: NodeContext, forward: Callable[[Any, Any, int, Headers | None], None]) -> Release:
-    """Return ``forward`` for buffered records: downstream nodes see the original record metadata."""
+    """Return a function that forwards a buffered record such that downstream nodes see its original metadata."""
     within = context.within
 
     def send(origin: RecordMetadata | None, key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
-        where = RecordContext(*(origin or ("", -1, -1)), timestamp_ms, headers or ())
+        where = RecordContext.of(origin, timestamp_ms, headers)
         within(where, lambda: forward(key, value, timestamp_ms, headers))
 
     return send

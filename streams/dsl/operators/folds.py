@@ -1,4 +1,4 @@
-"""Folds: count, reduce and aggregate are the same operator with different folds."""
+"""Folds, which distinguish count, reduce and aggregate: these share one operator."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from streams.core.inlining import inlined
 
 @frozen
 class Fold:
-    """An initializer, and a function that adds a value to an aggregate: ``aggregator(key, value, aggregate)``.
+    """An initial aggregate, and a function that adds a value to an aggregate: ``aggregator(key, value, aggregate)``.
 
     ``merger(key, left, right)`` combines the aggregates of two sessions.
     """
@@ -24,7 +24,7 @@ class Fold:
 
 @frozen
 class TableFold:
-    """A fold that also removes values: ``subtractor(key, value, aggregate)``."""
+    """A fold that can also remove a value from an aggregate: ``subtractor(key, value, aggregate)``."""
 
     initializer: Callable[[], Any]
     adder: Callable[[Any, Any, Any], Any]
@@ -63,7 +63,7 @@ TABLE_COUNT = TableFold(_zero, _one_more, _one_less)
 
 
 def reduction(reducer: Callable[[Any, Any], Any]) -> Fold:
-    """Return the fold that combines values with ``reducer(old, new)``; the first value is the first aggregate."""
+    """Return the fold that combines values with ``reducer(old, new)``; the first value is the initial aggregate."""
 
     @inlined
     def aggregate(_: Any, value: Any, old: Any) -> Any:
@@ -77,7 +77,7 @@ def reduction(reducer: Callable[[Any, Any], Any]) -> Fold:
 
 
 def table_reduction(adder: Callable[[Any, Any], Any], subtractor: Callable[[Any, Any], Any]) -> TableFold:
-    """Return the fold for a table, with ``adder(aggregate, new)`` and ``subtractor(aggregate, old)``."""
+    """Return the fold that combines table rows with ``adder(aggregate, new)`` and ``subtractor(aggregate, old)``."""
 
     @inlined
     def add(_: Any, value: Any, old: Any) -> Any:

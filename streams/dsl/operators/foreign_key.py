@@ -3,19 +3,21 @@
 left table -> SubscriptionSend -> topic -> SubscriptionReceive -> SubscriptionJoin -> topic -> ResponseJoin
 right table -> ForeignTableJoin ---------------------------------------------------^
 
-A subscription carries an instruction and a hash of the left value.  Every change of the right row is
-sent as a response to all its subscribers, in the order of their key bytes.  A response whose hash
-differs from the hash of the current left row is stale and is dropped.  See subscriptions.py for the formats.
+A subscription carries an instruction and a hash of the left value.  Every change of the right row is sent as a response
+to all its subscribers, in the order of their key bytes.  A response whose hash differs from the hash of the current
+left row is stale and is dropped.  The message formats are in ``subscriptions``.
 """
 
 from collections.abc import Callable
 from hashlib import blake2b
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from attrs import frozen
 
+from streams.core.metrics import DropReason
 from streams.core.records import Headers
 from streams.core.serdes import Serde
+from streams.dsl.operators.drops import dropper
 from streams.dsl.operators.getters import TableValues
 from streams.dsl.operators.joining import two_value_joiner
 from streams.dsl.operators.subscriptions import (
@@ -26,16 +28,11 @@ from streams.dsl.operators.subscriptions import (
     subscriber_key,
     subscriber_prefix,
 )
-from streams.topology import NodeContext, Process, StoreNaming
-
-_LATE = "late record of a versioned table"
-_NULL_FOREIGN_KEY = "null foreign key"
-_NULL_KEY = "null key"
-_STALE = "stale response of a foreign-key join"
+from streams.topology import Lost, NodeContext, Process, StoreNaming
 
 
 def _hash_of(serde: Serde[Any]) -> Callable[[Any], bytes | None]:
-    """Return a function that hashes the serialized value, and returns None for None."""
+    """Return a function that hashes a value's serialized bytes; for None it returns None."""
     serialize = serde.serialize
 
     def hash_of(value: Any) -> bytes | None:
@@ -45,6 +42,10 @@ def _hash_of(serde: Serde[Any]) -> Callable[[Any], bytes | None]:
         return None if data is None else blake2b(data, digest_size=HASH_BYTES).digest()
 
     return hash_of
+
+
+#: Returns the subscriptions that a change leads to, as foreign keys and instructions: (key, new, old, time, headers).
+_Plan: TypeAlias = Callable[[Any, Any, Any, int, Headers | None], list[tuple[Any, Instruction]]]
 
 
 @frozen
@@ -64,16 +65,16 @@ class SubscriptionSend:
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
         hash_of, is_versioned = _hash_of(self.value_serde), self.is_versioned
-        drop, forward = context.drop, context.forward
+        drop, forward = dropper(context), context.forward
         plan = self._plan_left() if self.is_left else self._plan_inner(drop)
         origin_of, task_partition = context.record_metadata, context.task_id.partition
 
         def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
             new, old, is_latest = change
             if is_versioned and not is_latest:
-                drop(_LATE)
+                drop(DropReason.OUT_OF_ORDER, key, new, timestamp_ms, headers)
                 return
-            steps = plan(key, new, old)
+            steps = plan(key, new, old, timestamp_ms, headers)
             if not steps:
                 return
             value_hash, origin = hash_of(new), origin_of()
@@ -90,11 +91,14 @@ class SubscriptionSend:
         serialize = self.foreign_key_serde.serialize
         return lambda new, old: serialize(new) != serialize(old)
 
-    def _plan_left(self) -> Callable[[Any, Any, Any], list[tuple[Any, Instruction]]]:
-        """Return the function that plans a left join: every change requests a response, even without a right row."""
+    def _plan_left(self) -> _Plan:
+        """Return the function that plans the subscriptions of a left join.
+
+        Every change of the left table requests a response, even without a right row.
+        """
         extract, has_changed = self.foreign_key, self._has_changed()
 
-        def plan(key: Any, new: Any, old: Any) -> list[tuple[Any, Instruction]]:
+        def plan(key: Any, new: Any, old: Any, _: int, __: Headers | None) -> list[tuple[Any, Instruction]]:
             if new is None and old is None:
                 return []
             old_key = None if old is None else extract(key, old)
@@ -106,15 +110,20 @@ class SubscriptionSend:
 
         return plan
 
-    def _plan_inner(self, drop: Callable[[str], None]) -> Callable[[Any, Any, Any], list[tuple[Any, Instruction]]]:
-        """Return the function that plans an inner join: responses are requested only if the result may change."""
+    def _plan_inner(self, drop: Lost) -> _Plan:
+        """Return the function that plans the subscriptions of an inner join.
+
+        A response is requested only if the result may change.
+        """
         extract, has_changed = self.foreign_key, self._has_changed()
 
-        def plan(key: Any, new: Any, old: Any) -> list[tuple[Any, Instruction]]:
+        def plan(
+            key: Any, new: Any, old: Any, timestamp_ms: int, headers: Headers | None
+        ) -> list[tuple[Any, Instruction]]:
             old_key = None if old is None else extract(key, old)
             new_key = None if new is None else extract(key, new)
             if new is not None and new_key is None:
-                drop(_NULL_FOREIGN_KEY)
+                drop(DropReason.NULL_FOREIGN_KEY, key, new, timestamp_ms, headers)
             if new_key is None:
                 # The response deletes the result that may exist.
                 return [] if old_key is None else [(old_key, Instruction.DELETE_AND_PROPAGATE)]
@@ -146,7 +155,7 @@ class SubscriptionReceive:
                 is_end = instruction in (Instruction.DELETE, Instruction.DELETE_AND_PROPAGATE)
                 put(place_of(key, value.key), None if is_end else value, timestamp_ms)
             elif instruction is not Instruction.PROPAGATE_NULL_IF_NONE:
-                drop(_NULL_FOREIGN_KEY)
+                drop(DropReason.NULL_FOREIGN_KEY)
                 return
             forward(key, value, timestamp_ms, headers)
 
@@ -155,7 +164,7 @@ class SubscriptionReceive:
 
 @frozen
 class SubscriptionJoin:
-    """Responds to subscriptions with the current right row; ``table`` has the rows of the right table."""
+    """Responds to subscriptions with the current right row; ``table`` is the lookup for the right table."""
 
     table: TableValues
 
@@ -182,7 +191,7 @@ class SubscriptionJoin:
 
 @frozen
 class ForeignTableJoin:
-    """Sends each change of the right table to all subscribers of the row, in the order of their key bytes.
+    """Sends each change of a right row to all subscribers of the row, in the order of their key bytes.
 
     With ``is_versioned``, the right table is versioned, and its late records are dropped (KIP-914).
     """
@@ -199,10 +208,10 @@ class ForeignTableJoin:
 
         def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
             if key is None:
-                drop(_NULL_KEY)
+                drop(DropReason.NULL_KEY)
                 return
             if is_versioned and not change[2]:
-                drop(_LATE)
+                drop(DropReason.OUT_OF_ORDER)
                 return
             for _, row in scan(prefix_of(key)):
                 value = row[0]
@@ -215,9 +224,9 @@ class ForeignTableJoin:
 
 @frozen
 class ResponseJoin:
-    """Joins responses with the left row, and forwards upserts to a ``TableSource``.
+    """Joins responses with the current left row, and forwards the results as upserts to a ``TableSource``.
 
-    ``table`` has the rows of the left table, which ``value_serde`` serializes for the hash.
+    ``table`` is the lookup for the left table, whose rows ``value_serde`` serializes for the hash.
     """
 
     table: TableValues
@@ -236,7 +245,7 @@ class ResponseJoin:
             row = lookup(key)
             left = None if row is None else row[0]
             if hash_of(left) != value.value_hash:
-                drop(_STALE)
+                drop(DropReason.SUPERSEDED)
                 return
             right = value.value
             result = None if right is None and (not is_left or left is None) else join(key, left, right)

@@ -1,8 +1,8 @@
 """Lookups for the current rows of a table: a store, or a function of the rows of other tables.
 
-Every KTable has a ``TableValues`` for lookups.  ``getter(context)`` opens the lookup in one task, and returns
-a function from a key to ``(value, timestamp_ms)``, or to None if there is no row.  The reading node must be
-connected to ``stores``.
+Every ``KTable`` has a ``TableValues`` object for lookups.  ``getter(context)`` opens the lookup in one task, and
+returns a function from a key to ``(value, timestamp_ms)``, or to None if there is no row.  A node that uses the lookup
+must be connected to ``stores``.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from attrs import frozen
 
 from streams.core.inlining import inlined
 from streams.dsl.operators.joining import JoinKind, two_value_joiner
-from streams.state import InPlace, TableReads
+from streams.state import InPlace, MeasuredStore, TableReads
 from streams.topology import NodeContext
 
 #: A value and the event time of its last change.
@@ -25,44 +25,49 @@ _NO_TIME = -1
 
 
 class TableValues(Protocol):
-    """The rows of a table, for lookups by key."""
+    """A lookup for the rows of a table, by key."""
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """Return the names of the stores that a reading node must be connected to."""
+        """Return the names of the stores to which a node that uses this lookup must be connected."""
         ...
 
-    def getter(self, context: NodeContext) -> Getter:
-        """Return the function that reads the current row."""
+    def getter(self, context: NodeContext, *, undeleted: bool = False) -> Getter:
+        """Return the function that reads the current row for a key.
+
+        With ``undeleted``, it reads an expired row too until its deletion has been forwarded, for results that this
+        deletion takes back.
+        """
         ...
 
     def time_getter(self, context: NodeContext) -> TimeGetter | None:
-        """Return the function that reads the row as of a time, or None if the table keeps no history."""
+        """Return the function that reads the row that was valid at a time, or None if the table keeps no history."""
         ...
 
 
 def open_rows(context: NodeContext, name: str) -> tuple[Getter, Callable[[Any, Any, int], bool | None]]:
-    """Return ``get(key)`` and ``put(key, value, timestamp_ms)`` of a timestamped or versioned store.
+    """Return ``get(key)`` and ``put(key, value, timestamp_ms)`` for an operator's timestamped or versioned store.
 
     ``put`` returns whether the row is now the latest for its key, or None if the row was too old to be stored.
     """
     store = context.store(name)
-    table = store.spec.kind.table
-    return table.get(store), table.put(store)
+    table: TableReads = store.spec.kind.table
+    return (table.get_own or table.get)(store), table.put(store)
 
 
 def open_updates(
     context: NodeContext, name: str
 ) -> tuple[Getter, Getter, Callable[[Any, Any, int, bool], bool | None]]:
-    """Return ``find(key)``, ``get(key)`` and ``put(key, value, timestamp_ms, is_in_place)`` of a store with rows.
+    """Return ``find(key)``, ``get(key)`` and ``put(key, value, timestamp_ms, is_in_place)`` for a store of table rows.
 
-    ``find`` returns a row that may be replaced in place, if the store supports this.  If the row has a value,
-    ``put`` may be called with ``is_in_place`` directly afterwards.
+    ``find`` returns a row that may be replaced in place, if the store supports this.  If it has returned a row with a
+    value, the next call may be ``put`` with ``is_in_place``.
     """
     store = context.store(name)
     table: TableReads = store.spec.kind.table
-    find, put = (_nothing_in_place if table.in_place is None else table.in_place)(store)
-    return find, table.get(store), put
+    in_place = None if isinstance(store, MeasuredStore) else table.in_place
+    find, put = (_nothing_in_place if in_place is None else in_place)(store)
+    return find, (table.get_own or table.get)(store), put
 
 
 def _nothing_in_place(store: Any) -> InPlace:
@@ -81,7 +86,7 @@ def _nothing_in_place(store: Any) -> InPlace:
 
 @frozen
 class StoreValues:
-    """Rows of a materialized table, which may be windowed."""
+    """A lookup in the store of a materialized table, which may be windowed."""
 
     store: str
 
@@ -90,14 +95,14 @@ class StoreValues:
         """Return the name of the table's store."""
         return (self.store,)
 
-    def getter(self, context: NodeContext) -> Getter:
-        """Return the function that reads the current row."""
+    def getter(self, context: NodeContext, *, undeleted: bool = False) -> Getter:
+        """Return the function that reads the current row for a key."""
         store = context.store(self.store)
-        get: Getter = store.spec.kind.table.get(store)
-        return get
+        table: TableReads = store.spec.kind.table
+        return ((table.get_undeleted if undeleted else None) or table.get)(store)
 
     def time_getter(self, context: NodeContext) -> TimeGetter | None:
-        """Return the function that reads a versioned store as of a time."""
+        """Return the function that reads the row that was valid at a time, or None if the store is not versioned."""
         store = context.store(self.store)
         table: TableReads = store.spec.kind.table
         return None if table.get_as_of is None else table.get_as_of(store)
@@ -107,15 +112,15 @@ class RowFunction(Protocol):
     """Computes the rows of a table from the rows of its parent."""
 
     def bind(self, context: NodeContext) -> Callable[[Any, Pair | None], Pair | None]:
-        """Return the function of one task, from a key and the row of the parent to the row of the table."""
+        """Return, for one task, the function that maps a key and its row in the parent table to a row of this table."""
         ...
 
 
 @frozen
 class ComputedValues:
-    """Rows of another table, each replaced by the result of a function.
+    """A lookup that computes each row from the row of a parent table.
 
-    ``own_stores`` are the stores that the function uses.
+    ``own_stores`` are the stores that the computing function uses.
     """
 
     parent: TableValues
@@ -124,12 +129,12 @@ class ComputedValues:
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """Return the stores of the parent and of the function."""
+        """Return the names of the stores of the parent and of the computing function."""
         return (*self.parent.stores, *self.own_stores)
 
-    def getter(self, context: NodeContext) -> Getter:
-        """Return the function that reads the current row."""
-        read, compute = self.parent.getter(context), self.function.bind(context)
+    def getter(self, context: NodeContext, *, undeleted: bool = False) -> Getter:
+        """Return the function that reads the current row for a key."""
+        read, compute = self.parent.getter(context, undeleted=undeleted), self.function.bind(context)
 
         @inlined
         def get(key: Any) -> Pair | None:
@@ -139,7 +144,7 @@ class ComputedValues:
         return get
 
     def time_getter(self, context: NodeContext) -> TimeGetter | None:
-        """Return the function that reads the row as of a time, if the parent keeps history."""
+        """Return the function that reads the row that was valid at a time, or None if the parent keeps no history."""
         read = self.parent.time_getter(context)
         if read is None:
             return None
@@ -155,13 +160,13 @@ class ComputedValues:
 
 @frozen
 class FilteredRow:
-    """The row if a predicate is true (or false with ``negate``)."""
+    """A row function that keeps the row if a predicate is true or, with ``negate``, false."""
 
     predicate: Callable[[Any, Any], object]
     negate: bool = False
 
     def bind(self, context: NodeContext) -> Callable[[Any, Pair | None], Pair | None]:
-        """Return the function of one task."""
+        """Return the function that computes rows in one task."""
         predicate, negate = self.predicate, self.negate
 
         @inlined
@@ -173,13 +178,13 @@ class FilteredRow:
 
 @frozen
 class MappedRow:
-    """The row with its value mapped by ``mapper(value)`` or ``mapper(key, value)``."""
+    """A row function that maps the row's value with ``mapper(value)`` or ``mapper(key, value)``."""
 
     mapper: Callable[..., Any]
     with_key: bool = False
 
     def bind(self, context: NodeContext) -> Callable[[Any, Pair | None], Pair | None]:
-        """Return the function of one task."""
+        """Return the function that computes rows in one task."""
         mapper, with_key = self.mapper, self.with_key
 
         @inlined
@@ -194,12 +199,12 @@ class MappedRow:
 
 @frozen
 class TransformedRow:
-    """The row, which may be absent, transformed by the function that ``supplier(context)`` returns."""
+    """A row function that calls the transformer returned by ``supplier(context)``, even if there is no row."""
 
     supplier: Callable[[NodeContext], Callable[[Any, Any], Any]]
 
     def bind(self, context: NodeContext) -> Callable[[Any, Pair | None], Pair | None]:
-        """Return the function of one task."""
+        """Return the function that computes rows in one task."""
         transform = self.supplier(context)
 
         @inlined
@@ -214,7 +219,7 @@ class TransformedRow:
 
 @frozen
 class JoinedValues:
-    """Rows of a table-table join that is not materialized; it keeps no history (KIP-914)."""
+    """A lookup that computes the rows of a table-table join without a store; it keeps no history (KIP-914)."""
 
     left: TableValues
     right: TableValues
@@ -224,12 +229,12 @@ class JoinedValues:
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """Return the stores of both tables."""
+        """Return the names of the stores of both tables."""
         return tuple(dict.fromkeys((*self.left.stores, *self.right.stores)))
 
-    def getter(self, context: NodeContext) -> Getter:
-        """Return the function that reads the current row."""
-        read_left, read_right = self.left.getter(context), self.right.getter(context)
+    def getter(self, context: NodeContext, *, undeleted: bool = False) -> Getter:
+        """Return the function that reads the current row for a key."""
+        read_left, read_right = (side.getter(context, undeleted=undeleted) for side in (self.left, self.right))
         join = two_value_joiner(self.joiner, self.with_key)
         needs_left = self.kind is not JoinKind.OUTER
         needs_right = self.kind is JoinKind.INNER

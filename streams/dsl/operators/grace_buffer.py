@@ -1,11 +1,12 @@
 """Buffer of stream records that join a versioned table after a grace period (KIP-923).
 
-A record is evicted and joined when its timestamp is at or before stream time minus the grace period; a record that
-is already later than this is joined immediately.  Records are evicted in the order of time, key bytes and arrival.
-A store key has the time (8 bytes), key bytes and a sequence number (4 bytes).  The next key comes from a heap of
-all keys, which is built when the task opens the store.
+A record is evicted and joined when its timestamp is at or before stream time minus the grace period; a record that is
+already later than this is joined immediately.  Records are evicted in the order of time, key bytes and arrival.  A
+store key consists of the time (8 bytes), the key bytes and a sequence number (4 bytes).  The next key to evict comes
+from a heap of all store keys, which is built when the task opens the store.
 """
 
+from functools import partial
 from heapq import heapify, heappop, heappush
 from struct import Struct
 from typing import Any
@@ -30,7 +31,7 @@ _NEVER_MS = 1 << 63
 
 @define(eq=False)
 class GraceBuffer:
-    """The buffered stream records for one join in one task."""
+    """The buffer of stream records for one join in one task."""
 
     store: Any
     key_serde: Serde[Any]
@@ -48,7 +49,8 @@ class GraceBuffer:
         origin_of = context.record_metadata
         send = release(context, joined)
 
-        def evict(until_ms: int) -> None:
+        def evict(until_ms: int) -> bool:
+            count = len(waiting)
             while waiting and _TIME.unpack_from(waiting[0])[0] <= until_ms:
                 data = waiting[0]
                 row = self.store.get(data)
@@ -56,6 +58,11 @@ class GraceBuffer:
                 send(row[ORIGIN], key, row[VALUES], row[TIME], row[HEADERS])
                 heappop(waiting)
                 self.store.put(data, None)
+            return len(waiting) < count
+
+        def advance(stream_time_ms: int) -> bool:
+            time.ms = max(time.ms, stream_time_ms)
+            return evict(time.ms - grace_ms)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             if key is None:
@@ -76,7 +83,8 @@ class GraceBuffer:
             heappush(waiting, data)
             evict(time.ms - grace_ms)
 
-        context.on_final_flush(lambda: evict(_NEVER_MS))
+        context.on_idle(advance)
+        context.on_final_flush(partial(evict, _NEVER_MS))
         return process
 
     def _load(self) -> None:

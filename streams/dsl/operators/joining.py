@@ -1,4 +1,4 @@
-"""Parts common to all joins: join kinds, and joiners with a uniform signature."""
+"""Code shared by all joins: the kinds of joins, and joiners with a uniform signature."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -11,7 +11,7 @@ KeyedJoiner: TypeAlias = Callable[[Any, Any, Any], Any]
 
 
 class JoinKind(Enum):
-    """The kind of a join: which sides may have no match."""
+    """The kind of a join, which determines whether a side may have no match."""
 
     INNER = "inner"
     LEFT = "left"
@@ -19,7 +19,7 @@ class JoinKind(Enum):
 
 
 def two_value_joiner(joiner: Callable[..., Any], with_key: bool) -> KeyedJoiner:
-    """Return the joiner as a function of (key, left, right)."""
+    """Return the joiner as a function that takes (key, left, right)."""
     if with_key:
         return joiner
 
@@ -31,7 +31,7 @@ def two_value_joiner(joiner: Callable[..., Any], with_key: bool) -> KeyedJoiner:
 
 
 def reversed_joiner(joiner: Callable[..., Any], with_key: bool) -> KeyedJoiner:
-    """Return the joiner as a function of (key, right, left)."""
+    """Return the joiner as a function that takes (key, right, left)."""
     if with_key:
 
         @inlined

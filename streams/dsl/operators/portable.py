@@ -1,8 +1,8 @@
-"""Serialization of pinned types inside larger messages.
+"""Serialization of values with pinned serdes inside larger messages.
 
-The type of a pinned serde is known once the process has seen its first object.  Another process may read
-serialized values before that, so they carry the type name: mark (3 bytes), length (2 bytes), name, value.
-Values of other serdes are unchanged.  Imports core only.
+The type of a pinned serde is known once the process has seen its first object.  Another process may read serialized
+values before that, so they carry the type name: mark (3 bytes), length (2 bytes), name, value.  Values of other serdes
+are unchanged.  The module imports only ``core``.
 """
 
 from collections.abc import Callable

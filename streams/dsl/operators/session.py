@@ -1,27 +1,30 @@
 """Aggregates over sessions: a record merges all sessions of its key within the gap into one session.
 
-The sessions found are merged in the order of the store, and the record is added last.  The old sessions
-are deleted unless the result has the same bounds.  A session is closed when stream time is more than gap plus
-grace after its end (KIP-94, KIP-825).
+These sessions are merged in the order of the store, and the record is added last.  The old sessions are deleted unless
+the merged session has the same bounds.  A session is closed when stream time is more than gap plus grace after its end
+(KIP-94, KIP-825).
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from attrs import frozen
 
 from streams.core.loops import session_windowed
-from streams.core.records import Headers
+from streams.core.metrics import DropReason
+from streams.core.records import Headers, Window
 from streams.core.windows import SessionWindows
+from streams.dsl.operators.drops import dropper
 from streams.dsl.operators.emission import emit_nothing, table_emit
 from streams.dsl.operators.folds import Fold
-from streams.dsl.operators.windows import EXPIRED, MAX_TIME, NULL_KEY
+from streams.dsl.operators.windows import MAX_TIME
 from streams.topology import NodeContext, Process, StreamTime
 
 
 @frozen
 class SessionAggregate:
-    """The fold of the values in a session; ``fold`` must have a merger."""
+    """The operator that folds the values of each session; ``fold`` must have a merger."""
 
     store: str
     windows: SessionWindows
@@ -30,15 +33,20 @@ class SessionAggregate:
     emit_on_close: bool = False
 
     @property
+    def keeps_back_ms(self) -> int:
+        """The maximum time in milliseconds by which the timestamp of a result may lag stream time."""
+        return self.windows.gap_ms + self.windows.grace_ms + 1 if self.emit_on_close else 0
+
+    @property
     def ignores_values(self) -> bool:
-        """Return whether the result is independent of the record values."""
+        """Whether the result does not depend on the values of records."""
         return self.fold.ignores_values
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
         store = context.store(self.store)
         find, put, remove, retention_ms = store.sessions_of, store.put_at, store.remove_at, store.spec.retention_ms
-        drop, time, on_close = context.drop, context.stream_time(), self.emit_on_close
+        drop, time, on_close = dropper(context), context.stream_time(), self.emit_on_close
         gap_ms = self.windows.gap_ms
         closed_after_ms = gap_ms + self.windows.grace_ms
         initializer, aggregator, merger = self.fold.initializer, self.fold.aggregator, self.fold.merger
@@ -50,7 +58,7 @@ class SessionAggregate:
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             if key is None:
-                drop(NULL_KEY)
+                drop(DropReason.NULL_KEY, key, value, timestamp_ms, headers)
                 return
             if timestamp_ms > time.ms:
                 time.ms = timestamp_ms
@@ -67,7 +75,8 @@ class SessionAggregate:
                 if last_ms > end_ms:
                     end_ms = last_ms
             if end_ms < time.ms - closed_after_ms:
-                drop(EXPIRED)
+                window, closed_ms = Window(start_ms, end_ms), end_ms + closed_after_ms
+                drop(DropReason.LATE, key, value, timestamp_ms, headers, window, closed_ms, time.ms)
             else:
                 old = None
                 if start_ms != timestamp_ms or end_ms != timestamp_ms:
@@ -94,25 +103,35 @@ class SessionAggregate:
 
 def _closer(
     context: NodeContext, operator: SessionAggregate, time: StreamTime, emitted: StreamTime
-) -> Callable[[Headers | None], None]:
-    """Return the function that emits the sessions that have closed since its last call.
+) -> Callable[[Headers | None], bool]:
+    """Return a function that emits the sessions closed since its last call, and returns whether there were any.
 
     Sessions that ended before ``emitted`` have been emitted; ``emitted`` is restored after a restart.
     """
     forward, closed_sessions = context.forward, context.store(operator.store).sessions_between
     closed_after_ms = operator.windows.gap_ms + operator.windows.grace_ms
 
-    def emit_closed(headers: Headers | None) -> None:
+    def emit_closed(headers: Headers | None) -> bool:
         close_ms = time.ms - closed_after_ms
-        if close_ms > emitted.ms and close_ms > 0:
-            emit_until(close_ms - 1, headers)
-            emitted.ms = close_ms
+        if close_ms <= emitted.ms or close_ms <= 0:
+            return False
+        has_emitted = emit_until(close_ms - 1, headers)
+        emitted.ms = close_ms
+        return has_emitted
 
-    def emit_until(last_ms: int, headers: Headers | None) -> None:
+    def emit_until(last_ms: int, headers: Headers | None) -> bool:
+        has_emitted = False
         for session, aggregate in closed_sessions(max(emitted.ms, 0), last_ms):
+            has_emitted = True
             forward(session, (aggregate, None, True), session[1][1], headers)
+        return has_emitted
 
+    def advance(stream_time_ms: int) -> bool:
+        time.ms = max(time.ms, stream_time_ms)
+        return operator.emit_on_close and emit_closed(None)
+
+    context.on_idle(advance)
     if operator.emit_on_close:
         # ``emitted`` is unchanged: if the application continues, these sessions are emitted again when they close.
-        context.on_final_flush(lambda: emit_until(MAX_TIME, None))
+        context.on_final_flush(partial(emit_until, MAX_TIME, None))
     return emit_closed

@@ -1,22 +1,25 @@
 """Aggregates over sliding windows: one window for every distinct set of records close in time.
 
-A record at t belongs to all windows that contain t, and creates up to three windows: its left window, which
-ends at t, its right window, which starts after t and contains later records, and the right window of the
-previous record.  The timestamp of a window is that of its latest record.  Windows that would start before
-time 0 are combined in one window that starts at 0 (KIP-450).
+A record at t belongs to all windows that contain t, and creates up to three windows: its left window, which ends at t,
+its right window, which starts after t and contains later records, and the right window of the previous record.  The
+timestamp of a window is that of its latest record.  Windows that would start before time 0 are combined into one window
+that starts at 0 (KIP-450).
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 from attrs import frozen
 
 from streams.core.loops import windowed
-from streams.core.records import Headers
+from streams.core.metrics import DropReason
+from streams.core.records import Headers, Window
 from streams.core.windows import SlidingWindows
+from streams.dsl.operators.drops import dropper
 from streams.dsl.operators.emission import Emit, table_emit
 from streams.dsl.operators.folds import Fold
-from streams.dsl.operators.windows import EXPIRED, MAX_TIME, NULL_KEY_OR_VALUE, WindowMemo
+from streams.dsl.operators.windows import MAX_TIME, WindowMemo
 from streams.topology import NodeContext, Process, StreamTime
 
 #: The aggregate of a window, and the timestamp of its latest record.
@@ -29,7 +32,7 @@ _Create: TypeAlias = Callable[[Any, Headers | None, int, _Pair], None]
 
 @frozen
 class SlidingAggregate:
-    """The fold of the values for a key and window."""
+    """The operator that folds the values of each key and sliding window."""
 
     store: str
     windows: SlidingWindows
@@ -37,10 +40,15 @@ class SlidingAggregate:
     send_old: bool = False
     emit_on_close: bool = False
 
+    @property
+    def keeps_back_ms(self) -> int:
+        """The maximum time in milliseconds by which the timestamp of a result may lag stream time."""
+        return self.windows.difference_ms + self.windows.grace_ms + 1 if self.emit_on_close else 0
+
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
         store = context.store(self.store)
-        drop, time = context.drop, context.stream_time()
+        drop, time = dropper(context), context.stream_time()
         difference_ms, grace_ms = self.windows.difference_ms, self.windows.grace_ms
         update, create = _writers(context, self, store)
         find = store.pairs_in_range
@@ -50,14 +58,23 @@ class SlidingAggregate:
         # The retention, measured from the start of the right window of a record.
         kept_ms = store.spec.retention_ms - difference_ms - 1
 
+        def advance(stream_time_ms: int) -> bool:
+            time.ms = max(time.ms, stream_time_ms)
+            return emit_closed is not None and emit_closed(time.ms - grace_ms, None)
+
+        context.on_idle(advance)
+
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             if key is None or value is None:
-                drop(NULL_KEY_OR_VALUE)
+                reason = DropReason.NULL_KEY if key is None else DropReason.NULL_VALUE
+                drop(reason, key, value, timestamp_ms, headers)
                 return
             if timestamp_ms > time.ms:
                 time.ms = timestamp_ms
             if timestamp_ms + difference_ms < time.ms - grace_ms:
-                drop(EXPIRED)
+                # The last window that contains the record starts at its timestamp.
+                window = Window(timestamp_ms, timestamp_ms + difference_ms)
+                drop(DropReason.LATE, key, value, timestamp_ms, headers, window, window[1] + grace_ms, time.ms)
                 return
             if timestamp_ms < difference_ms:
                 early(key, value, timestamp_ms, headers)
@@ -74,8 +91,8 @@ class SlidingAggregate:
 
 
 def _writers(context: NodeContext, operator: SlidingAggregate, store: Any) -> tuple[_Update, _Create]:
-    """Return the function that adds a record to a window, and the function that creates a window from a pair."""
-    put, drop, time = store.put_pair, context.drop, context.stream_time()
+    """Return two functions: one adds a record to a window, the other creates a window from an aggregate pair."""
+    put, drop, time = store.put_pair, dropper(context), context.stream_time()
     difference_ms, grace_ms = operator.windows.difference_ms, operator.windows.grace_ms
     aggregator = operator.fold.aggregator
     emit: Emit | None = None
@@ -95,7 +112,8 @@ def _writers(context: NodeContext, operator: SlidingAggregate, store: Any) -> tu
         stored: _Pair | None,
     ) -> None:
         if start_ms + difference_ms < time.ms - grace_ms:
-            drop(EXPIRED)
+            window = memo[start_ms]
+            drop(DropReason.LATE, key, value, timestamp_ms, headers, window, window[1] + grace_ms, time.ms)
             return
         old = None if pair is None else pair[0]
         new = aggregator(key, value, old)
@@ -122,7 +140,7 @@ def _usual(
     update: _Update,
     create: _Create,
 ) -> Process:
-    """Return the function for records whose left window starts at 0 or later."""
+    """Return the function that processes records whose left window starts at 0 or later."""
 
     def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
         left: _Pair | None = None
@@ -175,7 +193,7 @@ def _early(
     update: _Update,
     create: _Create,
 ) -> Process:
-    """Return the function for records before ``difference_ms``, which share the window that starts at 0."""
+    """Return the function that processes records before ``difference_ms``, which share the window that starts at 0."""
 
     def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
         combined: _Pair | None = None
@@ -207,30 +225,37 @@ def _early(
 
 
 def _started(initializer: Callable[[], Any], timestamp_ms: int) -> _Pair | None:
-    """Return the pair for a window without records, or None if the initial aggregate is None."""
+    """Return the aggregate pair of a window without records, or None if the initial aggregate is None."""
     initial = initializer()
     return None if initial is None else (initial, timestamp_ms)
 
 
 def _closer(
     context: NodeContext, store: Any, difference_ms: int
-) -> tuple[Callable[[int, Headers | None], None], StreamTime]:
-    """Return a function that emits the windows that end before a time, once each, and the time reached so far."""
+) -> tuple[Callable[[int, Headers | None], bool], StreamTime]:
+    """Return a function that emits each window once it ends before a given time, and the time reached so far.
+
+    The function returns whether any window was emitted.
+    """
     forward = context.forward
     # The close time up to which windows were emitted; restored after a restart.
     emitted = context.stream_time("emitted")
     memo = WindowMemo(difference_ms)
 
-    def emit_closed(close_ms: int, headers: Headers | None) -> None:
+    def emit_closed(close_ms: int, headers: Headers | None) -> bool:
         if close_ms <= emitted.ms or close_ms <= difference_ms:
-            return
-        emit_until(close_ms - difference_ms - 1, headers)
+            return False
+        has_emitted = emit_until(close_ms - difference_ms - 1, headers)
         emitted.ms = close_ms
+        return has_emitted
 
-    def emit_until(last_ms: int, headers: Headers | None) -> None:
+    def emit_until(last_ms: int, headers: Headers | None) -> bool:
+        has_emitted = False
         for start_ms, key, pair in store.windows_between(max(0, emitted.ms - difference_ms), last_ms):
+            has_emitted = True
             forward(windowed(key, memo[start_ms]), (pair[0], None, True), pair[1], headers)
+        return has_emitted
 
     # ``emitted`` is unchanged: if the application continues, these windows are emitted again when they close.
-    context.on_final_flush(lambda: emit_until(MAX_TIME, None))
+    context.on_final_flush(partial(emit_until, MAX_TIME, None))
     return emit_closed, emitted

@@ -1,9 +1,8 @@
 """Joins of two streams within a time window.
 
-Each side forwards a record to its join node first and stores the record afterwards; the join node reads
-the store of the other side.  In left and outer joins, an unmatched record is buffered until its window
-has closed.  Such results are emitted in the order of time, side and key with the next record that advances
-stream time (KIP-633).
+Each side forwards a record to its join node first and stores the record afterwards; the join node reads the store of
+the other side.  In left and outer joins, an unmatched record is buffered until its window has closed.  Results without
+a match are emitted in the order of time, side and key, with the next record that advances stream time (KIP-633).
 """
 
 from collections.abc import Callable
@@ -11,14 +10,15 @@ from typing import Any, ClassVar
 
 from attrs import frozen
 
+from streams.core.metrics import DropReason
 from streams.core.records import Headers
 from streams.core.serdes import Serde
 from streams.core.windows import JoinWindows
+from streams.dsl.operators.drops import dropper
 from streams.dsl.operators.joining import KeyedJoiner, reversed_joiner, two_value_joiner
 from streams.dsl.operators.unmatched import Unmatched, shared_unmatched
 from streams.topology import NodeContext, Process, StoreNaming, StreamTime
 
-_NULL = "null key or value"
 _NEVER_MS = 1 << 63
 _JOIN_STORES = StoreNaming(
     "store",
@@ -35,7 +35,7 @@ _JOIN_STORES = StoreNaming(
 
 @frozen
 class JoinBuffer:
-    """Forwards a record and then stores it for the other side of a join."""
+    """Forwards a record to its join node, and then stores it for the other side of the join."""
 
     store_naming: ClassVar = _JOIN_STORES
 
@@ -43,19 +43,36 @@ class JoinBuffer:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        forward, append = context.forward, context.store(self.store).append
+        store = context.store(self.store)
+        forward, append, lost = context.forward, store.append, context.side_output()
+        retention_ms = store.spec.retention_ms
+
+        def advance(stream_time_ms: int) -> bool:
+            # Older records are refused, and older entries expire.
+            store.observe(stream_time_ms)
+            return False
+
+        context.on_idle(advance)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             forward(key, value, timestamp_ms, headers)
-            if key is not None:
+            if key is None:
+                return
+            if lost is None:
                 append(key, value, timestamp_ms)
+                return
+            expired = store.expired
+            append(key, value, timestamp_ms)
+            if store.expired > expired:
+                time_ms = store.observed_stream_time_ms
+                lost(DropReason.EXPIRED, key, value, timestamp_ms, headers, None, timestamp_ms + retention_ms, time_ms)
 
         return process
 
 
 @frozen
 class StreamStreamJoin:
-    """One side of a join, which finds matches in the store of the other side.
+    """One side of a stream-stream join, which finds matches in the store of the other side.
 
     ``joiner`` takes (left, right), or (key, left, right) if ``with_key``, on either side.
     With ``is_outer``, records of this side are also emitted without a match.  ``name`` is the name of the join.
@@ -75,27 +92,32 @@ class StreamStreamJoin:
     outer_store: str | None = None
     key_serde: Serde[Any] | None = None
 
+    @property
+    def keeps_back_ms(self) -> int:
+        """The maximum time in milliseconds by which the timestamp of a result may lag stream time."""
+        return self.windows.size_ms + self.windows.grace_ms if self.outer_store is not None else 0
+
     def _reach(self) -> tuple[int, int]:
-        """Return by how many milliseconds a match may be before and after a record of this side."""
+        """Return by how many milliseconds a match may be before, and after, a record of this side."""
         windows = self.windows
         if self.is_left_side:
             return windows.before_ms, windows.after_ms
         return windows.after_ms, windows.before_ms
 
     def _joiner(self) -> KeyedJoiner:
-        """Return the joiner as a function of (key, this, other)."""
+        """Return the joiner as a function that takes (key, this value, other value)."""
         make = two_value_joiner if self.is_left_side else reversed_joiner
         return make(self.joiner, self.with_key)
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        find, forward, drop = context.store(self.other_store).rows_in_range, context.forward, context.drop
+        find, forward, drop = context.store(self.other_store).rows_in_range, context.forward, dropper(context)
         before_ms, after_ms = self._reach()
         join, is_outer, is_left = self._joiner(), self.is_outer, self.is_left_side
         is_other_left = not is_left
         time = context.stream_time()
         unmatched = self._open_unmatched(context, time)
-        emit_closed = _ignore if unmatched is None else self._closer(context, unmatched)
+        emit_closed = _ignore if unmatched is None else self._closer(context, unmatched, time)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             if unmatched is not None and timestamp_ms > unmatched.stream_time_ms:
@@ -103,8 +125,9 @@ class StreamStreamJoin:
             if key is None or value is None:
                 if is_outer and value is not None:
                     forward(key, join(key, value, None), timestamp_ms, headers)
-                else:
-                    drop(_NULL)
+                    return
+                reason = DropReason.NULL_KEY if key is None else DropReason.NULL_VALUE
+                drop(reason, key, value, timestamp_ms, headers)
                 return
             if unmatched is not None and timestamp_ms == unmatched.stream_time_ms:
                 emit_closed(timestamp_ms, headers)
@@ -127,7 +150,7 @@ class StreamStreamJoin:
         return process
 
     def _open_unmatched(self, context: NodeContext, time: StreamTime) -> Unmatched | None:
-        """Return the unmatched records, or None for an inner join."""
+        """Return the unmatched records of the join, or None for an inner join."""
         if self.outer_store is None:
             return None
         assert self.key_serde is not None, "the outer store needs the serde of the keys"
@@ -143,7 +166,9 @@ class StreamStreamJoin:
             unmatched.earliest = context.stream_time("earliest")
         return unmatched
 
-    def _closer(self, context: NodeContext, unmatched: Unmatched) -> Callable[[int, Headers | None], None]:
+    def _closer(
+        self, context: NodeContext, unmatched: Unmatched, time: StreamTime
+    ) -> Callable[[int, Headers | None], None]:
         """Return a function that emits the unmatched records whose window has closed at a given stream time."""
         forward, windows = context.forward, self.windows
         join = two_value_joiner(self.joiner, self.with_key)
@@ -162,20 +187,27 @@ class StreamStreamJoin:
 
             unmatched.emit_due(stream_time_ms - left_reach_ms, stream_time_ms - right_reach_ms, emit)
 
+        def advance(stream_time_ms: int) -> bool:
+            unmatched.stream_time_ms = time.ms = max(unmatched.stream_time_ms, stream_time_ms)
+            before_ms = unmatched.earliest.ms
+            emit_closed(time.ms, None)
+            return unmatched.earliest.ms != before_ms
+
         if self.is_left_side:
             context.on_final_flush(lambda: emit_closed(_NEVER_MS, None))
+            context.on_idle(advance, self.outer_store)
         return emit_closed
 
 
 def _ignore(_: int, __: Headers | None) -> None:
-    """Emit nothing, since an inner join keeps no unmatched records."""
+    """Emit nothing, because an inner join keeps no unmatched records."""
 
 
 @frozen
 class StreamSelfJoin:
     """An inner join of a stream with itself, with a single store (KIP-862, optimized topologies).
 
-    ``retention_ms`` is the retention of the store, which is the sum of before, after and grace.
+    ``retention_ms`` is the retention of the store: the sum of the times before and after a record and the grace period.
     """
 
     store_naming: ClassVar = _JOIN_STORES
@@ -188,13 +220,14 @@ class StreamSelfJoin:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        find, forward, drop = context.store(self.store).fetch_range, context.forward, context.drop
+        find, forward, drop = context.store(self.store).fetch_range, context.forward, dropper(context)
         before_ms, after_ms, retention_ms = self.windows.before_ms, self.windows.after_ms, self.retention_ms
         join, time = two_value_joiner(self.joiner, self.with_key), context.stream_time()
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             if key is None or value is None:
-                drop(_NULL)
+                reason = DropReason.NULL_KEY if key is None else DropReason.NULL_VALUE
+                drop(reason, key, value, timestamp_ms, headers)
                 return
             itself = join(key, value, value)
             if timestamp_ms > time.ms:

@@ -1,4 +1,4 @@
-"""Messages of foreign-key joins: subscriptions and responses, their formats and partitions.
+"""Messages of foreign-key joins: the formats and partitions of subscriptions and responses.
 
 The formats are private to internal topics and the subscription store.  Sizes in bytes are in parentheses.
 A subscription has a mark (3), instruction (1), partition (4), flag and hash of the left value, and the serialized
@@ -61,7 +61,7 @@ class ForeignKeySubscription(NamedTuple):
 
 
 class SubscriptionResponse(NamedTuple):
-    """The value of a right row for one left row."""
+    """The response to a subscription: the value of the right row, for one left row."""
 
     value_hash: bytes | None
     value: Any
@@ -126,7 +126,7 @@ def subscriber_prefix(foreign_key_serde: Serde[Any]) -> Callable[[Any], bytes]:
 
 
 def subscriber_key(foreign_key_serde: Serde[Any], key_serde: Serde[Any]) -> Callable[[Any, Any], bytes]:
-    """Return the function that maps foreign key and left key to the store key."""
+    """Return the function that maps a foreign key and a left key to the store key of the subscription."""
     prefix, serialize = subscriber_prefix(foreign_key_serde), key_serde.serialize
 
     def place(foreign_key: Any, key: Any) -> bytes:
@@ -150,10 +150,13 @@ def subscription_store(name: str, key_serde: Serde[Any], *, has_changelog: bool 
 
 
 def subscription_partition(topic: str, key: Any, value: Any, partitions: int) -> int | None:
-    """Return None for the default partition of the foreign key; without one, the partition of the left row."""
+    """Return the partition of a subscription without a foreign key, which is that of the left row.
+
+    Return None if there is a foreign key, for the default partition of that key.
+    """
     return value.partition % partitions if key is None and value is not None else None
 
 
 def response_partition(topic: str, key: Any, value: Any, partitions: int) -> int | None:
-    """Return the partition of a response: that of the left row (modulo the count); None for a value of None."""
+    """Return the partition of a response: that of the left row, modulo ``partitions``; None if ``value`` is None."""
     return None if value is None else value.partition % partitions

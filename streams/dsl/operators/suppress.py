@@ -1,10 +1,10 @@
 """Suppression of table changes until a window closes, or for a time limit.
 
-The buffer has one change per key; a later change replaces it, but keeps its buffer time.
-Changes are evicted in the order of buffer time and key bytes, with the timestamp and headers of the last
-update.  A full buffer emits early or fails (KIP-328).  The store has one row per key: a mark, and the buffered
-record in MessagePack with three values (last emitted, old and new).  The next change comes from a heap of
-buffer times and key bytes, which is built when the task opens the store.
+The buffer contains one change per key.  A later change replaces it, but keeps its buffer time.  Changes are evicted in
+the order of buffer time and key bytes, with the timestamp and headers of the last update.  A full buffer emits early or
+fails (KIP-328).  The store contains one row per key: a format mark, and the buffered record in MessagePack with three
+values (last emitted, old and new).  The next change comes from a heap of buffer times and key bytes, which is built
+when the task opens the store.
 """
 
 from collections.abc import Callable
@@ -53,6 +53,13 @@ class Suppress:
     max_records: int | None = None
     max_bytes: int | None = None
     shut_down_when_full: bool = False
+    #: Size in milliseconds of the longest window upstream.
+    window_ms: int = 0
+
+    @property
+    def keeps_back_ms(self) -> int:
+        """The maximum time in milliseconds by which the timestamp of a result may lag stream time."""
+        return self.wait_ms + self.window_ms
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
@@ -75,8 +82,7 @@ class Suppress:
             else:
                 place_ms, prior = held[PLACE], held[_PRIOR]
             put(key_bytes, (origin_of(), place_ms, timestamp_ms, headers, prior, old, new))
-            due_ms = time.ms - wait_ms
-            while places and places[0][0] <= due_ms:
+            while places and places[0][0] <= time.ms - wait_ms:
                 evict(emit)
             if is_over is not None and is_over():
                 if self.shut_down_when_full:
@@ -88,6 +94,14 @@ class Suppress:
             while places:
                 evict(emit)
 
+        def advance(stream_time_ms: int) -> bool:
+            time.ms = max(time.ms, stream_time_ms)
+            count = len(places)
+            while places and places[0][0] <= time.ms - wait_ms:
+                evict(emit)
+            return len(places) < count
+
+        context.on_idle(advance)
         context.on_init(buffer.load)
         context.on_final_flush(flush)
         return process
@@ -105,7 +119,7 @@ class Suppress:
         return emit
 
     def _is_over(self, buffer: "_Buffer") -> Callable[[], bool] | None:
-        """Return the function that checks whether the buffer exceeds its limits, or None without limits."""
+        """Return a function that returns whether the buffer exceeds its limits, or None if it has no limits."""
         max_records, max_bytes, places = self.max_records, self.max_bytes, buffer.places
         if max_bytes is not None:
             limit = _NEVER_MS if max_records is None else max_records
@@ -130,7 +144,7 @@ _EmitBuffered: TypeAlias = Callable[[bytes, Buffered], None]
 
 @define(eq=False)
 class _Buffer:
-    """The buffered changes of one task, with rows in the store and their order in a heap."""
+    """The buffered changes of one task: the rows are in a store, and their order is in a heap."""
 
     store: Any
     value_serde: Serde[Any]
@@ -149,13 +163,13 @@ class _Buffer:
         heapify(self.places)
 
     def put(self, key_bytes: bytes, row: Buffered) -> None:
-        """Add a change, replacing the previous change of the key."""
+        """Add a change, which replaces the previous change of the key."""
         self.store.put(key_bytes, row)
         if self.is_weighed:
             self._weigh(key_bytes, row)
 
     def evict(self, emit: _EmitBuffered) -> None:
-        """Emit and then remove the first change; if this fails, the change stays in the buffer."""
+        """Emit the first change and then remove it; if emitting fails, the change stays in the buffer."""
         key_bytes = self.places[0][1]
         emit(key_bytes, self.store.get(key_bytes))
         heappop(self.places)
@@ -181,7 +195,7 @@ class _Buffer:
 
 @frozen
 class SuppressedValues:
-    """Rows of a suppressed table: the last emitted value for a buffered key, otherwise the row of the parent."""
+    """A lookup for a suppressed table: the last emitted value of a buffered key, otherwise the row of the parent."""
 
     parent: TableValues
     store: str
@@ -189,12 +203,13 @@ class SuppressedValues:
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """Return the buffer and the parent's stores."""
+        """Return the names of the buffer's store and the parent's stores."""
         return (self.store, *self.parent.stores)
 
-    def getter(self, context: NodeContext) -> Getter:
-        """Return the function that reads the current row."""
-        held, to_bytes, read = context.store(self.store).get, self.key_serde.serialize, self.parent.getter(context)
+    def getter(self, context: NodeContext, *, undeleted: bool = False) -> Getter:
+        """Return the function that reads the current row for a key."""
+        held, to_bytes = context.store(self.store).get, self.key_serde.serialize
+        read = self.parent.getter(context, undeleted=undeleted)
 
         def get(key: Any) -> Pair | None:
             row = held(to_bytes(key))

@@ -1,4 +1,4 @@
-"""Joins with tables: a stream with a table or global table, and two tables with each other.
+"""Joins with tables: of a stream with a table or global table, and of two tables.
 
 Only the stream side of a stream-table join produces results.  A table-table join has a node per
 side, which looks up the row of the other table, and a node that merges both sides.
@@ -11,22 +11,20 @@ from attrs import frozen
 
 from streams.core.errors import TopologyError
 from streams.core.inlining import inlined
+from streams.core.metrics import Counter, DropReason
 from streams.core.records import Headers
 from streams.core.serdes import Serde
+from streams.dsl.operators.drops import dropper
 from streams.dsl.operators.emission import table_emit
 from streams.dsl.operators.getters import Pair, TableValues, open_rows
 from streams.dsl.operators.grace_buffer import GraceBuffer
 from streams.dsl.operators.joining import JoinKind, KeyedJoiner, reversed_joiner, two_value_joiner
 from streams.topology import NodeContext, Process, StoreNaming
 
-_NULL = "null key or value"
-_NULL_KEY = "null key"
-_LATE = "late record of a versioned table"
-
 
 @frozen
 class StreamTableJoin:
-    """A join of each stream record with the table row for its key.
+    """The operator that joins each stream record with the table row for its key.
 
     In a versioned table, the record is joined with the row that was valid at its timestamp.  With ``grace_ms``,
     records are buffered in ``buffer_store`` (with the spec of ``buffer_spec``, and ``key_serde``) until stream time
@@ -43,9 +41,14 @@ class StreamTableJoin:
     buffer_store: str | None = None
     key_serde: Serde[Any] | None = None
 
+    @property
+    def keeps_back_ms(self) -> int:
+        """The maximum time in milliseconds by which the timestamp of a result may lag stream time."""
+        return self.grace_ms or 0
+
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        drop, is_left, time = context.drop, self.is_left, context.stream_time()
+        drop, is_left, time = dropper(context), self.is_left, context.stream_time()
         joined, has_grace = self._joined(context), self.grace_ms is not None
         if has_grace:
             joined = self._waiting(context, joined)
@@ -55,7 +58,8 @@ class StreamTableJoin:
             if has_grace and timestamp_ms > time.ms:
                 time.ms = timestamp_ms
             if value is None or (key is None and not is_left):
-                drop(_NULL)
+                reason = DropReason.NULL_VALUE if value is None else DropReason.NULL_KEY
+                drop(reason, key, value, timestamp_ms, headers)
                 return
             joined(key, value, timestamp_ms, headers)
 
@@ -94,7 +98,7 @@ class StreamTableJoin:
 
 @frozen
 class StreamGlobalTableJoin:
-    """A join of each stream record with a row of a global table.
+    """The operator that joins each stream record with a row of a global table.
 
     ``table_key(key, value)`` returns the key of the row; the joiner gets the key of the stream record.
     """
@@ -107,13 +111,14 @@ class StreamGlobalTableJoin:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        lookup, drop, join_row = self.table.getter(context), context.drop, _row_joiner(context, self)
+        lookup, drop, join_row = self.table.getter(context), dropper(context), _row_joiner(context, self)
         table_key, is_left = self.table_key, self.is_left
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             row_key = table_key(key, value)
             if value is None or (row_key is None and not is_left):
-                drop(_NULL)
+                reason = DropReason.NULL_VALUE if value is None else DropReason.NULL_KEY
+                drop(reason, key, value, timestamp_ms, headers)
                 return
             # Kafka Streams maps the key a second time when it joins; a mapper has no side effects.
             row = None if row_key is None else lookup(row_key)
@@ -125,8 +130,9 @@ class StreamGlobalTableJoin:
 def _row_joiner(
     context: NodeContext, operator: StreamTableJoin | StreamGlobalTableJoin
 ) -> Callable[[Any, Any, Pair | None, int, Headers | None], None]:
-    """Return the function that joins a record with the row found for it: (key, value, row, timestamp_ms, headers)."""
-    forward, is_left = context.forward, operator.is_left
+    """Return a function that joins a record with its row and takes (key, value, row, timestamp_ms, headers)."""
+    forward, lost, is_left = context.forward, context.side_output(), operator.is_left
+    unjoined = Counter() if is_left else context.tally(DropReason.UNJOINED)
     join = two_value_joiner(operator.joiner, operator.with_key)
 
     @inlined
@@ -136,6 +142,9 @@ def _row_joiner(
         elif is_left:
             other = None
         else:
+            unjoined.value += 1
+            if lost is not None:
+                lost(DropReason.UNJOINED, key, value, timestamp_ms, headers)
             return
         result = join(key, value, other)
         forward(key, result, timestamp_ms, headers)
@@ -145,7 +154,7 @@ def _row_joiner(
 
 @frozen
 class TableTableJoin:
-    """One side of a table-table join; ``other`` has the rows of the other side.
+    """One side of a table-table join; ``other`` is the lookup for the table of the other side.
 
     ``joiner`` takes (left, right), or (key, left, right) if ``with_key``, on either side.
     With ``is_versioned``, the table of this side is versioned, and its late records are dropped (KIP-914).
@@ -162,18 +171,18 @@ class TableTableJoin:
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
         compute = self._compute()
-        lookup, forward, drop = self.other.getter(context), context.forward, context.drop
+        lookup, forward, drop = self.other.getter(context, undeleted=True), context.forward, dropper(context)
         send_old, is_versioned = self.send_old, self.is_versioned
         # Without a row on the other side, the inner join and the right side of the left join emit nothing.
         is_silent_alone = self.kind is JoinKind.INNER or (self.kind is JoinKind.LEFT and not self.is_left_side)
 
         def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
-            if key is None:
-                drop(_NULL_KEY)
-                return
             new, old, is_latest = change
+            if key is None:
+                drop(DropReason.NULL_KEY, key, new, timestamp_ms, headers)
+                return
             if is_versioned and not is_latest:
-                drop(_LATE)
+                drop(DropReason.OUT_OF_ORDER, key, new, timestamp_ms, headers)
                 return
             row = lookup(key)
             if row is None:
@@ -191,7 +200,7 @@ class TableTableJoin:
         return process
 
     def _compute(self) -> KeyedJoiner:
-        """Return the function that maps (key, this row, other row) to the result, or to None without a result."""
+        """Return the function that maps (key, this row, other row) to the result, or to None if there is none."""
         make = two_value_joiner if self.is_left_side else reversed_joiner
         join = make(self.joiner, self.with_key)
         if self.kind is JoinKind.LEFT and not self.is_left_side:

@@ -1,4 +1,4 @@
-"""Operators on single tables: sources, filters, maps, and the map before regrouping.
+"""Operators on single tables: sources, filters, maps, and the map that precedes grouping by a new key.
 
 Rows are forwarded as changes ``(new, old, is_latest)``.  With a store, the operator materializes its result
 and reads the old row from the store.  Without a store, it computes the old row from the old row of the parent.
@@ -11,8 +11,10 @@ from attrs import frozen
 
 from streams.core.errors import StreamsError
 from streams.core.inlining import inlined
+from streams.core.metrics import Counter, DropReason
 from streams.core.records import Headers
 from streams.core.user_code import CheckedFunction
+from streams.dsl.operators.drops import dropper
 from streams.dsl.operators.emission import table_emit
 from streams.dsl.operators.getters import open_rows
 from streams.topology import NodeContext, Process
@@ -20,9 +22,9 @@ from streams.topology import NodeContext, Process
 
 @frozen
 class TableSource:
-    """Turns a stream of upserts into a table; used for table sources and ``to_table``.
+    """Converts a stream of upserts to a table; used for table sources and ``to_table``.
 
-    A value of None deletes the row.  Without a store the old row is unknown.
+    A value of None deletes the row.  Without a store, the old row is unknown.
     """
 
     store: str | None = None
@@ -30,13 +32,13 @@ class TableSource:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        drop = context.drop
+        drop, lost = dropper(context), context.side_output()
         if self.store is None:
             forward = context.forward
 
             def pass_on(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
                 if key is None:
-                    drop("null key")
+                    drop(DropReason.NULL_KEY, key, value, timestamp_ms, headers)
                     return
                 forward(key, (value, None, True), timestamp_ms, headers)
 
@@ -44,20 +46,24 @@ class TableSource:
 
         get, put = open_rows(context, self.store)
         emit, is_cached = table_emit(context, self.store, self.send_old)
-        send_old = self.send_old or is_cached
+        # An expired row is deleted downstream before it is replaced, and is found when it is read.
+        reads_old = self.send_old or is_cached or context.store(self.store).spec.ttl_ms >= 0
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             if key is None:
-                drop("null key")
+                drop(DropReason.NULL_KEY, key, value, timestamp_ms, headers)
                 return
             old = None
-            if send_old:
+            if reads_old:
                 row = get(key)
                 if row is not None:
                     old = row[0]
             is_latest = put(key, value, timestamp_ms)
             if is_latest is not None:
                 emit(key, value, old, timestamp_ms, headers, is_latest)
+            elif lost is not None:
+                # The store has counted it.
+                lost(DropReason.EXPIRED, key, value, timestamp_ms, headers)
 
         return process
 
@@ -68,7 +74,7 @@ ToTable = TableSource
 
 @frozen
 class TableFilter:
-    """Rows for which ``predicate(key, value)`` is true (or false with ``negate``); other rows become deletions.
+    """Keeps the rows for which ``predicate(key, value)`` is true (or false with ``negate``); others become deletions.
 
     With ``is_versioned``, the parent is a versioned table, so that deletions of absent rows are
     forwarded (KIP-914).
@@ -94,7 +100,7 @@ class TableFilter:
 
 @frozen
 class TableMapValues:
-    """Rows with values mapped by ``mapper(value)`` or ``mapper(key, value)``; deletions are forwarded as deletions."""
+    """Maps the values of rows with ``mapper(value)`` or ``mapper(key, value)``; deletions remain deletions."""
 
     mapper: Callable[..., Any]
     with_key: bool = False
@@ -116,7 +122,7 @@ class TableMapValues:
 
 @frozen
 class TableTransformValues:
-    """Rows transformed by the function that ``supplier(context)`` returns, called with (key, value or None)."""
+    """Transforms rows with the function that ``supplier(context)`` returns, called with (key, value or None)."""
 
     supplier: Callable[[NodeContext], Callable[[Any, Any], Any]]
     store: str | None = None
@@ -166,11 +172,12 @@ def _mapping(
 
 @frozen
 class TableGroupMap:
-    """Maps rows to the key and value returned by ``mapper(key, value)`` before they are regrouped.
+    """Maps rows to the key and value returned by ``mapper(key, value)``, before they are grouped by the new key.
 
     The parent must send old values.  If the mapped key is unchanged, one record has the new and the
-    old value; otherwise the old row is forwarded as a subtraction first (KIP-904).  With ``is_versioned``, the
-    parent is a versioned table, and its late records are dropped (KIP-914).
+    old value; otherwise the old row is forwarded as a subtraction first (KIP-904).  Rows whose new key or value is None
+    are in no group.  With ``is_versioned``, the parent is a versioned table, and its late records are dropped
+    (KIP-914).
     """
 
     mapper: Callable[[Any, Any], tuple[Any, Any]]
@@ -179,12 +186,23 @@ class TableGroupMap:
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
         mapper, is_versioned, forward, node = self.mapper, self.is_versioned, context.forward, context.node
+        lost = context.side_output()
+        reasons = DropReason.OUT_OF_ORDER, DropReason.NULL_KEY, DropReason.NULL_VALUE
+        out_of_order, without_key, without_value = (context.tally(reason) for reason in reasons)
+
+        def drop(
+            tally: Counter, reason: DropReason, key: Any, value: Any, timestamp_ms: int, headers: Headers | None
+        ) -> None:
+            tally.value += 1
+            if lost is not None:
+                lost(reason, key, value, timestamp_ms, headers)
 
         def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
             if key is None:
                 raise StreamsError(f"node {node!r}: a row of the table that is grouped has no key")
             new, old, is_latest = change
             if is_versioned and not is_latest:
+                drop(out_of_order, DropReason.OUT_OF_ORDER, key, new, timestamp_ms, headers)
                 return
             new_key = new_value = old_key = old_value = None
             if new is not None:
@@ -193,6 +211,11 @@ class TableGroupMap:
                 old_key, old_value = mapper(key, old)
             has_new = new_key is not None and new_value is not None
             has_old = old_key is not None and old_value is not None
+            if new is not None and not has_new:
+                if new_key is None:
+                    drop(without_key, DropReason.NULL_KEY, key, new, timestamp_ms, headers)
+                else:
+                    drop(without_value, DropReason.NULL_VALUE, key, new, timestamp_ms, headers)
             if has_new and has_old and old_key == new_key:
                 forward(old_key, (new_value, old_value, is_latest), timestamp_ms, headers)
                 return

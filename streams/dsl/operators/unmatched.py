@@ -1,9 +1,9 @@
 """Unmatched records of a left or outer stream-stream join.
 
-One store per join has the unmatched records of both sides until their window has closed.  As in Kafka
-Streams, a store key has the record time (8 bytes), the side (0 right, 1 left) and the key bytes.  A store value
-has a mark, the side, and each record value with its length, in the order of arrival.  An index of the keys per
-side, built when the task opens the store, avoids scans for records that are not due.
+One store per join has the unmatched records of both sides until their window has closed.  As in Kafka Streams, a store
+key consists of the record time (8 bytes), the side (0 right, 1 left) and the key bytes.  A store value consists of a
+format mark, the side, and each record value with its length, in the order of arrival.  An index of the keys per side,
+built when the task opens the store, avoids scans for records that are not due.
 """
 
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def unmatched_store(
 
 
 def _waiting_serde(parts: str, left: Serde[Any], right: Serde[Any]) -> Serde[Any]:
-    """Return the serde of ``(side, value, ...)``."""
+    """Return the serde for the store's values ``(side, value, ...)``, given the serdes of both sides."""
     sides = (portable(right), portable(left))
 
     def write(row: Any) -> bytes:
@@ -96,7 +96,7 @@ class Unmatched:
     _is_loaded: bool = False
 
     def load(self) -> None:
-        """Read the index from the store, once."""
+        """Build the index from the store, unless this has been done already."""
         if self._is_loaded:
             return
         self._is_loaded = True
@@ -107,7 +107,7 @@ class Unmatched:
             self._counts[side][place] = len(row) - 1
 
     def add(self, is_left: bool, key: Any, value: Any, time_ms: int) -> None:
-        """Add an unmatched record."""
+        """Add an unmatched record of one side."""
         place = (time_ms, self._bytes_of(key))
         counts = self._counts[is_left]
         count = counts.get(place, 0)
@@ -127,7 +127,7 @@ class Unmatched:
         return bool(self._counts[is_left])
 
     def discard(self, is_left: bool, key: Any, time_ms: int) -> None:
-        """Remove the records with a side, key and time, since they have a match."""
+        """Remove the records of a side with this key and time, because they now have a match."""
         self._discard(is_left, (time_ms, self._bytes_of(key)))
 
     def _discard(self, is_left: int, place: Place) -> None:
@@ -143,7 +143,7 @@ class Unmatched:
     def emit_due(
         self, left_open_from_ms: int, right_open_from_ms: int, emit: Callable[[Any, Any, Any, int], None]
     ) -> None:
-        """Call ``emit(key, left, right, time_ms)`` for the records before the time given for their side; remove them.
+        """Call ``emit(key, left, right, time_ms)`` for each record before its side's given time, and remove them.
 
         Records are emitted in the order of time, side (right first) and key bytes.  As in Kafka Streams, a record
         is removed after the next record is emitted, so that it is emitted again after a failure.
@@ -172,7 +172,7 @@ class Unmatched:
             self._discard(*last)
 
     def _next_attempt(self, opens: tuple[int, int]) -> int:
-        """Return the time of the record at which a scan in Kafka Streams ends, and at which its next scan starts.
+        """Return the time of the record at which the next scan in Kafka Streams would start.
 
         The scan is in the order of time, side, key and value, and stops one record after it has seen
         an open window on both sides; otherwise it ends at the last record.

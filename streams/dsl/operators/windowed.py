@@ -6,24 +6,27 @@ aggregated like any other value; a result of None deletes the window (KIP-328, K
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from attrs import frozen
 
 from streams.core.inlining import inlined
 from streams.core.loops import windowed
+from streams.core.metrics import DropReason
 from streams.core.records import Headers
 from streams.core.windows import FixedWindows, SlidingWindows, TimeWindows
+from streams.dsl.operators.drops import dropper
 from streams.dsl.operators.emission import Emit, emit_nothing, table_emit
 from streams.dsl.operators.folds import Fold
 from streams.dsl.operators.sliding import SlidingAggregate
-from streams.dsl.operators.windows import EXPIRED, MAX_TIME, NULL_KEY, WindowMemo
-from streams.topology import NodeContext, Process, StreamTime
+from streams.dsl.operators.windows import MAX_TIME, WindowMemo
+from streams.topology import Lost, NodeContext, Process, StreamTime
 
 
 @frozen
 class WindowAggregate:
-    """The fold of the values for a key and window."""
+    """The operator that folds the values of each key and time window."""
 
     store: str
     windows: FixedWindows
@@ -32,8 +35,13 @@ class WindowAggregate:
     emit_on_close: bool = False
 
     @property
+    def keeps_back_ms(self) -> int:
+        """The maximum time in milliseconds by which the timestamp of a result may lag stream time."""
+        return self.windows.size_ms + self.windows.grace_ms if self.emit_on_close else 0
+
+    @property
     def ignores_values(self) -> bool:
-        """Return whether the result is independent of the record values."""
+        """Whether the result does not depend on the values of records."""
         return self.fold.ignores_values
 
     def bind(self, context: NodeContext) -> Process:
@@ -41,7 +49,7 @@ class WindowAggregate:
         windows, on_close = self.windows, self.emit_on_close
         size_ms, starts_of = windows.size_ms, _starts(windows)
         is_tumbling = isinstance(windows, TimeWindows) and windows.advance_ms == size_ms
-        drop, time = context.drop, context.stream_time()
+        drop, time = dropper(context), context.stream_time()
         retention_ms = context.store(self.store).spec.retention_ms
         emitted = context.stream_time("emitted") if on_close else StreamTime()
         emit_closed = _closer(context, self, time, emitted)
@@ -49,7 +57,7 @@ class WindowAggregate:
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             if key is None:
-                drop(NULL_KEY)
+                drop(DropReason.NULL_KEY, key, value, timestamp_ms, headers)
                 return
             if timestamp_ms > time.ms:
                 time.ms = timestamp_ms
@@ -67,9 +75,9 @@ class WindowAggregate:
         return process
 
     def _updater(
-        self, context: NodeContext, time: StreamTime, drop: Callable[[str], None]
+        self, context: NodeContext, time: StreamTime, drop: Lost
     ) -> Callable[[Any, Any, int, int, Headers | None], None]:
-        """Return the function that adds a value to one window: (key, value, timestamp_ms, start_ms, headers)."""
+        """Return a function that adds a value to one window and takes (key, value, timestamp_ms, start_ms, headers)."""
         store = context.store(self.store)
         fetch, put = store.fetch_pair, store.put_pair
         find, replace = store.in_place()
@@ -91,7 +99,8 @@ class WindowAggregate:
         def update(key: Any, value: Any, timestamp_ms: int, start_ms: int, headers: Headers | None) -> None:
             # A record with the latest timestamp is in no closed window.
             if timestamp_ms < time.ms and start_ms + size_ms <= time.ms - grace_ms:
-                drop(EXPIRED)
+                closed_ms = start_ms + size_ms + grace_ms
+                drop(DropReason.LATE, key, value, timestamp_ms, headers, memo[start_ms], closed_ms, time.ms)
                 return
             slot = (key, start_ms)
             pair = find(slot, key, start_ms)
@@ -148,8 +157,8 @@ def _starts(windows: FixedWindows) -> Callable[[int], Any]:
 
 def _closer(
     context: NodeContext, operator: WindowAggregate, time: StreamTime, emitted: StreamTime
-) -> Callable[[Headers | None], None]:
-    """Return the function that emits the windows that have closed since its last call.
+) -> Callable[[Headers | None], bool]:
+    """Return a function that emits the windows closed since its last call, and returns whether there were any.
 
     Windows that start at or before ``emitted`` have been emitted; ``emitted`` is restored after a restart.
     """
@@ -158,18 +167,27 @@ def _closer(
     advance_ms = windows.advance_ms if isinstance(windows, TimeWindows) else windows.size_ms
     memo = WindowMemo(windows.size_ms)
 
-    def emit_closed(headers: Headers | None) -> None:
+    def emit_closed(headers: Headers | None) -> bool:
         last_closed_ms = time.ms - closed_after_ms
         if last_closed_ms < 0 or last_closed_ms // advance_ms <= emitted.ms // advance_ms:
-            return
-        emit_until(last_closed_ms, headers)
+            return False
+        has_emitted = emit_until(last_closed_ms, headers)
         emitted.ms = last_closed_ms
+        return has_emitted
 
-    def emit_until(last_ms: int, headers: Headers | None) -> None:
+    def emit_until(last_ms: int, headers: Headers | None) -> bool:
+        has_emitted = False
         for start_ms, key, pair in store.windows_between(emitted.ms + 1, last_ms):
+            has_emitted = True
             forward(windowed(key, memo[start_ms]), (pair[0], None, True), pair[1], headers)
+        return has_emitted
 
+    def advance(stream_time_ms: int) -> bool:
+        time.ms = max(time.ms, stream_time_ms)
+        return operator.emit_on_close and emit_closed(None)
+
+    context.on_idle(advance)
     if operator.emit_on_close:
         # ``emitted`` is unchanged: if the application continues, these windows are emitted again when they close.
-        context.on_final_flush(lambda: emit_until(MAX_TIME, None))
+        context.on_final_flush(partial(emit_until, MAX_TIME, None))
     return emit_closed

@@ -1,14 +1,6 @@
-"""Parts common to windowed aggregates: windowed keys, and reasons for dropped records.
-
-A windowed key is built once per output record, with a cached ``Window``.
-"""
+"""A cache of ``Window`` objects for windowed keys, which are created once per output record."""
 
 from streams.core.records import Window
-
-#: Reasons for dropped records, as counted in metrics.
-NULL_KEY = "null key"
-NULL_KEY_OR_VALUE = "null key or value"
-EXPIRED = "expired window"
 
 #: The end of an unlimited window (Long.MAX_VALUE in Java).
 MAX_TIME = (1 << 63) - 1
@@ -18,7 +10,7 @@ _MEMO_LIMIT = 4096
 
 
 class WindowMemo(dict[int, Window]):
-    """A cache of windows of one size by start."""
+    """A cache of the windows of one size, by start time."""
 
     __slots__ = ("_size_ms",)
 

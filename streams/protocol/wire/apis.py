@@ -1,7 +1,4 @@
-"""All APIs that can be encoded and decoded, by key, with their versions.
-
-Collects the ``tables``, and imports no other module of this package.
-"""
+"""All Kafka APIs that can be encoded and decoded, by API key, with their versions."""
 
 from typing import Final
 
@@ -31,7 +28,7 @@ def all_versions() -> dict[int, tuple[int, int]]:
 
 
 def api_of(key: int, version: int) -> Api:
-    """Return the API of a message.
+    """Return the API with this key, which must support this version.
 
     Raises:
         UnsupportedVersionError: the API or this version is not supported.

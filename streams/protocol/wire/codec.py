@@ -1,7 +1,7 @@
-"""Message codecs: a pair of functions per API, version and direction, generated on first use.
+"""Message codecs, each with an encoding and a decoding function for one version of a message.
 
-``coder`` may return any other implementation of ``Coder``, such as a compiled one.
-Used by ``framing``; uses the tables.
+The functions are generated from the tables on first use.  ``coder`` may return any other implementation of
+``Coder``, such as a compiled one.
 """
 
 from functools import cache
@@ -21,7 +21,7 @@ _HEADERS: Final = {"request": REQUEST_HEADER, "response": RESPONSE_HEADER}
 
 @frozen
 class Coder:
-    """Encodes and decodes one version of one message."""
+    """The codec for one version of one message."""
 
     name: str
     version: int
@@ -31,7 +31,7 @@ class Coder:
     decode: Decode
 
     def to_bytes(self, message: Fields) -> bytes:
-        """Return the encoded message in one piece.
+        """Encode a message, and return the bytes in one piece.
 
         Raises:
             EncodingError: a value is missing, invalid, or not supported in this version.
@@ -39,7 +39,7 @@ class Coder:
         return b"".join(self.encode(message))
 
     def whole(self, data: bytes, position: int = 0) -> Fields:
-        """Decode a message that must fill the rest of the bytes exactly.
+        """Decode the message at ``position``, which must end at the end of ``data``.
 
         Raises:
             MalformedError: the bytes cannot be decoded, or bytes are left over.
@@ -53,7 +53,7 @@ class Coder:
 
 
 def coder(message: Message, version: int, most_text: int | None = None) -> Coder:
-    """Return the codec for one version of a message; ``most_text`` limits each decoded string, in bytes."""
+    """Return the codec for one version of a message; ``most_text`` limits the bytes of each decoded string."""
     return Coder(message.name, version, encoder(message, version), decoder(message, version, most_text))
 
 

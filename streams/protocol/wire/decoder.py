@@ -1,8 +1,8 @@
-"""Generates the decoder of a message from its table: straight-line code for one version.
+"""Generation of message decoders: straight-line code for one version of a message, based on its table.
 
 Adjacent fields of fixed size, and the length after them, are read by one ``struct`` call.
 Every length and count is checked against the remaining bytes before anything is allocated.
-Used by ``codec``.  Only imports ``errors``, ``fields`` and ``source``.
+This module imports only ``errors``, ``fields`` and ``source``.
 """
 
 import struct
@@ -26,13 +26,18 @@ REQUEST_TEXT_BYTES: Final = 131_072
 
 
 class Decode(Protocol):
-    """Decodes the message at a position in the bytes; returns the message and the position after it.
+    """A function that decodes one version of a message.
 
-    ``most_items`` limits the total number of array elements and unknown tagged fields in the message.
+    It decodes the message at a position in ``data``, and returns the message and the position after it.  ``most_items``
+    limits the total number of array elements and unknown tagged fields in the message.
     """
 
     def __call__(self, data: bytes, position: int, most_items: int = UNBOUNDED, /) -> tuple[Fields, int]:
-        """Decode a message; raises ``MalformedError``."""
+        """Decode the message at ``position``.
+
+        Raises:
+            MalformedError: the bytes cannot be decoded.
+        """
         ...
 
 
@@ -40,7 +45,7 @@ _LONGEST_VARINT_SHIFT: Final = 28
 
 
 class _Fault(Exception):
-    """A value is invalid; the line that raised this error determines the field."""
+    """An invalid value was read; the line of code that raised this error determines the field."""
 
 
 _FAULTS: Final = (_Fault, struct.error, IndexError, UnicodeDecodeError)
@@ -71,7 +76,10 @@ def _wrong_tag(tag: int, expected: int, actual: int) -> NoReturn:
 
 
 def _long_varint(data: bytes, position: int, low: int) -> tuple[int, int]:
-    """Read the rest of an unsigned varint whose first byte was ``low``; return the value and the next position."""
+    """Read the rest of an unsigned varint whose first byte was ``low``.
+
+    Returns the value and the position after it.
+    """
     result, shift = low & 127, 7
     while True:
         byte = data[position]
@@ -85,7 +93,7 @@ def _long_varint(data: bytes, position: int, low: int) -> tuple[int, int]:
 
 
 def least_size(type_: Type, version: int, is_flexible: bool, *, is_nullable: bool = False) -> int:
-    """Return the minimum size of a value in bytes."""
+    """Return the minimum encoded size of a value of this type in bytes."""
     match type_:
         case Fixed(size=size):
             return size
@@ -104,9 +112,9 @@ def least_size(type_: Type, version: int, is_flexible: bool, *, is_nullable: boo
 
 
 def decoder(message: Message, version: int, most_text: int | None = None) -> Decode:
-    """Return the function that decodes this version of the message; it raises ``MalformedError``.
+    """Return a function that decodes this version of the message.
 
-    ``most_text`` limits the size of each string in bytes; None = no limit.
+    The function raises ``MalformedError``.  ``most_text`` limits the size of each string in bytes; None means no limit.
     """
     return _Decoder(message, version, most_text).compiled()
 
@@ -163,7 +171,7 @@ class _Decoder:
     # --- values ---------------------------------------------------------------------------
 
     def _struct(self, fields: Sequence[Field], path: str) -> str:
-        """Generate code that reads fields in order; return the variable with the result."""
+        """Generate code that reads the fields in order; return the name of the variable with the result."""
         source = self.source
         items: list[str] = []
         tagged: list[Field] = []
@@ -190,7 +198,10 @@ class _Decoder:
         return self._typed(item.type, path, item.is_nullable(self.version))
 
     def _typed(self, type_: Type, path: str, is_nullable: bool) -> str:
-        """Generate code that reads a value; return the variable for the value, which is set after the next flush."""
+        """Generate code that reads a value, and return the name of its variable.
+
+        The variable is set only after the code that the next ``_flush`` call generates.
+        """
         match type_:
             case Fixed(code=code, size=size):
                 variable = self.source.fresh("v")
@@ -214,7 +225,7 @@ class _Decoder:
                 return self._nullable_struct(fields, path)
 
     def _length(self, code: str, size: int, path: str, *, is_compact: bool = True) -> str:
-        """Generate code that reads a length or count; the returned variable is -1 for null."""
+        """Generate code that reads a length or count; return the name of its variable, which is -1 for null."""
         variable = self.source.fresh("k")
         if self.is_flexible and is_compact:
             self._flush()
@@ -231,7 +242,7 @@ class _Decoder:
         source.add(f"if {variable} > 127: {variable}, p = long_varint(d, p, {variable})", place)
 
     def _chunk(self, length: str, path: str, is_nullable: bool, form: str) -> str:
-        """Generate code that reads bytes of a known length."""
+        """Generate code that reads as many bytes as the variable ``length`` specifies."""
         source, place = self.source, FieldPlace((path,))
         variable = source.fresh("v")
         with source.unless(f"{length} == -1", f"{variable} = None", is_needed=is_nullable):
@@ -275,7 +286,10 @@ class _Decoder:
         return variable
 
     def _tags(self, tagged: list[Field], path: str) -> tuple[str, list[str]]:
-        """Generate code that reads tagged fields; return the variables for the unknown fields and each known field."""
+        """Generate code that reads the tagged fields of a structure.
+
+        Returns the name of the variable with the unknown fields, and of one variable for each known field.
+        """
         source = self.source
         place = FieldPlace((f"{path}(tagged fields)",))
         unknown, count = source.fresh("u"), source.fresh("k")
@@ -307,7 +321,7 @@ class _Decoder:
         return unknown, variables
 
     def _flush(self) -> None:
-        """Generate one call that reads all pending fixed values."""
+        """Generate one ``struct`` call that reads all pending values of fixed size."""
         if not self.pending:
             return
         layout = Layout(">" + "".join(code for _, code, _, _ in self.pending))

@@ -1,8 +1,7 @@
-"""Encoded blocks, and the records in Fetch responses and Produce requests.
+"""Encoded blocks of records, as in Fetch responses and Produce requests.
 
 A received batch is decoded only when its columns are read, and an in-memory block is encoded
-only when it is sent to another process.  A log may store received batches unchanged.  Uses ``batch``;
-used by ``mapping``.
+only when it is sent to another process.  A log may store received batches unchanged.
 """
 
 from collections.abc import Iterable
@@ -22,9 +21,9 @@ _COLUMNS: Final = frozenset({"keys", "values", "timestamps", "headers", "offsets
 
 
 class EncodedBlock(Block):
-    """A block backed by the bytes of one batch; columns are decoded on first access.
+    """A block of records that is backed by the bytes of one record batch; columns are decoded on first access.
 
-    The length, producer and compression are known without decoding, and so are the offsets if they have no gaps.
+    The length, producer and compression are known without decoding, and so are the offsets if they are consecutive.
     If the batch has not been checked, access to a column may raise ``CorruptBatchError``.
     """
 
@@ -127,12 +126,12 @@ def encoded(block: Block, base_offset: int | None = None) -> bytes:
 
 
 def encoded_all(blocks: Iterable[Block]) -> list[bytes]:
-    """Encode each block as one batch, with its offsets; return the batches."""
+    """Return each block of records encoded as one batch; the offsets are kept."""
     return [encoded(block) for block in blocks]
 
 
 def fetched(data: bytes, *, verify: bool = True) -> list[Block]:
-    """Return the batches of a fetch response, including markers and empty batches.
+    """Return the record batches of a fetch response, including transaction markers and empty batches.
 
     A truncated batch at the end is left out and will be fetched again.  Message sets in formats 0 and 1,
     which brokers up to 3.x may still have in their logs, are decoded immediately.  ``verify=False`` skips
@@ -168,7 +167,7 @@ def _batch(data: bytes, position: int, *, verify: bool) -> EncodedBlock:
 
 
 def _message_set(data: bytes, position: int, blocks: list[Block], *, verify: bool) -> int:
-    """Decode old messages from a position up to the next batch, and return the position of that batch."""
+    """Decode messages in formats 0 and 1 from a position up to the next batch, and return the position of the batch."""
     start, end = position, len(data)
     while end - position > _MAGIC_AT and data[position + _MAGIC_AT] < 2:
         (length,) = _LENGTH.unpack_from(data, position + _LENGTH_AT)

@@ -1,7 +1,7 @@
-"""Generates the encoder of a message from its table: straight-line code for one version.
+"""Generation of message encoders: straight-line code for one version of a message, based on its table.
 
-The result is a list of chunks, so that record batches are sent without copying.
-Used by ``codec``.  Only imports ``errors``, ``fields`` and ``source``.
+An encoder returns a list of chunks, so that record batches are sent without copying.
+This module imports only ``errors``, ``fields`` and ``source``.
 """
 
 import struct
@@ -20,7 +20,7 @@ Encode: TypeAlias = Callable[[Fields], list[bytes]]
 
 
 class _Fault(Exception):
-    """A value cannot be encoded; the line that raised this error determines the field."""
+    """A value cannot be encoded; the line of code that raised this error determines the field."""
 
 
 _FAULTS: Final = (_Fault, struct.error, KeyError, TypeError, AttributeError, ValueError, OverflowError)
@@ -55,13 +55,13 @@ def _null() -> None:
 
 
 def _unknown_to(version: int, since: int, until: int) -> None:
-    """Raise the fault for a value that this version does not support."""
+    """Raise ``_Fault``, because this version does not support a value."""
     wanted = f"{since} or later" if version < since else f"{until} or earlier"
     raise _Fault(f"not supported by this version, but by version {wanted}")
 
 
 def _chunks(records: Any) -> tuple[int, Sequence[bytes]]:
-    """Return the size and chunks of encoded records; the size is -1 for None."""
+    """Return the total size and the chunks of encoded record batches; the size is -1 if ``records`` is None."""
     if records is None:
         return -1, ()
     if isinstance(records, list | tuple):
@@ -79,13 +79,13 @@ def _tagged(known: Sequence[tuple[int, list[bytes]]], unknown: Mapping[int, byte
 
 
 def _differs(expression: str, item: Field) -> str:
-    """Return the condition under which a value differs from the default."""
+    """Return the Python condition that is true if the value of a field differs from its default."""
     # An empty array may be a list or a tuple.
     return expression if item.absent == () else f"{expression} != {item.absent!r}"
 
 
 def encoder(message: Message, version: int) -> Encode:
-    """Return the function that encodes this version of the message; it raises ``EncodingError``."""
+    """Return a function that encodes this version of the message; the function raises ``EncodingError``."""
     return _Encoder(message, version).compiled()
 
 
@@ -159,7 +159,7 @@ class _Encoder:
         return f"{holder}.get({item.name!r}, {item.absent!r})"
 
     def _refuse(self, item: Field, holder: str, path: str) -> None:
-        """Generate code that rejects a value that this version does not support."""
+        """Generate code that rejects a value for a field that this version does not have."""
         if item.is_ignorable:
             return
         value = f"{holder}.get({item.name!r}, {item.absent!r})"
@@ -263,7 +263,7 @@ class _Encoder:
         source.add(f"{out}.append(tagged({some}, {unknown} or {{}}) if {is_any} else b'\\0')", place)
 
     def _flush(self) -> None:
-        """Generate one call that writes all pending fixed values."""
+        """Generate one ``struct`` call that writes all pending values of fixed size."""
         if not self.pending:
             return
         layout = Layout(">" + "".join(code for _, code, _, _ in self.pending))

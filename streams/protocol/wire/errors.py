@@ -1,10 +1,13 @@
-"""Errors in encoding and decoding the Kafka protocol.  Only imports ``core``."""
+"""Errors in encoding and decoding the Kafka protocol.
+
+This module imports only ``core.errors``.
+"""
 
 from streams.core.errors import StreamsError
 
 
 class MalformedError(StreamsError):
-    """The bytes do not match the schema of the message that the header names; the connection must be closed.
+    """Received bytes do not match the schema of the message; the connection must be closed.
 
     Fields: ``api`` (name), ``version`` (-1 if unknown), ``field`` (dotted path, as far as it was reached),
     ``position`` (byte offset in the frame, after the length field).

@@ -1,9 +1,9 @@
 """Descriptions of Kafka protocol messages: types, fields, messages and APIs.
 
-``tables`` contains the descriptions, from which ``encoder`` and ``decoder`` generate functions.  A message is a plain
+The descriptions are in ``tables``; ``encoder`` and ``decoder`` generate functions from them.  A message is a plain
 dict from field name to value, and an array is a list.  Every decoded message has all fields in all versions: a
 field that is missing in a version has its default.  Protocol types and flexible versions are defined in Kafka's
-protocol guide, KIP-482 and KIP-893.  Only imports ``protocol.request``.
+protocol guide, KIP-482 and KIP-893.  This module imports only ``protocol.request``.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,10 @@ class Fixed:
 
 @frozen
 class Text:
-    """A UTF-8 string with its length, which has a fixed size even in flexible versions if ``is_compact`` is False."""
+    """A UTF-8 string, prefixed by its length.
+
+    If ``is_compact`` is False, the length has a fixed size even in flexible versions.
+    """
 
     is_compact: bool = True
 
@@ -80,11 +83,11 @@ RECORDS: Final = Bytes(is_records=True)
 
 @frozen
 class Field:
-    """One field.
+    """A field of a Kafka message.
 
     - ``since``, ``until``: the first and last version that have the field.
     - ``nullable``: the first version in which the field may be None; None = never.
-    - ``default``: the value if the field is absent or not in the version; a field without a default is required.
+    - ``default``: the value if the field is absent or not in the version.  A field without a default is required.
     - ``tag``: the number of a tagged field, which is written only if the value differs from the default.
     - ``is_ignorable``: the field is silently left out in versions that lack it; for other fields, a value that
       differs from the default raises ``EncodingError`` in such versions.
@@ -102,11 +105,11 @@ class Field:
     attribute: str | None = None
 
     def is_in(self, version: int) -> bool:
-        """Whether the version has the field."""
+        """Whether this version of the message has the field."""
         return self.since <= version <= self.until
 
     def is_nullable(self, version: int) -> bool:
-        """Whether the field may be None in the version."""
+        """Whether the field may be None in this version of the message."""
         return self.nullable is not None and version >= self.nullable
 
     @property
@@ -116,7 +119,7 @@ class Field:
 
     @property
     def absent(self) -> Any:
-        """The value of an absent field."""
+        """The value that is decoded if the field is absent."""
         if self.default is not _REQUIRED:
             return self.default
         match self.type:
@@ -133,19 +136,22 @@ class Field:
 
 
 def array(name: str, *of: Field | Type, **settings: Any) -> Field:
-    """Return an array field; the elements have one type, or are structures with these fields."""
+    """Return an array field.  Its elements are values of one type, or structures with the given fields."""
     return Field(name, Array(_type_of(of)), **settings)
 
 
 def by_topic(
     name: str, *of: Field | Type, topic: str = "name", partitions: str = "partitions", **settings: Any
 ) -> Field:
-    """Return an array of topics, each with an array of partitions: their numbers, or structures with these fields."""
+    """Return an array of topics, each with an array of partitions.
+
+    The elements of the inner array are partition numbers, or structures with the given fields.
+    """
     return array(name, Field(topic, STRING), array(partitions, *of), **settings)
 
 
 def struct(name: str, *of: Field, **settings: Any) -> Field:
-    """Return a field that is a structure."""
+    """Return a field whose value is a structure with the given fields."""
     return Field(name, Struct(of), **settings)
 
 
@@ -176,7 +182,7 @@ class Message:
 
 @frozen
 class Api:
-    """One API: its key, versions, messages, and their fields on the wire.
+    """A Kafka API: its key, its versions, and the schemas of its request and response.
 
     - ``request_type``: the message class, which names its response class; None if only the codec supports the API.
     - ``versions``: lowest and highest version that can be encoded and decoded.
@@ -212,9 +218,9 @@ class Api:
         return Message(f"{self.name}Response", self.flexible, self.response_fields)
 
     def has(self, version: int) -> bool:
-        """Whether the version is supported."""
+        """Whether this version of the API can be encoded and decoded."""
         return self.versions[0] <= version <= self.versions[1]
 
     def is_flexible(self, version: int) -> bool:
-        """Whether the version has compact lengths and tagged fields."""
+        """Whether this version of the API has compact lengths and tagged fields (KIP-482)."""
         return version >= self.flexible

@@ -1,8 +1,8 @@
 """Frames: requests and responses on a connection, each preceded by its length.
 
-Performs no I/O; used by transports, and uses ``codec``.  The protocol has two special cases: the header of an
-ApiVersions response is always version 0, and an ApiVersions request in a version that the broker does not
-support is answered in version 0 with error 35 (Kafka's protocol guide, KIP-511).
+This module performs no I/O.  The protocol has two special cases: the header of an ApiVersions response always has
+version 0, and a broker responds to an ApiVersions request in an unsupported version with error 35 in version 0
+(Kafka's protocol guide, KIP-511).
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ _CORRELATION: Final = Struct(">i")
 
 
 class RequestHeader(NamedTuple):
-    """The header of a request."""
+    """The header of a Kafka request."""
 
     api_key: int
     api_version: int
@@ -90,9 +90,10 @@ class FrameReader:
         return frames
 
     def _gathered(self, frames: list[bytes]) -> bytes:
-        """Return all bytes in one piece; a frame that ends within the last chunk is added to ``frames`` instead.
+        """Return all received bytes in one piece.
 
-        This way, a large response that arrives in many chunks is copied only once.
+        If the pending frame ends within the last chunk, it is added to ``frames``, and only the bytes after it are
+        returned.  A large response that arrives in many chunks is therefore copied only once.
         """
         first, *middle, last = self._chunks
         behind = self._size - self._wanted
@@ -103,7 +104,7 @@ class FrameReader:
 
 
 def framed(chunks: list[bytes]) -> list[bytes]:
-    """Return the chunks of one message, preceded by their length."""
+    """Return the chunks of one message, preceded by a chunk with their total length."""
     return [_SIZE.pack(sum(map(len, chunks))), *chunks]
 
 
@@ -113,7 +114,7 @@ def framed(chunks: list[bytes]) -> list[bytes]:
 def encode_request(
     api_key: int, version: int, correlation_id: int, client_id: str | None, message: Fields
 ) -> list[bytes]:
-    """Encode a request as chunks, preceded by its length.
+    """Encode a request with its header; return the chunks of the frame, including the length.
 
     Raises:
         UnsupportedVersionError: the API or this version is not supported.
@@ -130,7 +131,7 @@ def encode_request(
 
 
 def read_request_header(frame: bytes) -> tuple[RequestHeader, int]:
-    """Decode the header of a request; return the header and the position of the body.
+    """Decode the header of a request; return the header and the position after it.
 
     The header of an unknown API is read as a non-flexible header.
 
@@ -163,7 +164,7 @@ def _response_header_version(api_key: int, version: int) -> int:
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, message: Fields) -> list[bytes]:
-    """Encode the response to a request in this version as chunks, preceded by its length.
+    """Encode a response with its header; return the chunks of the frame, including the length.
 
     Raises:
         UnsupportedVersionError: the API or this version is not supported.
@@ -174,9 +175,9 @@ def encode_response(api_key: int, version: int, correlation_id: int, message: Fi
 
 
 def refused_versions(correlation_id: int, versions: Mapping[int, tuple[int, int]]) -> list[bytes]:
-    """Return the response to an ApiVersions request in an unsupported version: error 35 and ranges, in version 0.
+    """Return the response to an ApiVersions request in an unsupported version: error 35 and the version ranges.
 
-    The client retries with a version from the response, on the same connection.
+    The response has version 0.  The client retries on the same connection, in a version within the range.
     """
     message = {"error_code": ErrorCode.UNSUPPORTED_VERSION, "api_keys": api_ranges(versions)}
     return encode_response(API_VERSIONS, 0, correlation_id, message)

@@ -1,6 +1,6 @@
 """Message sets in formats 0 and 1, which preceded record batches (up to Kafka 0.10).
 
-Message sets can only be decoded: upgraded brokers may have them in their logs and return them for a Fetch.
+Message sets can only be decoded: upgraded brokers may have them in their logs, and return them in Fetch responses.
 Compressed messages are nested in a wrapper message.  The layout is described in Kafka's protocol guide ("Message
 sets"), KIP-31 and KIP-32.  lz4 in format 0, whose frames have a wrong checksum, is not supported.
 """
@@ -32,9 +32,10 @@ class _Message(NamedTuple):
 
 
 def decode_message_set(data: bytes, *, verify: bool = True) -> list[Block]:
-    """Decode messages into blocks: one per compressed message, and one per run of uncompressed messages.
+    """Decode messages into blocks of records.
 
-    A truncated message at the end is left out.  ``verify=False`` skips the checksums.
+    Each compressed message becomes one block, and so does each run of consecutive uncompressed messages.  A truncated
+    message at the end is left out.  ``verify=False`` skips the checksums.
 
     Raises:
         CorruptBatchError: the bytes are damaged.

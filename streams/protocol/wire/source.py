@@ -1,7 +1,7 @@
 """Generated Python source of a function, with the message field that each line handles.
 
-If the function fails, the number of the failed line determines the field, so that nothing needs to be
-tracked while the function runs.  Used by ``encoder`` and ``decoder``.  Imports no other module of the package.
+If the function fails, the number of the failed line determines the field, so that nothing needs to be tracked while
+the function runs.  This module imports no other module of the package.
 """
 
 import linecache
@@ -17,13 +17,13 @@ _INDENT: Final = "    "
 
 @frozen
 class FieldPlace:
-    """The fields (dotted names) that a line reads or writes together, with their sizes."""
+    """The message fields (as dotted names) that one line of generated code reads or writes, with their sizes."""
 
     names: Sequence[str]
     sizes: Sequence[int] = ()
 
     def at(self, room: int) -> tuple[str, int]:
-        """Return the first field that does not fit into ``room`` bytes, and its offset from the first field."""
+        """Return the first field that does not fit into ``room`` bytes, and its byte offset from the first field."""
         behind = 0
         for name, size in zip(self.names, self.sizes, strict=False):
             if behind + size > room:
@@ -34,7 +34,7 @@ class FieldPlace:
 
 @define(eq=False)
 class FunctionSource:
-    """The lines of a function, and the objects that they refer to."""
+    """The source lines of a generated function, and the objects that they refer to."""
 
     lines: list[str] = field(factory=list)
     places: dict[int, FieldPlace] = field(factory=dict)
@@ -43,14 +43,14 @@ class FunctionSource:
     _count: int = 0
 
     def add(self, line: str, place: FieldPlace | None = None) -> None:
-        """Append a line at the current indentation."""
+        """Append a line at the current indentation; ``place`` has the fields that the line handles."""
         self.lines.append(_INDENT * self.depth + line)
         if place is not None:
             self.places[len(self.lines)] = place
 
     @contextmanager
     def block(self, line: str, place: FieldPlace | None = None) -> Iterator[None]:
-        """Append the first line of a code block; the lines that the caller adds are indented."""
+        """Append the first line of a code block; the lines added within the context are indented."""
         self.add(line, place)
         self.depth += 1
         yield
@@ -58,9 +58,9 @@ class FunctionSource:
 
     @contextmanager
     def unless(self, condition: str, line: str, *, is_needed: bool = True) -> Iterator[None]:
-        """Append an ``if`` with one line, and an ``else`` for the lines that the caller adds.
+        """Append an ``if`` statement with one line, and an ``else`` for the lines added within the context.
 
-        If ``is_needed`` is False, only the caller's lines are added.
+        If ``is_needed`` is False, only the lines added within the context are appended.
         """
         if not is_needed:
             yield
@@ -76,13 +76,13 @@ class FunctionSource:
         return f"{letter}{self._count}"
 
     def constant(self, value: Any, letter: str = "C") -> str:
-        """Bind an object to a name, and return the name."""
+        """Bind an object to a new name in the generated code, and return the name."""
         name = self.fresh(letter)
         self.names[name] = value
         return name
 
     def compiled(self, function: str, file: str) -> Callable[..., Any]:
-        """Compile the function with this name; ``file`` is the file name in tracebacks."""
+        """Compile the source, and return the function with this name; ``file`` is the file name in tracebacks."""
         text = "\n".join(self.lines) + "\n"
         namespace = dict(self.names)
         # Without a modification time linecache keeps the lines, so that tracebacks show them.
@@ -93,6 +93,6 @@ class FunctionSource:
         return compiled  # type: ignore[no-any-return]
 
     def place_of(self, traceback: TracebackType | None) -> FieldPlace:
-        """Return the fields of the line that raised the error."""
+        """Return the fields handled by the generated line that raised an error, given the traceback of the error."""
         # The first entry is the frame that caught the error, which is this source's function.
         return self.places.get(traceback.tb_lineno if traceback is not None else -1, FieldPlace(()))

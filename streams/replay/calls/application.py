@@ -1,4 +1,4 @@
-"""Serialization of a topology for other processes: pickled as given by the user, built by the worker.
+"""Serialization of a topology for other processes: it is pickled as the user gave it, and built by the worker.
 
 Functions defined in a script are pickled by value, so workers need neither the script nor its
 folder.  Built topologies and running tasks are never pickled.
@@ -22,7 +22,6 @@ from attrs import evolve, field, frozen
 
 from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
-from streams.core.records import TopicPartition
 from streams.dsl import TopologySource, build_topology
 from streams.replay.calls.structs import is_struct, reduced_struct
 from streams.replay.errors import ReplayError
@@ -54,7 +53,7 @@ class Application:
         partitions: Mapping[str, int],
         default_partitions: int = 1,
     ) -> "Application":
-        """Return an application that can be pickled.
+        """Return the pickled application of a topology.
 
         Raises:
             ReplayError: the topology or a setting cannot be pickled.
@@ -80,10 +79,10 @@ class Application:
 
 
 def pickled(thing: object, what: str) -> bytes:
-    """Pickle an object of the user for another process.
+    """Pickle an object for another process; ``what`` names it in error messages.
 
     Raises:
-        ReplayError: part of it cannot be pickled.
+        ReplayError: a part of the object cannot be pickled.
     """
     with _by_value(thing):
         try:
@@ -129,7 +128,7 @@ def _dumped(thing: object) -> bytes:
 
 
 def _types_of(found: Any) -> dict[str, Any]:
-    """Return the annotations of a function or class, with text resolved to types."""
+    """Return the annotations of a function or class, in which text has been resolved to types."""
     declared: dict[str, Any] = found.__annotations__
     try:
         known = typing.get_type_hints(found, include_extras=True) if declared else {}
@@ -173,7 +172,7 @@ def source_digest(topology: TopologySource) -> str:
 
 @contextmanager
 def _by_value(thing: object) -> Iterator[None]:
-    """Make cloudpickle pickle definitions in the user's own modules by value."""
+    """Within the ``with`` block, make cloudpickle pickle by value what the user's own modules define."""
     import cloudpickle
 
     # Settings are a dict of plain values and the user's functions.
@@ -221,11 +220,3 @@ def _is_installed(file: str) -> bool:
     own = str(Path(__file__).resolve().parent.parent)
     libraries = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     return any(resolved.startswith(f"{folder}/") for folder in {own, *libraries})
-
-
-def logical_of(plan: ApplicationPlan, partition: TopicPartition) -> TopicPartition:
-    """Return the partition of the topology that a lane is part of; other partitions are returned unchanged."""
-    for topic in plan.lanes:
-        if plan.physical_topic(topic) == partition.topic:
-            return TopicPartition(topic, partition.partition // plan.lane_count(topic))
-    return partition

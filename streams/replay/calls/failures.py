@@ -1,6 +1,6 @@
-"""Failures of calls, with their node, file and record but without tracebacks of the executor.
+"""Failures of calls to an executor, with node, file and record but without the executor's own tracebacks.
 
-Executors return a failure as text; its details are packed into that text, and unpacked again here.
+Executors can only return text, so the details of a failure are packed into that text, and unpacked here.
 """
 
 import json
@@ -27,11 +27,11 @@ _LONGEST_TRACE = 8_000
 
 
 class TaskFailure(Exception):
-    """A failure in an executor that can only pass on text."""
+    """A failure of a call, raised in a worker, whose text includes all details."""
 
 
 class WorkerTraceback(Exception):
-    """The traceback of the worker, as the cause of the error that the driver raises."""
+    """The traceback of a worker; it is the cause of the error that the driver raises."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
@@ -68,7 +68,7 @@ def unpacked(text: str) -> dict[str, Any] | None:
 
 
 def explained_failure(session: Any, error: Exception) -> Exception:
-    """Return the error to show to the user, with its cause."""
+    """Return the error to show to the user for a failed call, with its cause."""
     explained = _explained(session, error)
     if explained is not error:
         trace = (unpacked(str(error)) or {}).get("trace")
@@ -110,7 +110,7 @@ def _where(session: Any, fields: dict[str, Any]) -> str:
     topic, partition, offset = fields.get("topic"), fields.get("partition"), fields.get("offset")
     if topic is None or partition is None or offset is None:
         return ""
-    found = session.origin(TopicPartition(topic, partition), offset)
+    found = session.inputs.origin(TopicPartition(topic, partition), offset)
     return "" if found is None else f" (row {found[1]:,} of {found[0]})"
 
 

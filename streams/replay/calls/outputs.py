@@ -1,48 +1,92 @@
-"""Output topics of a replay, read in their defined order.
+"""Reads the output topics of a replay in their defined order.
 
-A partition written by several tasks is the merge of their records by lowest head timestamp, as in
-bounded live runs.  Offsets number the records in that order.
+If several tasks write a partition, their records are merged by lowest head timestamp, as in
+bounded live runs.  Offsets number the records in this order.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from attrs import evolve, frozen
+
 from streams.core.records import Block, TopicPartition
 from streams.replay.calls.state import Outputs, task_of
+from streams.replay.errors import ReplayError
 from streams.replay.storage.places import Place
 from streams.replay.storage.segments import Extent, ExtentReader
 from streams.runtime import merge_lanes
 
 
+@frozen
+class OutputPart:
+    """One partition of an output topic: the extents (ranges of records) of each task, in tie-breaking order."""
+
+    partition: int
+    lanes: Sequence[Sequence[Extent]]
+    #: Offset of the first record; None keeps the offsets of ``read_output``'s merge.
+    first: int | None = None
+
+    @property
+    def rows(self) -> int:
+        """The number of records."""
+        return sum(extent.rows for lane in self.lanes for extent in lane)
+
+
+def check_kept(root: Place) -> None:
+    """Check that the files of a replay still exist.
+
+    Raises:
+        ReplayError: the temporary folder of the replay was deleted.
+    """
+    if root.is_local and not root.exists():
+        raise ReplayError(
+            f"{root}: the files of the replay were deleted when its result was closed; read outputs within the `with` "
+            "block, or give replay() keep=True or a directory"
+        )
+
+
+def output_parts(outputs: Outputs, topic: str) -> list[OutputPart]:
+    """Return the partitions of an output topic that have records."""
+    return [
+        OutputPart(number, lanes_of(outputs, TopicPartition(topic, number)))
+        for number in output_partitions(outputs, topic)
+    ]
+
+
 def output_partitions(outputs: Outputs, topic: str) -> list[int]:
-    """Return the partitions of a topic that have records."""
+    """Return the numbers of a topic's partitions that have records."""
     return sorted({at.partition for at, _ in outputs if at.topic == topic})
 
 
 def output_topics(outputs: Outputs) -> list[str]:
-    """Return the topics that have records."""
+    """Return the names of the output topics that have records."""
     return sorted({at.topic for at, _ in outputs})
 
 
 def lanes_of(outputs: Outputs, at: TopicPartition) -> list[list[Extent]]:
-    """Return the extents that each task wrote to a partition, in tie-breaking order."""
+    """Return the extents (ranges of records) that each task wrote to a partition; the order breaks ties."""
     producers = sorted((producer for place, producer in outputs if place == at), key=_order)
     return [outputs[at, producer] for producer in producers]
 
 
-def read_output(root: Place, lanes: Sequence[Sequence[Extent]]) -> Iterator[Block]:
-    """Yield the records of one output partition, with offsets from 0 without gaps."""
-    return merge_lanes([ExtentReader(root).blocks(extents) for extents in lanes])
+def read_output(root: Place, part: OutputPart) -> Iterator[Block]:
+    """Merge the records that several tasks wrote to one output partition; offsets start at 0 and have no gaps."""
+    at = part.first
+    for block in merge_lanes([ExtentReader(root).blocks(extents) for extents in part.lanes]):
+        if at is None:
+            yield block
+        else:
+            yield evolve(block, offsets=range(at, at := at + len(block)))
 
 
 def read_topic(root: Place, outputs: Outputs, topic: str) -> Iterator[tuple[int, Block]]:
-    """Yield the records of an output topic as (partition, block), partition by partition."""
-    for number in output_partitions(outputs, topic):
-        for block in read_output(root, lanes_of(outputs, TopicPartition(topic, number))):
-            yield number, block
+    """Yield the records of an output topic as (partition, block of records), partition by partition."""
+    for part in output_parts(outputs, topic):
+        for block in read_output(root, part):
+            yield part.partition, block
 
 
 def counts(outputs: Outputs) -> Mapping[str, int]:
-    """Return the number of records of each topic."""
+    """Return the number of records of each output topic."""
     result: dict[str, int] = {}
     for (at, _), extents in outputs.items():
         result[at.topic] = result.get(at.topic, 0) + sum(extent.rows for extent in extents)

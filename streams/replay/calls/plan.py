@@ -1,13 +1,14 @@
-"""The plan of a replay: stages, their calls, and the part of history that each slice reads.
+"""The plan of a replay: stages, their calls to the executor, and the part of history that each slice reads.
 
-The driver makes the plan.  Pure, except that timestamps are read to cut history by time.
+The driver makes the plan.  This module is pure, except that it reads timestamps to cut history by time.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attrs import define, evolve, field, frozen
 
 from streams.core.records import TaskId, TopicPartition
+from streams.dsl.operators import AsyncMap, LookUp
 from streams.replay.calls.application import Application
 from streams.replay.calls.state import ReplayState
 from streams.replay.calls.work import GlobalWork, InputWork, Options, StageWork, TaskWork
@@ -16,10 +17,13 @@ from streams.replay.storage.segments import Extent
 from streams.runtime import ApplicationPlan
 from streams.topology import SubTopology
 
+#: Rows, of inputs and stores, up to which neighbouring tasks share a call.
+TASK_CALL_ROWS = 20_000
+
 
 @frozen
 class Pass:
-    """One pass over the stages: a slice, or the final pass, which processes the records that the slices deferred.
+    """One pass over the stages of a replay: a slice, or the final pass for the records that the slices deferred.
 
     ``cut`` has the first offset of each source partition that the pass does not read.
     """
@@ -28,11 +32,13 @@ class Pass:
     number: int
     cut: Mapping[TopicPartition, int]
     is_last: bool
+    #: Whether the state may be handed over after the pass, so that it consists of whole contents of stores.
+    is_whole: bool = True
 
 
 @define(eq=False)
 class ReplayPlan:
-    """The stages and calls of one replay."""
+    """The stages of one replay, and their calls to the executor."""
 
     application: Application
     plan: ApplicationPlan
@@ -40,32 +46,43 @@ class ReplayPlan:
     sources: Mapping[TopicPartition, Sequence[Extent]]
     options: Options
     root: Place
-    #: Calls of each stage; a call has one task, or all tasks of a cycle.
-    stages: list[list[list[TaskId]]] = field(init=False)
+    #: The tasks of each stage, and the stages that are cycles, whose tasks run together.
+    stages: list[list[TaskId]] = field(init=False)
+    cyclic: set[int] = field(init=False)
     #: Stage numbers in waves; the stages of a wave do not depend on each other.
     waves: list[list[int]] = field(init=False)
+    #: Sub-topologies that call async or look-up functions.
+    _calling: set[int] = field(init=False)
+    #: The task that reads each partition of the topology.
+    _readers: dict[TopicPartition, TaskId] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         plan = self.plan
         cycles = plan.cycles()
         parts = plan.stages()
-        self.stages = []
-        for part in parts:
-            tasks = [task for task in sorted(plan.groups) if task.sub_topology in part]
-            # The longest task comes first, so that it is not the last one to start.
-            calls = [tasks] if part[0] in cycles else [[task] for task in sorted(tasks, key=self._size, reverse=True)]
-            self.stages.append([call for call in calls if call])
+        self.stages = [[task for task in sorted(plan.groups) if task.sub_topology in part] for part in parts]
+        self.cyclic = {number for number, part in enumerate(parts) if part[0] in cycles}
+        nodes = plan.topology.nodes
+        self._calling = {
+            sub.id
+            for sub in plan.subs
+            if any(isinstance(getattr(nodes.get(name), "operator", None), AsyncMap | LookUp) for name in sub.nodes)
+        }
+        self._readers = {logical: task for task, group in plan.groups.items() for logical in group}
         self.waves = _waves(parts, {sub.id: sub for sub in plan.subs if not sub.is_global})
 
     @property
     def started_ms(self) -> int:
-        """Lowest timestamp in the first row groups of the source partitions, in epoch milliseconds; 0 without any."""
+        """The lowest timestamp in the first row groups of the source partitions, in epoch milliseconds, else 0."""
         return min((extents[0].lowest_ms for extents in self.sources.values() if extents), default=0)
 
-    @property
-    def readers(self) -> dict[TopicPartition, TaskId]:
-        """Maps each lane or source partition to the task that reads it."""
-        return {item.partition: task for task in self.plan.groups for item in self.plan.inputs(task)}
+    def reader_of(self, partition: TopicPartition) -> TaskId | None:
+        """Return the task that reads a source partition or a lane (the part of a repartition topic from one task)."""
+        return self._readers.get(self.plan.logical(partition))
+
+    def most_calls(self, number: int) -> int:
+        """Return the number of calls of a stage in one pass, at most: small tasks share calls."""
+        return min(1, len(self.stages[number])) if number in self.cyclic else len(self.stages[number])
 
     def global_works(self, folder: str) -> list[GlobalWork]:
         """Return the calls that fill the global stores, each from all records of the topics of its store."""
@@ -81,46 +98,65 @@ class ReplayPlan:
         return works
 
     def works(self, number: int, step: Pass, state: ReplayState, folder: str) -> list[StageWork]:
-        """Return the calls of a stage that have work in a pass."""
-        works = []
-        for call in self.stages[number]:
-            tasks = tuple(self._task_work(task, step, state) for task in call)
-            is_new = any(task not in state.positions for task in call)
-            flushes = step.is_last and self.options.final_flush
-            # At the end of its inputs, a task may process deferred records even if there is nothing to read.
-            if not is_new and not flushes and not any(_has_work(task) for task in tasks):
-                continue
-            works.append(
-                StageWork(
-                    self.application,
-                    tasks,
-                    self.root,
-                    folder,
-                    number,
-                    step.is_last,
-                    evolve(self.options, final_flush=flushes),
-                    self.started_ms,
-                    state.global_stores,
-                )
-            )
-        return works
+        """Return the calls of stage ``number`` that have work in the pass ``step``."""
+        flushes = step.is_last and self.options.final_flush
+        is_cycle = number in self.cyclic
+        lanes: dict[TopicPartition, list[int]] = {}
+        for lane in state.lanes:
+            lanes.setdefault(self.plan.logical(lane), []).append(lane.partition)
+        tasks = [self._task_work(task, step, state, lanes, is_cycle=is_cycle) for task in self.stages[number]]
 
-    def _task_work(self, task: TaskId, step: Pass, state: ReplayState) -> TaskWork:
-        positions = state.positions.get(task, {})
-        inputs = []
-        for item in self.plan.inputs(task):
-            position = positions.get(item.partition, 0)
-            lane = item.partition in state.lanes or self.plan.producer_of(item.topic, item.partition) is not None
-            known: Sequence[Extent] = (
-                state.lanes.get(item.partition, ()) if lane else self.sources.get(item.partition, ())
+        def is_due(task: TaskWork) -> bool:
+            # At the end of its inputs, a task may process deferred records, or the results of calls in flight, even if
+            # there is nothing to read.
+            finishes = step.is_last and task.task_id.sub_topology in self._calling
+            is_joined = step.is_whole and any(ref.changes for ref in task.stores.values())
+            return task.task_id not in state.positions or flushes or finishes or is_joined or _has_work(task)
+
+        if is_cycle:
+            calls = [tasks] if any(map(is_due, tasks)) else []
+        else:
+            calls = list(_calls(filter(is_due, tasks)))
+        return [
+            StageWork(
+                self.application,
+                tuple(call),
+                self.root,
+                folder,
+                number,
+                step.is_last,
+                evolve(self.options, final_flush=flushes),
+                self.started_ms,
+                state.global_stores,
+                is_cycle,
+                step.is_whole,
             )
-            end = _end_of(known)
-            if not lane:
-                end = min(end, step.cut.get(item.partition, end))
-            extents = tuple(extent for extent in known if extent.last >= position and extent.first < end)
-            if not position and extents:
-                position = extents[0].first
-            inputs.append(InputWork(item.partition, extents, position, end, step.is_last))
+            for call in calls
+        ]
+
+    def _task_work(
+        self,
+        task: TaskId,
+        step: Pass,
+        state: ReplayState,
+        lanes: Mapping[TopicPartition, Sequence[int]],
+        *,
+        is_cycle: bool,
+    ) -> TaskWork:
+        """Return the work of a task; ``lanes`` has the numbers of the lanes with records by logical partition."""
+        positions = state.positions.get(task, {})
+        known = {logical: {*lanes.get(logical, ())} for logical in self.plan.groups[task]}
+        for partition in positions:
+            known.setdefault(self.plan.logical(partition), set()).add(partition.partition)
+        # A task that runs by wall-clock time sees which inputs are idle.
+        has_all = is_cycle or self.options.wall_clock == "append_time"
+        inputs = []
+        for logical in self.plan.groups[task]:
+            numbers = None if has_all else known[logical]
+            for partition, is_written in self._partitions(logical, numbers):
+                is_lane = is_written or partition in state.lanes
+                found = state.lanes if is_lane else self.sources
+                inputs.append(self._input(partition, found.get(partition, ()), positions, step, is_lane=is_lane))
         return TaskWork(
             task,
             tuple(inputs),
@@ -129,8 +165,45 @@ class ReplayPlan:
             state.ends.get(task, {}),
         )
 
-    def _size(self, task: TaskId) -> int:
-        return sum(extent.rows for item in self.plan.inputs(task) for extent in self.sources.get(item.partition, ()))
+    def _partitions(self, logical: TopicPartition, known: set[int] | None) -> Iterator[tuple[TopicPartition, bool]]:
+        """Yield the partitions that store a logical one, and whether each is a lane that only a task writes.
+
+        Lanes that are not in ``known`` (None: all) are left out, except the first of them: for this one a task waits
+        until its inputs have ended.
+        """
+        topic, number = logical
+        if topic not in self.plan.lanes:
+            yield TopicPartition(self.plan.physical_topic(topic), number), False
+            return
+        name, width, is_fed = self.plan.physical_topic(topic), self.plan.lane_count(topic), topic in self.plan.fed
+        lanes: Sequence[int] = range(number * width, (number + 1) * width)
+        if known is not None:
+            first = next((lane for lane in lanes if lane not in known), None)
+            lanes = sorted(known if first is None else {*known, first})
+        for lane in lanes:
+            yield TopicPartition(name, lane), not is_fed or lane != number * width
+
+    def _input(
+        self,
+        partition: TopicPartition,
+        known: Sequence[Extent],
+        positions: Mapping[TopicPartition, int],
+        step: Pass,
+        *,
+        is_lane: bool,
+    ) -> InputWork:
+        """Return the part of a partition that a pass reads; ``known`` are its extents."""
+        position = positions.get(partition, 0)
+        end = _end_of(known)
+        if not is_lane:
+            end = min(end, step.cut.get(partition, end))
+        if is_lane and not position:
+            extents = tuple(known)
+        else:
+            extents = tuple(extent for extent in known if extent.last >= position and extent.first < end)
+        if not position and extents:
+            position = extents[0].first
+        return InputWork(partition, extents, position, end, step.is_last)
 
 
 def _waves(parts: Sequence[tuple[int, ...]], subs: Mapping[int, SubTopology]) -> list[list[int]]:
@@ -147,56 +220,25 @@ def _waves(parts: Sequence[tuple[int, ...]], subs: Mapping[int, SubTopology]) ->
     return waves
 
 
+def _calls(tasks: Iterable[TaskWork]) -> Iterator[list[TaskWork]]:
+    """Yield the tasks of each call, the longest call first, so that it is not the last one to start.
+
+    Neighbouring small tasks share a call, and its files.
+    """
+    calls: list[tuple[int, list[TaskWork]]] = []
+    for task in tasks:
+        size = task.rows
+        if not calls or calls[-1][0] + size > TASK_CALL_ROWS:
+            calls.append((0, []))
+        calls[-1][1].append(task)
+        calls[-1] = calls[-1][0] + size, calls[-1][1]
+    for _, call in sorted(calls, key=lambda item: item[0], reverse=True):
+        yield call
+
+
 def _has_work(task: TaskWork) -> bool:
     return any(given.position < given.end for given in task.inputs)
 
 
 def _end_of(extents: Sequence[Extent]) -> int:
     return extents[-1].last + 1 if extents else 0
-
-
-def explained(replay: ReplayPlan, passes: Sequence[Pass]) -> Iterator[str]:
-    """Yield the plan as lines of text: stages, tasks, inputs, shuffles."""
-    plan = replay.plan
-    subs = {sub.id: sub for sub in plan.subs if not sub.is_global}
-    records = sum(extent.rows for extents in replay.sources.values() for extent in extents)
-    slices = "1 slice" if len(passes) == 1 else f"{len(passes) - 1} slices and their end"
-    stages = _count(len(replay.stages), "stage")
-    yield f"replay of {plan.config.application_id}: {records:,} records, {stages}, {slices}"
-    for name, store in sorted(plan.topology.global_stores.items()):
-        yield f"  first: global store {name} from {', '.join(store.source.topics)}, whole, broadcast to all tasks"
-    for number, calls in enumerate(replay.stages):
-        tasks = [task for call in calls for task in call]
-        ids = sorted({task.sub_topology for task in tasks})
-        what = f"sub-topology {ids[0]}" if len(ids) == 1 else f"sub-topologies {', '.join(map(str, ids))}"
-        how = "one process over all its partitions: a cycle" if len(calls) < len(tasks) else "each separately"
-        if len(calls) == len(tasks) == 1:
-            how = "one process"
-        others = [other for wave in replay.waves if number in wave for other in wave if other != number]
-        beside = f", at the same time as stage {', '.join(map(str, others))}" if others else ""
-        yield f"  stage {number}: {what}, {_count(len(tasks), 'task')}, {how}{beside}"
-        for topic in dict.fromkeys(topic for sub in ids for topic in subs[sub].source_topics):
-            yield f"    reads {_input_line(replay, topic, tasks)}"
-        stores = [name for sub in ids for name in subs[sub].stores]
-        if stores:
-            yield f"    keeps {', '.join(stores)} in {replay.options.store_engine}"
-        for topic in dict.fromkeys(topic for sub in ids for topic in subs[sub].sink_topics):
-            kind = "repartition topic" if plan.is_internal(topic) else "topic"
-            yield f"    writes {kind} {topic}, {_count(plan.partitions.get(topic, 1), 'partition')}"
-
-
-def _input_line(replay: ReplayPlan, topic: str, tasks: Sequence[TaskId]) -> str:
-    plan = replay.plan
-    producers = plan.lanes.get(topic)
-    count = plan.partitions.get(topic, 1)
-    if producers:
-        return (
-            f"{topic}, {_count(count, 'partition')}: shuffle by key, "
-            f"{_count(len(producers), 'lane')} each, merged by lowest head timestamp"
-        )
-    extents = [extent for number in range(count) for extent in replay.sources.get(TopicPartition(topic, number), ())]
-    return f"{topic}, {_count(count, 'partition')}, {_count(sum(extent.rows for extent in extents), 'record')}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

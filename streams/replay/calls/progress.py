@@ -5,7 +5,7 @@ informational: nothing depends on them, and they are not synced to disk.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from attrs import define, field, frozen
@@ -17,7 +17,7 @@ from streams.replay.storage.places import Place
 
 @frozen
 class ReplayProgress:
-    """The progress of a replay.
+    """The progress of a replay at one time.
 
     ``records_total`` is the number of records that the stages will read, as far as known.  The records of a
     repartition topic are only counted when its upstream stage has ended.
@@ -41,7 +41,7 @@ Listener = Callable[[ReplayProgress], None]
 
 
 def reported_records(root: Place) -> int:
-    """Return the number of records that the running calls have read."""
+    """Return the number of records that the running calls have read, according to their progress files."""
     folder = root.path / PROGRESS_FOLDER if root.is_local else None
     if folder is None or not folder.is_dir():
         return 0
@@ -54,9 +54,27 @@ def reported_records(root: Place) -> int:
     return total
 
 
+def title_of(session: Any, calls: Sequence[Any]) -> str:
+    """Return a title for calls of a replay, such as ``shop: slice 3 of 50, totals``, for the jobs in Spark's UI."""
+    name = session.config.application_id
+    if not calls or session.plan is None or calls[0].stage < 0:
+        topics = dict.fromkeys(str(getattr(call, "topic", call.name)) for call in calls)
+        return f"{name}: reading {', '.join(topics)}"
+    ids = {task.task_id.sub_topology for call in calls for task in getattr(call, "tasks", ())}
+    subs = [sub for sub in session.plan.plan.subs if sub.id in ids]
+    topics = dict.fromkeys(topic for sub in subs for topic in sub.sink_topics or sub.source_topics)
+    return f"{name}: {_slice_text(session)}{', '.join(topics)}"
+
+
+def _slice_text(session: Any) -> str:
+    count = len(session.passes)
+    done = session.slices_done - session.slices_skipped
+    return f"slice {min(done + 1, count)} of {count}, " if count > 1 else ""
+
+
 @define(eq=False)
 class Reporter:
-    """Reports the progress of a session to a listener."""
+    """Reports the progress of a replay to a listener."""
 
     _session: Any
     _listener: Listener | None
@@ -74,25 +92,25 @@ class Reporter:
         self._started_ms = self._clock.monotonic_ms()
 
     def begin(self, calls: list[Any]) -> None:
-        """Start reporting a new list of calls."""
+        """Start to report on a new list of calls to the executor."""
         self._calls, self._calls_done = calls, 0
         self._report()
 
     def done(self, report: Any) -> None:
-        """Count a call that has finished."""
+        """Add a finished call, and report the progress."""
         self._calls_done += 1
         self._records += report.records_in
         self._report()
 
     def look(self) -> None:
-        """Report the running calls, at most every 500 ms."""
+        """Report the progress of the running calls, at most every 500 ms."""
         now = self._clock.monotonic_ms()
         if now >= self._next_ms:
             self._next_ms = now + PROGRESS_INTERVAL_MS
             self._report()
 
     def finish(self) -> None:
-        """Report the end of the session."""
+        """Report that the replay has ended."""
         self._calls = []
         self._report()
 

@@ -1,6 +1,6 @@
-"""Keys, values and times as text for display; the only module that decodes bytes for display.
+"""Converts keys, values and times to text; only this module decodes bytes for display.
 
-Pure; imports core and state.
+This module is pure; of the other packages, it imports only ``core`` and ``state``.
 """
 
 import json
@@ -31,7 +31,7 @@ _WIDTH = 120
 
 
 def plain(value: Any) -> Any:
-    """Convert an object to JSON-compatible values; a windowed key becomes text."""
+    """Convert a key or value to JSON-compatible values; a windowed key becomes text."""
     if isinstance(value, Windowed):
         return key_text(value)
     if isinstance(value, bytes):
@@ -45,24 +45,27 @@ def plain(value: Any) -> Any:
 def key_text(key: Any, serde: Serde[Any] | None = None) -> str:
     """Return a key as text: a windowed key as ``key@[start, end)``, a session key as ``key@[start, end]``.
 
-    The key serde distinguishes sessions from other windows.
+    The bounds of count windows are numbers of records: ``key@records[start, end)``.  The key serde distinguishes count
+    windows and sessions from other windows.
     """
     if not isinstance(key, Windowed):
         return key if isinstance(key, str) else value_text(key)
     start, end = key.window
+    if serde is not None and serde.name.startswith("count_windowed:"):
+        return f"{key_text(key.key)}@records[{start}, {end})"
     until = "" if end >= MAX_TIME else time_text(end)
     closing = "]" if serde is not None and "session_windowed" in serde.name else ")"
     return f"{key_text(key.key)}@[{time_text(start)}, {until}{closing}"
 
 
 def value_text(value: Any) -> str:
-    """Return a value as JSON, truncated to one line."""
+    """Return a value as one line of JSON, which is truncated if it is long."""
     text = json.dumps(plain(value), ensure_ascii=False, separators=(", ", ": "))
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
 
 
 def reader(serde: Serde[Any] | None) -> Callable[[bytes | None], Any]:
-    """Return a function that decodes bytes for display, and returns bytes it cannot decode unchanged."""
+    """Return a function that decodes bytes for display, and returns unchanged the bytes that it cannot decode."""
     is_known = serde is not None and not (isinstance(serde, PinnedSerde) and not serde.is_pinned)
 
     def read(data: bytes | None) -> Any:
@@ -93,7 +96,7 @@ def _guessed(data: bytes) -> Any:
 
 
 def described_spec(name: str, described: Mapping[str, Any], carried: Mapping[str, bytes]) -> StoreSpec:
-    """Return the spec of a store from its description in a snapshot, for display only.
+    """Return the specification of a store from its description in a snapshot; it is for display only.
 
     User classes are not imported: their values are shown as the stored JSON.
     """
@@ -142,4 +145,4 @@ def store_key_reader(spec: StoreSpec) -> Callable[[bytes], str]:
             return f"{key_text(read(key))}@[{time_text(start)}, {time_text(end)}]"
 
         return session_key
-    return lambda data: key_text(read(data))
+    return lambda data: key_text(read(data), spec.key_serde)

@@ -1,11 +1,13 @@
 """The state of a replay between two slices, and the manifests that store it.
 
 A manifest is written last and atomically: a file that no manifest lists is not part of the replay.  Files of
-a failed attempt are deleted with the next manifest.
+a failed attempt are deleted when the next manifest is written.
 """
 
 import json
-from collections.abc import Mapping
+import zlib
+from base64 import b85decode, b85encode
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -13,7 +15,6 @@ from attrs import define, field
 
 from streams.core.metrics import Tally
 from streams.core.records import TaskId, TopicPartition
-from streams.replay.calls.application import logical_of
 from streams.replay.calls.work import StageReport, StoreRef
 from streams.replay.errors import ReplayError
 from streams.replay.storage.places import Place
@@ -22,8 +23,10 @@ from streams.runtime import ApplicationPlan
 
 #: File name of the manifest, which makes a folder valid.
 MANIFEST = "MANIFEST.json"
-#: Format 2: manifests have a checksum; files of snapshots and archives have one in their names.
-FORMAT = 2
+#: Format 3: row groups have ranges of several partitions, and large manifests are compressed.
+FORMAT = 3
+#: Bytes of JSON above which the content of a manifest is compressed.
+_PLAIN_BYTES = 256 * 1024
 #: Placeholder of the checksum while it is computed.
 _UNSEALED = "0" * 32
 
@@ -48,7 +51,7 @@ class ReplayState:
     examples: dict[tuple[str, str], str] = field(factory=dict)
 
     def copy(self) -> "ReplayState":
-        """Return an independent copy."""
+        """Return a copy that does not change with this state."""
         return ReplayState(
             {task: dict(found) for task, found in self.positions.items()},
             dict(self.checkpoints),
@@ -61,7 +64,7 @@ class ReplayState:
         )
 
     def take(self, report: StageReport, outputs: Outputs, plan: ApplicationPlan) -> None:
-        """Apply the report of a call: advance its tasks and add the outputs they wrote."""
+        """Apply the report of a call: advance the positions of its tasks, and add their records to ``outputs``."""
         for task in report.tasks:
             self.positions[task.task_id] = dict(task.positions)
             self.checkpoints[task.task_id] = task.checkpoint
@@ -72,24 +75,32 @@ class ReplayState:
             self.examples = {**task.examples, **self.examples}
             for kind, partition, extent in task.written:
                 if kind != "repartition":
-                    logical = logical_of(plan, partition)
+                    logical = plan.logical(partition)
                     outputs.setdefault((logical, str(task.task_id)), []).append(extent)
                 if kind != "sink":
                     self.lanes.setdefault(partition, []).append(extent)
 
-    def forget_read(self, readers: Mapping[TopicPartition, TaskId]) -> None:
-        """Drop extents of lanes that their reader has read."""
+    def forget_read(self, reader_of: Callable[[TopicPartition], TaskId | None]) -> None:
+        """Drop the records of repartition topics that the tasks that ``reader_of`` returns have read."""
         for lane, extents in list(self.lanes.items()):
-            position = self.positions.get(readers[lane], {}).get(lane, 0) if lane in readers else 0
-            self.lanes[lane] = [extent for extent in extents if extent.last >= position]
+            reader = reader_of(lane)
+            position = 0 if reader is None else self.positions.get(reader, {}).get(lane, 0)
+            rest = [extent for extent in extents if extent.last >= position]
+            if rest:
+                self.lanes[lane] = rest
+            else:
+                del self.lanes[lane]
 
     def to_json(self) -> dict[str, Any]:
         """Return the state as JSON-compatible values."""
         return {
             "tasks": {
                 str(task): {
-                    "positions": [[*partition, offset] for partition, offset in positions.items()],
-                    "checkpoint": dict(self.checkpoints[task]),
+                    "positions": _columns([*partition, offset] for partition, offset in positions.items()),
+                    "checkpoint": {
+                        **self.checkpoints[task],
+                        "partition_times": _columns(self.checkpoints[task]["partition_times"]),
+                    },
                     "stores": {name: store_to_json(ref) for name, ref in self.stores[task].items()},
                     "ends": [[kind, *lane, offset] for (kind, lane), offset in self.ends[task].items()],
                 }
@@ -107,8 +118,11 @@ class ReplayState:
         state = cls()
         for name, found in data["tasks"].items():
             task = task_of(name)
-            state.positions[task] = {TopicPartition(topic, at): offset for topic, at, offset in found["positions"]}
-            state.checkpoints[task] = found["checkpoint"]
+            state.positions[task] = {
+                TopicPartition(topic, at): offset for topic, at, offset in _rows(found["positions"])
+            }
+            times = list(_rows(found["checkpoint"]["partition_times"]))
+            state.checkpoints[task] = {**found["checkpoint"], "partition_times": times}
             state.stores[task] = {store: store_from_json(ref) for store, ref in found["stores"].items()}
             state.ends[task] = {(kind, TopicPartition(topic, at)): end for kind, topic, at, end in found["ends"]}
         for topic, number, extents in data["lanes"]:
@@ -119,15 +133,15 @@ class ReplayState:
         return state
 
     def files(self) -> set[str]:
-        """Return the files of stores and lanes."""
+        """Return the names of the files with the contents of stores and of unread repartition records."""
         extents = [extent for found in self.lanes.values() for extent in found]
         refs = [ref for found in self.stores.values() for ref in found.values()]
-        extents += [extent for ref in [*refs, *self.global_stores.values()] for extent in ref.extents]
+        extents += [extent for ref in [*refs, *self.global_stores.values()] for extent in ref.every_extent]
         return {extent.file for extent in extents}
 
 
 def task_of(name: str) -> TaskId:
-    """Parse a task id.
+    """Parse a task ID such as ``1_20``: the number of the sub-topology and the partition.
 
     >>> task_of("1_20")
     TaskId(sub_topology=1, partition=20)
@@ -141,13 +155,15 @@ def store_to_json(ref: StoreRef) -> dict[str, Any]:
     return {
         "extents": list(map(list, ref.extents)),
         "carried": {name: data.hex() for name, data in ref.carried.items()},
+        "changes": [store_to_json(part) for part in ref.changes],
     }
 
 
 def store_from_json(data: Mapping[str, Any]) -> StoreRef:
     """Return the reference to a store from the values of ``store_to_json``."""
     carried = {name: bytes.fromhex(text) for name, text in data["carried"].items()}
-    return StoreRef(tuple(Extent(*extent) for extent in data["extents"]), carried)
+    changes = tuple(map(store_from_json, data.get("changes", ())))
+    return StoreRef(tuple(Extent(*extent) for extent in data["extents"]), carried, changes)
 
 
 def outputs_to_json(outputs: Outputs) -> list[Any]:
@@ -163,14 +179,53 @@ def outputs_from_json(data: list[Any]) -> Outputs:
     }
 
 
+def _columns(rows: Iterable[Sequence[Any]]) -> dict[str, list[list[int]]]:
+    """Return rows of (topic, partition, number) as two columns for each topic; manifests have many of them."""
+    columns: dict[str, list[list[int]]] = {}
+    for topic, partition, number in rows:
+        partitions, numbers = columns.setdefault(topic, [[], []])
+        partitions.append(partition)
+        numbers.append(number)
+    return columns
+
+
+def _rows(columns: Mapping[str, Sequence[Sequence[int]]]) -> Iterator[list[Any]]:
+    """Yield the rows (topic, partition, number) of the values of ``_columns``."""
+    for topic, (partitions, numbers) in columns.items():
+        for partition, number in zip(partitions, numbers, strict=True):
+            yield [topic, partition, number]
+
+
 def write_manifest(folder: Place, content: Mapping[str, Any]) -> None:
-    """Write a manifest, which makes the folder valid; it starts with its format and checksum.
+    """Write the manifest of a folder, without which the folder is not valid; it starts with its format and checksum.
+
+    Large content is compressed.
 
     Raises:
         ReplayError: the manifest cannot be written.
     """
+    plain = json.dumps(content)
+    if len(plain) > _PLAIN_BYTES:
+        content = {"kind": content.get("kind"), "packed": b85encode(zlib.compress(plain.encode())).decode()}
     data = json.dumps({"format": FORMAT, "checksum": _UNSEALED, **content}, indent=1).encode()
     folder.child(MANIFEST).write(data.replace(_UNSEALED.encode(), _checksum(data), 1))
+
+
+def identify(folder: Place, sources: Mapping[TopicPartition, Sequence[Extent]]) -> str:
+    """Return the ID of the replay in a folder, which is set when its first history has been read.
+
+    It is derived from the arguments of the replay and its history: the same replay in another folder has the same ID.
+    """
+    own = read_manifest(folder)
+    assert own is not None
+    if not own["id"]:
+        history = [
+            (*at, sum(extent.rows for extent in found), *((found[0].lowest_ms, found[-1].highest_ms) if found else ()))
+            for at, found in sorted(sources.items())
+        ]
+        own["id"] = blake2b(json.dumps([own, history]).encode(), digest_size=6).hexdigest()
+        write_manifest(folder, own)
+    return str(own["id"])
 
 
 def read_manifest(folder: Place) -> dict[str, Any] | None:
@@ -200,6 +255,9 @@ def read_manifest(folder: Place) -> dict[str, Any] | None:
         )
     if known != FORMAT:
         raise ReplayError(f"{place}: has format {known}, this version reads {FORMAT}; create the folder again")
+    if "packed" in content:
+        unpacked: dict[str, Any] = json.loads(zlib.decompress(b85decode(content["packed"])))
+        return unpacked
     return {name: value for name, value in content.items() if name not in ("format", "checksum")}
 
 

@@ -1,46 +1,67 @@
-"""Stores of a replay: opened with the contents of an earlier slice, and written as contents.
+"""Opens the stores of a replay with their contents after the previous slice, and writes their contents.
 
-A replay keeps the contents of stores in changelog format, sorted by key, never their changes.
-Imports runtime and state.
+A replay keeps the contents of stores in changelog format, sorted by key, and the changes of later slices until they
+cost as much to read as the contents.  Then the contents are written again.  So a slice writes as much as it
+changes, apart from contents that were paid for by as many changes before, and reads at most twice the contents.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Set
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve
+from attrs import define, evolve
 
-from streams.core.records import TopicPartition
+from streams.core.config import StreamsConfig
+from streams.core.records import Block, TaskId, TopicPartition
 from streams.replay.calls.work import StoreRef
 from streams.replay.storage.places import Place
-from streams.replay.storage.segments import ExtentReader, SegmentWriter
-from streams.runtime import Task
-from streams.state import StoreSpec, is_on_disk, open_store
+from streams.replay.storage.seals import is_elsewhere
+from streams.replay.storage.segments import Extent, ExtentReader, SegmentWriter
+from streams.runtime import StoreEntry, entries_of
+from streams.state import MemoryBudget, SpillingEngine, StoreSpec, is_on_disk, open_store
 
 #: Uncommitted bytes above which a store is flushed.
 MAX_UNCOMMITTED_BYTES = 8 << 20
+#: The changes of a slice cost as much to read as this number of entries, in addition to their own: a range of a file
+#: has to be found, read and checked.
+_CHANGES_ROWS = 2_000
 
 
-def open_empty(spec: StoreSpec, folder: Path, engine: str) -> Any:
-    """Open an empty store without a changelog, since a replay keeps contents and not changes."""
-    unlogged = evolve(spec, has_changelog=False)
+def memory_of(config: StreamsConfig) -> MemoryBudget:
+    """Return the budget of a call, whose process runs no other call at the same time."""
+    return MemoryBudget(config.state_memory_max_bytes, config.cache_max_bytes)
+
+
+def open_empty(
+    spec: StoreSpec, folder: Path, engine: str, memory: MemoryBudget | None = None, *, has_changes: bool = False
+) -> Any:
+    """Open an empty store, which records its changes only with ``has_changes``.
+
+    ``memory`` is shared with other stores of the process; by default the store has the default budget for itself.
+    A store that belongs on disk is in memory while it is small.
+    """
+    logged = evolve(spec, has_changelog=has_changes)
     name: Any = engine
-    place = folder / spec.name if is_on_disk(spec, name) and engine == "rocksdb" else None
-    return open_store(unlogged, place, default_engine=name)
+    budget = memory or MemoryBudget()
+    on_disk = engine == "rocksdb" and is_on_disk(spec, name)
+    small = SpillingEngine(folder / spec.name, budget) if on_disk else None
+    return open_store(logged, default_engine=name, memory_budget=budget, engine=small)
 
 
 def _filled(store: Any, ref: StoreRef, reader: ExtentReader) -> Any:
-    for block in reader.blocks(ref.extents):
-        store.restore(block)
-        if store.approximate_uncommitted_bytes > MAX_UNCOMMITTED_BYTES:
-            store.commit({})
-    store.restore_carried(ref.carried)
+    for part in ref.parts:
+        for block in reader.blocks(part.extents):
+            store.restore(block)
+            if store.approximate_uncommitted_bytes > MAX_UNCOMMITTED_BYTES:
+                store.commit({})
+        # Stream time decides what a later change may still reach.
+        store.restore_carried(part.carried)
     store.commit({})
     return store
 
 
 def open_contents(spec: StoreSpec, ref: StoreRef, root: Place) -> dict[Any, Any]:
-    """Return the contents of a store as a mapping; the keys of windows and sessions are ``Windowed``."""
+    """Return the contents of a store as a mapping; the keys of window and session stores are ``Windowed``."""
     reader = ExtentReader(root)
     store = _filled(open_empty(spec, Path(), "in_memory"), ref, reader)
     try:
@@ -49,15 +70,34 @@ def open_contents(spec: StoreSpec, ref: StoreRef, root: Place) -> dict[Any, Any]
         store.close()
 
 
+def open_entries(spec: StoreSpec, ref: StoreRef, root: Place) -> list[StoreEntry]:
+    """Return the entries of a store with their times; those of a versioned store are the current versions."""
+    store = _filled(open_empty(spec, Path(), "in_memory"), ref, ExtentReader(root))
+    try:
+        if spec.kind.has_versions:
+            return list(entries_of(spec, ((key, store.get(key)) for key, _ in store.latest())))
+        return list(entries_of(spec, store.all() if hasattr(store, "all") else spec.kind.contents(store)))
+    finally:
+        store.close()
+
+
 def open_all(
-    specs: Iterable[StoreSpec], refs: Mapping[str, StoreRef], root: Place, folder: Path, engine: str
+    specs: Iterable[StoreSpec],
+    refs: Mapping[str, StoreRef],
+    reader: ExtentReader,
+    folder: Path,
+    engine: str,
+    memory: MemoryBudget,
+    recorded: Container[str] = (),
 ) -> dict[str, Any]:
-    """Open stores with their earlier contents; stores without a reference are empty."""
+    """Open the stores of a task with the contents that ``refs`` has by name; other stores are empty.
+
+    ``memory`` is the budget of all stores of the call. The stores in ``recorded`` record their changes.
+    """
     stores: dict[str, Any] = {}
-    reader = ExtentReader(root)
     try:
         for spec in specs:
-            stores[spec.name] = open_empty(spec, folder, engine)
+            stores[spec.name] = open_empty(spec, folder, engine, memory, has_changes=spec.name in recorded)
             ref = refs.get(spec.name)
             if ref is not None:
                 _filled(stores[spec.name], ref, reader)
@@ -68,21 +108,95 @@ def open_all(
     return stores
 
 
-def write_contents(root: Place, name: str, stores: Mapping[str, tuple[Any, int]]) -> dict[str, StoreRef]:
-    """Write the contents of stores, given by name as (store, partition)."""
-    with SegmentWriter(root, name) as writer:
-        for store_name, (store, number) in stores.items():
-            for block in store.snapshot_blocks():
-                # The types of lambda results are stored once in the reference, not with each entry.
-                writer.append("store", TopicPartition(store_name, number), evolve(block, headers=None))
+def write_contents(writer: SegmentWriter, producer: str, number: int, stores: Mapping[str, Any]) -> dict[str, StoreRef]:
+    """Write the stores of a partition; return references to them, without their extents (``written_contents``)."""
     refs = {}
-    for store_name, (store, _) in stores.items():
-        extents = tuple(extent for _, partition, extent in writer.written if partition.topic == store_name)
-        refs[store_name] = StoreRef(extents, store.carried())
+    for name, store in stores.items():
+        for block in store.snapshot_blocks():
+            # The types of lambda results are stored once in the reference, not with each entry.
+            writer.append("store", TopicPartition(name, number), evolve(block, headers=None), producer)
+        refs[name] = StoreRef((), store.carried())
     return refs
 
 
-def write_back(task: Task) -> None:
-    """Flush the buffered writes of a task's stores to their engines."""
-    task.take_changes()
-    task.write_state({})
+def written_contents(writer: SegmentWriter, producer: str, refs: Mapping[str, StoreRef]) -> dict[str, StoreRef]:
+    """Return references to stores with the extents that have been written."""
+    extents = _extents_of(writer, producer)
+    return {name: evolve(ref, extents=extents.get(name, ())) for name, ref in refs.items()}
+
+
+def _extents_of(writer: SegmentWriter, producer: str) -> dict[str, tuple[Extent, ...]]:
+    extents: dict[str, list[Extent]] = {}
+    for _, partition, extent in writer.written_by(producer):
+        extents.setdefault(partition.topic, []).append(extent)
+    return {name: tuple(found) for name, found in extents.items()}
+
+
+@define(eq=False)
+class SliceChanges:
+    """The changes of a task's stores in one slice, which are written instead of the contents while they are few."""
+
+    _writer: SegmentWriter
+    _task_id: TaskId
+    #: The stores at the end of the previous slice.
+    _before: Mapping[str, StoreRef]
+    #: The number of further changes of each recorded store that are cheaper than its contents.
+    _room: dict[str, int]
+
+    @classmethod
+    def of(
+        cls,
+        writer: SegmentWriter,
+        task_id: TaskId,
+        before: Mapping[str, StoreRef],
+        specs: Iterable[StoreSpec],
+        *,
+        is_whole: bool,
+    ) -> "SliceChanges":
+        """Return no changes; with ``is_whole`` none are recorded, and all stores are written as contents."""
+        room = {spec.name: _room_for_changes(spec, before[spec.name]) for spec in specs if spec.name in before}
+        return cls(writer, task_id, before, {} if is_whole else {name: rows for name, rows in room.items() if rows > 0})
+
+    @property
+    def recorded(self) -> Set[str]:
+        """The stores that record their changes."""
+        return self._room.keys()
+
+    @property
+    def few(self) -> set[str]:
+        """The stores whose changes were few, so that their contents need not be written."""
+        return {name for name, room in self._room.items() if room >= 0}
+
+    def write(self, changes: Iterable[tuple[str, Block]]) -> None:
+        """Write the next changes of stores, unless those of a store have become too many.
+
+        Raises:
+            ReplayError: the file cannot be written.
+        """
+        for name, block in changes:
+            self._room[name] -= len(block)
+            if self._room[name] >= 0:
+                partition = TopicPartition(name, self._task_id.partition)
+                self._writer.append("store", partition, evolve(block, headers=None), self._producer)
+
+    def refs(self, carried: Mapping[str, Mapping[str, bytes]]) -> dict[str, StoreRef]:
+        """Return references to stores whose changes are in the finished file; ``carried`` has them by name."""
+        extents = _extents_of(self._writer, self._producer)
+        return {name: self._before[name].changed(extents.get(name, ()), found) for name, found in carried.items()}
+
+    @property
+    def _producer(self) -> str:
+        return f"{self._task_id} changes"
+
+
+def _room_for_changes(spec: StoreSpec, ref: StoreRef) -> int:
+    """Return the number of changes after which a store is written as contents; 0 or less if it always is.
+
+    The changes of a kind that is always in memory do not have its order of use.  Files of another replay may be
+    deleted after the first slice.
+    """
+    if spec.kind.is_in_memory or any(is_elsewhere(extent.file) for extent in ref.extents):
+        return 0
+    known = sum(extent.rows for extent in ref.extents)
+    changes = sum(extent.rows for part in ref.changes for extent in part.extents)
+    return known - changes - _CHANGES_ROWS * (len(ref.changes) + 1)

@@ -1,7 +1,7 @@
 """Pickling of msgspec classes: the worker creates them from their fields.
 
 cloudpickle creates a class first and sets its annotations later, but msgspec reads the fields from the
-annotations when the class is created, and would find none.  Used by ``application``.  Imports msgspec only.
+annotations when the class is created, and would find none.  The module ``application`` uses this one.
 """
 
 import inspect
@@ -56,12 +56,12 @@ _known: "WeakValueDictionary[str, type]" = WeakValueDictionary()
 
 
 def is_struct(found: object) -> bool:
-    """Whether an object is a msgspec class."""
+    """Return whether an object is a ``msgspec.Struct`` class."""
     return isinstance(found, _StructMeta)
 
 
 def reduced_struct(struct: Any) -> tuple[Any, ...]:
-    """Return how pickle recreates a class: the arguments to create it, and attributes that may refer to the class."""
+    """Return the ``__reduce__`` value of a struct class; attributes that may refer to the class itself are set last."""
     own = _own_fields(struct)
     defaults = dict(zip(reversed(struct.__struct_fields__), reversed(struct.__struct_defaults__), strict=False))
     namespace = {"__module__": struct.__module__, "__qualname__": struct.__qualname__}
@@ -79,11 +79,11 @@ def reduced_struct(struct: Any) -> tuple[Any, ...]:
     later = {name: value for name, value in vars(struct).items() if _is_carried(name, own)}
     name = _names.setdefault(struct, uuid4().hex)
     making = (name, struct.__name__, struct.__bases__, namespace, factories, options, own, post_init is not None)
-    return _made, making, (_annotations(struct), later, post_init), None, None, _completed
+    return _recreated, making, (_annotations(struct), later, post_init), None, None, _completed
 
 
 def _own_fields(struct: Any) -> tuple[str, ...]:
-    """Return the fields that a class itself declares."""
+    """Return the names of the fields that a struct class itself declares, without inherited ones."""
     declared = vars(struct).get("__annotations__", {})
     return tuple(name for name in declared if name in struct.__struct_fields__)
 
@@ -104,7 +104,7 @@ def _annotations(struct: Any) -> dict[str, Any]:
     return declared
 
 
-def _made(
+def _recreated(
     name: str,
     title: str,
     bases: tuple[type, ...],
@@ -134,7 +134,7 @@ def _completed(struct: Any, state: tuple[dict[str, Any], dict[str, Any], Callabl
 
 
 class _PostInit:
-    """Placeholder for ``__post_init__``: msgspec looks it up only when the class is created."""
+    """A placeholder for the ``__post_init__`` of a struct class, since msgspec looks for one only on class creation."""
 
     function: Callable[[Any], None]
 

@@ -1,18 +1,18 @@
-"""Requests to an executor and their reports, as values that are sent between processes.
+"""The calls of a replay to an executor and their reports, as values that are sent between processes.
 
-A ``StageWork`` is one call: a stream task over one slice of history, or all tasks of a cycle of
+A ``StageWork`` is one call: a stream task over one slice of history, some small tasks, or all tasks of a cycle of
 sub-topologies.  A call is a pure function of these values: a retry writes the same records to files with other names.
 """
 
 import json
 import os
 import resource
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from uuid import uuid4
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from streams.core.clock import Clock, SystemClock
 from streams.core.metrics import Tally
@@ -28,7 +28,7 @@ PROGRESS_INTERVAL_MS = 500
 
 @frozen
 class Options:
-    """Options of a replay that its tasks need."""
+    """The options of a replay that its tasks need."""
 
     wall_clock: str = "error"
     final_flush: bool = False
@@ -37,16 +37,39 @@ class Options:
 
 @frozen
 class StoreRef:
-    """The contents of one task's instance of a store, in changelog format, sorted by key."""
+    """The contents of one task's instance of a store, in changelog format, sorted by key.
+
+    Between slices, they may be the contents after an earlier slice, and the ``changes`` of each slice since then.
+    """
 
     extents: tuple[Extent, ...] = ()
     #: State of the store other than its entries, such as its stream time.
     carried: Mapping[str, bytes] = field(factory=dict)
+    #: Later changes, oldest first, each with its own ``carried``; a value of None deletes an entry.
+    changes: tuple["StoreRef", ...] = ()
+
+    @property
+    def parts(self) -> tuple["StoreRef", ...]:
+        """The contents and their changes, in the order in which they are restored."""
+        return (self, *self.changes)
+
+    @property
+    def every_extent(self) -> list[Extent]:
+        """The extents of the contents and of their changes."""
+        return [extent for part in self.parts for extent in part.extents]
 
     @property
     def rows(self) -> int:
-        """Number of entries."""
-        return sum(extent.rows for extent in self.extents)
+        """The number of entries and of changes to them."""
+        return sum(extent.rows for extent in self.every_extent)
+
+    def changed(self, extents: tuple[Extent, ...], carried: Mapping[str, bytes]) -> "StoreRef":
+        """Return the reference with the changes of one more slice."""
+        if extents:
+            return evolve(self, changes=(*self.changes, StoreRef(extents, carried)))
+        if self.changes:
+            return evolve(self, changes=(*self.changes[:-1], evolve(self.changes[-1], carried=carried)))
+        return evolve(self, carried=carried)
 
 
 @frozen
@@ -61,10 +84,15 @@ class InputWork:
     #: Whether the partition ends here.
     is_ended: bool
 
+    @property
+    def rows(self) -> int:
+        """The number of records that are read, at most: the slice may begin and end within extents."""
+        return min(sum(extent.rows for extent in self.extents), max(self.end - self.position, 0))
+
 
 @frozen
 class TaskWork:
-    """One task over one slice."""
+    """The work of one task in one slice of history."""
 
     task_id: TaskId
     inputs: tuple[InputWork, ...]
@@ -74,10 +102,15 @@ class TaskWork:
     #: Next offset of each partition that the task writes.
     ends: Mapping[tuple[Kind, TopicPartition], int] = field(factory=dict)
 
+    @property
+    def rows(self) -> int:
+        """The number of records and store entries that the task reads."""
+        return sum(item.rows for item in self.inputs) + sum(ref.rows for ref in self.stores.values())
+
 
 @frozen
 class StageWork:
-    """One call of an executor."""
+    """One call to an executor: a task, neighbouring small tasks, or all tasks of a cycle, over one slice of history."""
 
     application: Application = field(repr=False)
     tasks: tuple[TaskWork, ...]
@@ -90,24 +123,32 @@ class StageWork:
     #: Initial wall-clock time with ``append_time``: the time of the first record in history.
     started_ms: int = 0
     global_stores: Mapping[str, StoreRef] = field(factory=dict)
+    #: Whether the tasks form a cycle and run together; otherwise they run one after the other.
+    is_cycle: bool = False
+    #: Whether all stores are written as contents, since their state is handed over; otherwise the changes of a store
+    #: are written if they are few.
+    is_whole: bool = True
+
+    @property
+    def units(self) -> list[tuple[TaskWork, ...]]:
+        """The tasks that run together."""
+        return [self.tasks] if self.is_cycle else [(task,) for task in self.tasks]
 
     @property
     def name(self) -> str:
-        """Name for messages and files."""
+        """The name of the call in messages and file names."""
         tasks = [str(task.task_id) for task in self.tasks]
         return tasks[0] if len(tasks) == 1 else f"{tasks[0]}-to-{tasks[-1]}"
 
     @property
     def size(self) -> tuple[int, int]:
-        """Records and bytes to read, as far as known."""
-        given = [extent for task in self.tasks for item in task.inputs for extent in item.extents]
-        kept = [extent for task in self.tasks for ref in task.stores.values() for extent in ref.extents]
-        return sum(extent.rows for extent in (*given, *kept)), 0
+        """The numbers of records and of bytes that the call has to read, as far as known."""
+        return sum(task.rows for task in self.tasks), 0
 
 
 @frozen
 class GlobalWork:
-    """A call that fills one global store from its topics."""
+    """A call to an executor that fills one global store from its topics."""
 
     application: Application = field(repr=False)
     store: str
@@ -118,18 +159,18 @@ class GlobalWork:
 
     @property
     def name(self) -> str:
-        """Name for messages and files."""
+        """The name of the call in messages and file names."""
         return f"global-{self.store}"
 
     @property
     def size(self) -> tuple[int, int]:
-        """Records and bytes to read, as far as known."""
-        return sum(extent.rows for item in self.inputs for extent in item.extents), 0
+        """The numbers of records and of bytes that the call has to read, as far as known."""
+        return sum(item.rows for item in self.inputs), 0
 
 
 @frozen
 class TaskReport:
-    """The result of a task in a slice."""
+    """The result of one task in one slice of history."""
 
     task_id: TaskId
     positions: Mapping[TopicPartition, int]
@@ -146,7 +187,7 @@ class TaskReport:
 
 @frozen
 class StageReport:
-    """The result of a call."""
+    """The result of a call to an executor."""
 
     name: str
     tasks: tuple[TaskReport, ...]
@@ -160,16 +201,18 @@ class StageReport:
 
     @property
     def records_in(self) -> int:
-        """Number of records read."""
+        """The number of records that the call has read."""
         return sum(task.records_in for task in self.tasks)
 
 
 R = TypeVar("R", bound=StageReport)
+#: A generator that yields calls and is sent the reports.
+Steps: TypeAlias = Generator[list[Any], list[StageReport], None]
 
 
 @define(eq=False)
 class CallMeter:
-    """Measures a call and writes its progress file; a context manager that removes the file at the end."""
+    """Measures a call and writes its progress file; as a context manager, it removes the file at the end."""
 
     _work: Any
     #: A unique part of the names of the files that the call writes.
@@ -183,7 +226,7 @@ class CallMeter:
         self._started_ms, self._cpu_before_ms = self._clock.monotonic_ms(), _cpu_ms()
 
     def beat(self, records: int) -> None:
-        """Write the number of records read so far, at most every 500 ms."""
+        """Write the number of records read so far to the progress file, at most every 500 ms."""
         if not self._work.root.is_local:
             return
         now = self._clock.monotonic_ms()

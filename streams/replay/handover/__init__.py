@@ -1,1 +1,4 @@
-"""From a replay to the live application: snapshots, cutover, going live, publishing."""
+"""The steps that continue a replay as a live application.
+
+They are snapshots, checks of the topics, going live, and publishing the outputs.
+"""

@@ -15,7 +15,7 @@ Entry: TypeAlias = tuple[bytes, bytes | None, int]
 
 
 def shown(snapshot: Snapshot) -> Iterator[str]:
-    """Yield the contents of a snapshot, line by line."""
+    """Yield the contents of a snapshot as lines of text."""
     yield f"snapshot {snapshot.id} of {snapshot.application_id}, {snapshot.created}"
     if snapshot.parent:
         yield f"  continues snapshot {snapshot.parent}"
@@ -43,7 +43,7 @@ def _stream_time(time_ms: int) -> str:
 
 
 def differences(old: Snapshot, new: Snapshot, *, limit: int) -> Iterator[str]:
-    """Yield the differences of two snapshots: structure, positions, times, contents of stores."""
+    """Yield the differences of two snapshots as text: structure, positions, times, and contents of stores."""
     if old.application_id != new.application_id:
         yield f"application {old.application_id!r} became {new.application_id!r}"
     yield from structure_differences(old.structure, new.structure)
@@ -66,7 +66,7 @@ def differences(old: Snapshot, new: Snapshot, *, limit: int) -> Iterator[str]:
 def _store_differences(
     name: str, old: Snapshot, new: Snapshot, refs: tuple[dict[TaskId, StoreRef], dict[TaskId, StoreRef]], limit: int
 ) -> Iterator[str]:
-    """Yield the keys whose values differ; both sides are sorted by key, so one pass is enough."""
+    """Yield the keys of a store whose values differ; both sides are sorted by key, so one pass is enough."""
     found = 0
     for task in sorted({*refs[0], *refs[1]}):
         before, after = refs[0].get(task, StoreRef()), refs[1].get(task, StoreRef())

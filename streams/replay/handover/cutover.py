@@ -3,7 +3,7 @@
 Records of an archive or Kafka topic have the offsets of the topic.  Rows of files only have row numbers,
 which are accepted as offsets if the last record of each partition is the same in the topic.  Otherwise the
 user specifies the time at which the history ends, and the topic continues with its first record at or after
-that time.  Used by ``golive``; changes nothing.
+that time.  The check, which ``golive`` runs, changes nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,7 +57,7 @@ def check_history(parent: Snapshot, topic: str, extents: Mapping[int, Sequence[E
 
 
 def check_cut(snapshot: Snapshot, cut: Mapping[str, Any]) -> dict[str, int]:
-    """Return the end of the history of each topic in ``cut``, in epoch milliseconds.
+    """Return the time at which the history of each topic in ``cut`` ends, in epoch milliseconds.
 
     Raises:
         HandOverError: a topic was not replayed from files, a table is restored from the topic, or the replayed
@@ -93,10 +93,10 @@ def check_cut(snapshot: Snapshot, cut: Mapping[str, Any]) -> dict[str, int]:
 def check_topics(
     snapshot: Snapshot, cluster: Cluster, admin: Admin, offsets: Offsets, cuts: Mapping[str, int]
 ) -> dict[TopicPartition, int]:
-    """Return the offset from which each input partition continues.
+    """Return the offset from which the application continues to read each input partition.
 
     Raises:
-        HandOverError: a topic is missing, has another partition count or another history, or there is a gap.
+        HandOverError: a topic is missing, has another partition count or history, or there is a gap after the history.
     """
     positions = {place: found.offset for place, found in offsets.items() if place.topic in snapshot.inputs}
     existing = set(admin.list_topics())
@@ -125,7 +125,7 @@ def _cut_positions(
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """Return the first offset at or after the cut, for each partition of the topics that have a cut."""
+    """Return the first offset at or after the time in ``cuts``, for each partition of these topics."""
     partitions = [partition for partition in starts if partition.topic in cuts]
     after = admin.list_offsets({at: snapshot.highest_ms(at.topic) + 1 for at in partitions})
     found = admin.list_offsets({at: cuts[at.topic] for at in partitions})
@@ -187,7 +187,7 @@ def _check_partition(
 
 
 def _has(cluster: Cluster, partition: TopicPartition, last: LastRecord, start: int) -> bool | None:
-    """Whether a partition has the last replayed record; None if there is no record at that offset."""
+    """Return whether a partition has the last replayed record, None if it has no record at that offset."""
     if last.offset < start:
         return None
     with broker_source(cluster, partition) as source:

@@ -1,6 +1,6 @@
-"""Going live from a snapshot, without gaps or duplicates, even if killed between any two steps.
+"""Goes live from a snapshot, without gaps or duplicates, even if it is killed between any two steps.
 
-The committed offsets of the application's group make the application live.  They are written last, in one
+The committed offsets of the application's consumer group make the application live.  They are written last, in one
 request; everything written earlier is recreated by the next attempt.  State is loaded into the
 changelogs, from which any instance restores its stores.
 """
@@ -46,7 +46,7 @@ def _ignored(step: str) -> None:
 
 @frozen
 class GoneLive:
-    """The result of going live: numbers of changelog records loaded and of partitions with committed offsets."""
+    """The result of going live: the numbers of loaded changelog records and of partitions with committed offsets."""
 
     changelog_records: int
     partitions: int
@@ -62,17 +62,17 @@ def go_live(
     cut: "Mapping[Topic[Any, Any], Any] | Mapping[str, Any] | None" = None,
     on_step: OnStep = _ignored,
 ) -> GoneLive:
-    """Load a snapshot into a cluster: internal topics, changelogs, and last the committed offsets.
+    """Load a snapshot into a cluster: first internal topics, then changelogs, and last the committed offsets.
 
     Then start the application as usual; it continues with the first record that the replay has not read.
-    ``force`` overwrites offsets that the group has already committed.
+    ``force`` overwrites offsets that the consumer group has already committed.
 
     A topic that was replayed from files must have the same records at the same offsets.  Otherwise, ``cut`` maps
     the topic to the time at which the history of the files ends (a datetime, ISO text or epoch milliseconds);
     each partition continues with its first record at or after that time.
 
     Raises:
-        HandOverError: the group is active or has committed other offsets; a source topic does not match, has
+        HandOverError: the consumer group is active or has committed other offsets; a source topic does not match, has
             another history, or has lost records after the snapshot; a cut would skip or repeat records; or a
             file of the snapshot is missing or damaged.
         InputError: a cut is not a valid time.
@@ -88,13 +88,13 @@ def go_live(
 def _load(
     snapshot: Snapshot, cluster: Cluster, on_step: OnStep, *, force: bool = False, cuts: Mapping[str, int] | None
 ) -> GoneLive:
-    """Load a snapshot.  With ``cuts`` None, topics are not checked, since they were created from the snapshot."""
+    """Load a snapshot into a cluster; with ``cuts`` None, topics are not checked, as the snapshot has created them."""
     live = snapshot.live
     with Admin(cluster, client_id=f"{snapshot.application_id}-golive") as admin:
         on_step("check")
-        if _is_live(snapshot, admin, force=force):
-            return GoneLive(0, len(_offsets(snapshot)), was_live=True)
-        offsets = _offsets(snapshot)
+        offsets = _offsets(snapshot, cluster)
+        if _is_live(snapshot, admin, offsets, force=force):
+            return GoneLive(0, len(offsets), was_live=True)
         if cuts is not None:
             for partition, position in check_topics(snapshot, cluster, admin, offsets, cuts).items():
                 offsets[partition] = evolve(offsets[partition], offset=position)
@@ -115,7 +115,7 @@ def _load(
 
 
 def lay_down(snapshot: Snapshot, folder: Path, *, on_step: OnStep = _ignored) -> None:
-    """Create a state directory with an embedded broker from a snapshot; do nothing if this was done before.
+    """Create a state directory with an embedded broker from a snapshot; do nothing if this has been done before.
 
     Source topics start at the offsets where the replay ended.
 
@@ -172,7 +172,8 @@ def _begin_topics(
 def _has_offsets(snapshot: Snapshot, broker: EmbeddedBroker) -> bool:
     with Admin(broker, client_id=f"{snapshot.application_id}-golive") as admin:
         committed = admin.committed_offsets(snapshot.application_id)
-    return bool(committed) and all(committed.get(place) == found for place, found in _offsets(snapshot).items())
+    wanted = _offsets(snapshot, broker)
+    return bool(committed) and all(committed.get(place) == found for place, found in wanted.items())
 
 
 def _free_topics(snapshot: Snapshot, broker: EmbeddedBroker, folder: Path) -> set[str]:
@@ -219,8 +220,10 @@ def _check_whole(snapshot: Snapshot) -> None:
         )
 
 
-def _is_live(snapshot: Snapshot, admin: Admin, *, force: bool) -> bool:
-    """Whether the group already has the offsets of this snapshot.
+def _is_live(
+    snapshot: Snapshot, admin: Admin, wanted: Mapping[TopicPartition, OffsetAndMetadata], *, force: bool
+) -> bool:
+    """Return whether the consumer group has already committed ``wanted``, the offsets of this snapshot.
 
     Raises:
         HandOverError: the group is active, or has committed other offsets.
@@ -234,7 +237,6 @@ def _is_live(snapshot: Snapshot, admin: Admin, *, force: bool) -> bool:
     committed = admin.committed_offsets(group)
     if not committed:
         return False
-    wanted = _offsets(snapshot)
     # Compare the metadata, not the offsets, which may come from a cut.
     if all((own := committed.get(place)) and own.metadata == found.metadata for place, found in wanted.items()):
         return True
@@ -282,15 +284,24 @@ def _as_changelog(snapshot: Snapshot, store: str, ref: StoreRef) -> Iterator[Blo
 
 
 def _with_types(blocks: Iterator[Block], ref: StoreRef) -> Iterator[Block]:
-    """Add the headers with the key and value types, which a restoring store reads."""
+    """Add headers with the key and value types, which a store reads when it is restored."""
     pins: Headers = tuple((name, ref.carried[name]) for name in (KEY_TYPE, VALUE_TYPE) if name in ref.carried)
     for block in blocks:
         yield evolve(block, headers=[pins] * len(block)) if pins else block
 
 
-def _offsets(snapshot: Snapshot) -> dict[TopicPartition, OffsetAndMetadata]:
+def _offsets(snapshot: Snapshot, cluster: Cluster) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return the offsets to commit.
+
+    Repartition topics that are divided by writing task are those of bounded runs.  Only an embedded broker has them;
+    others refuse offsets of topics that do not exist.
+    """
+    live = snapshot.live
+    topics = {*snapshot.partitions, *(topic.name for topic in live.internal_topics)}
     result = {}
-    for topic, number, offset, metadata in snapshot.live.offsets:
+    for topic, number, offset, metadata in live.offsets:
+        if topic not in topics and not isinstance(cluster, EmbeddedBroker):
+            continue
         marked = json.dumps({**json.loads(metadata), _ORIGIN: snapshot.id}, separators=(",", ":"))
         result[TopicPartition(topic, number)] = OffsetAndMetadata(offset, marked)
     return result
@@ -329,7 +340,7 @@ def _table_rows(snapshot: Snapshot) -> Iterator[tuple[TopicPartition, Block]]:
 
 
 def _picked(block: Block, order: Sequence[int]) -> Block:
-    """Return the records at the given indexes of a block."""
+    """Return the records of a block at the indexes ``order``, in this order."""
     return Block(
         [block.keys[index] for index in order],
         [block.values[index] for index in order],

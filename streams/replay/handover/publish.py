@@ -1,7 +1,7 @@
-"""Publishing of replay outputs to topics, exactly once, with their event times, headers and partitions.
+"""Publishes replay outputs to topics, exactly once, with their event times, headers and partitions.
 
-Records and progress are written in one transaction; the progress is stored as committed offsets of a group
-named after the snapshot.  If publishing is killed and run again, it continues after the last committed record.
+Records and progress are written in one transaction; the progress is stored as committed offsets of a consumer
+group named after the snapshot.  If publishing is killed and run again, it continues after the last committed record.
 """
 
 import json
@@ -16,7 +16,7 @@ from streams.core.user_code import refuse_unawaited
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.messages import TopicSpec
 from streams.protocol.transport import Cluster
-from streams.replay.calls.outputs import lanes_of, output_partitions, output_topics, read_output
+from streams.replay.calls.outputs import OutputPart, lanes_of, output_partitions, output_topics, read_output
 from streams.replay.errors import ReplayError, SnapshotError
 from streams.replay.handover.snapshot import Snapshot
 from streams.replay.storage.places import Place
@@ -68,7 +68,7 @@ def publish(
 
 
 def publish_group(snapshot: Snapshot) -> str:
-    """Return the group whose offsets record the progress; its name is also the transactional ID."""
+    """Return the consumer group whose offsets record the progress; its name is also the transactional ID."""
     return f"{_prefix(snapshot)}{snapshot.id}"
 
 
@@ -81,7 +81,7 @@ def _publish_topic(
     transaction_records: int,
     on_progress: Listener,
 ) -> int:
-    """Publish the records of one topic; return the number of records sent."""
+    """Publish the remaining records of one topic; return the number of records sent."""
     group = GroupMetadata(publish_group(snapshot))
     metadata = json.dumps({"snapshot": snapshot.id, "parent": snapshot.parent})
     sent = 0
@@ -90,7 +90,7 @@ def _publish_topic(
     for number in output_partitions(snapshot.outputs, topic):
         at = TopicPartition(topic, number)
         position = positions.get(at, 0)
-        blocks = read_output(snapshot.root, lanes_of(snapshot.outputs, at))
+        blocks = read_output(snapshot.root, OutputPart(at.partition, lanes_of(snapshot.outputs, at)))
         for chunk in _chunks(_after(blocks, position), transaction_records):
             with producer.transaction():
                 for block in chunk:
@@ -103,7 +103,7 @@ def _publish_topic(
 
 
 def _after(blocks: Iterable[Block], position: int) -> Iterator[Block]:
-    """Yield the records without the first ``position``."""
+    """Yield the blocks without their first ``position`` records."""
     for block in blocks:
         if position < len(block):
             yield block.slice(position) if position else block
@@ -111,7 +111,7 @@ def _after(blocks: Iterable[Block], position: int) -> Iterator[Block]:
 
 
 def _chunks(blocks: Iterable[Block], records: int) -> Iterator[list[Block]]:
-    """Yield the blocks of each transaction, within the maximum message size."""
+    """Yield the blocks of each transaction, divided so that each fits the maximum message size."""
     chunk: list[Block] = []
     count = 0
     for block in blocks:
@@ -167,7 +167,7 @@ def _totals(snapshot: Snapshot, topics: "Iterable[TopicLike] | None") -> dict[st
 
 
 def _make_topics(admin: Admin, snapshot: Snapshot, names: Iterable[str]) -> None:
-    """Create the topics that are missing.
+    """Create those output topics that are missing.
 
     Raises:
         ReplayError: an existing topic has another partition count than in the replay.
@@ -187,7 +187,7 @@ def _make_topics(admin: Admin, snapshot: Snapshot, names: Iterable[str]) -> None
 
 
 def _refuse_other_snapshots(admin: Admin, snapshot: Snapshot, names: Mapping[str, int]) -> None:
-    """Check that the topics only have outputs of this snapshot and its ancestors.
+    """Check that the topics only have outputs of this snapshot and of those that it continues.
 
     Raises:
         ReplayError: a topic has outputs of another snapshot, which publishing would duplicate.

@@ -29,9 +29,11 @@ from streams.replay.calls.state import (
 )
 from streams.replay.calls.work import StoreRef
 from streams.replay.errors import ReplayError, SnapshotError
+from streams.replay.history.growth import History
 from streams.replay.history.inputs import FileMark
 from streams.replay.storage.places import Place
-from streams.replay.storage.segments import Extent, ExtentReader, check_seal, place_of, sealed_name
+from streams.replay.storage.seals import check_seal, place_of, sealed_name
+from streams.replay.storage.segments import Extent, ExtentReader
 from streams.runtime import ApplicationPlan, Checkpoint, InternalTopicPlan
 from streams.state import StoreSpec
 from streams.topology import Topology
@@ -44,7 +46,7 @@ _PARTS = {"internal_topics": "repartition topic", "sources": "source topic", "si
 
 @frozen
 class LiveForm:
-    """The topics, changelogs and offsets of an application that going live uses in place of its code."""
+    """The topics, changelogs and offsets of an application, from which it can go live without its code."""
 
     internal_topics: tuple[InternalTopicPlan, ...]
     #: Store -> its changelog.
@@ -62,7 +64,8 @@ class LiveForm:
     def of(cls, replay: ReplayPlan, state: ReplayState, inputs: Mapping[str, Any]) -> "LiveForm":
         """Return the live form of an application at the end of a replay.
 
-        Offsets are included for both run modes: unbounded, and bounded with repartition topics divided into lanes.
+        Offsets are included for both kinds of runs: unbounded, and bounded, where each repartition topic is divided by
+        writing task.
         """
         laned = replay.plan
         live = ApplicationPlan.make(laned.topology, laned.config, laned.clock, replay.application.partitions)
@@ -142,7 +145,7 @@ def record_digest(block: Block) -> str:
 class Snapshot:
     """The state of an application after a replay, consistent at a point between two records.
 
-    Paths of extents are relative to ``root``.
+    The paths of its files are relative to ``root``.
     """
 
     root: Place
@@ -154,7 +157,7 @@ class Snapshot:
     partitions: Mapping[str, int]
     state: ReplayState
     outputs: Outputs
-    #: Topic -> {"rows", "rows_before", "is_cut", "ends", "files", "last", "highest_ms"}; ``is_cut``: the
+    #: Topic -> {"rows", "rows_before", "order", "is_cut", "ends", "files", "last", "highest_ms"}; ``is_cut``: the
     #: replay ended before the history did.
     inputs: Mapping[str, Any]
     live: LiveForm
@@ -171,12 +174,12 @@ class Snapshot:
         root: Place,
         state: ReplayState,
         outputs: Outputs,
-        history: Mapping[str, tuple[int, Sequence[FileMark]]],
+        histories: Mapping[str, History],
         parent: "Snapshot | None",
     ) -> "Snapshot":
         """Return the snapshot of a finished replay."""
         inputs: dict[str, Any] = {}
-        for topic, (rows_before, marks) in history.items():
+        for topic, history in histories.items():
             ends = {}
             is_cut = False
             last = {} if parent is None else dict(parent.inputs.get(topic, {}).get("last", {}))
@@ -197,12 +200,13 @@ class Snapshot:
                 if found_last is not None:
                     last[str(number)] = astuple(found_last)
             inputs[topic] = {
-                "rows_before": rows_before,
+                "rows_before": history.rows_before,
+                "order": history.order,
                 # With ``until``, records are counted: the rows that were read may be anywhere in the files.
-                "rows": sum(ends.values()) if is_cut else rows_before + sum(mark.rows for mark in marks),
+                "rows": sum(ends.values()) if is_cut else history.rows,
                 "is_cut": is_cut,
                 "ends": ends,
-                "files": [[mark.path, mark.size, mark.head, mark.tail, mark.rows] for mark in marks],
+                "files": [[mark.path, mark.size, mark.head, mark.tail, mark.rows] for mark in history.marks],
                 "last": last,
                 "highest_ms": highest_ms,
             }
@@ -313,7 +317,7 @@ class Snapshot:
     # --- contents ---------------------------------------------------------------------------
 
     def stores(self) -> dict[str, dict[TaskId, StoreRef]]:
-        """Return the contents of all stores, by name and task."""
+        """Return references to the contents of all stores, by store name and task."""
         result: dict[str, dict[TaskId, StoreRef]] = {}
         for task, refs in self.state.stores.items():
             for name, ref in refs.items():
@@ -325,7 +329,7 @@ class Snapshot:
         return ExtentReader(self.root).blocks(ref.extents)
 
     def marks(self, topic: str) -> list[FileMark]:
-        """Return the files that a topic was read from.
+        """Return the files from which a topic was read, with their sizes and digests.
 
         Raises:
             SnapshotError: the replay ended within the files, so the rows that were read are not known.
@@ -347,7 +351,7 @@ class Snapshot:
         return int(self.inputs.get(topic, {}).get("rows_before", 0))
 
     def is_of_files(self, topic: str) -> bool:
-        """Whether the offsets of a topic are row numbers of files."""
+        """Return whether the offsets of a topic are row numbers of files."""
         known = self.inputs.get(topic, {})
         return bool(known.get("files") or known.get("rows_before"))
 
@@ -365,7 +369,7 @@ class Snapshot:
         return {int(number): end for number, end in self.inputs.get(topic, {}).get("ends", {}).items()}
 
     def state_for_replay(self) -> ReplayState:
-        """Return the initial state of another replay, with absolute paths."""
+        """Return the state from which another replay continues, with absolute paths."""
         whole = {file: str(place_of(self.root, file)) for file in self.state.files()}
         state = _moved_state(self.state, whole)
         # Outputs start at offset 0 again; repartition topics continue at the offsets of their readers.
@@ -382,7 +386,7 @@ class Snapshot:
         """Check that the snapshot belongs to this application, and that its state fits the topology.
 
         Raises:
-            SnapshotError: the snapshot does not fit; the message lists the differences.
+            SnapshotError: the snapshot does not fit the application; the message lists the differences.
         """
         if self.application_id != config.application_id:
             raise SnapshotError(
@@ -451,7 +455,7 @@ class Snapshot:
 
 
 def _end_of(root: Place, extents: Sequence[Extent], reached: int) -> tuple[LastRecord | None, int]:
-    """Return the last record of a partition before an offset, and the highest timestamp up to that record."""
+    """Return the last record of a partition before offset ``reached``, and the highest timestamp up to that record."""
     before = [extent for extent in extents if extent.first < reached]
     if not before:
         return None, NO_TIMESTAMP
@@ -520,6 +524,7 @@ def _moved(extent: Extent, files: Mapping[str, str]) -> Extent:
 
 def _moved_state(state: ReplayState, files: Mapping[str, str]) -> ReplayState:
     def moved(ref: StoreRef) -> StoreRef:
+        assert not ref.changes, "a state is handed over as whole contents"
         return StoreRef(tuple(_moved(extent, files) for extent in ref.extents), ref.carried)
 
     result = state.copy()

@@ -1,4 +1,4 @@
-"""Archives: copies of topics, partition by partition, with the offsets of the broker.
+"""Archives: copies of topics in files, partition by partition, with the offsets of the broker.
 
 A replay reads an archive without shuffle or sort.  One folder can archive any number of topics.
 Archives are append-only: new records become valid with the manifest, which is replaced last.
@@ -25,7 +25,8 @@ from streams.protocol.transport import Cluster
 from streams.replay.calls.state import MANIFEST, read_manifest, write_manifest
 from streams.replay.errors import ReplayError
 from streams.replay.storage.places import Place
-from streams.replay.storage.segments import Extent, ExtentReader, SegmentWriter, sealed_name
+from streams.replay.storage.seals import sealed_name
+from streams.replay.storage.segments import Extent, ExtentReader, SegmentWriter
 
 #: Name prefix of all files of an archive; other files in the folder are left alone.
 _FILES = "archived-"
@@ -50,7 +51,7 @@ class ArchivedTopic:
 
     @property
     def records(self) -> int:
-        """Number of records."""
+        """The number of archived records."""
         return sum(extent.rows for found in self.extents.values() for extent in found)
 
 
@@ -126,7 +127,7 @@ def archive_offline(
     local, otherwise into the temporary folder.
 
     Raises:
-        UnknownTopicError, ReplayError: as ``archive_topic``.
+        UnknownTopicError, ReplayError: the conditions are those of ``archive_topic``.
     """
     place = Place(os.fspath(folder))
 
@@ -167,7 +168,7 @@ def write_archive(
     """Append new records of a topic to an archive; ``opened`` opens a partition at the next offset to archive.
 
     Raises:
-        ReplayError: as ``archive_topic``.
+        ReplayError: the conditions are those of ``archive_topic``.
     """
     folder.check_target()
     with folder.locked():
@@ -221,7 +222,7 @@ def _new_records(
     """Yield the records of a partition that are not archived yet.
 
     Raises:
-        ReplayError: there is a gap, or the archive is of another topic.
+        ReplayError: records were deleted before they were archived, or the archive is of another topic.
     """
     position = known.ends.get(partition.partition, source.start)
     if source.start > position:
@@ -240,7 +241,7 @@ def _new_records(
 
 
 def _is_continued(source: ArchivedPartition, extents: Sequence[Extent]) -> bool:
-    """Whether a topic continues the archive: the last archived record is unchanged, compacted or expired."""
+    """Return whether a partition continues its archive: the last archived record is unchanged, compacted or expired."""
     if not extents or extents[-1].last < source.start:
         return True
     last = extents[-1].last
@@ -298,7 +299,7 @@ def _below(folder: Place, extent: Extent) -> Extent:
 
 
 def _clear(folder: Place, content: Mapping[str, Any]) -> None:
-    """Delete the files of unfinished calls."""
+    """Delete the files of unfinished calls, which the manifest ``content`` does not list."""
     listed = {
         extent[0] for entry in content["topics"].values() for found in entry["extents"].values() for extent in found
     }

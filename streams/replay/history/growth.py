@@ -1,7 +1,7 @@
 """The history that a replay has read, and the check that new history continues from there.
 
 The records of files and Kafka topics are copied.  An archive is read in place, and identified by its
-last row groups: their file names contain a digest of the content.
+last row groups, whose file names contain a digest of the content.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ ArchiveMark: TypeAlias = dict[str, list[Any]]
 
 @define
 class History:
-    """The files and extents of one topic that a replay has read."""
+    """The files, and the records (as extents), that a replay has read of one topic."""
 
     partitions: int
     marks: list[FileMark] = field(factory=list)
@@ -27,11 +27,23 @@ class History:
     extents: dict[int, list[Extent]] = field(factory=dict)
     #: Number of rows before these files, if the replay continues from a snapshot.
     rows_before: int = 0
+    #: "event_time" if the records of each partition are sorted by it, otherwise "as_given".
+    order: str = "as_given"
 
     @property
     def rows(self) -> int:
-        """Number of rows, including those before these files."""
+        """The number of rows of the topic, including those before these files."""
         return self.rows_before + sum(mark.rows for mark in self.marks)
+
+    def in_order(self, paths: Sequence[str]) -> list[str]:
+        """Return the paths of files in the order in which they are read: those that were read before come first.
+
+        Files of a sorted history may be in any order; others keep theirs.
+        """
+        known = {mark.path for mark in self.marks}
+        if self.order != "event_time" or not known.issubset(paths):
+            return list(paths)
+        return [mark.path for mark in self.marks] + [path for path in paths if path not in known]
 
     def file_of(self, row: int) -> tuple[str, int] | None:
         """Return the file of a row and the row number in that file (from 1), None if the row is not in these files."""
@@ -49,13 +61,15 @@ class History:
             "files": [[mark.path, mark.size, mark.head, mark.tail, mark.rows] for mark in self.marks],
             "extents": {str(number): list(map(list, found)) for number, found in self.extents.items()},
             "rows_before": self.rows_before,
+            "order": self.order,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "History":
         """Return the history from the values of ``to_json``."""
         extents = {int(number): [Extent(*extent) for extent in found] for number, found in data["extents"].items()}
-        return cls(data["partitions"], [FileMark(*mark) for mark in data["files"]], extents, data["rows_before"])
+        marks = [FileMark(*mark) for mark in data["files"]]
+        return cls(data["partitions"], marks, extents, data["rows_before"], data["order"])
 
 
 def archive_mark(extents: Mapping[int, Sequence[Extent]]) -> ArchiveMark:

@@ -1,8 +1,8 @@
-"""Ingestion of row files into partitions; not needed for archives.
+"""Reads files of rows into the partitions of topics; archives do not need this.
 
 Every row becomes the record that a live run would produce, in the same partition.  A call reads several
-files or a part of one, and writes the records of each partition with offsets from 0; the driver
-concatenates the results (``intake``).  Imports files.
+files or a part of one, and writes the records of each partition with offsets from 0, in the order of their rows
+or sorted by event time.  The driver concatenates the results (``intake``); ``sorting`` merges sorted ones.
 """
 
 import os
@@ -14,23 +14,21 @@ from attrs import field, frozen
 
 from streams.core.clock import VirtualClock
 from streams.core.errors import InputError
-from streams.core.records import NO_TIMESTAMP, Block, TopicPartition
+from streams.core.records import NO_TIMESTAMP, TopicPartition
 from streams.core.topic import Topic
-from streams.files import FileSource, Part, count_rows, input_kind, open_input
+from streams.files import FileSource, Part, Records, count_rows, input_kind, open_input
 from streams.replay.calls.application import Application
 from streams.replay.calls.work import CallMeter, StageReport
 from streams.replay.errors import ReplayError
 from streams.replay.history.inputs import declared_topic
+from streams.replay.storage.ordered import PartitionWriter
 from streams.replay.storage.places import Place
-from streams.replay.storage.segments import Extent, SegmentWriter
-
-#: Records by partition: (partition, block with the row numbers as offsets).
-Rows = Iterator[tuple[int, Block]]
+from streams.replay.storage.segments import Extent, GroupWriter
 
 
 @frozen
 class Piece:
-    """A file, or a part of one."""
+    """A file of rows, or a part of one."""
 
     file: str
     part: Part
@@ -38,7 +36,7 @@ class Piece:
 
 @frozen
 class IngestWork:
-    """A call that reads pieces of one topic's files into its partitions, or counts their rows.
+    """A call to an executor that reads pieces of a topic's files into its partitions, or counts their rows.
 
     A piece that does not start at the beginning of its file is the only piece of its call.  ``number`` is the
     index of the call within the topic, ``rows_before`` the number of rows of the topic before the first file, and
@@ -55,6 +53,8 @@ class IngestWork:
     rows_before: int = 0
     skip_rows: int = 0
     on_bad_row: str = "fail"
+    #: Whether runs of records are sorted by event time.
+    by_time: bool = False
     counts_only: bool = False
     #: Approximate bytes to read from disk.
     size_bytes: int = 0
@@ -64,23 +64,23 @@ class IngestWork:
 
     @property
     def name(self) -> str:
-        """Name for messages and files."""
-        return f"{'rows' if self.counts_only else 'input'}-{_safe(self.topic)}-{self.number:05d}"
+        """The name of the call in messages and file names."""
+        return f"{'rows' if self.counts_only else 'input'}-{safe_name(self.topic)}-{self.number:05d}"
 
     @property
     def size(self) -> tuple[int, int]:
-        """Records and bytes to read, as far as known."""
+        """The numbers of records and of bytes that the call has to read, as far as known."""
         return 0, self.size_bytes
 
     @property
     def failures(self) -> Place:
-        """Folder of markers of failed calls, so that later calls of the topic can stop."""
-        return self.root.child(self.folder, f"failed-{_safe(self.topic)}")
+        """The folder with markers of failed calls, so that later calls for the topic can stop."""
+        return self.root.child(self.folder, f"failed-{safe_name(self.topic)}")
 
 
 @frozen
 class IngestReport(StageReport):
-    """The result of an ingestion call, which may be a failure to read a file or row."""
+    """The result of an ``IngestWork``, which may be a failure to read a file or row."""
 
     #: (rows, lines) of each piece if the call counts; otherwise both numbers are the rows of the file up to the end
     #: of the piece.
@@ -90,12 +90,12 @@ class IngestReport(StageReport):
 
     @property
     def records_in(self) -> int:
-        """Number of records read; 0 for a call that only counts."""
+        """The number of records that the call has read; 0 if it only counted rows."""
         return sum(extent.rows for _, extent in self.written)
 
 
 def source_of(path: str, base: str = "") -> FileSource:
-    """Return a local or remote file as a source for readers, under the given name."""
+    """Return a local or remote file as a source for file readers; a local path is relative to ``base``."""
     place = Place(path)
     if not place.is_local:
         return FileSource(path, place.open_input)
@@ -129,7 +129,7 @@ def run_ingest(work: IngestWork, opened: Callable[[str], FileSource] | None = No
 
 
 def _seen(base: str, path: str) -> FileSource:
-    """Return the source of a file after checking that this process can see it, as the driver does.
+    """Return a file as a source, after checking that this process can see it as the driver does.
 
     Raises:
         InputError: this process cannot see the file.
@@ -152,23 +152,26 @@ def _read(work: IngestWork, meter: CallMeter, opened: Callable[[str], FileSource
     name = f"{work.folder}/{work.name}-{meter.attempt}.parquet"
     counts: list[tuple[int, int]] = []
     before, skip = work.rows_before, work.skip_rows
-    with SegmentWriter(work.root, name) as writer, meter:
+    file = GroupWriter(work.root, name)
+    with PartitionWriter(file, work.topic, work.by_time) as writer, meter:
         for piece in work.pieces:
             position = max(skip, piece.part.first_row)
             source = opened(piece.file)
-            for number, block in _records(work, topic, source, piece.part, before, skip):
-                writer.append("source", TopicPartition(work.topic, number), block, origins=list(block.offsets))
-                position += len(block)
+            for records in _records(work, topic, source, piece.part, before, skip):
+                writer.append(records)
+                position += len(records)
                 meter.beat(before + position - work.rows_before)
             counts.append((position, position))
             before, skip = before + position, 0
-    written = tuple((partition, extent) for _, partition, extent in writer.written)
+    written = tuple((partition, extent) for _, partition, extent in file.written)
     files = {extent.file for _, extent in written}
     return meter.report(IngestReport, files=files, counts=tuple(counts), written=written)
 
 
-def _records(work: IngestWork, topic: Topic[Any, Any], source: FileSource, part: Part, before: int, skip: int) -> Rows:
-    """Yield the records of a piece by partition, with row numbers as offsets."""
+def _records(
+    work: IngestWork, topic: Topic[Any, Any], source: FileSource, part: Part, before: int, skip: int
+) -> Iterator[Records]:
+    """Yield the records of a piece."""
     on_bad_row: Any = work.on_bad_row
     reader = open_input(
         topic,
@@ -180,11 +183,12 @@ def _records(work: IngestWork, topic: Topic[Any, Any], source: FileSource, part:
         needs_time=True,
         rows_before=before,
     )
-    for batch in reader(work.partitions, skip):
+    for records in reader.records(work.partitions, skip):
         if any(int(number) < work.number for number in (work.failures.files() if work.root.is_local else ())):
             raise InputError(f"{source}: not read further: an earlier row cannot be read")
-        yield from batch
+        yield records
 
 
-def _safe(topic: str) -> str:
+def safe_name(topic: str) -> str:
+    """Return the name of a topic for file names."""
     return "".join(char if char.isalnum() or char in "._-" else "-" for char in topic)

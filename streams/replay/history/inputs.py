@@ -17,9 +17,11 @@ from attrs import field, frozen
 
 from streams.core.errors import ConfigError, InputError
 from streams.core.topic import Topic
-from streams.files import Kind, LakeTable, kind_of, table_below
+from streams.files import Kind, LakeTable, is_hidden, kind_of, local_files, table_below
 from streams.replay.calls.state import read_manifest
 from streams.replay.errors import ReplayError
+from streams.replay.history.since import Since
+from streams.replay.lake.log import LAKE_PREFIXES
 from streams.replay.storage.places import NoFileSystemError, Place, is_local
 from streams.topology import SourceNode, Topology
 
@@ -28,7 +30,7 @@ _LOOK = 1 << 16
 #: Prefix of a modification time (epoch milliseconds), used where there is no digest.
 _MODIFIED = "modified "
 #: Names of catalog tables, for example ``lake.orders``.
-_TABLE = re.compile("(table:)?[A-Za-z_][A-Za-z0-9_]*([.][A-Za-z_][A-Za-z0-9_]*){0,2}")
+_TABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*([.][A-Za-z_][A-Za-z0-9_]*){0,2}")
 _URI = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
@@ -37,11 +39,13 @@ class Files:
     """Files of rows, concatenated in the given order.
 
     With ``through_spark``, Spark lists the files (paths, folders and Spark patterns) and passes their bytes to
-    Python.  This is for file systems that Python cannot read.
+    Python.  This is for file systems that Python cannot read.  ``is_folder``: the files were found in a folder, which
+    has no order of its own, so that their records are sorted by event time unless another order is given.
     """
 
     paths: tuple[str, ...]
     through_spark: bool = False
+    is_folder: bool = False
 
 
 @frozen
@@ -108,14 +112,53 @@ class KafkaTopic:
                 raise ConfigError(f"KafkaTopic {self.topic!r}: option {name!r} is not allowed: {why}")
 
 
-Input: TypeAlias = Files | Archive | KafkaTopic
-#: The history of a topic as given by the user: one or more paths or globs, or one of the classes above.
-Given: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Input"
+@frozen
+class Table:
+    """The rows of a DataFrame or table, in order of event time; a column is a field of the topic's type.
+
+    ``source`` is a Spark DataFrame, or text: ``table:NAME`` for a table of Spark's catalog, or ``sql:SELECT ...``;
+    ``delta:FOLDER`` or ``iceberg:[CATALOG.]NAMESPACE.TABLE``, at ``@VERSION`` or ``@TIME``, which need no Spark; or an
+    object with Arrow data, such as a pyarrow Table, a polars DataFrame or a DuckDB relation, which needs no Spark.
+    ``version`` names the state of the rows for ``resume`` if Spark cannot tell which rows are new, for example the
+    number of an Iceberg snapshot: nothing is read again while it is the same.
+    """
+
+    source: Any = field(eq=False, repr=False)
+    version: str | None = None
+    #: The name of the table in messages, if it is not that of the source.
+    label: str | None = None
+    #: The condition that selects rows; None reads all rows.
+    since: Since | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the table in messages."""
+        if self.label is not None:
+            return self.label
+        if isinstance(self.source, str) or self.source is None:
+            return self.source or "table"
+        kind = type(self.source)
+        return "DataFrame" if is_frame(self.source) else f"{kind.__module__.partition('.')[0]} {kind.__name__}"
+
+    @property
+    def is_lake(self) -> bool:
+        """Whether the source is a table of Delta Lake or Iceberg that is read by the library of the format."""
+        return isinstance(self.source, str) and self.source.startswith(LAKE_PREFIXES)
+
+    @property
+    def is_arrow(self) -> bool:
+        """Whether the source is read as Arrow data, without Spark."""
+        return self.is_lake or (not isinstance(self.source, str) and not is_frame(self.source))
+
+
+Input: TypeAlias = Files | Archive | KafkaTopic | Table
+#: Prefixes of text that names a table.
+TABLE_PREFIXES = ("table:", "sql:", *LAKE_PREFIXES)
 
 
 @frozen
 class FileMark:
-    """Size and digests of a file when it was read, to detect growth and change."""
+    """The size and digests of a file when it was read, to detect whether it has grown or changed since."""
 
     path: str
     size: int
@@ -127,7 +170,7 @@ class FileMark:
 
     @classmethod
     def of(cls, path: str, size: int | None = None) -> "FileMark":
-        """Read the digests of a file, up to ``size`` bytes (default: all).
+        """Return the mark of a file: digests of the head and tail of its first ``size`` bytes (default: all).
 
         Raises:
             InputError: the file cannot be read.
@@ -170,7 +213,7 @@ class FileMark:
             )
 
     def is_in(self, path: str) -> bool:
-        """Whether a file still starts with the content of the marked file."""
+        """Return whether a file still starts with the content that was read."""
         if self.head.startswith(_MODIFIED) or Place(path).size() < self.size:
             return False
         other = FileMark.of(path, self.size)
@@ -178,15 +221,17 @@ class FileMark:
 
 
 def input_of(given: Any) -> Input:
-    """Return the input for a value given by the user.
+    """Return the input (``Files``, ``Archive``, ``KafkaTopic`` or ``Table``) for a value given by the user.
 
     Raises:
         InputError: the file does not exist, or a pattern matches no file.
     """
     if isinstance(given, Files) and not given.through_spark:
         _refuse_tables(given.paths)
-    if isinstance(given, Files | Archive | KafkaTopic):
+    if isinstance(given, Files | Archive | KafkaTopic | Table):
         return given
+    if is_frame(given) or _has_arrow(given) or (isinstance(given, str) and given.startswith(TABLE_PREFIXES)):
+        return Table(given)
     if isinstance(given, str) and given.startswith("kafka://"):
         servers, _, topic = given.removeprefix("kafka://").partition("/")
         if not servers or not topic:
@@ -196,29 +241,47 @@ def input_of(given: Any) -> Input:
     if not isinstance(paths, Sequence) or not all(isinstance(path, str | os.PathLike) for path in paths):
         kind = f"{type(given).__module__}.{type(given).__qualname__}"
         raise InputError(
-            f"an input is a file, folder, pattern, a list of files, an Archive or a KafkaTopic, not a {kind}; write "
-            "the rows of a DataFrame or table to Parquet (df.write.parquet(FOLDER)), and give that folder"
+            "an input is a file, folder, pattern, a list of files, an Archive, a KafkaTopic, or a table: a Spark "
+            f"DataFrame, table:NAME, sql:SELECT ..., delta:FOLDER, iceberg:NAME, or an object with Arrow data; "
+            f"not a {kind}"
         )
     found: list[str] = []
+    is_folder = False
     for path in paths:
         text = os.fspath(path)
         if _needs_spark(text):
             texts = tuple(os.fspath(other) for other in paths)
             if not all(map(_URI.match, texts)):
                 raise InputError(f"{text}: can be read through Spark only; give the other paths with their schemes too")
-            return Files(texts, through_spark=True)
+            return Files(texts, True, any(not glob.has_magic(other) and kind_of(other) is None for other in texts))
         if is_archive(text):
             if len(paths) > 1:
                 raise InputError(f"{text}: is an archive; give it alone")
             return Archive(text)
-        found += _files(text)
+        named = _files(text)
+        is_folder = is_folder or (named != [text.removeprefix("file://")] and not glob.has_magic(text))
+        found += named
     if not found:
         raise InputError("an input needs at least one file")
-    return Files(tuple(found))
+    return Files(tuple(found), is_folder=is_folder)
+
+
+def is_frame(given: Any) -> bool:
+    """Return whether an object is a Spark DataFrame, classic or Connect."""
+    kind = type(given)
+    return kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql.")
+
+
+def _has_arrow(given: Any) -> bool:
+    """Return whether an object has Arrow data: an Arrow stream, a record batch or a dataset."""
+    # A Spark Column has every attribute.
+    return not isinstance(given, type) and any(
+        callable(getattr(type(given), name, None)) for name in ("__arrow_c_stream__", "__arrow_c_array__", "scanner")
+    )
 
 
 def _needs_spark(path: str) -> bool:
-    """Whether only Spark may have a file system for a path."""
+    """Return whether only Spark may have a file system for a path."""
     if path.startswith("file:") or not _URI.match(path):
         return False
     try:
@@ -229,10 +292,10 @@ def _needs_spark(path: str) -> bool:
 
 
 def is_archive(path: str) -> bool:
-    """Whether a folder is an archive.
+    """Return whether a folder is an archive.
 
     Raises:
-        ReplayError: its manifest is damaged.
+        ReplayError: the manifest of the folder is damaged.
         InputError: the folder holds a snapshot or a replay.
     """
     content = read_manifest(Place(path))
@@ -245,28 +308,8 @@ def _files(text: str) -> list[str]:
     """Return the files that match a path, folder or pattern, sorted by name."""
     if not is_local(text):
         return _remote_files(text)
-    text = text.removeprefix("file://")
-    if glob.has_magic(text) and not Path(text).exists():
-        found = sorted(path for path in glob.glob(text, recursive=True) if Path(path).is_file())
-        if not found:
-            raise InputError(f"{text}: no file matches this pattern")
-        _refuse_tables(found)
-        return found
-    path = Path(text)
-    if path.is_dir():
-        found = [str(path / name) for name in _files_below(Place(text)) if not _is_hidden(name)]
-        if not found:
-            raise InputError(f"{text}: this folder has no files")
-        return found
-    if not path.exists():
-        names = sorted(entry.name for entry in path.parent.iterdir())[:1000] if path.parent.is_dir() else []
-        close = get_close_matches(path.name, names, n=1)
-        meant = f"; did you mean {str(path.parent / close[0])!r}?" if close else ""
-        if not meant and _TABLE.fullmatch(text):
-            meant = "; a table of a catalog is no input: write its rows to Parquet, and give that folder"
-        raise InputError(f"{text}: there is no such file{meant}")
-    _refuse_tables([text])
-    return [text]
+    is_table = kind_of(text) is None and _TABLE.fullmatch(text) and not Path(text).exists()
+    return local_files(text, f"; if it is a table of Spark's catalog, give table:{text}" if is_table else "")
 
 
 def _remote_files(text: str) -> list[str]:
@@ -277,7 +320,7 @@ def _remote_files(text: str) -> list[str]:
     """
     place = Place(text)
     if place.is_folder():
-        found = [f"{text.rstrip('/')}/{name}" for name in _files_below(place) if not _is_hidden(name)]
+        found = [f"{text.rstrip('/')}/{name}" for name in _files_below(place) if not is_hidden(name)]
         if not found:
             raise InputError(f"{text}: this folder has no files")
         return found
@@ -317,13 +360,18 @@ def _refuse_tables(paths: Iterable[str]) -> None:
             raise table.refused_as_input()
 
 
-def _is_hidden(name: str) -> bool:
-    """Whether a file is metadata of a writer and not data, for example ``_SUCCESS``."""
-    return any(part.startswith((".", "_")) for part in name.split("/"))
-
-
 def declared_topic(topology: Topology, name: str) -> Topic[Any, Any]:
     """Return a topic that the topology reads, with its serdes.
+
+    Raises:
+        ReplayError: the topology does not read the topic.
+    """
+    source = source_of_topic(topology, name)
+    return topology.topics.get(name) or Topic(name, key=source.key_serde, value=source.value_serde)
+
+
+def source_of_topic(topology: Topology, name: str) -> SourceNode:
+    """Return the source node that reads a topic.
 
     Raises:
         ReplayError: the topology does not read the topic.
@@ -334,7 +382,7 @@ def declared_topic(topology: Topology, name: str) -> Topic[Any, Any]:
     ]
     for source in sources:
         if name in source.topics or (source.pattern is not None and source.pattern.fullmatch(name)):
-            return topology.topics.get(name) or Topic(name, key=source.key_serde, value=source.value_serde)
+            return source
     known = sorted({topic for source in sources for topic in source.topics} - topology.internal_topics.keys())
     close = get_close_matches(name, known, n=1)
     meant = f" (did you mean {close[0]!r}?)" if close else ""

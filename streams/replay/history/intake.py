@@ -1,4 +1,4 @@
-"""The driver's side of ``ingest``: split files into calls, and concatenate their results.
+"""The driver's side of ``ingest``: splits files into calls to the executor, and concatenates the results.
 
 Files are split by size only, so the same files give the same calls on any executor.  A call must
 know the number of its first row, to name rows in messages and to assign rows without a key round-robin.
@@ -20,7 +20,7 @@ from streams.replay.storage.segments import Extent
 #: Approximate bytes that one call reads; measured in docs/decisions.
 PART_BYTES = 32 << 20
 #: Assumed compression ratio of gzip files.
-_GZIP_FACTOR = 5
+GZIP_FACTOR = 5
 
 #: A generator that yields calls and is sent the reports.
 Calls = Generator[list[IngestWork], list[IngestReport], None]
@@ -28,7 +28,7 @@ Calls = Generator[list[IngestWork], list[IngestReport], None]
 
 @define
 class TopicFiles:
-    """The files of a topic to read, and their results.
+    """The files of a topic that are to be read, and the results of reading them.
 
     ``sizes`` are in bytes; ``rows_before`` is the number of rows of the topic before these files,
     ``skip_rows`` the number of rows of the first file that were read before, and ``starts`` has the next offset
@@ -42,13 +42,15 @@ class TopicFiles:
     rows_before: int = 0
     skip_rows: int = 0
     starts: Mapping[int, int] = field(factory=dict)
+    #: Whether each call sorts its records by event time.
+    by_time: bool = False
     #: Rows of each file, including those that were read before.
     rows: list[int] = field(factory=list)
     extents: dict[int, list[Extent]] = field(factory=dict)
     works: list[IngestWork] = field(factory=list)
 
     def take(self, reports: Sequence[IngestReport]) -> None:
-        """Concatenate the results of the calls.
+        """Add the results of the calls, in order, to those of the topic.
 
         Raises:
             InputError: a file or row cannot be read; only the first failure in file order is raised.
@@ -87,7 +89,7 @@ def read_files(
     on_bad_row: str = "fail",
     part_bytes: int = PART_BYTES,
 ) -> Calls:
-    """Yield the calls that read the files of topics; add the results to ``topics``.
+    """Yield the calls that read the files of topics, and add their results to ``topics``.
 
     Raises:
         InputError: a file or row cannot be read.
@@ -107,6 +109,7 @@ def read_files(
                 topic.rows_before,
                 topic.skip_rows if not number else 0,
                 on_bad_row,
+                topic.by_time,
                 size_bytes=sum(cut.sizes),
             )
             for number, cut in enumerate(found)
@@ -129,7 +132,7 @@ def read_files(
 
 
 def _cut(topic: TopicFiles, part_bytes: int) -> list[_Cut]:
-    """Return the input of each call of a topic: adjacent small files, or a part of a large one."""
+    """Return the input of each call that reads a topic: adjacent small files, or a part of a large one."""
     result: list[_Cut] = []
     pieces: list[tuple[Piece, int, int | None, int]] = []
     size = 0
@@ -143,7 +146,7 @@ def _cut(topic: TopicFiles, part_bytes: int) -> list[_Cut]:
         source = source_of(path)
         kind = input_kind(source)
         parts = list(cut_file(source, kind, size_bytes, part_bytes))
-        weight = size_bytes * (_GZIP_FACTOR if kind.is_gzip else 1)
+        weight = size_bytes * (GZIP_FACTOR if kind.is_gzip else 1)
         if len(parts) > 1 or size + weight > part_bytes:
             close()
             size = 0
@@ -159,7 +162,7 @@ def _cut(topic: TopicFiles, part_bytes: int) -> list[_Cut]:
 def _counted(
     topics: Sequence[TopicFiles], cuts: Sequence[Sequence[_Cut]]
 ) -> Generator[list[IngestWork], list[IngestReport], list[list[tuple[tuple[int, int], ...]]]]:
-    """Count the rows of topics with several calls if the counts are not known."""
+    """Yield calls that count the rows of topics with several calls, as far as not known; return the counts."""
     asked: list[IngestWork] = []
     for topic, found in zip(topics, cuts, strict=True):
         if len(found) > 1:
@@ -202,6 +205,6 @@ def _place(topic: TopicFiles, cuts: Sequence[_Cut], counts: Sequence[tuple[tuple
 
 
 def _is_bounded(path: str) -> bool:
-    """Whether readers stop at the initial size of a file even if the file grows."""
+    """Return whether readers of a file stop at its initial size even if the file grows."""
     kind = kind_of(path)
     return kind is not None and not kind.is_gzip and kind.kind is not Kind.PARQUET

@@ -1,6 +1,6 @@
 """Division of history into slices: by time, by number of slices, or by records per slice.
 
-A cut is an offset per source partition, so cuts do not move when history grows.  Results do not
+A cut is an offset for each source partition, so that cuts do not move when history grows.  Results do not
 depend on the cuts: a task only processes records that no record of a later slice can precede.
 """
 
@@ -17,7 +17,7 @@ Sources = Mapping[TopicPartition, Sequence[Extent]]
 Cut = dict[TopicPartition, int]
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
-#: A number up to this is the number of slices; above it, the maximum number of records per slice.
+#: A given number up to this value is the number of slices; a higher one is the maximum number of records per slice.
 MOST_SLICES = 1000
 _BEFORE_ALL_MS = -(1 << 63)
 
@@ -41,10 +41,10 @@ def span_ms(text: str) -> int:
 def cuts(
     sources: Sources, start: Mapping[TopicPartition, int], slices: str | int | timedelta, root: Place
 ) -> list[Cut]:
-    """Return the cut of each slice of history after ``start``; the last slice ends with the history.
+    """Return the cut at which each slice of the history after ``start`` ends; the last one is the end of history.
 
     Raises:
-        ReplayError: ``slices`` is neither a span nor a number above 0.
+        ReplayError: ``slices`` is neither a span of time nor a number above 0.
     """
     ends = {partition: extents[-1].last + 1 for partition, extents in sources.items() if extents}
     times = _Times(sources, start, root)

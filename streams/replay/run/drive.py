@@ -1,12 +1,11 @@
-"""The driver of tasks over history: feeds extents to the tasks, writes their outputs, and saves the stores.
+"""Drives tasks over history: feeds records to the tasks, writes their outputs, and saves their stores.
 
-``run_work`` is a plain function of a call, used by Spark, the local executor and the tests.  The system clock is
-only read to measure the duration of a call: tasks use the times of their records.
+``run_work`` is a plain function that executes one call, used by Spark, the local executor and the tests.  The system
+clock is only read to measure the duration of a call: tasks use the times of their records.
 """
 
 import tempfile
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,17 +15,35 @@ from attrs import define, evolve, field
 from streams.core.clock import VirtualClock
 from streams.core.metrics import Metrics
 from streams.core.records import NO_TIMESTAMP, Block, TaskId, TopicPartition
-from streams.replay.calls.application import logical_of
-from streams.replay.calls.stores import MAX_UNCOMMITTED_BYTES, open_all, write_back, write_contents
-from streams.replay.calls.work import CallMeter, GlobalWork, InputWork, StageReport, StageWork, TaskReport, TaskWork
+from streams.replay.calls.stores import (
+    MAX_UNCOMMITTED_BYTES,
+    SliceChanges,
+    memory_of,
+    open_all,
+    write_contents,
+    written_contents,
+)
+from streams.replay.calls.work import (
+    CallMeter,
+    GlobalWork,
+    StageReport,
+    StageWork,
+    StoreRef,
+    TaskReport,
+    TaskWork,
+)
 from streams.replay.errors import ReplayError
 from streams.replay.history.ingest import IngestWork, run_ingest
+from streams.replay.history.sorting import MergeWork, run_merge
+from streams.replay.run.feeds import Feed, joined_inputs
+from streams.replay.run.writing import WriteWork, run_write
 from streams.replay.storage.segments import ExtentReader, Kind, SegmentWriter
 from streams.runtime import (
     RUN_LIMIT,
     ApplicationPlan,
     AsTheyCome,
     Checkpoint,
+    Drained,
     PartitionQueue,
     Rounds,
     Stage,
@@ -38,16 +55,18 @@ from streams.runtime import (
     WhenCertain,
     collector,
 )
-from streams.state import RecordCache
+from streams.state import MemoryBudget, RecordCache
 
 #: A queue is refilled when it has no more than this number of records.
 _REFILL_BELOW = 1000
 
 
 def run_work(
-    work: StageWork | GlobalWork | IngestWork, scratch: str | None = None, watch: TaskWatch | None = None
+    work: StageWork | GlobalWork | IngestWork | MergeWork | WriteWork,
+    scratch: str | None = None,
+    watch: TaskWatch | None = None,
 ) -> StageReport:
-    """Run one call; every executor uses this function.
+    """Execute one call of a replay; every executor uses this function.
 
     ``scratch`` is a folder for temporary files of the call (None = the temporary folder of the machine). ``watch``
     observes the tasks.
@@ -59,13 +78,17 @@ def run_work(
     try:
         if isinstance(work, StageWork):
             return run_stage(work, scratch, watch)
-        return run_global(work, scratch) if isinstance(work, GlobalWork) else run_ingest(work)
+        if isinstance(work, GlobalWork):
+            return run_global(work, scratch)
+        if isinstance(work, WriteWork):
+            return run_write(work)
+        return run_merge(work) if isinstance(work, MergeWork) else run_ingest(work)
     finally:
         collector.restore()
 
 
 def run_stage(work: StageWork, scratch: str | None = None, watch: TaskWatch | None = None) -> StageReport:
-    """Run the tasks of one call over their slice.
+    """Run the tasks of one call over their slice of history.
 
     Raises:
         StreamsError: user code failed, a record or file cannot be read, or nothing can be written.
@@ -73,15 +96,15 @@ def run_stage(work: StageWork, scratch: str | None = None, watch: TaskWatch | No
     with ExitStack() as stack:
         meter = stack.enter_context(CallMeter(work))
         call = StageCall(work, _scratch_folder(stack, scratch), stack, meter, watch)
-        with ExitStack() as writers:
-            runs = []
-            for item in work.tasks:
-                name = call.file(item.task_id, ".parquet")
-                writer = writers.enter_context(SegmentWriter(work.root, name, str(item.task_id)))
-                runs.append(TaskRun.open(call, item, writer))
-            _StageRun(runs, meter, call.plan.config.max_cycle_rounds).run(is_final=work.options.final_flush)
-        reports = tuple(run.report() for run in runs)
-    return _stage_report(work, meter, reports)
+        reports: list[TaskReport] = []
+        with call.writer, call.stores_writer:
+            for unit in work.units:
+                with ExitStack() as call.stack:
+                    runs = [TaskRun.open(call, item) for item in unit]
+                    stage = _StageRun(runs, call, sum(report.records_in for report in reports))
+                    stage.run(is_final=work.options.final_flush)
+                    reports += [run.report() for run in runs]
+    return _stage_report(work, meter, tuple(map(call.with_files, reports)))
 
 
 def _scratch_folder(stack: ExitStack, scratch: str | None) -> Path:
@@ -100,33 +123,36 @@ def run_global(work: GlobalWork, scratch: str | None = None) -> StageReport:
     metrics = Metrics()
     count = 0
     with ExitStack() as stack:
-        stores = open_all([spec], {}, work.root, _scratch_folder(stack, scratch), "rocksdb")
+        reader = ExtentReader(work.root)
+        stores = open_all([spec], {}, reader, _scratch_folder(stack, scratch), "rocksdb", memory_of(plan.config))
         task = plan.open_global(work.store, TaskState(stores), metrics)
         stack.callback(task.close)
         for item in work.inputs:
-            for block in ExtentReader(work.root).blocks(item.extents, item.position):
+            for block in reader.blocks(item.extents, item.position):
                 task.add(item.partition, block)
                 while done := task.process(NO_TIMESTAMP, RUN_LIMIT):
                     count += done
                 if task.uncommitted_bytes > MAX_UNCOMMITTED_BYTES:
-                    write_back(task)
+                    task.write_state({})
         name = f"{work.folder}/{work.name}-{meter.attempt}.stores.parquet"
-        contents = write_contents(work.root, name, {work.store: (stores[work.store], 0)})
+        with SegmentWriter(work.root, name) as writer:
+            refs = write_contents(writer, "", 0, stores)
+        contents = written_contents(writer, "", refs)
     report = TaskReport(TaskId(-1, 0), {}, {}, contents, (), {}, metrics.tallies(), count, 0, metrics.examples())
     return _stage_report(work, meter, (report,))
 
 
 def _stage_report(work: StageWork | GlobalWork, meter: CallMeter, reports: tuple[TaskReport, ...]) -> StageReport:
-    """Return the report of a call, with the written files and their sizes."""
+    """Return the report of a call, with the files that it has written and their sizes."""
     written = [extent for report in reports for _, _, extent in report.written]
-    kept = [extent for report in reports for ref in report.stores.values() for extent in ref.extents]
+    kept = [extent for report in reports for ref in report.stores.values() for extent in ref.every_extent]
     names = {extent.file for extent in (*written, *kept) if extent.file.startswith(f"{work.folder}/")}
     return meter.report(StageReport, tasks=reports, files=names)
 
 
 @define(eq=False)
 class StageCall:
-    """A running call and the objects that its tasks share; ``stack`` closes the resources of the tasks."""
+    """A running call and the objects that its tasks share; ``stack`` closes the resources of the running tasks."""
 
     work: StageWork
     #: Folder for temporary files of the call.
@@ -136,18 +162,37 @@ class StageCall:
     watch: TaskWatch | None = None
     clock: VirtualClock = field(factory=lambda: VirtualClock(NO_TIMESTAMP))
     plan: ApplicationPlan = field(init=False)
+    #: The memory of all stores of the call.
+    memory: MemoryBudget = field(init=False)
     #: The global stores, which tasks only read.
     global_stores: Mapping[str, Any] = field(init=False)
     #: Lanes that tasks of the call both write and read.
     loops: set[TopicPartition] = field(init=False)
+    #: Reads the inputs and stores of all tasks.
+    reader: ExtentReader = field(init=False)
+    #: Writes the outputs of all tasks, and their stores.
+    writer: SegmentWriter = field(init=False)
+    stores_writer: SegmentWriter = field(init=False)
+    #: The stores whose contents have been written, by task.
+    rewritten: dict[TaskId, set[str]] = field(factory=dict)
+    #: The changes of the other stores that may have changed, by task.
+    changes: dict[TaskId, SliceChanges] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         work = self.work
+        name = f"{work.folder}/{work.name}-{self.meter.attempt}"
+        self.reader = ExtentReader(work.root, keeps_open=True)
+        self.stack.callback(self.reader.close)
+        self.writer = SegmentWriter(work.root, f"{name}.parquet")
+        self.stores_writer = SegmentWriter(work.root, f"{name}.stores.parquet")
         self.plan = plan = work.application.plan(self.clock)
         plan.watch = self.watch
         specs = [store.spec for name, store in plan.topology.global_stores.items() if name in work.global_stores]
-        self.global_stores = self.closing(open_all(specs, work.global_stores, work.root, Path(), "in_memory"))
-        writers = {item.task_id for item in work.tasks}
+        self.memory = memory_of(plan.config)
+        self.global_stores = self.closing(
+            open_all(specs, work.global_stores, self.reader, Path(), "in_memory", self.memory)
+        )
+        writers = {item.task_id for item in work.tasks} if work.is_cycle else ()
         self.loops = {
             given.partition
             for task_id in writers
@@ -156,53 +201,39 @@ class StageCall:
         }
 
     def closing(self, stores: dict[str, Any]) -> dict[str, Any]:
-        """Register stores to be closed at the end of the call, and return them."""
+        """Register stores to be closed with ``stack``, and return them."""
         for store in stores.values():
             self.stack.callback(store.close)
         return stores
 
-    def file(self, task_id: TaskId, ending: str) -> str:
-        """Return the name of a file that this attempt writes for a task."""
-        return f"{self.work.folder}/{task_id}-{self.meter.attempt}{ending}"
-
-
-@define(eq=False)
-class Feed:
-    """The records of one input partition that are not read yet."""
-
-    partition: TopicPartition
-    blocks: Iterator[Block]
-    end: int
-    is_ended: bool
-    is_done: bool = False
-    #: Blocks that the stage itself has written before all ``blocks`` were read.
-    later: deque[Block] = field(factory=deque)
-    #: Original offsets and append times of the added records; only used for ``append_time``.
-    raw: deque[tuple[int, int]] = field(factory=deque)
-
-    @classmethod
-    def of(cls, given: InputWork, reader: ExtentReader) -> "Feed":
-        """Return the feed of an input."""
-        blocks = reader.blocks(given.extents, given.position, given.end)
-        return cls(given.partition, blocks, max(given.position, given.end), given.is_ended)
-
-    def next_block(self) -> Block | None:
-        """Return the next block, None if there are no more."""
-        block = next(self.blocks, None)
-        return self.later.popleft() if block is None and self.later else block
+    def with_files(self, report: TaskReport) -> TaskReport:
+        """Return the report of a task with the ranges that have been written, when the files are complete."""
+        producer = str(report.task_id)
+        written = tuple(self.writer.written_by(producer))
+        new = {name: ref for name, ref in report.stores.items() if name in self.rewritten.get(report.task_id, ())}
+        ends = dict(report.ends)
+        for kind, partition, extent in written:
+            ends[kind, partition] = extent.last + 1
+        stores = {**report.stores, **written_contents(self.stores_writer, producer, new)}
+        if (changes := self.changes.get(report.task_id)) is not None:
+            stores |= changes.refs({name: report.stores[name].carried for name in changes.few})
+        return evolve(report, written=written, ends=ends, stores=stores)
 
 
 @define(eq=False)
 class TaskRun:
-    """A task with its inputs, its stores and the writer of its outputs."""
+    """A running task of a replay, with its inputs and its stores."""
 
     call: StageCall
     work: TaskWork
     task: Task
     stores: dict[str, Any]
     feeds: dict[TopicPartition, Feed]
-    writer: SegmentWriter
     metrics: Metrics
+    #: What the stores have changed in this slice.
+    changes: SliceChanges
+    #: The ends of the lanes that are read as one input.
+    lane_ends: Mapping[TopicPartition, int] = field(factory=dict)
     #: Kind and logical partition under which each written partition is stored.
     places: dict[TopicPartition, tuple[Kind, TopicPartition]] = field(factory=dict)
     records_in: int = 0
@@ -210,29 +241,40 @@ class TaskRun:
     is_touched: bool = False
 
     @classmethod
-    def open(cls, call: StageCall, item: TaskWork, writer: SegmentWriter) -> "TaskRun":
-        """Open a task and its stores at the end of the previous slice.
+    def open(cls, call: StageCall, item: TaskWork) -> "TaskRun":
+        """Open a task and its stores in the state that they had at the end of the previous slice.
 
         Raises:
             StreamsError: user code failed, or uses wall-clock time, which is not allowed.
         """
         work, plan, task_id = call.work, call.plan, item.task_id
         folder = call.folder / str(task_id)
-        stores = call.closing(
-            open_all(plan.stores_of(task_id), item.stores, work.root, folder, work.options.store_engine)
-        )
+        inputs = joined_inputs(work, item, plan, has_watch=call.watch is not None)
+        plan.restrict(task_id, {lanes[0].partition for lanes in inputs})
+        specs = plan.stores_of(task_id)
+        changes = SliceChanges.of(call.stores_writer, task_id, item.stores, specs, is_whole=work.is_whole)
+        engine = work.options.store_engine
+        stores = call.closing(open_all(specs, item.stores, call.reader, folder, engine, call.memory, changes.recorded))
         metrics = Metrics()
         saved = dict(item.checkpoint or {})
         if work.options.wall_clock != "error":
             call.clock.jump_to(int(saved.pop("wall_clock_ms", work.started_ms)))
-        if work.options.wall_clock != "append_time":
+        has_clock = work.options.wall_clock == "append_time"
+        if not has_clock:
             _refuse_wall_clock_sources(plan, item)
+        if work.options.wall_clock == "error" and plan.idle_limits() is not None:
+            raise ReplayError(
+                "windows close when inputs are idle (idle_close) by the wall clock, which history does not have; give "
+                "wall_clock='append_time' to take the times at which its records were appended, or 'skip' to close "
+                "windows by records only"
+            )
         state = TaskState(
             stores,
             call.global_stores,
             Checkpoint.from_json(saved) if saved else Checkpoint(),
-            carries_wall_clock=work.options.wall_clock == "append_time",
+            carries_wall_clock=has_clock,
             carries_cancelled=True,
+            is_timed=has_clock,
         )
         cache_bytes = plan.config.cache_max_bytes
         task = plan.open_task(
@@ -243,15 +285,17 @@ class TaskRun:
             cache=RecordCache(cache_bytes) if cache_bytes > 0 else None,
             is_bounded=True,
         )
+        if task.idle is not None:
+            task.idle.foresees = True
         call.stack.callback(task.close)
-        reader = ExtentReader(work.root)
-        for given in item.inputs:
+        for given, *_ in inputs:
             task.seek(given.partition, given.position)
             task.queues[given.partition].is_loop = given.partition in call.loops
         for (kind, partition), offset in item.ends.items():
-            writer.start_at(kind, partition, offset)
-        feeds = {given.partition: Feed.of(given, reader) for given in item.inputs}
-        return cls(call, item, task, stores, feeds, writer, metrics)
+            call.writer.start_at(kind, partition, offset, str(task_id))
+        feeds = {lanes[0].partition: Feed.of(lanes, call.reader) for lanes in inputs}
+        ends = {lane.partition: max(lane.position, lane.end) for lanes in inputs if len(lanes) > 1 for lane in lanes}
+        return cls(call, item, task, stores, feeds, metrics, changes, ends)
 
     # --- the interface to the stage ---------------------------------------------------------
 
@@ -262,7 +306,7 @@ class TaskRun:
 
     @property
     def inputs(self) -> Mapping[TopicPartition, TaskInput]:
-        """The inputs of the task."""
+        """The inputs of the task by partition."""
         return self.task.inputs
 
     @property
@@ -272,7 +316,7 @@ class TaskRun:
 
     @property
     def is_initialized(self) -> bool:
-        """Whether the task is initialized."""
+        """Whether the processors of the task have been initialized."""
         return self.task.is_initialized
 
     def add(self, partition: TopicPartition, block: Block) -> None:
@@ -283,9 +327,15 @@ class TaskRun:
         else:
             feed.later.append(block)
 
-    def flush_caches(self) -> None:
-        """Flush the record cache: forward its buffered records."""
-        self.task.flush_caches()
+    def finish_calls(self) -> None:
+        """Wait for all calls to async functions if this is the end of history; else the next slice continues them."""
+        if self.call.work.is_last and self.task.calls is not None:
+            self.is_touched = True
+            self.task.finish_calls()
+
+    def prepare_commit(self) -> None:
+        """Prepare a commit of the task: forward its buffered results."""
+        self.task.prepare_commit()
 
     def final_flush(self) -> None:
         """Forward the results that the task still buffers, at the end of history."""
@@ -293,7 +343,7 @@ class TaskRun:
         self.task.final_flush()
 
     def feed(self) -> bool:
-        """Fill the queues that are low; return whether records were added or an input has ended."""
+        """Fill the input queues that are low; return whether records were added or an input has ended."""
         progressed = False
         task = self.task
         for feed in self.feeds.values():
@@ -315,14 +365,21 @@ class TaskRun:
         self.task.add(feed.partition, block)
 
     def process(self, now_ms: int, limit: int, queue: PartitionQueue | None = None) -> int:
-        """Process records whose order is certain; return their number.  Wall-clock time is derived from the records."""
+        """Process records whose order can no longer change, and return their number.
+
+        Wall-clock time is derived from the records.
+        """
         task, clock, wall_clock = self.task, self.call.clock, self.call.work.options.wall_clock
         if wall_clock == "append_time":
             self._advance_clock()
             limit = 1
+            if task.idle is not None and task.queues.take(clock.now_ms(), 1, None, queue) is not None:
+                # The time since the previous record has passed before this one was appended.
+                task.close_idle(clock.now_ms())
         count = task.process(clock.now_ms(), limit, queue)
         if count and wall_clock == "append_time":
             task.punctuate(clock.now_ms())
+            task.close_idle(clock.now_ms())
         elif count and wall_clock == "skip":
             clock.advance_to(task.queues.stream_time_ms)
         if count:
@@ -342,21 +399,39 @@ class TaskRun:
         self.call.clock.advance_to(raw[0][1])
 
     def send(self) -> list[tuple[TopicPartition, Block]]:
-        """Write the outputs of the task; return them with their offsets."""
+        """Write the outputs of the task, and return them by partition with their offsets."""
         sent = []
-        for partition, block in self.task.take_outputs():
-            kind, name = self.places.get(partition) or self._place(partition)
-            first = self.writer.next_offset(kind, name)
-            self.writer.append(kind, name, block)
-            self.records_out += len(block)
-            sent.append((partition, evolve(block, offsets=range(first, first + len(block)))))
+        producer, outbox, writer = str(self.task_id), self.task.outbox, self.call.writer
+        for drained in outbox.drain_topics():
+            self.records_out += len(drained.keys)
+            if self.call.plan.is_internal(drained.topic) and not self.call.work.is_cycle:
+                self._scatter(drained)
+                continue
+            for partition, block in outbox.split(drained):
+                kind, name = self.places.get(partition) or self._place(partition)
+                first = writer.next_offset(kind, name, producer)
+                writer.append(kind, name, block, producer)
+                sent.append((partition, evolve(block, offsets=range(first, first + len(block)))))
         if self.task.uncommitted_bytes > MAX_UNCOMMITTED_BYTES:
-            write_back(self.task)
+            self._write_back()
         return sent
+
+    def _write_back(self) -> None:
+        """Flush the buffered writes of the stores, and write their changes."""
+        self.changes.write(self.task.take_changes())
+        self.task.write_state({})
+
+    def _scatter(self, drained: Drained) -> None:
+        """Write records to the task's lanes of a repartition topic, of which most have few."""
+        name, first = self.task.outbox.physical(drained.topic, 0)
+        width = self.call.plan.lane_count(drained.topic)
+        lanes = [number * width + first for number in drained.partitions]
+        block = Block(drained.keys, drained.values, drained.timestamps, drained.headers)
+        self.call.writer.scatter("repartition", name, lanes, block, str(self.task_id))
 
     def _place(self, partition: TopicPartition) -> tuple[Kind, TopicPartition]:
         plan = self.call.plan
-        logical = logical_of(plan, partition)
+        logical = plan.logical(partition)
         if plan.is_internal(logical.topic):
             place: tuple[Kind, TopicPartition] = ("repartition", partition)
         else:
@@ -365,7 +440,7 @@ class TaskRun:
         return place
 
     def report(self) -> TaskReport:
-        """Return the report of the task, and write its stores if they may have changed.
+        """Write the stores of the task if they may have changed; return its report without the written ranges.
 
         Raises:
             ReplayError: the task cannot be continued in a further slice, or its stores cannot be written.
@@ -377,31 +452,36 @@ class TaskRun:
                 f"node {strays[0]!r} schedules punctuations outside of init(), which cannot be carried from one slice "
                 "to the next; schedule them in init(), or replay without slices"
             )
-        write_back(task)
-        number = self.task_id.partition
-        if self.is_touched or set(self.work.stores) != set(self.stores):
-            contents = {name: (store, number) for name, store in self.stores.items()}
-            stores = write_contents(work.root, self.call.file(self.task_id, ".stores.parquet"), contents)
-        else:
-            stores = dict(self.work.stores)
+        self._write_back()
+        stores = self._written_stores()
         saved = task.checkpoint().to_json()
         if work.options.wall_clock != "error":
             saved["wall_clock_ms"] = self.call.clock.now_ms()
-        ends = dict(self.work.ends)
-        for kind, partition, extent in self.writer.written:
-            ends[kind, partition] = extent.last + 1
         return TaskReport(
             self.task_id,
-            task.positions(),
+            {**task.positions(), **self.lane_ends},
             saved,
             stores,
-            tuple(self.writer.written),
-            ends,
+            (),
+            self.work.ends,
             self.metrics.tallies(),
             self.records_in,
             self.records_out,
             self.metrics.examples(),
         )
+
+    def _written_stores(self) -> dict[str, StoreRef]:
+        """Write the contents of stores that have changed much; return all stores, without what has been written."""
+        before, task_id = self.work.stores, self.task_id
+        is_joined = self.call.work.is_whole and any(ref.changes for ref in before.values())
+        if not self.is_touched and not is_joined and set(before) == set(self.stores):
+            return dict(before)
+        few = self.changes.few
+        contents = {name: store for name, store in self.stores.items() if name not in few}
+        self.call.rewritten[task_id] = set(contents)
+        self.call.changes[task_id] = self.changes
+        changed = {name: StoreRef((), self.stores[name].carried()) for name in few}
+        return changed | write_contents(self.call.stores_writer, str(task_id), task_id.partition, contents)
 
 
 def _refuse_wall_clock_sources(plan: ApplicationPlan, item: TaskWork) -> None:
@@ -417,26 +497,27 @@ def _refuse_wall_clock_sources(plan: ApplicationPlan, item: TaskWork) -> None:
 
 @define(eq=False)
 class _StageRun:
-    """The tasks of one call, a single task or all tasks of a cycle, from the first record to the last."""
+    """Tasks that run together, a single task or all tasks of a cycle, from the first record to the last."""
 
     runs: list[TaskRun]
-    meter: CallMeter
-    max_cycle_rounds: int
+    call: StageCall
+    #: Number of records that the tasks of the call before these have read.
+    records_before: int
     stage: Stage[TaskRun] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         is_cycle = any(queue.is_loop for run in self.runs for queue in run.queues)
         policy = WhenCertain() if is_cycle else AsTheyCome()
-        self.stage = Stage(self.runs, policy, Rounds(self.max_cycle_rounds))
+        self.stage = Stage(self.runs, policy, Rounds(self.call.plan.config.max_cycle_rounds))
 
     def run(self, *, is_final: bool) -> None:
-        """Process all records whose order is certain; with ``is_final``, also forward buffered results."""
+        """Process all records whose order can no longer change; with ``is_final``, also forward buffered results."""
         self._settle(is_final=False)
         if is_final:
             self._settle(is_final=True)
 
     def _settle(self, *, is_final: bool) -> None:
-        """Process and flush until the stage sends no more records to itself."""
+        """Process and flush until the tasks send no more records to each other."""
         has_more = True
         while has_more:
             self._drain()
@@ -454,7 +535,7 @@ class _StageRun:
             while (stepped := self.stage.step(NO_TIMESTAMP)) is not None:
                 has_progressed = True
                 self._send(stepped)
-                self.meter.beat(sum(run.records_in for run in self.runs))
+                self.call.meter.beat(self.records_before + sum(run.records_in for run in self.runs))
 
     def _feed(self, run: TaskRun) -> bool:
         has_progressed = run.feed()
@@ -463,7 +544,7 @@ class _StageRun:
         return has_progressed
 
     def _send(self, run: TaskRun) -> bool:
-        """Write the outputs of a task; return whether the stage itself reads some of them."""
+        """Write the outputs of a task; return whether tasks of the same call read some of them."""
         loops = self.stage.loops
         around = [(partition, block) for partition, block in run.send() if partition in loops]
         for partition, block in around:

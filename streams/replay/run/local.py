@@ -1,4 +1,4 @@
-"""An executor in processes of this machine, without Spark or Java, for small histories and tests."""
+"""An executor that uses processes of this machine, without Spark or Java, for small histories and tests."""
 
 import multiprocessing
 import os
@@ -39,9 +39,11 @@ def _are_small(works: list[Any]) -> bool:
 
 @define(eq=False)
 class LocalExecutor:
-    """Runs calls in up to ``processes`` processes (default: one per core); small calls run in this process.
+    """Executes the calls of a replay in up to ``processes`` processes (default: one per core).
 
-    With ``watch``, which observes the tasks, all calls run in this process.
+    Small calls are executed in this process.
+
+    With ``watch``, which observes the tasks, all calls are executed in this process.
     """
 
     processes: int = field(factory=lambda: os.cpu_count() or 1)
@@ -52,10 +54,10 @@ class LocalExecutor:
     def run(
         self,
         works: list[Any],
-        on_done: Callable[[StageReport], None],
+        on_done: Callable[[StageReport], None] = lambda report: None,
         on_look: Callable[[], None] = lambda: None,
     ) -> list[StageReport]:
-        """Run all calls; return their reports in order.
+        """Execute all calls, and return their reports in the order of ``works``.
 
         Raises:
             StreamsError: a call failed; the results of the other calls are discarded.
@@ -90,7 +92,7 @@ class LocalExecutor:
                 future.cancel()
 
     def close(self) -> None:
-        """Stop the processes."""
+        """Stop the worker processes."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None

@@ -1,54 +1,70 @@
 """The result of a replay: outputs, contents of stores, counters, and the snapshot."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
 
 from attrs import field, frozen
 
 from streams.core.config import StreamsConfig
-from streams.core.errors import StreamsError
+from streams.core.errors import InputError, StreamsError
 from streams.core.metrics import Dropped, Tally, dropped, dropped_by_node
 from streams.core.records import Block, Record
 from streams.core.topic import Topic, TopicLike, topic_name
-from streams.files import arrow_column
-from streams.replay.calls.outputs import counts, output_topics, read_topic
-from streams.replay.calls.stores import open_contents
+from streams.replay.calls.columns import output_topic
+from streams.replay.calls.failures import explained_failure
+from streams.replay.calls.outputs import check_kept, counts, output_parts, output_topics, read_topic
+from streams.replay.calls.stores import open_contents, open_entries
+from streams.replay.calls.work import StoreRef
 from streams.replay.handover.snapshot import Snapshot
+from streams.replay.history.late_rows import LateRows
+from streams.replay.run.commits import FolderTarget, partition_columns
+from streams.replay.run.lake import LakeTarget, lake_log
+from streams.replay.run.local import LocalExecutor
+from streams.replay.run.repair import Repair
 from streams.replay.run.session import ReplaySession
+from streams.replay.run.tables import ResultTable, output_table
 from streams.replay.storage.places import Place
-from streams.replay.storage.segments import headers_array, schema
-from streams.runtime import Late, late_of
-from streams.topology import SinkNode, Topology
+from streams.replay.storage.segments import ExtentReader
+from streams.runtime import Late, late_of, table_of
+from streams.state import StoreSpec
 
 
-def output_topic(topology: Topology, name: str) -> Topic[Any, Any] | None:
-    """Return an output topic with its serdes, which are None if they are not known."""
-    declared = topology.topics.get(name)
-    if declared is not None:
-        return declared
-    for sink in topology.sinks():
-        if isinstance(sink, SinkNode) and sink.topic == name:
-            return Topic(name, key=sink.key_serde, value=sink.value_serde)
-    return None
-
-
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Outputs(Mapping[TopicLike, Any]):
     """The output topics, by ``Topic`` or name.
 
     Each topic is a table with the columns key, value, timestamp, headers, partition and offset: a Spark
-    DataFrame with executor "spark", otherwise a ``pyarrow.Table``.
+    DataFrame with executor "spark", otherwise a ``pyarrow.Table``.  A windowed key is a struct of key, start and end;
+    timestamps, start and end are epoch milliseconds.  ``ReplayResult.table`` has other forms.
     """
 
     _session: ReplaySession
-    _table: Callable[[str], Any]
+    _executor: Any
+
+    def __repr__(self) -> str:
+        return f"<Outputs {', '.join(map(str, self))}>"
 
     def __getitem__(self, topic: TopicLike) -> Any:
+        name = self.name_of(topic)
+        parts = output_parts(self._session.outputs, name)
+        if hasattr(self._executor, "frame"):
+            return self._executor.frame(self._session, name, parts)
+        return output_table(self._session, name, parts).to_arrow()
+
+    def name_of(self, topic: TopicLike) -> str:
+        """Return the name of an output topic.
+
+        Raises:
+            StreamsError: the replay has no such output.
+            ReplayError: the temporary folder of the replay was deleted.
+        """
         name = topic_name(topic, "outputs of a replay")
         if name not in set(self):
             raise StreamsError(f"the replay has no output topic {name!r}; it has {', '.join(map(str, self)) or 'none'}")
-        return self._table(name)
+        check_kept(self._session.root)
+        return name
 
     def __iter__(self) -> Iterator[str]:
         sinks = {sink.topic for sink in self._session.topology.sinks() if sink.topic is not None}
@@ -62,15 +78,28 @@ class Outputs(Mapping[TopicLike, Any]):
 
 @frozen(eq=False)
 class StoreContents(Mapping[Any, Any]):
-    """The final contents of one store over all partitions, as a mapping that is read on first access."""
+    """The final contents of one store in all partitions, as a mapping that is read on first access."""
 
     name: str
     _session: ReplaySession
     _entries: dict[Any, Any] = field(factory=dict, init=False)
     _is_read: list[bool] = field(factory=list, init=False)
 
+    def table(self) -> ResultTable:
+        """Return the contents as a table: key, value, and the columns that the kind of store has.
+
+        These are ``window_start`` and ``window_end``, ``timestamp``, or ``valid_from`` and ``valid_to``, in UTC.
+        """
+        spec, refs = self._spec_and_refs()
+
+        def batches() -> Iterator[Any]:
+            for ref in refs:
+                yield from table_of(spec, open_entries(spec, ref, self._session.root)).to_batches()
+
+        return ResultTable(table_of(spec, []).schema, batches)
+
     def blocks(self) -> Iterator[tuple[int, Block]]:
-        """Yield the contents as (partition, changelog records), sorted by key."""
+        """Yield the contents of each partition as (partition, changelog records), sorted by key."""
         yield from ((number, block) for number, blocks in self._parts() for block in blocks)
 
     def __getitem__(self, key: Any) -> Any:
@@ -87,34 +116,38 @@ class StoreContents(Mapping[Any, Any]):
 
     def _parts(self) -> Iterator[tuple[int, Iterator[Block]]]:
         state = self._session.state
-        from streams.replay.storage.segments import ExtentReader
-
         for task, refs in sorted(state.stores.items()):
             if self.name in refs:
                 yield task.partition, ExtentReader(self._session.root).blocks(refs[self.name].extents)
         if self.name in state.global_stores:
             yield 0, ExtentReader(self._session.root).blocks(state.global_stores[self.name].extents)
 
+    def _spec_and_refs(self) -> tuple[StoreSpec, list[StoreRef]]:
+        """Return the declaration of the store, and its contents in each partition."""
+        check_kept(self._session.root)
+        state, topology = self._session.state, self._session.topology
+        spec = topology.stores.get(self.name)
+        if spec is None:
+            return topology.global_stores[self.name].spec, [state.global_stores[self.name]]
+        return spec, [found[self.name] for _, found in sorted(state.stores.items()) if self.name in found]
+
     def _all(self) -> dict[Any, Any]:
         if not self._is_read:
-            self._is_read.append(True)
-            state = self._session.state
-            topology = self._session.topology
-            refs = [found[self.name] for _, found in sorted(state.stores.items()) if self.name in found]
-            spec = topology.stores.get(self.name)
-            if spec is None:
-                spec = topology.global_stores[self.name].spec
-                refs = [state.global_stores[self.name]]
+            spec, refs = self._spec_and_refs()
             for ref in refs:
                 self._entries.update(open_contents(spec, ref, self._session.root))
+            self._is_read.append(True)
         return self._entries
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Stores(Mapping[str, StoreContents]):
-    """The state stores by name."""
+    """The final contents of the state stores by name."""
 
     _session: ReplaySession
+
+    def __repr__(self) -> str:
+        return f"<Stores {', '.join(self)}>"
 
     def __getitem__(self, name: str) -> StoreContents:
         if name not in set(self):
@@ -133,13 +166,14 @@ class Stores(Mapping[str, StoreContents]):
 class ReplayResult:
     """The result of a replay.
 
-    ``outputs`` maps topics to tables, ``stores`` maps names to contents.  The result is a context manager: a
-    temporary folder is removed when the result is closed, or when the process exits.
+    ``outputs`` maps topics to tables, and ``stores`` maps the names of stores to their contents.  The result is a
+    context manager: a temporary folder is removed when the result is closed, or when the process exits.
     """
 
     session: ReplaySession = field(repr=False)
     outputs: Outputs = field(repr=False)
     stores: Stores = field(repr=False)
+    _executor: Any = field(repr=False, factory=LocalExecutor)
     _close: Callable[[], None] = field(repr=False, default=lambda: None)
 
     @property
@@ -149,33 +183,43 @@ class ReplayResult:
 
     @property
     def slices(self) -> int:
-        """Number of slices, including slices of earlier runs; 1 without slices."""
+        """The number of slices, including those of earlier runs; 1 if history is not divided."""
         return max(1, self.session.slices_done)
 
     @property
     def slices_skipped(self) -> int:
-        """Number of slices that earlier runs had finished."""
+        """The number of slices that earlier runs had finished."""
         return self.session.slices_skipped
 
     @property
     def records(self) -> Mapping[str, int]:
-        """Number of records of each output topic."""
+        """The number of records of each output topic."""
         found = counts(self.session.outputs)
         return {name: found.get(name, 0) for name in self.outputs}
 
     @property
     def records_in(self) -> int:
-        """Number of records that tasks read in this run, including repartition topics."""
+        """The number of records that tasks read in this run, including those of repartition topics."""
         return sum(report.records_in for _, _, report in self.session.reports)
 
     @property
     def dropped(self) -> dict[str, int]:
-        """Number of dropped records, by node."""
+        """The number of dropped records, by node."""
         return dropped_by_node(self.drops())
 
     def drops(self) -> list[Dropped]:
-        """Return dropped records by node and reason: their count and the first such record."""
+        """Return the dropped records by node and reason, each with the count and a description of the first record."""
         return dropped(self._tallies, self.session.state.examples)
+
+    @property
+    def late_rows(self) -> list[LateRows]:
+        """The rows of sorted inputs that are older than rows of earlier runs, and that no repair has sorted in."""
+        return self.session.inputs.late_rows()
+
+    @property
+    def repaired(self) -> Repair | None:
+        """The repair by this run; None without ``repair``, or without late rows."""
+        return self.session.repaired
 
     @property
     def late(self) -> list[Late]:
@@ -187,8 +231,97 @@ class ReplayResult:
         session = self.session
         return {**session.state.counters, **session.global_counters}
 
+    def to_json(self) -> dict[str, Any]:
+        """Return a summary of the replay as JSON-compatible values; times are ISO 8601 text in UTC."""
+        repaired = self.repaired
+        return {
+            "application_id": self.config.application_id,
+            "slices": self.slices,
+            "slices_skipped": self.slices_skipped,
+            "records_in": self.records_in,
+            "records": dict(self.records),
+            "late_rows": [found.to_json() for found in self.late_rows],
+            "repaired": None if repaired is None else repaired.to_json(),
+            "dropped": [{"node": found.node, "reason": found.reason, "count": found.count} for found in self.drops()],
+        }
+
+    def table(self, topic: TopicLike) -> ResultTable:
+        """Return an output topic as a table for a data lake, which is read on demand.
+
+        The columns are those of ``outputs``, but with times as timestamps in UTC, and with a windowed key as the
+        columns ``key``, ``window_start`` and ``window_end``.
+
+        Raises:
+            StreamsError: the replay has no such output.
+        """
+        name = self.outputs.name_of(topic)
+        parts = output_parts(self.session.outputs, name)
+        frame = getattr(self._executor, "frame", None)
+        return output_table(
+            self.session,
+            name,
+            parts,
+            as_table=True,
+            frame=frame and partial(frame, self.session, name, parts, as_table=True),
+        )
+
+    def write(
+        self,
+        topic: TopicLike,
+        target: str | os.PathLike[str],
+        *,
+        partition_by: str | Sequence[str] = (),
+        mode: Literal["append", "overwrite"] = "append",
+    ) -> int:
+        """Write an output topic to a folder of Parquet files or a table; return the number of records written.
+
+        ``target`` is a folder, also as ``parquet:FOLDER``, on any file system of a replay; ``delta:FOLDER``;
+        ``iceberg:[CATALOG.]NAMESPACE.TABLE``; or ``table:NAME``, a table of the Spark session.  The columns are those
+        of ``table``.  The calls of the executor write each slice exactly once: a write after a killed one replaces its
+        files, and a repeated write adds nothing.  ``partition_by`` has names of columns or fields such as
+        ``value.country``; ``day`` is the UTC day of the event time.  ``mode`` "append" keeps other rows of the target;
+        "overwrite" deletes them in partitions that get rows.
+
+        Raises:
+            InputError: a column or the target is invalid.
+            ReplayError: the target cannot be written.
+        """
+        name = self.outputs.name_of(topic)
+        if mode not in ("append", "overwrite"):
+            raise InputError(f"mode {mode!r}: give 'append' or 'overwrite'")
+        columns = partition_columns(self.session, name, partition_by)
+        kind, _, rest = os.fspath(target).partition(":")
+        if kind == "table":
+            if not hasattr(self._executor, "write_table"):
+                raise InputError(f"{target}: a table needs executor 'spark'; give a folder, as parquet:FOLDER")
+            return int(self._executor.write_table(self.session, name, rest, columns, mode, self._run))
+        if kind in ("delta", "iceberg"):
+            log = lake_log(os.fspath(target), self.session, name, columns)
+            return LakeTarget(self.session, name, log, columns, mode).write(self._run)
+        place = Place(rest if kind == "parquet" else os.fspath(target)).absolute()
+        return FolderTarget(self.session, name, place, columns, mode).write(self._run)
+
+    def _run(self, works: list[Any]) -> list[Any]:
+        """Execute calls.
+
+        Raises:
+            StreamsError: a call failed.
+        """
+        try:
+            if hasattr(self._executor, "title"):
+                self._executor.title = f"{self.config.application_id}: writing {works[0].topic}"
+            return list(self._executor.run(works))
+        except Exception as error:  # noqa: BLE001 - raised again with its context
+            explained = explained_failure(self.session, error)
+            raise explained from explained.__cause__
+
     def read(self, topic: TopicLike) -> Iterator[tuple[int, Block]]:
-        """Yield the records of an output topic as (partition, block), partition by partition, by offset."""
+        """Yield the records of an output topic as (partition, block of records), by partition and offset.
+
+        Raises:
+            ReplayError: the temporary folder of the replay was deleted.
+        """
+        check_kept(self.session.root)
         return read_topic(self.session.root, self.session.outputs, topic_name(topic, "read()"))
 
     def rows(self, topic: TopicLike) -> list[Record[Any, Any]]:
@@ -230,7 +363,7 @@ class ReplayResult:
         return f"ReplayResult({self.config.application_id}: {written or 'no outputs'})"
 
     def close(self) -> None:
-        """Remove the temporary folder."""
+        """Remove the temporary folder of the replay, if it has one."""
         self._close()
 
     def __enter__(self) -> "ReplayResult":
@@ -238,51 +371,3 @@ class ReplayResult:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def arrow_table(session: ReplaySession, name: str) -> Any:
-    """Return an output topic as a ``pyarrow.Table``."""
-    import pyarrow as pa
-
-    batches = [
-        record_batch(output_topic(session.topology, name), number, block)
-        for number, block in read_topic(session.root, session.outputs, name)
-    ]
-    return pa.Table.from_batches(batches, schema=output_schema(output_topic(session.topology, name)))
-
-
-def output_schema(topic: Topic[Any, Any] | None) -> Any:
-    """Return the columns of an output table."""
-    import pyarrow as pa
-
-    return pa.schema(
-        {
-            "key": arrow_column(topic.key_serde if topic else None).type,
-            "value": arrow_column(topic.value_serde if topic else None).type,
-            "timestamp": pa.int64(),
-            "headers": schema().field("headers").type,
-            "partition": pa.int32(),
-            "offset": pa.int64(),
-        }
-    )
-
-
-def record_batch(topic: Topic[Any, Any] | None, number: int, block: Block) -> Any:
-    """Return a block of an output topic as rows of the output table."""
-    import pyarrow as pa
-
-    columns = output_schema(topic)
-    key = arrow_column(topic.key_serde if topic else None)
-    value = arrow_column(topic.value_serde if topic else None)
-    size = len(block)
-    return pa.record_batch(
-        [
-            pa.array(key.values(block.keys), key.type),
-            pa.array(value.values(block.values), value.type),
-            pa.array(list(block.timestamps), pa.int64()),
-            headers_array(block.headers if block.headers is not None else [()] * size, size),
-            pa.array([number] * size, pa.int32()),
-            pa.array(list(block.offsets), pa.int64()),
-        ],
-        schema=columns,
-    )

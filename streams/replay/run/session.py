@@ -1,14 +1,15 @@
-"""One replay from its inputs to its last slice: yields calls for an executor and writes the manifests.
+"""One replay from its inputs to its last slice: it yields calls for an executor and writes the manifests.
 
-``steps`` is a generator of calls, so the driver decides how to run them, and several replays can
+``steps`` is a generator of calls, so the caller decides how to execute them, and several replays can
 share one job.  Finished work is not repeated: inputs are read once, and a slice with a manifest
 is skipped.  Only the final pass, which processes the records that the slices deferred, is repeated when
 history has grown, so that several runs have the same results as a single run over all history.
 """
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import Any
 
 from attrs import define, evolve, field, frozen
 
@@ -18,35 +19,34 @@ from streams.core.metrics import Tally
 from streams.core.records import NO_TIMESTAMP, TopicPartition
 from streams.dsl import TopologySource, build_topology
 from streams.replay.calls.application import Application, fingerprint, source_digest
-from streams.replay.calls.plan import Pass, ReplayPlan, explained
+from streams.replay.calls.plan import Pass, ReplayPlan
 from streams.replay.calls.state import (
     MANIFEST,
     Outputs,
     ReplayState,
+    identify,
     outputs_from_json,
     outputs_to_json,
     read_manifest,
     write_manifest,
 )
-from streams.replay.calls.work import Options, StageReport
+from streams.replay.calls.work import Options, StageReport, Steps
 from streams.replay.errors import ReplayError
-from streams.replay.handover.cutover import check_history
 from streams.replay.handover.snapshot import Snapshot
 from streams.replay.history.archive import read_archive
-from streams.replay.history.growth import ArchiveMark, History, archive_mark, check_archive
-from streams.replay.history.ingest import IngestWork
-from streams.replay.history.inputs import Archive, FileMark, Files, Input, KafkaTopic, declared_topic, input_of
-from streams.replay.history.intake import TopicFiles, read_files
+from streams.replay.history.inputs import Archive, Files, KafkaTopic, Table, declared_topic, input_of
 from streams.replay.history.slicing import Cut, cut_at, cuts
-from streams.replay.run.through_spark import find_files, read_found, read_topic
+from streams.replay.history.tables import since_given
+from streams.replay.run.reading import Histories
+from streams.replay.run.repair import Repair, is_valid, processed_up_to_ms
 from streams.replay.storage.places import Place
 from streams.replay.storage.segments import Extent
-from streams.replay.times import time_ms
-from streams.runtime import log_unmatched_patterns
+from streams.replay.times import time_ms, time_text
+from streams.runtime import ApplicationPlan, log_unmatched_patterns
 from streams.topology import Topology, sub_topologies
 
-#: A generator that yields calls and is sent the reports.
-Steps: TypeAlias = Generator[list[Any], list[StageReport], None]
+#: Default number of slices whose states are kept: those of a week of daily runs.
+KEPT_STATES = 7
 
 
 @frozen
@@ -62,14 +62,35 @@ class Request:
     resume: bool = False
     state_from: Place | None = None
     options: Options = field(factory=Options)
+    #: Order of records from files: "event_time", "as_given", or None for the default of each input.
+    order: str | None = None
+    #: Whether late rows are sorted into the history, and the affected results are computed again.
+    repair: bool = False
+    #: Number of slices whose states are kept, from which a repair can continue.
+    keep_states: int = KEPT_STATES
+    #: The first event time of rows of tables, None for all.
+    since: Any = None
 
 
 @define(eq=False)
+class _Running:
+    """A pass that has begun: its state so far, what it has written, and the number of waves of stages that are done."""
+
+    step: Pass
+    folder: str
+    state: ReplayState
+    outputs: Outputs = field(factory=dict)
+    waves_done: int = 0
+
+
+@define(eq=False, repr=False)
 class ReplaySession:
     """The state of one replay, kept in the folder ``root``."""
 
     request: Request
     root: Place
+    #: Identifies the replay by its arguments and its first history: the same replay in another folder has the same ID.
+    id: str = field(init=False, default="")
     config: StreamsConfig = field(init=False)
     topology: Topology = field(init=False)
     state: ReplayState = field(factory=ReplayState)
@@ -83,9 +104,11 @@ class ReplaySession:
     plan: ReplayPlan | None = None
     passes: list[Pass] = field(factory=list)
     reports: list[tuple[Pass, int, StageReport]] = field(factory=list)
-    _history: dict[str, History] = field(factory=dict)
-    _archives: dict[str, ArchiveMark] = field(factory=dict)
-    _inputs: dict[str, Input] = field(init=False)
+    inputs: Histories = field(init=False)
+    #: The repair of this run, None if there were no late rows, or ``repair`` was not set.
+    repaired: Repair | None = None
+    #: The files of the states that are kept, the newest last.
+    _kept: deque[set[str]] = field(init=False)
     _parent: Snapshot | None = None
 
     def __attrs_post_init__(self) -> None:
@@ -93,24 +116,31 @@ class ReplaySession:
         settings = {"cache_max_bytes": 0, **request.settings}
         self.config = StreamsConfig.of(**settings)
         self.topology = build_topology(request.topology, self.config)
-        self._inputs = {name: input_of(given) for name, given in request.inputs.items()}
-        for name in self._inputs:
-            declared_topic(self.topology, name)
+        given = {name: input_of(value) for name, value in request.inputs.items()}
+        if request.since is not None:
+            since_ms = time_ms(request.since, "since")
+            given = {
+                name: since_given(value, declared_topic(self.topology, name), since_ms) for name, value in given.items()
+            }
+        self.inputs = Histories(self.root, self.topology, self.config, given, request.order)
         if request.state_from is not None:
             self._parent = Snapshot.open(request.state_from)
             self._parent.check_files()
             self._parent.check_topology(self.topology, self.config)
+            self.inputs.parent = self._parent
+        # A replay that is not resumed daily keeps its last state only.
+        self._kept = deque(maxlen=max(1, request.keep_states) if request.resume else 1)
         self.request = evolve(request, settings=settings)
 
     # --- the steps ------------------------------------------------------------------------
 
     def steps(self) -> Steps:
-        """Yield lists of calls; the caller sends their reports, in order.
+        """Yield lists of calls for the executor; the caller sends back their reports, in order.
 
         Raises:
             StreamsError: the replay cannot continue; finished slices are not changed.
         """
-        yield from self.prepare()
+        yield from self._prepare()
         assert self.plan is not None
         if self.plan.plan.topology.global_stores:
             folder = f"globals-{self.slices_done:05d}"
@@ -120,59 +150,90 @@ class ReplaySession:
                 self.state.global_stores |= report.tasks[0].stores
                 self.global_counters |= report.tasks[0].counters
                 self.state.examples = {**report.tasks[0].examples, **self.state.examples}
-        for step in self.passes:
-            yield from self._run_pass(step)
+        ends = [step for step in self.passes if _is_end(step)]
+        yield from self._run_slices([step for step in self.passes if not _is_end(step)])
+        for step in ends:
+            yield from self._run_end(step)
 
-    def prepare(self) -> Steps:
-        """Read the inputs and make the plan, which is the part of ``steps`` that ``--explain`` needs."""
+    def _prepare(self) -> Steps:
+        """Read the inputs and make the plan."""
         self._begin()
-        yield from self._read_topics()
-        application = self._application()
-        yield from self._read_inputs(application)
+        yield from self.inputs.look_at_tables()
+        yield from self.inputs.read_topics()
+        application = self.application()
+        yield from self.inputs.read(application)
         plan = application.plan(VirtualClock(NO_TIMESTAMP))
         log_unmatched_patterns(plan, application.partitions)
-        sources = {
-            plan.feed(TopicPartition(topic, number)): extents
-            for topic, history in self._history.items()
-            for number, extents in history.extents.items()
-        }
+        if self.request.repair:
+            yield from self._repair(plan)
+        sources = self._sources(plan)
         self.plan = ReplayPlan(application, plan, sources, self.request.options, self.root)
-        self._check_positions(sources)
+        self.inputs.check_positions(sources, self.state.positions)
+        self.id = identify(self.root, sources)
         self.passes = self._passes(sources)
 
-    def explain(self) -> list[str]:
-        """Return the plan as lines of text."""
-        assert self.plan is not None
-        return list(explained(self.plan, self.passes))
+    def _sources(self, plan: ApplicationPlan) -> dict[TopicPartition, list[Extent]]:
+        """Return the history of each source partition."""
+        return {
+            plan.feed(TopicPartition(topic, number)): extents
+            for topic, history in self.inputs.histories.items()
+            for number, extents in history.extents.items()
+        }
 
-    def _run_pass(self, step: Pass) -> Steps:
+    def _run_slices(self, steps: Iterable[Pass]) -> Steps:
+        """Run passes, each stage of a pass together with the next stages of the passes before it."""
         assert self.plan is not None
-        is_end = step.is_last and step.name != "all"
-        folder = f"end/{step.number:05d}" if is_end else f"slices/{step.number:05d}"
-        if is_end and self._take_end(step, folder):
+        waiting, running = deque(steps), deque[_Running]()
+        while waiting or running:
+            if waiting:
+                step = waiting.popleft()
+                folder = _folder_of(step)
+                self.root.child(folder).delete()
+                before = running[-1].state if running else self.state
+                running.append(_Running(step, folder, before.copy()))
+            yield from self._run_waves(running)
+            if running[0].waves_done == len(self.plan.waves):
+                done = running.popleft()
+                done.state.forget_read(self.plan.reader_of)
+                self._commit(done.step, done.folder, done.state, done.outputs)
+                if not _is_end(done.step):
+                    self._prune()
+
+    def _run_waves(self, running: Sequence["_Running"]) -> Steps:
+        """Run the next stages of each running pass; what a pass has done, later ones begin with."""
+        assert self.plan is not None
+        calls = [
+            (index, work)
+            for index, found in enumerate(running)
+            for number in self.plan.waves[found.waves_done]
+            for work in self.plan.works(number, found.step, found.state, found.folder)
+        ]
+        reports = (yield [work for _, work in calls]) if calls else []
+        for (index, work), report in zip(calls, reports, strict=True):
+            found, *later = list(running)[index:]
+            self.reports.append((found.step, work.stage, report))
+            found.state.take(report, found.outputs, self.plan.plan)
+            for other in later:
+                other.state.take(report, Outputs(), self.plan.plan)
+        for found in running:
+            found.waves_done += 1
+
+    def _run_end(self, step: Pass) -> Steps:
+        """Run the final pass, unless an earlier run has its results."""
+        folder = _folder_of(step)
+        if self._take_end(step, folder):
             return
-        self.root.child(folder).delete()
-        state, outputs = self.state.copy(), Outputs()
-        for wave in self.plan.waves:
-            works = [work for number in wave for work in self.plan.works(number, step, state, folder)]
-            if not works:
-                continue
-            for work, report in zip(works, (yield works), strict=True):
-                self.reports.append((step, work.stage, report))
-                state.take(report, outputs, self.plan.plan)
-        state.forget_read(self.plan.readers)
-        self._commit(step, folder, state, outputs)
-        if is_end:
-            for file in self.root.child("end").files():
-                if not f"end/{file}".startswith(f"{folder}/"):
-                    self.root.child("end", file).delete()  # Final passes of shorter history.
-        else:
-            self._prune()
+        yield from self._run_slices([step])
+        for file in self.root.child("end").files():
+            if not f"end/{file}".startswith(f"{folder}/"):
+                self.root.child("end", file).delete()  # Final passes of shorter history.
 
     def _take_end(self, step: Pass, folder: str) -> bool:
-        """Load the final pass of an earlier run; return False if there is none, or history has grown since then."""
+        """Load the final pass of an earlier run; return False if there is none, or history has grown since."""
         found = read_manifest(self.root.child(folder))
-        if found is None or found["is_flushed"] != self.request.options.final_flush or found["cut"] != _cut_json(step):
+        if found is None or not is_valid(step.number, found, self.inputs.repairs):
+            return False
+        if found["is_flushed"] != self.request.options.final_flush or found["cut"] != _cut_json(step):
             return False
         self._take(found)
         return True
@@ -185,11 +246,15 @@ class ReplaySession:
         self.is_flushed = manifest["is_flushed"]
 
     def _prune(self) -> None:
-        """Delete files that only earlier slices needed: the contents of stores, and lanes that were read."""
-        named = self.state.files() | {extent.file for extents in self.outputs.values() for extent in extents}
+        """Delete files that only earlier slices needed: contents of stores, and repartition records that were read.
+
+        The files of slices that have begun are kept.
+        """
+        named = set().union(*self._kept) | {extent.file for extents in self.outputs.values() for extent in extents}
         folder = self.root.child("slices")
         for file in folder.files():
-            if not file.endswith(f"/{MANIFEST}") and f"slices/{file}" not in named:
+            is_done = int(file.partition("/")[0]) < self.slices_done
+            if is_done and not file.endswith(f"/{MANIFEST}") and f"slices/{file}" not in named:
                 folder.child(file).delete()
 
     def _commit(self, step: Pass, folder: str, state: ReplayState, outputs: Outputs) -> None:
@@ -208,6 +273,7 @@ class ReplaySession:
                 "state": state.to_json(),
                 "outputs": outputs_to_json(outputs),
                 "is_flushed": step.is_last and self.request.options.final_flush,
+                "repairs": len(self.inputs.repairs),
             },
         )
         self.state = state
@@ -216,6 +282,7 @@ class ReplaySession:
         self.is_flushed = step.is_last and self.request.options.final_flush
         if not folder.startswith("end"):
             self.slices_done = step.number + 1
+            self._kept.append(state.files())
 
     # --- beginning ------------------------------------------------------------------------
 
@@ -223,7 +290,7 @@ class ReplaySession:
         """Load the replay in the folder, or start a new replay.
 
         Raises:
-            ReplayError: the folder has another replay, or a replay of another topology.
+            ReplayError: the folder belongs to another replay, or to a replay of another topology.
         """
         known = read_manifest(self.root)
         if known is not None and not self.request.resume:
@@ -231,6 +298,7 @@ class ReplaySession:
                 f"{self.root}: has a replay of {known['application_id']!r} already; resume it, or choose another folder"
             )
         own: dict[str, Any] = {
+            "id": "",
             "kind": "replay",
             "application_id": self.config.application_id,
             "topology": fingerprint(self.topology),
@@ -238,7 +306,7 @@ class ReplaySession:
             "partitions": self.request.partitions,
             "settings": self._settings(),
             "parent": None if self._parent is None else self._parent.id,
-            "of_files": {topic: isinstance(given, Files) for topic, given in self._inputs.items()},
+            "of_files": {topic: isinstance(given, Files | Table) for topic, given in self.inputs.given.items()},
         }
         if known is None:
             self._start_new(own)
@@ -265,7 +333,7 @@ class ReplaySession:
         self._load()
 
     def _settings(self) -> dict[str, str]:
-        """Return the settings that affect results as text; functions are represented by name."""
+        """Return the settings that affect the results, as text; functions are represented by their names."""
         given = {name: getattr(value, "__qualname__", str(value)) for name, value in self.request.settings.items()}
         return {**dict(sorted(given.items())), "wall_clock": self.request.options.wall_clock}
 
@@ -275,24 +343,87 @@ class ReplaySession:
         write_manifest(self.root, own)
 
     def _load(self) -> None:
-        inputs = read_manifest(self.root.child("inputs"))
-        if inputs is not None:
-            self._history = {topic: History.from_json(data) for topic, data in inputs["topics"].items()}
-            self._archives = dict(inputs["archives"])
-        if self._parent is not None:
-            self.state = self._parent.state_for_replay()
-        while (found := read_manifest(self.root.child(f"slices/{self.slices_done:05d}"))) is not None:
-            self._take(found)
-            self.slices_done += 1
-        self.slices_skipped = self.slices_done
+        self.inputs.load()
+        self._take_slices(list(self._manifests()))
         if self.is_flushed:
             raise ReplayError(
                 f"{self.root}: its open windows were flushed at the end, so it cannot continue; replay in slices, "
                 "which keeps the flush separate, or start in another folder"
             )
 
-    def _application(self) -> Application:
-        """Determine the partition counts of all topics.
+    def _manifests(self) -> Iterator[dict[str, Any]]:
+        """Yield the manifests of the slices that are done and that no repair has made void."""
+        number = 0
+        while (found := read_manifest(self.root.child(f"slices/{number:05d}"))) is not None:
+            if not is_valid(number, found, self.inputs.repairs):
+                return
+            yield found
+            number += 1
+
+    def _take_slices(self, manifests: Sequence[Mapping[str, Any]]) -> None:
+        """Continue from the first slices, which have these manifests."""
+        self.state = ReplayState() if self._parent is None else self._parent.state_for_replay()
+        self.outputs.clear()
+        self._kept.clear()
+        for found in manifests:
+            self._take(found)
+            self._kept.append(self.state.files())
+        self.slices_done = self.slices_skipped = len(manifests)
+
+    def _repair(self, plan: ApplicationPlan) -> Steps:
+        """Sort late rows into the history, and continue from the newest state that is older than all of them.
+
+        Raises:
+            ReplayError: late rows are older than the snapshot that the replay continues from.
+        """
+        oldest_ms = self.inputs.late_from_ms
+        if oldest_ms is None:
+            return
+        manifests = list(self._manifests())
+        kept, reached_ms, because = self._base(plan, manifests, oldest_ms)
+        yield from self.inputs.sort_late_rows(kept)
+        self._take_slices(manifests[:kept])
+        self.repaired = Repair(oldest_ms, reached_ms, kept, len(manifests) - kept, because)
+
+    def _base(
+        self, plan: ApplicationPlan, manifests: Sequence[Mapping[str, Any]], oldest_ms: int
+    ) -> tuple[int, int, str]:
+        """Return the number of slices that a repair keeps, the time that they reach, and why it is not more.
+
+        Raises:
+            ReplayError: late rows are older than the snapshot that the replay continues from.
+        """
+        because = ""
+        if plan.topology.global_stores:
+            because = f"slices before were joined with global tables as they were then: {_names_of(plan)}"
+        elif manifests and manifests[0]["name"] == "all":
+            because = "the first run was without resume"
+        else:
+            there = {f"slices/{file}" for file in self.root.child("slices").files()}
+            sources = self._sources(plan)
+            for number in range(len(manifests), 0, -1):
+                state = ReplayState.from_json(manifests[number - 1]["state"])
+                reached_ms = processed_up_to_ms(state, sources, self.root)
+                if reached_ms >= oldest_ms:
+                    continue
+                if all(file in there for file in state.files()):
+                    return number, reached_ms, because
+                because = f"states of the last {self._kept.maxlen} slices are kept"
+        if self._parent is not None:
+            reached_ms = max(map(self._parent.highest_ms, self.inputs.histories))
+            if reached_ms >= oldest_ms:
+                raise ReplayError(
+                    f"{self.root}: cannot be repaired: rows of {time_text(oldest_ms)} are older than the end of "
+                    f"snapshot {self._parent.root} ({time_text(reached_ms)}), from which this replay continues, and "
+                    "whose history it does not have; replay from an older snapshot, or from the start, in another "
+                    "folder"
+                )
+        return 0, NO_TIMESTAMP, because
+
+    def application(self) -> Application:
+        """Return the application with the partition counts of all topics.
+
+        The count of a Kafka topic is only known when it has been read.
 
         Raises:
             ReplayError: the declared partition count of a topic differs from its history.
@@ -301,12 +432,13 @@ class ReplaySession:
         for name in self._external_topics():
             declared = self.topology.topics.get(name)
             fixed = declared.partitions if declared is not None and declared.partitions else None
-            given = self._inputs.get(name)
+            given = self.inputs.given.get(name)
             own = None
             if isinstance(given, Archive):
                 own = read_archive(Place(given.path), given.topic or name).partitions
             elif isinstance(given, KafkaTopic):
-                own = self._history[name].partitions
+                history = self.inputs.histories.get(name)
+                own = given.partitions if history is None else history.partitions
             if fixed is not None and own is not None and fixed != own:
                 raise ReplayError(f"topic {name!r} has {own} partitions in its history, but is declared with {fixed}")
             counts[name] = own or fixed or self.request.partitions or 1
@@ -316,167 +448,9 @@ class ReplaySession:
 
     def _external_topics(self) -> list[str]:
         names: dict[str, None] = {}
-        for sub in sub_topologies(self.topology, list(self._inputs)):
+        for sub in sub_topologies(self.topology, list(self.inputs.given)):
             names |= dict.fromkeys((*sub.source_topics, *sub.sink_topics))
         return [name for name in names if name not in self.topology.internal_topics]
-
-    # --- inputs ---------------------------------------------------------------------------
-
-    def _read_topics(self) -> Steps:
-        """Read new records of Kafka topics, which also gives their partition counts.
-
-        Raises:
-            ReplayError: a topic cannot be read, or the next records were deleted.
-        """
-        for topic, given in self._inputs.items():
-            if not isinstance(given, KafkaTopic):
-                continue
-            declared = self.topology.topics.get(topic)
-            history = self._history.setdefault(
-                topic, History(given.partitions or (declared and declared.partitions) or 0)
-            )
-            ends = dict.fromkeys(range(history.partitions), 0) | self._next_offsets(topic)
-            found = yield from read_topic(given, self.root, "inputs", ends, history.extents)
-            history.partitions = found
-            self._keep_history()
-
-    def _read_inputs(self, application: Application) -> Steps:
-        """Read the new records of all inputs.
-
-        Raises:
-            InputError: a file or row cannot be read.
-            ReplayError: a part of a file that was read before has changed.
-        """
-        unread = []
-        on_bad_row = "continue" if self.config.deserialization_handler != "fail" else "fail"
-        for topic, given in self._inputs.items():
-            partitions = application.partitions[topic]
-            if isinstance(given, Archive):
-                archive = read_archive(Place(given.path), given.topic or topic)
-                check_archive(topic, self._archives.get(topic, {}), archive.extents)
-                self._archives[topic] = archive_mark(archive.extents)
-                self._history[topic] = History(partitions, extents=dict(archive.extents))
-            elif isinstance(given, Files) and given.through_spark:
-                history = self._history.setdefault(topic, self._first_history(topic, given, partitions))
-                found = yield from find_files(given.paths, history.marks, topic)
-                if found:
-                    files = TopicFiles(topic, (), (), partitions, history.rows, 0, self._next_offsets(topic))
-                    work = IngestWork(
-                        application, topic, (), partitions, self.root, "inputs", 0, history.rows, 0, on_bad_row
-                    )
-                    yield from read_found(work, found, files)
-                    self._take_files(files, [file.mark for file in found])
-                    self._keep_history()
-            elif isinstance(given, Files):
-                files, marks = self._new_files(topic, given, partitions)
-                unread += [(files, marks)] if marks else []
-        if not unread:
-            if self._archives:
-                self._keep_history()
-            return
-        yield from read_files(application, [files for files, _ in unread], self.root, "inputs", on_bad_row=on_bad_row)
-        for files, marks in unread:
-            self._take_files(files, marks)
-        self._keep_history()
-
-    def _take_files(self, files: TopicFiles, marks: Sequence[FileMark]) -> None:
-        """Add the marks and extents of ingested files to the history of their topic."""
-        history = self._history[files.topic]
-        if files.skip_rows:
-            history.marks.pop()
-        history.marks += [evolve(mark, rows=rows) for mark, rows in zip(marks, files.rows, strict=True)]
-        for number, extents in files.extents.items():
-            history.extents.setdefault(number, []).extend(extents)
-
-    def _keep_history(self) -> None:
-        """Write the manifest of the inputs."""
-        kept = {name: found for name, found in self._history.items() if not isinstance(self._inputs.get(name), Archive)}
-        place = self.root.child("inputs")
-        topics = {topic: history.to_json() for topic, history in kept.items()}
-        write_manifest(place, {"kind": "inputs", "topics": topics, "archives": self._archives})
-        named = {extent.file for history in kept.values() for found in history.extents.values() for extent in found}
-        for file in place.files():
-            if f"inputs/{file}" not in named and file != MANIFEST:
-                place.child(file).delete()  # The file is from a failed attempt.
-
-    def _next_offsets(self, topic: str) -> dict[int, int]:
-        """Return the next offset of each partition of a topic."""
-        extents = self._history[topic].extents
-        return self._starts(topic) | {number: found[-1].last + 1 for number, found in extents.items() if found}
-
-    def _new_files(self, topic: str, given: Files, partitions: int) -> tuple[TopicFiles, list[FileMark]]:
-        """Return the files of a topic that are new or have grown, with their current marks.
-
-        Raises:
-            ReplayError: a file that was read before is missing, has changed, or has grown although files follow it.
-        """
-        history = self._history.get(topic)
-        if history is None:
-            history = self._history[topic] = self._first_history(topic, given, partitions)
-        paths = list(given.paths)
-        skip = 0
-        for mark in history.marks:
-            if not paths or not mark.is_in(paths[0]):
-                raise ReplayError(
-                    f"topic {topic!r}: {mark.path} was read before, but "
-                    + (f"now {paths[0]} is in its place" if paths and paths[0] != mark.path else "has changed since")
-                    + "; history may only grow at its end; else start in another folder"
-                )
-            if Place(paths[0]).size() > mark.size:
-                if mark is not history.marks[-1]:
-                    raise ReplayError(f"topic {topic!r}: {mark.path} has grown, but files after it were read already")
-                mark.check_growth(paths[0])
-                skip = mark.rows
-                break
-            paths.pop(0)
-        # Read up to the current ends; later rows are left to the next run.
-        marks = [FileMark.of(path) for path in paths]
-        sizes = [mark.size for mark in marks]
-        return TopicFiles(topic, paths, sizes, partitions, history.rows - skip, skip, self._next_offsets(topic)), marks
-
-    def _first_history(self, topic: str, given: Files, partitions: int) -> History:
-        """Return the initial history of a topic: empty, or the history in the snapshot."""
-        history = History(partitions)
-        if self._parent is not None:
-            marks = self._parent.marks(topic)
-            if (
-                given.paths
-                and marks
-                and all(mark.path == path or mark.is_in(path) for mark, path in zip(marks, given.paths, strict=False))
-                and len(given.paths) >= len(marks)
-            ):
-                # The files are the same, but may have grown: rows that the replay of the snapshot has read are skipped.
-                history.marks = [evolve(mark, path=path) for mark, path in zip(marks, given.paths, strict=False)]
-                history.rows_before = self._parent.rows_before(topic)
-            else:
-                history.rows_before = self._parent.rows(topic)
-        return history
-
-    def _starts(self, topic: str) -> dict[int, int]:
-        """Return the first offsets of the topic history after the snapshot."""
-        return {} if self._parent is None else self._parent.ends(topic)
-
-    def _check_positions(self, sources: Mapping[TopicPartition, Sequence[Extent]]) -> None:
-        """Check that there is no gap between a snapshot and the history.
-
-        Raises:
-            ReplayError: the history begins after the position of a task, or is a different history.
-        """
-        for positions in self.state.positions.values():
-            for partition, position in positions.items():
-                extents = sources.get(partition, ())
-                if isinstance(self._inputs.get(partition.topic), KafkaTopic):
-                    continue  # Spark has already checked this, including offsets without records.
-                if extents and extents[0].first > position:
-                    raise ReplayError(
-                        f"{partition}: its history begins at offset {extents[0].first}, but the snapshot continues at "
-                        f"{position}: a gap of {extents[0].first - position} records; give the missing history"
-                    )
-        for topic, given in self._inputs.items() if self._parent is not None else ():
-            if not isinstance(given, Files):
-                assert self._parent is not None
-                extents_of = self._history[topic].extents if isinstance(given, Archive) else None
-                check_history(self._parent, topic, extents_of, self.root)
 
     # --- passes ---------------------------------------------------------------------------
 
@@ -488,8 +462,8 @@ class ReplaySession:
         limit: Cut | None = None
         if request.until is not None:
             limit = _until(sources, request.until, self.root)
-        if request.slices is None and not self.slices_done:
-            return [Pass("all", 0, limit or {}, True)]
+        if request.slices is None and not self.slices_done and not request.resume:
+            return [Pass("all", 0, limit or {}, True)]  # Otherwise the state is one that later history can continue.
         done = self._last_cut()
         rest = {partition: offset for partition, offset in start.items() if partition in sources} | done
         if any(extents and extents[-1].last >= rest.get(partition, 0) for partition, extents in sources.items()):
@@ -499,7 +473,7 @@ class ReplaySession:
         if limit is not None:
             found = _limited(found, limit)
         steps = [
-            Pass(f"slice {self.slices_done + index + 1}", self.slices_done + index, cut, False)
+            Pass(f"slice {self.slices_done + index + 1}", self.slices_done + index, cut, False, index + 1 == len(found))
             for index, cut in enumerate(found)
         ]
         end = self.slices_done + len(steps)
@@ -526,19 +500,20 @@ class ReplaySession:
                 "replay without final_flush to get a snapshot"
             )
         assert self.plan is not None
-        marks = {topic: (history.rows_before, history.marks) for topic, history in self._history.items()}
-        return Snapshot.of(self.plan, self.root, self.state, self.outputs, marks, self._parent)
+        return Snapshot.of(self.plan, self.root, self.state, self.outputs, self.inputs.histories, self._parent)
 
-    def origin(self, partition: TopicPartition, offset: int) -> tuple[str, int] | None:
-        """Return the file and the row number (from 1) of a source record, None if they are not known."""
-        from streams.replay.storage.segments import ExtentReader
 
-        history = self._history.get(partition.topic)
-        for extent in () if history is None else history.extents.get(partition.partition, ()):
-            if extent.first <= offset <= extent.last:
-                row = ExtentReader(self.root).origin(extent, offset)
-                return None if row is None or history is None else history.file_of(row)
-        return None
+def _names_of(plan: ApplicationPlan) -> str:
+    return ", ".join(sorted(plan.topology.global_stores))
+
+
+def _is_end(step: Pass) -> bool:
+    """Return whether a pass is the final one, for records that the slices have deferred."""
+    return step.is_last and step.name != "all"
+
+
+def _folder_of(step: Pass) -> str:
+    return f"{'end' if _is_end(step) else 'slices'}/{step.number:05d}"
 
 
 def _cut_json(step: Pass) -> list[list[Any]]:
@@ -561,7 +536,7 @@ def _until(sources: Mapping[TopicPartition, Sequence[Extent]], until: Any, root:
 
 
 def _limited(found: Iterable[Cut], limit: Cut) -> list[Cut]:
-    """Reduce the offsets of cuts to at most those of ``limit``, and drop cuts that become equal."""
+    """Reduce the offsets of cuts to at most those of ``limit``, and drop all but one of equal cuts."""
     result: list[Cut] = []
     for cut in found:
         bounded = {partition: min(offset, limit.get(partition, offset)) for partition, offset in cut.items()}

@@ -1,28 +1,33 @@
-"""Calls that only Spark can perform: reading Kafka topics, and files on file systems that only Spark supports.
+"""Calls that only Spark can execute: reading Kafka topics, tables, and files that only Spark can reach.
 
-The driver of a replay yields these like other calls.  The Spark executor performs them with its
-session (``spark.ingest``); other executors reject them.  The results are segments, as from ``ingest``.
+A replay yields these like other calls.  The Spark executor executes them with its
+session (``spark.ingest``); other executors reject them.  The results are segment files, like those of ``ingest``.
 """
 
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from streams.core.errors import InputError
 from streams.core.records import TopicPartition
+from streams.core.topic import Topic
+from streams.replay.calls.application import Application
 from streams.replay.calls.work import StageReport
 from streams.replay.errors import ReplayError
+from streams.replay.history.growth import History
 from streams.replay.history.ingest import IngestReport, IngestWork
-from streams.replay.history.inputs import FileMark, KafkaTopic
+from streams.replay.history.inputs import FileMark, Input, KafkaTopic, Table, declared_topic
 from streams.replay.history.intake import TopicFiles
+from streams.replay.history.tables import TablePlace, check_rows, new_rows
 from streams.replay.storage.places import Place
 from streams.replay.storage.segments import Extent
+from streams.topology import Topology
 
 
 @frozen
 class ListFiles:
-    """A call that lists the files of paths, folders and patterns."""
+    """A call to the executor that lists the files that match paths, folders and patterns."""
 
     paths: tuple[str, ...]
     size: tuple[int, int] = (0, 0)
@@ -30,7 +35,7 @@ class ListFiles:
 
     @property
     def name(self) -> str:
-        """Name for messages."""
+        """The name of the call in messages."""
         return self.paths[0]
 
 
@@ -52,7 +57,10 @@ class FoundFile:
 
 @frozen
 class ReadFiles:
-    """A call that reads files into the partitions of a topic; ``work`` is a template without pieces or number."""
+    """A call to the executor that reads files into the partitions of a topic.
+
+    ``work`` is a template of the work, in which the pieces of the files and the number are not set.
+    """
 
     work: IngestWork
     files: tuple[FoundFile, ...]
@@ -61,13 +69,13 @@ class ReadFiles:
 
     @property
     def name(self) -> str:
-        """Name for messages."""
+        """The name of the call in messages."""
         return self.work.topic
 
 
 @frozen
 class ReadTopic:
-    """A call that reads a Kafka topic from ``starts`` to its current end."""
+    """A call to the executor that reads a Kafka topic from the offsets in ``starts`` to its current end."""
 
     topic: KafkaTopic
     root: Place
@@ -79,29 +87,89 @@ class ReadTopic:
 
     @property
     def name(self) -> str:
-        """Name for messages."""
+        """The name of the call in messages."""
         return f"kafka://{self.topic.bootstrap_servers}/{self.topic.topic}"
 
 
+@frozen
+class LookAtTable:
+    """A call to the executor that checks the columns of a table against a topic, and locates its rows."""
+
+    table: Table
+    topic: Topic[Any, Any]
+    size: tuple[int, int] = (0, 0)
+    stage: int = -2
+
+    @property
+    def name(self) -> str:
+        """The name of the call in messages."""
+        return self.table.name
+
+
+@frozen
+class CountRows:
+    """A call to the executor that counts the rows of a table in ``files``, or all its rows if there are none."""
+
+    table: Table
+    files: tuple[str, ...] = ()
+    size: tuple[int, int] = (0, 0)
+    stage: int = -2
+
+    @property
+    def name(self) -> str:
+        """The name of the call in messages."""
+        return self.table.name
+
+
+@frozen
+class ReadTable:
+    """A call to the executor that reads the rows of a table into the partitions of a topic, sorted by event time.
+
+    ``files`` are those of which the rows are read, or all rows if there are none; ``starts`` has the next offset of
+    each partition.
+    """
+
+    table: Table
+    application: Application = field(repr=False)
+    topic: str
+    partitions: int
+    root: Place
+    folder: str
+    starts: Mapping[int, int]
+    files: tuple[str, ...] = ()
+    on_bad_row: str = "fail"
+    size: tuple[int, int] = (0, 0)
+    stage: int = -2
+
+    @property
+    def name(self) -> str:
+        """The name of the call in messages."""
+        return f"{self.table.name} as {self.topic}"
+
+
 #: Calls that need a Spark session.
-SparkCall: TypeAlias = ListFiles | ReadFiles | ReadTopic
-SPARK_CALLS = (ListFiles, ReadFiles, ReadTopic)
+SparkCall: TypeAlias = ListFiles | ReadFiles | ReadTopic | LookAtTable | CountRows | ReadTable
+SPARK_CALLS = (ListFiles, ReadFiles, ReadTopic, LookAtTable, CountRows, ReadTable)
 
 
 @frozen
 class SparkReport(StageReport):
-    """The result of a call that only Spark can perform."""
+    """The result of a call that only Spark can execute."""
 
     found: tuple[FoundFile, ...] = ()
     #: Results of ``ReadFiles``, in the order of the files.
     parts: tuple[IngestReport, ...] = ()
-    #: Result of ``ReadTopic``: partition count, and extents by partition and offset.
+    #: Result of ``LookAtTable``.
+    table: TablePlace = field(factory=TablePlace)
+    #: Result of ``CountRows``; None if Spark cannot tell.
+    count: int | None = None
+    #: Results of ``ReadTopic`` and ``ReadTable``: partition count, and extents by partition and offset.
     partitions: int = 0
     written: tuple[tuple[TopicPartition, Extent], ...] = ()
 
     @property
     def records_in(self) -> int:
-        """Number of records read."""
+        """The number of records that the call has read."""
         return sum(part.records_in for part in self.parts) + sum(extent.rows for _, extent in self.written)
 
 
@@ -151,9 +219,9 @@ def read_found(
 def read_topic(
     topic: KafkaTopic, root: Place, folder: str, ends: Mapping[int, int], extents: dict[int, list[Extent]]
 ) -> Generator[list[Any], list[Any], int]:
-    """Read the records of a topic after ``ends``, add them to ``extents``, and return the partition count.
+    """Read the records of a topic from offsets ``ends`` on, add them to ``extents``, and return the partition count.
 
-    ``ends`` has all partitions of the topic, or none.
+    ``ends`` has all partitions of the topic, or none to read them from the start.
 
     Raises:
         ReplayError: the next records were deleted, or Spark cannot read the topic.
@@ -164,3 +232,42 @@ def read_topic(
         extents.setdefault(partition.partition, []).append(extent)
     count: int = report.partitions
     return count
+
+
+def look_at_tables(
+    inputs: Mapping[str, Input], topology: Topology
+) -> Generator[list[Any], list[Any], dict[str, TablePlace]]:
+    """Check the columns of the tables among the inputs, and return where the rows of each are, by topic.
+
+    Raises:
+        InputError: a column is missing or has another type, or there is no such table.
+    """
+    calls = {
+        name: LookAtTable(given, declared_topic(topology, name))
+        for name, given in inputs.items()
+        if isinstance(given, Table) and not given.is_arrow
+    }
+    reports = (yield list(calls.values())) if calls else []
+    return {name: report.table for name, report in zip(calls, reports, strict=True)}
+
+
+def read_new_rows(call: ReadTable, place: TablePlace, history: History) -> Generator[list[Any], list[Any], bool]:
+    """Read the rows of a table that are not in ``history``, add them to it, and return whether there are any.
+
+    Raises:
+        InputError: a row cannot be read.
+        ReplayError: which rows are new is not known, the table has other rows in the files that were read before, or
+            Spark cannot read it.
+    """
+    new = new_rows(call.topic, call.table, place, history)
+    if history.marks and place.files and call.table.version is None:
+        known = tuple(mark.path for mark in history.marks)
+        (counted,) = yield [CountRows(call.table, known if new else ())]
+        check_rows(call.topic, call.table, history, counted.count)
+    if new is None:
+        return False
+    (report,) = yield [evolve(call, files=new.files)]
+    for partition, extent in report.written:
+        history.extents.setdefault(partition.partition, []).append(extent)
+    history.marks += new.read(sum(extent.rows for _, extent in report.written))
+    return True

@@ -1,39 +1,51 @@
-"""Executor on Spark: one task per call, and one job per list of calls, or several if the list is large.
+"""The Spark executor: one Spark task per call, and one job per list of calls, or several if the list is large.
 
 The executor connects the session of a replay, which yields calls, to ``drive.run_work``, which runs in every
-worker.  Calls are sent as rows (index, pickled call) with one partition each.  The application of the calls is
-stored once, in the folder of the replay.  Reports return as rows; each task also writes its report to
-the folder, so that progress can be shown in classic sessions and in Connect.
+worker.  The calls of a job are in one file of the replay's folder; a task gets a number, and reads its call there.
+The application of the calls is stored once, in another file.  Reports return as rows; each task also writes its
+report to the folder, so that progress can be shown in classic sessions and in Connect.
 """
 
+import logging
 import pickle
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 from uuid import uuid4
 
 from attrs import define, field
 
+from streams.core.clock import VirtualClock
+from streams.core.records import NO_TIMESTAMP
 from streams.replay.calls.failures import TaskFailure, failure_text
-from streams.replay.calls.work import StageReport
+from streams.replay.calls.memory import CallMemory
+from streams.replay.calls.outputs import OutputPart
+from streams.replay.calls.work import StageReport, StageWork
 from streams.replay.errors import ReplayError
+from streams.replay.run.commits import Mode, Run
+from streams.replay.run.session import ReplaySession
 from streams.replay.run.through_spark import SPARK_CALLS, SparkCall
-from streams.replay.spark.ingest import Collect, run_through_spark
+from streams.replay.run.writing import PartitionColumn
+from streams.replay.spark.catalog import write_table
+from streams.replay.spark.frames import Collect
+from streams.replay.spark.ingest import run_through_spark
+from streams.replay.spark.memory import ExecutorMemory
 from streams.replay.spark.session import (
     SessionLease,
     cancel_jobs,
-    is_local_master,
-    job_settings,
     label_jobs,
     master_of,
+    runs_here,
     ship_code,
     ui_url,
 )
-from streams.replay.spark.shipping import build_digest
-from streams.replay.spark.tables import item_frame, numbered_items, output_frame
-from streams.replay.spark.worker import CallFiles, Task
+from streams.replay.spark.tables import output_frame, task_frame
+from streams.replay.spark.tasks import CallName, Task, worker_task
+from streams.replay.spark.worker import CallFiles, Items, check_folder, run_calls
 from streams.replay.storage.places import Place
+
+logger = logging.getLogger(__name__)
 
 #: Interval between two checks of progress, in seconds: for local folders, and for remote folders, where each check
 #: costs a request.
@@ -48,7 +60,7 @@ _CHECKS = 8
 
 @define(eq=False)
 class SparkExecutor:
-    """Runs calls as tasks of Spark jobs; ``close`` ends a session that was started for it.
+    """Executes the calls of a replay as tasks of Spark jobs; ``close`` ends a session that was started for it.
 
     Failed tasks are retried according to the Spark configuration: clusters make ``spark.task.maxFailures`` attempts
     (default 4), ``local[N]`` makes 1, and ``local[N,M]`` makes M.
@@ -58,34 +70,45 @@ class SparkExecutor:
     root: Place
     _lease: SessionLease
     name: str = "spark"
+    #: The description of the next jobs in Spark's UI.
+    title: str = ""
     _is_checked: bool = field(default=False, init=False)
+    _is_memory_told: bool = field(default=False, init=False)
 
     @classmethod
-    def of(cls, spark: Any, master: str | None, root: Place, *, with_ui: bool = False) -> "SparkExecutor":
+    def of(
+        cls,
+        spark: Any,
+        master: str | None,
+        root: Place,
+        *,
+        with_ui: bool = False,
+        conf: Mapping[str, str] | None = None,
+    ) -> "SparkExecutor":
         """Return an executor on the given session, the active session of this process, or a new session on ``master``.
 
         ``master`` is a Spark master (default ``local[*]``) or the address of a Connect server
-        (``sc://HOST:PORT``).  ``with_ui`` enables the Spark UI of a new session.
+        (``sc://HOST:PORT``).  ``with_ui`` enables the Spark UI of a new session, and ``conf`` are its settings.
 
         Raises:
             ConfigError: PySpark or Java is not installed, or another session is active.
             ReplayError: Spark cannot be reached or does not start.
         """
-        lease = SessionLease.of(spark, master, with_ui=with_ui)
+        lease = SessionLease.of(spark, master, with_ui=with_ui, conf=conf)
         return cls(lease.session, root, lease)
 
     @property
     def ui_url(self) -> str | None:
-        """Address of the Spark UI, None if there is none."""
+        """The address of the Spark UI, None if there is none."""
         return ui_url(self.session)
 
     def run(
         self,
         works: Sequence[Any],
-        on_done: Callable[[StageReport], None],
+        on_done: Callable[[StageReport], None] = lambda report: None,
         on_look: Callable[[], None] = lambda: None,
     ) -> list[StageReport]:
-        """Run all calls, starting with the first; return their reports in order.
+        """Execute all calls, starting with the first, and return their reports in the order of ``works``.
 
         Raises:
             TaskFailure: a call failed, including all retries; ``explained_failure`` makes the error readable.
@@ -93,6 +116,7 @@ class SparkExecutor:
         """
         if not works:
             return []
+        self._tell_memory(works[0])
         if isinstance(works[0], SPARK_CALLS):
             return self._run_through_spark(works, on_done, on_look)
         files = CallFiles(self.root.child("progress", f"calls-{uuid4().hex[:12]}"))
@@ -107,9 +131,11 @@ class SparkExecutor:
                     on_done(report)
                 on_look()
 
-            name = f"streams replay: stage {works[0].stage}, {len(works)} tasks"
-            calls = numbered_items(works, files.packer())
-            found = self._answers(name, calls, _calls(build_digest(), files.folder.uri), look)
+            found: dict[int, bytes] = {}
+            for pack in _packs(map(files.packer(), works)):
+                items = Items.write(files.folder, pack, len(found))
+                title = f"{self.title or 'streams replay'}, {len(works)} tasks"
+                found |= self._answers(title, len(items), worker_task(CallName(title), run_calls, files, items), look)
             reports = [pickle.loads(found[index]) for index in range(len(works))]
             for index, report in enumerate(reports):
                 if index not in reported:
@@ -121,19 +147,39 @@ class SparkExecutor:
     def _run_through_spark(
         self, works: Sequence[SparkCall], on_done: Callable[[StageReport], None], on_look: Callable[[], None]
     ) -> list[StageReport]:
-        """Run calls that only Spark can perform."""
+        """Execute calls that only Spark can execute, and return their reports."""
         self._check(None)
         reports: list[StageReport] = []
         for work in works:
-            collect: Collect = lambda name, frame: self._collected(f"streams replay: {name}", frame, on_look)  # noqa: E731
+            title = self.title or "streams replay"
+            collect: Collect = lambda name, frame: self._collected(f"{title}: {name}", frame, on_look)  # noqa: B023, E731
             reports.append(run_through_spark(self.session, work, collect))
             on_done(reports[-1])
         return reports
 
-    def table(self, session: Any, name: str) -> Any:
-        """Return an output topic of a replay as a DataFrame; each action on it reads the files again."""
+    def _tell_memory(self, work: Any) -> None:
+        """Warn once, before the first stage, if the Python workers have less memory than its calls may need."""
+        if self._is_memory_told or not isinstance(work, StageWork):
+            return
+        self._is_memory_told = True
+        given = ExecutorMemory.of(master_of(self.session), lambda name: self.session.conf.get(name, ""))
+        if given is None:
+            return
+        plan = work.application.plan(VirtualClock(NO_TIMESTAMP))
+        has_stores = any(plan.stores_of(task) for task in plan.groups)
+        if shortage := given.shortage(CallMemory.of(plan.config, has_stores=has_stores)):
+            logger.warning("%s", shortage)
+
+    def frame(self, session: ReplaySession, name: str, parts: Sequence[OutputPart], *, as_table: bool = False) -> Any:
+        """Return partitions of an output topic as a DataFrame; each action on it reads the files again."""
         self._check(None)
-        return output_frame(self.session, session, name)
+        return output_frame(self.session, session, name, parts, as_table=as_table)
+
+    def write_table(
+        self, session: ReplaySession, topic: str, name: str, columns: Sequence[PartitionColumn], mode: Mode, run: Run
+    ) -> int:
+        """Write an output topic to a table of the session's catalog by ``run``; return the number of records."""
+        return write_table(self.session, session, topic, name, columns, mode, run)
 
     def close(self) -> None:
         """End the session if a replay has started it and this executor is its last user."""
@@ -143,16 +189,15 @@ class SparkExecutor:
         """Ship the code to other machines before the first job, and check that they share the folder.
 
         Raises:
-            ReplayError: the machines do not share the folder, or have another build of the project.
+            ReplayError: the machines do not share the folder of the replay, or have another build of the project.
         """
         if self._is_checked:
             return
-        if not is_local_master(master_of(self.session)):
+        if not runs_here(self.session):
             ship_code(self.session)
             if files is not None:
-                function = _folder_checks(build_digest(), files.folder.uri)
-                checks = numbered_items(range(_CHECKS))
-                found = self._answers("streams replay: check its folder", checks, function, lambda: None)
+                function = worker_task(CallName("check"), check_folder, files)
+                found = self._answers("streams replay: check its folder", _CHECKS, function, lambda: None)
                 for message in filter(None, found.values()):
                     raise ReplayError(message.decode())
                 if files.answers() < _CHECKS:
@@ -160,29 +205,23 @@ class SparkExecutor:
                         f"{self.root}: the driver cannot see files of Spark's executors there; choose a "
                         "folder that all machines share, such as one of a distributed file system"
                     )
-        self._is_checked = files is not None or is_local_master(master_of(self.session))
+        self._is_checked = files is not None or runs_here(self.session)
 
-    def _answers(
-        self, name: str, items: Iterable[tuple[int, bytes]], function: Task, on_look: Callable[[], None]
-    ) -> dict[int, bytes]:
-        """Run one task per item; return the results by index."""
-        found: dict[int, bytes] = {}
-        for pack in _packs(items):
+    def _answers(self, name: str, count: int, function: Task, on_look: Callable[[], None]) -> dict[int, bytes]:
+        """Run ``function`` in ``count`` Spark tasks of one job, and return the results by number."""
 
-            def frame(pack: Sequence[tuple[int, bytes]] = pack) -> Any:
-                return item_frame(self.session, pack).mapInArrow(function, "index int, report binary")
+        def frame() -> Any:
+            return task_frame(self.session, count).mapInArrow(function, "index int, report binary")
 
-            found.update((row[0], bytes(row[1])) for row in self._collected(name, frame, on_look))
-        return found
+        return {row[0]: bytes(row[1]) for row in self._collected(name, frame, on_look)}
 
     def _collected(self, name: str, frame: Callable[[], Any], on_look: Callable[[], None]) -> list[Any]:
-        """Create a DataFrame in a separate thread, run its job there, and return the rows."""
+        """Create a DataFrame in a separate thread, run its Spark job there, and return its rows."""
         tag = f"streams-replay-{uuid4().hex[:12]}"
 
         def collect() -> list[Any]:
             label_jobs(self.session, tag, name)
-            with job_settings(self.session):
-                return list(frame().collect())
+            return list(frame().collect())
 
         # The job has a separate thread, since job labels belong to a thread, and this thread reports progress and
         # handles interrupts.
@@ -205,46 +244,22 @@ class SparkExecutor:
             on_look()
 
 
-def _packs(items: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
-    """Yield lists of (index, pickled item) up to the maximum size of a job; a larger item is alone in its list."""
-    pack: list[tuple[int, bytes]] = []
+def _packs(items: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Yield lists of items up to the maximum size of a job; a larger item is alone in its list."""
+    pack: list[bytes] = []
     size = 0
-    for numbered in items:
-        size += len(numbered[1])
+    for item in items:
+        size += len(item)
         if pack and (size > _JOB_BYTES or len(pack) >= _JOB_CALLS):
             yield pack
-            pack, size = [], len(numbered[1])
-        pack.append(numbered)
+            pack, size = [], len(item)
+        pack.append(item)
     if pack:
         yield pack
 
 
-# Nested functions are pickled by value, and import the project when they run: a worker without the
-# project's code then fails with an import error, not with an unpickling error.
-
-
-def _calls(digest: str, folder: str) -> Task:
-    def run(batches: Any) -> Any:
-        from streams.replay.spark.worker import CallFiles, run_calls
-        from streams.replay.storage.places import Place
-
-        return run_calls(batches, digest, CallFiles(Place(folder)))
-
-    return run
-
-
-def _folder_checks(digest: str, folder: str) -> Task:
-    def run(batches: Any) -> Any:
-        from streams.replay.spark.worker import CallFiles, check_folder
-        from streams.replay.storage.places import Place
-
-        return check_folder(batches, digest, CallFiles(Place(folder)))
-
-    return run
-
-
 def readable_failure(error: Exception) -> Exception:
-    """Return the error of a failed job without the tracebacks that Spark adds."""
+    """Return the error of a failed Spark job without the tracebacks that Spark adds."""
     text = str(error)
     found = failure_text(text)
     if found is not None:
@@ -258,6 +273,17 @@ def readable_failure(error: Exception) -> Exception:
         return ReplayError(
             "an executor of Spark was lost in each attempt of its task, perhaps out of memory: give executors "
             "more spark.executor.memoryOverhead or fewer cores"
+        )
+    if versions := re.search(r"different version:? \(?([\d., ]+)\)? than that in driver:? ([\d.]+)", text):
+        workers = versions[1].strip().replace(", ", ".")
+        return ReplayError(
+            f"the Python workers of Spark run Python {workers}, this driver {versions[2].rstrip('.')}; set "
+            "PYSPARK_PYTHON to a Python of the driver's version, such as that of an environment packed by venv-pack"
+        )
+    if program := re.search(r'Cannot run program "([^"]*)"[^\n]*?error=\d+, ([^\n]*)', text):
+        return ReplayError(
+            f"the executors of Spark cannot run Python as {program[1]!r}: {program[2]}; set PYSPARK_PYTHON to a Python "
+            "that is there, or send an environment: --archives environment.tar.gz#environment"
         )
     if missing := re.search(r"(?:ModuleNotFoundError|ImportError): ([^\n]*)", text):
         return ReplayError(

@@ -1,4 +1,4 @@
-"""Inputs that only Spark can reach: read through Spark, and written to segments by its tasks.
+"""Reads inputs that only Spark can reach, and writes them to segment files in its tasks.
 
 Spark splits text files into blocks, which are identified by their first byte; the rows of blocks are
 counted before they are read.  Other kinds of files are read as a whole, one after the other.  Each partition
@@ -9,7 +9,7 @@ import io
 import json
 import pickle
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -25,13 +25,21 @@ from streams.files import FORMATS, FileSource, LakeTable, Part, kind_of
 from streams.replay.calls.failures import packed
 from streams.replay.errors import ReplayError
 from streams.replay.history.ingest import IngestReport, IngestWork, Piece, run_ingest
-from streams.replay.run.through_spark import FoundFile, ListFiles, ReadFiles, ReadTopic, SparkCall, SparkReport
-from streams.replay.spark.shipping import build_digest, check_build
-from streams.replay.spark.worker import Task
+from streams.replay.run.through_spark import (
+    CountRows,
+    FoundFile,
+    ListFiles,
+    LookAtTable,
+    ReadFiles,
+    ReadTable,
+    ReadTopic,
+    SparkCall,
+    SparkReport,
+)
+from streams.replay.spark.frames import Collect, count_rows, look_at_table, read_table
+from streams.replay.spark.tasks import CallName, worker_task
 from streams.replay.storage.segments import Extent, SegmentWriter
 
-#: Runs a job, given its name and a function that creates its DataFrame, and returns the rows.
-Collect = Callable[[str, Callable[[], Any]], list[Any]]
 #: The start of a block of a file: its name in the ``file_path`` column, and the first byte.
 Stretch = tuple[str, int]
 
@@ -40,7 +48,7 @@ _NO_PARTITION = 1 << 30
 
 
 def run_through_spark(session: Any, call: SparkCall, collect: Collect) -> SparkReport:
-    """Run a call that needs a Spark session.
+    """Execute a call that needs a Spark session.
 
     Raises:
         InputError: a file cannot be read.
@@ -52,6 +60,12 @@ def run_through_spark(session: Any, call: SparkCall, collect: Collect) -> SparkR
         found: dict[str, Any] = {"found": _listed(session, call, collect)}
     elif isinstance(call, ReadFiles):
         found = {"parts": tuple(_read_files(session, call, collect))}
+    elif isinstance(call, LookAtTable):
+        found = {"table": look_at_table(session, call, collect)}
+    elif isinstance(call, CountRows):
+        found = {"count": count_rows(session, call, collect)}
+    elif isinstance(call, ReadTable):
+        found = {"partitions": call.partitions, "written": tuple(read_table(session, call, collect))}
     else:
         count, written = _read_topic(session, call, collect)
         found = {"partitions": count, "written": tuple(written)}
@@ -115,7 +129,7 @@ def _refuse_table(session: Any, pattern: str, collect: Collect) -> None:
 
 
 def _read_files(session: Any, call: ReadFiles, collect: Collect) -> Iterator[IngestReport]:
-    """Yield the report of each block of each file, in order; its name is the path of the file."""
+    """Yield one report per block of each file, in order; each report is named after the path of its file."""
     by_lines = [file for file in call.files if _has_lines(file.path)]
     whole = [file for file in call.files if not _has_lines(file.path)]
     counts: dict[Stretch, tuple[int, int]] = {}
@@ -143,7 +157,7 @@ def _read_files(session: Any, call: ReadFiles, collect: Collect) -> Iterator[Ing
 
 
 def _placed(call: ReadFiles, counts: Mapping[Stretch, tuple[int, int]]) -> dict[Stretch, IngestWork]:
-    """Return the work for each block that has rows, by file and by position."""
+    """Return the ingestion work for each non-empty block, by file and position."""
     works: dict[Stretch, IngestWork] = {}
     before = call.work.rows_before
     for file in call.files:
@@ -190,8 +204,7 @@ def _line_counts(session: Any, files: Sequence[FoundFile], collect: Collect) -> 
 def _lines(
     session: Any, files: Sequence[FoundFile], works: Mapping[Stretch, IngestWork], collect: Collect
 ) -> dict[Stretch, IngestReport]:
-    own = {file.uri for file in files}
-    task = _task("lines", {stretch: work for stretch, work in works.items() if stretch[0] in own})
+    task = worker_task(CallName("read lines"), read_stretches, _works_of(files, works))
     rows = collect("read lines", lambda: _line_frame(session, files).mapInArrow(task, _ANSWERS))
     return {(row[0], row[1]): pickle.loads(row[2]) for row in rows}
 
@@ -199,8 +212,7 @@ def _lines(
 def _whole_files(
     session: Any, files: Sequence[FoundFile], works: Mapping[Stretch, IngestWork], collect: Collect
 ) -> dict[Stretch, IngestReport]:
-    own = {file.uri for file in files}
-    task = _task("files", {stretch: work for stretch, work in works.items() if stretch[0] in own})
+    task = worker_task(CallName("read files"), read_contents, _works_of(files, works))
 
     def frame() -> Any:
         # A row is a file; a batch ends with the row that reaches 64 MiB.
@@ -210,13 +222,18 @@ def _whole_files(
     return {(row[0], row[1]): pickle.loads(row[2]) for row in collect("read files", frame)}
 
 
+def _works_of(files: Sequence[FoundFile], works: Mapping[Stretch, IngestWork]) -> dict[Stretch, IngestWork]:
+    own = {file.uri for file in files}
+    return {stretch: work for stretch, work in works.items() if stretch[0] in own}
+
+
 # --- topics -------------------------------------------------------------------------------
 
 
 def _read_topic(session: Any, call: ReadTopic, collect: Collect) -> tuple[int, Sequence[tuple[TopicPartition, Extent]]]:
-    """Return the partition count of a topic, and its extents."""
+    """Read a topic; return its partition count, and its new records as extents by partition."""
     starts = dict(call.starts) or dict.fromkeys(range(_partition_count(session, call, collect)), -1)
-    task = _task("records", call)
+    task = worker_task(CallName(call.name), read_records, call)
 
     def frame() -> Any:
         columns = ("partition", "offset", "key", "value", "unix_millis(timestamp)", "headers")
@@ -299,36 +316,8 @@ def _lost(text: str) -> str:
 _ANSWERS = "uri string, start long, report binary"
 
 
-def _task(kind: str, given: Any) -> Task:
-    """Return the function of a job, which is pickled by value and imports the project only when it runs."""
-    data, digest = pickle.dumps(given), build_digest()
-
-    def run(batches: Any) -> Any:
-        from streams.replay.spark import ingest
-
-        return ingest.run_task(kind, data, digest, batches)
-
-    return run
-
-
-def run_task(kind: str, data: bytes, digest: str, batches: Iterator[Any]) -> Iterator[Any]:
-    """Run a task of a job in a worker: read Arrow batches and yield reports.
-
-    Raises:
-        TaskFailure: the task failed; the text includes the details that the driver needs.
-    """
-    check_build(digest, build_digest())
-    given = pickle.loads(data)
-    if kind == "records":
-        yield from _records(given, batches)
-    elif kind == "lines":
-        yield from _stretches(given, batches)
-    else:
-        yield from _contents(given, batches)
-
-
-def _stretches(works: Mapping[Stretch, IngestWork], batches: Iterator[Any]) -> Iterator[Any]:
-    """Read blocks of lines; the rows of a block are consecutive."""
+def read_stretches(works: Mapping[Stretch, IngestWork], batches: Iterator[Any]) -> Iterator[Any]:
+    """Ingest blocks of lines, whose rows are consecutive, and yield a report for each block."""
     for stretch, group in groupby(_runs(batches), itemgetter(0)):
         work = works.get(stretch)
         if work is not None:
@@ -337,7 +326,7 @@ def _stretches(works: Mapping[Stretch, IngestWork], batches: Iterator[Any]) -> I
 
 
 def _runs(batches: Iterator[Any]) -> Iterator[tuple[Stretch, list[bytes]]]:
-    """Yield consecutive lines of the same block."""
+    """Yield each block of a text file with its lines, which are consecutive in ``batches``."""
     import pyarrow as pa
 
     for batch in batches:
@@ -350,8 +339,8 @@ def _runs(batches: Iterator[Any]) -> Iterator[tuple[Stretch, list[bytes]]]:
             start = end
 
 
-def _contents(works: Mapping[Stretch, IngestWork], batches: Iterator[Any]) -> Iterator[Any]:
-    """Read whole files."""
+def read_contents(works: Mapping[Stretch, IngestWork], batches: Iterator[Any]) -> Iterator[Any]:
+    """Ingest whole files, and yield a report for each."""
     for batch in batches:
         for content, uri in zip(batch.column(0), batch.column(1).to_pylist(), strict=True):
             work = works.get((uri, 0))
@@ -370,18 +359,15 @@ def _answer(stretch: Stretch, work: IngestWork, source: FileSource) -> Any:
     return pa.record_batch(columns, ["uri", "start", "report"])
 
 
-def _records(call: ReadTopic, batches: Iterator[Any]) -> Iterator[Any]:
-    """Write the records of one partition of a topic."""
+def read_records(call: ReadTopic, batches: Iterator[Any]) -> Iterator[Any]:
+    """Write the records of one partition of a topic to segment files, and yield a report."""
     import pyarrow as pa
 
     name = f"{call.folder}/kafka-{uuid4().hex[:12]}.parquet"
-    try:
-        with SegmentWriter(call.root, name) as writer:
-            for batch in batches:
-                for number, block in _blocks(batch):
-                    writer.append("source", TopicPartition(call.topic.topic, number), block, keeps_offsets=True)
-    except Exception as error:
-        raise packed(call, error) from error
+    with SegmentWriter(call.root, name) as writer:
+        for batch in batches:
+            for number, block in _blocks(batch):
+                writer.append("source", TopicPartition(call.topic.topic, number), block, keeps_offsets=True)
     written = [(partition, extent) for _, partition, extent in writer.written]
     yield pa.record_batch([pa.array([pickle.dumps(written)], pa.binary())], ["report"])
 

@@ -21,24 +21,23 @@ from urllib.request import getproxies
 
 from attrs import define
 
+from streams.core.address import is_loopback
 from streams.core.errors import ConfigError
 from streams.replay.errors import ReplayError
 from streams.replay.spark.shipping import write_package
 
 #: Default master of a new session.
 DEFAULT_MASTER = "local[*]"
-#: First version with ``repartitionById``, in classic sessions and in Connect.
-_NEEDED = (4, 1)
+#: First version with job tags, in classic sessions and in Connect.
+_NEEDED = (3, 5)
 _CONNECT_PORT = 15002
 _REACH_S = 10
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
-#: Settings of replay jobs: adaptive execution would merge small tasks.
-JOB_SETTINGS = {"spark.sql.adaptive.enabled": "false"}
 
 
 @define(eq=False)
 class SessionLease:
-    """A session in use.  The last user of a session stops it if a replay has started the session."""
+    """A lease of a Spark session; when the last lease ends, the session is stopped if a replay has started it."""
 
     session: Any
     is_own: bool
@@ -49,8 +48,10 @@ class SessionLease:
     _lock: ClassVar[Lock] = Lock()
 
     @classmethod
-    def of(cls, spark: Any, master: str | None, *, with_ui: bool = False) -> "SessionLease":
-        """Return a lease of the given session, the active session, or a new session on ``master``.
+    def of(
+        cls, spark: Any, master: str | None, *, with_ui: bool = False, conf: Mapping[str, str] | None = None
+    ) -> "SessionLease":
+        """Return a lease of the given session, the active session, or a new session on ``master`` with ``conf``.
 
         Raises:
             ConfigError: PySpark or Java is not installed, or another session is active.
@@ -58,20 +59,26 @@ class SessionLease:
         """
         _require_pyspark()
         if spark is not None:
-            if master is not None:
-                raise ConfigError(f"a Spark session is given, and so is master {master!r}: give one of them")
+            for what, given in (("master", master), ("conf", conf)):
+                if given:
+                    raise ConfigError(f"a Spark session is given, and so is {what} {given!r}: give one of them")
             return cls(spark, False)
         with cls._lock:
             found = _active_session(master)
+            if found is not None and conf:
+                raise ConfigError(
+                    f"conf {', '.join(conf)}: this process has a Spark session already, whose settings stay as they "
+                    "are; set them there, or stop it"
+                )
             is_own = found is None or id(found) in cls._users
             if found is None:
-                found = start_session(master or os.environ.get("SPARK_REMOTE") or None, with_ui=with_ui)
+                found = start_session(master or os.environ.get("SPARK_REMOTE") or None, with_ui=with_ui, settings=conf)
             if is_own:
                 cls._users[id(found)] = cls._users.get(id(found), 0) + 1
             return cls(found, is_own)
 
     def close(self) -> None:
-        """Release the session; the last release stops it."""
+        """End the lease; the end of the last lease stops a session that a replay has started."""
         with self._lock:
             if not self._is_open or not self.is_own:
                 return
@@ -83,7 +90,7 @@ class SessionLease:
 
 
 def is_connect(session: Any) -> bool:
-    """Whether a session reaches Spark through Spark Connect."""
+    """Return whether a session reaches Spark through Spark Connect."""
     return type(session).__module__.startswith("pyspark.sql.connect")
 
 
@@ -93,12 +100,18 @@ def master_of(session: Any) -> str:
 
 
 def is_local_master(master: str) -> bool:
-    """Whether a session runs in one process of this machine and its Python workers.
+    """Return whether sessions on a master run in one process of this machine and its Python workers.
 
     >>> is_local_master("local[4,3]"), is_local_master("local-cluster[2,2,1024]")
     (True, False)
     """
     return master == "local" or master.startswith("local[")
+
+
+def runs_here(session: Any) -> bool:
+    """Return whether the tasks of a session run on this machine, with this machine's files and packages."""
+    host = session.client.host if is_connect(session) else "localhost"
+    return is_local_master(master_of(session)) and is_loopback(host)
 
 
 def ui_url(session: Any) -> str | None:
@@ -114,23 +127,6 @@ def ship_code(session: Any) -> None:
         session.addArtifacts(package, pyfile=True)
     else:
         session.sparkContext.addPyFile(package)
-
-
-@contextmanager
-def job_settings(session: Any) -> Iterator[None]:
-    """Apply the settings of replay jobs, and restore the previous settings at the end."""
-    before = {name: session.conf.get(name, None) for name in JOB_SETTINGS}
-    changed = {name: value for name, value in JOB_SETTINGS.items() if before[name] != value}
-    for name, value in changed.items():
-        session.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name in changed:
-            if before[name] is None:
-                session.conf.unset(name)
-            else:
-                session.conf.set(name, before[name])
 
 
 def label_jobs(session: Any, tag: str, description: str) -> None:
@@ -228,17 +224,19 @@ def start_session(
     """Start a session for replays on ``master``, which is a Connect server if it begins with ``sc://``.
 
     The default is the master of ``spark-submit`` if that runs the program, otherwise ``local[*]``.  Sessions on
-    this machine only listen on the loopback address.  ``settings`` are Spark settings, which override those of
-    the replay.
+    this machine only listen on the loopback address.  ``settings`` are settings of Spark, which take precedence.
 
     Raises:
         ConfigError: Java is not installed.
         ReplayError: Spark cannot be reached or does not start.
     """
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName("streams replay")
+    for name, value in (settings or {}).items():
+        builder = builder.config(name, value)
     try:
         if master is None and "PYSPARK_GATEWAY_PORT" in os.environ:
             return builder.getOrCreate()
@@ -251,14 +249,15 @@ def start_session(
             builder = builder.config(name, value)
         with _environment(master):
             return builder.master(master).getOrCreate()
-    except PySparkException as error:
-        reason = str(error).strip().splitlines()
-        raise ReplayError(f"Spark on {master!r} does not start: {reason[0] if reason else repr(error)}") from None
+    except (PySparkException, Py4JError) as error:
+        lines = [line.removeprefix(": ") for line in str(error).strip().splitlines()]
+        reason = next((line for line in lines if line and not line.startswith("An error occurred while")), repr(error))
+        raise ReplayError(f"Spark on {master!r} does not start: {reason}") from error
 
 
 def _settings(master: str, with_ui: bool) -> dict[str, str]:
     """Return the Spark settings of a session for replays."""
-    settings = JOB_SETTINGS | {
+    settings = {
         "spark.ui.enabled": str(with_ui).lower(),
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
@@ -276,10 +275,13 @@ def _settings(master: str, with_ui: bool) -> dict[str, str]:
 
 @contextmanager
 def _environment(master: str) -> Iterator[None]:
-    """Make Spark use this Python, and the loopback address if Spark runs entirely on this machine."""
-    given = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
+    """Within the ``with`` block, make Spark use this Python and the loopback address if all runs on this machine.
+
+    Other machines have their own Python: there ``PYSPARK_PYTHON`` is left as it is.
+    """
+    given = {}
     if is_local_master(master) or master.startswith("local-cluster"):
-        given["SPARK_LOCAL_IP"] = "127.0.0.1"
+        given = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable), "SPARK_LOCAL_IP": "127.0.0.1"}
     before = {name: os.environ.get(name) for name in given}
     os.environ.update(given)
     try:

@@ -1,28 +1,24 @@
-"""Shipping of the project's code to the Python workers of a cluster, and a check of its digest.
+"""Packs the project's code for the Python workers of a Spark cluster, and checks its digest there.
 
-Does not import pyspark.
+This module does not import ``pyspark``.
 """
 
-import hashlib
 import zipfile
-from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from streams.replay.errors import ReplayError
+from streams.replay.spark.builds import PACKAGE, digest_of, files_of
 
-_PACKAGE = "streams"
+#: Files that are not sent: a zip file cannot load compiled modules, and bytecode belongs to one version of Python.
+_NOT_SENT = (".pyc", ".pyo", ".so", ".pyd", ".c")
 
 
 @cache
 def build_digest() -> str:
-    """Return a digest of the project's code in this process, which was loaded from a folder or a zip file."""
-    state = hashlib.blake2b(digest_size=8)
-    for name, file in _sources(files(_PACKAGE), _PACKAGE):
-        state.update(name.encode() + b"\0" + file.read_bytes() + b"\0")
-    return state.hexdigest()
+    """Return a digest of the project's source code in this process, which was loaded from a folder or a zip file."""
+    return digest_of(files(PACKAGE))
 
 
 def check_build(expected: str, found: str) -> None:
@@ -33,25 +29,19 @@ def check_build(expected: str, found: str) -> None:
     """
     if expected != found:
         raise ReplayError(
-            f"the workers of Spark have another build of {_PACKAGE} ({found}) than the driver ({expected}); "
+            f"the workers of Spark have another build of {PACKAGE} ({found}) than the driver ({expected}); "
             "install the same one on all machines, or none on the workers, and begin with a new session"
         )
 
 
 def write_package(folder: Path) -> Path:
     """Write the project's code as an importable zip file; return its path."""
-    path = folder / f"{_PACKAGE}-{build_digest()}.zip"
+    path = folder / f"{PACKAGE}-{build_digest()}.zip"
+    package = files(PACKAGE)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, file in _sources(files(_PACKAGE), _PACKAGE):
-            archive.writestr(name, file.read_bytes())
+        for name, file in files_of(package, PACKAGE):
+            if not name.endswith(_NOT_SENT):
+                archive.writestr(name, file.read_bytes())
+        chooser = package.joinpath("replay", "spark", "builds.py")
+        archive.writestr(f"{PACKAGE}_builds.py", chooser.read_bytes())
     return path
-
-
-def _sources(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]]:
-    """Yield the files of a package, sorted by name, without bytecode."""
-    for child in sorted(folder.iterdir(), key=lambda child: child.name):
-        if child.is_dir():
-            if child.name != "__pycache__":
-                yield from _sources(child, f"{name}/{child.name}")
-        elif not child.name.endswith((".pyc", ".pyo")):
-            yield f"{name}/{child.name}", child

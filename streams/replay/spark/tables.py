@@ -1,59 +1,42 @@
-"""DataFrames of work items, one partition each, and of output topics, read on demand.
+"""DataFrames: one with a task for each number of a range, and those of output topics, which are read on demand.
 
 Each worker reads one partition of an output topic.  Every action on the DataFrame of a topic reads the files of
 the replay again; nothing else is recomputed.
 """
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from streams.core.records import TopicPartition
-from streams.replay.calls.outputs import lanes_of, output_partitions
-from streams.replay.run.result import output_schema, output_topic
-from streams.replay.spark.worker import OutputPart, Task
+from streams.replay.calls.columns import OutputColumns, output_topic
+from streams.replay.calls.outputs import OutputPart
+from streams.replay.run.session import ReplaySession
+from streams.replay.spark.tasks import worker_task
+from streams.replay.spark.worker import Items, read_parts
+
+#: The folder, below that of the replay, of the partitions that DataFrames read.
+_FRAMES = "frames"
 
 
-def numbered_items(items: Iterable[Any], pack: Callable[[Any], bytes] = pickle.dumps) -> Iterator[tuple[int, bytes]]:
-    """Yield each item as (index, pickled item)."""
-    return ((index, pack(item)) for index, item in enumerate(items))
+def task_frame(session: Any, count: int) -> Any:
+    """Return a DataFrame with the numbers from 0 to ``count``, one in each partition."""
+    return session.range(0, count, 1, count)
 
 
-def item_frame(session: Any, items: Sequence[tuple[int, bytes]]) -> Any:
-    """Return a DataFrame (index, pickled item) with one partition per item; the indexes are consecutive."""
-    import pyarrow as pa
-
-    columns = [
-        pa.array([index for index, _ in items], pa.int32()),
-        pa.array([item for _, item in items], pa.binary()),
-    ]
-    table = pa.table(columns, ["index", "item"])
-    return session.createDataFrame(table).repartitionById(len(items), "index")
-
-
-def output_frame(spark: Any, session: Any, name: str) -> Any:
-    """Return an output topic as a DataFrame: key, value, timestamp, headers, partition and offset.
+def output_frame(
+    spark: Any, session: ReplaySession, name: str, parts: Sequence[OutputPart], *, as_table: bool = False
+) -> Any:
+    """Return partitions of an output topic as a DataFrame, in the record form or the table form.
 
     Each partition of the topic is one partition of the DataFrame, with the rows ordered by offset.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    schema = from_arrow_schema(output_schema(output_topic(session.topology, name)))
-    parts = [
-        OutputPart(number, lanes_of(session.outputs, TopicPartition(name, number)))
-        for number in output_partitions(session.outputs, name)
-    ]
+    schema = from_arrow_schema(OutputColumns(output_topic(session.topology, name), as_table).schema)
     if not parts:
         return spark.createDataFrame([], schema)
-    return item_frame(spark, list(numbered_items(parts))).mapInArrow(_reading(session, name), schema)
-
-
-def _reading(session: Any, name: str) -> Task:
-    root, application = session.root, session.plan.application
-
-    def read(batches: Any) -> Any:
-        from streams.replay.spark.worker import read_parts
-
-        return read_parts(batches, root, application, name)
-
-    return read
+    assert session.plan is not None
+    items = Items.write(session.root.child(_FRAMES), list(map(pickle.dumps, parts)))
+    # The user's own jobs read the frame, so errors are shown as they are.
+    reading = worker_task(None, read_parts, items, session.root, session.plan.application, name, as_table)
+    return task_frame(spark, len(items)).mapInArrow(reading, schema)

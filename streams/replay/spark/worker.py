@@ -1,4 +1,4 @@
-"""Functions that run in Spark's Python workers: one call, or one partition of an output topic.
+"""Functions that run in Spark's Python workers: they execute a call, or read a partition of an output topic.
 
 Workers are reused for later tasks, so no state of a task is global.  The functions map Arrow batches to
 Arrow batches, without importing pyspark.
@@ -11,6 +11,7 @@ import os
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import accumulate
 from typing import Any
 from uuid import uuid4
 
@@ -19,25 +20,52 @@ from attrs import frozen
 from streams.core.clock import VirtualClock
 from streams.core.records import NO_TIMESTAMP
 from streams.replay.calls.application import Application
+from streams.replay.calls.columns import OutputColumns, output_topic
 from streams.replay.calls.failures import packed
-from streams.replay.calls.outputs import read_output
+from streams.replay.calls.outputs import OutputPart, check_kept, read_output
 from streams.replay.errors import ReplayError
 from streams.replay.run.drive import run_work
-from streams.replay.run.result import output_topic, record_batch
-from streams.replay.spark.shipping import build_digest, check_build
+from streams.replay.spark.tasks import CallName
 from streams.replay.storage.places import Place
-from streams.replay.storage.segments import Extent
-
-#: A function from Arrow batches to Arrow batches, as for ``mapInArrow``.
-Task = Callable[[Iterator[Any]], Iterator[Any]]
 
 
 @frozen
-class CallName:
-    """The name of a call, readable before the call is unpickled."""
+class Items:
+    """The pickled items of a job, one for each of its tasks, in one file of which each task reads its part.
 
-    name: str
-    stage: int
+    Plain ``range(n)`` gives each task its number, in any version of Spark and whatever the session is set to.
+    """
+
+    place: Place
+    #: Number of the first item.
+    first: int
+    #: First byte of each item, and the end of the last one.
+    bounds: tuple[int, ...]
+
+    @classmethod
+    def write(cls, folder: Place, items: Sequence[bytes], first: int = 0) -> "Items":
+        """Write items to a file of the folder, which is named by its content.
+
+        Raises:
+            ReplayError: the file cannot be written.
+        """
+        data = b"".join(items)
+        place = folder.child(f"{hashlib.blake2b(data, digest_size=16).hexdigest()}.items")
+        place.write(data)
+        return cls(place, first, tuple(accumulate(map(len, items), initial=0)))
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def read(self, index: int) -> bytes:
+        """Return an item.
+
+        Raises:
+            ReplayError: the file cannot be read.
+        """
+        start, end = self.bounds[index], self.bounds[index + 1]
+        with self.place.open_input() as stream:
+            return bytes(stream.read_at(end - start, start))
 
 
 @frozen
@@ -67,7 +95,7 @@ class CallFiles:
             )
 
     def answer(self, index: int) -> None:
-        """Write a marker of this executor."""
+        """Write the marker of this executor, with its index, for the driver."""
         self._write(f"{index}.worker", b"")
 
     def answers(self) -> int:
@@ -75,7 +103,7 @@ class CallFiles:
         return sum(name.endswith(".worker") for name in self.folder.files())
 
     def leave(self, index: int, report: bytes) -> None:
-        """Write the report of a call."""
+        """Write the report of a call to the folder, for the driver."""
         self._write(f"{index}.report", report)
 
     def reports(self, known: set[int]) -> Iterator[tuple[int, Any]]:
@@ -116,17 +144,17 @@ class CallFiles:
         return pack
 
     def unpacked(self, call: bytes) -> Any:
-        """Unpickle a call.
+        """Unpickle a call, whose application is read from the folder.
 
         Raises:
-            ReplayError: its application cannot be read.
+            ReplayError: the application of the call cannot be read.
         """
         unpickler = pickle.Unpickler(io.BytesIO(call))
         unpickler.persistent_load = lambda name: pickle.loads(self.folder.child(name).read())  # type: ignore[method-assign]
         return unpickler.load()
 
     def forget(self) -> None:
-        """Delete the folder."""
+        """Delete the folder of these files."""
         # An abandoned task may still write a file, which is never read.
         with suppress(OSError):
             self.folder.delete()
@@ -143,16 +171,8 @@ class CallFiles:
         part.replace(place.path)
 
 
-@frozen
-class OutputPart:
-    """One partition of an output topic: the extents of each task, in tie-breaking order."""
-
-    partition: int
-    lanes: Sequence[Sequence[Extent]]
-
-
-def run_calls(batches: Iterator[Any], digest: str, files: CallFiles) -> Iterator[Any]:
-    """Run the calls of a partition, given as (index, work), and yield their reports as (index, report).
+def run_calls(files: CallFiles, items: Items, batches: Iterator[Any]) -> Iterator[Any]:
+    """Execute the calls of a Spark partition, given by number, and yield their reports as (number, report).
 
     Raises:
         TaskFailure: a call failed; the text includes the details that the driver needs.
@@ -162,11 +182,11 @@ def run_calls(batches: Iterator[Any], digest: str, files: CallFiles) -> Iterator
     if not gc.get_freeze_count():
         # Spark collects garbage after each task; frozen objects are skipped, which saves 75 ms a task.
         gc.freeze()
-    for index, data in _items(batches):
-        name, call = pickle.loads(data)
+    for number in _numbers(batches):
+        index, name = items.first + number, CallName(f"call {number}")
         try:
-            check_build(digest, build_digest())
             files.check_marker()
+            name, call = pickle.loads(items.read(number))
             report = pickle.dumps(run_work(files.unpacked(call), scratch_folder()))
             files.leave(index, report)
         except BaseException as error:
@@ -174,14 +194,13 @@ def run_calls(batches: Iterator[Any], digest: str, files: CallFiles) -> Iterator
         yield pa.record_batch([pa.array([index], pa.int32()), pa.array([report], pa.binary())], ["index", "report"])
 
 
-def check_folder(batches: Iterator[Any], digest: str, files: CallFiles) -> Iterator[Any]:
-    """Check the driver's marker and write one in return; yield (index, message), with an empty message on success."""
+def check_folder(files: CallFiles, batches: Iterator[Any]) -> Iterator[Any]:
+    """Check the driver's marker and write one in return; yield (number, message), where "" means success."""
     import pyarrow as pa
 
-    for index, _ in _items(batches):
+    for index in _numbers(batches):
         message = ""
         try:
-            check_build(digest, build_digest())
             files.check_marker()
             files.answer(index)
         except ReplayError as error:
@@ -191,13 +210,17 @@ def check_folder(batches: Iterator[Any], digest: str, files: CallFiles) -> Itera
         )
 
 
-def read_parts(batches: Iterator[Any], root: Place, application: Application, topic: str) -> Iterator[Any]:
-    """Yield the records of output partitions, given as (index, part), as rows of the output table."""
-    declared = output_topic(application.plan(VirtualClock(NO_TIMESTAMP)).topology, topic)
-    for _, data in _items(batches):
-        part: OutputPart = pickle.loads(data)
-        for block in read_output(root, part.lanes):
-            yield record_batch(declared, part.partition, block)
+def read_parts(
+    items: Items, root: Place, application: Application, topic: str, as_table: bool, batches: Iterator[Any]
+) -> Iterator[Any]:
+    """Yield the records of output partitions, given by number, as rows of the output table."""
+    check_kept(root)
+    topology = application.plan(VirtualClock(NO_TIMESTAMP)).topology
+    columns = OutputColumns(output_topic(topology, topic), as_table)
+    for number in _numbers(batches):
+        part: OutputPart = pickle.loads(items.read(number))
+        for block in read_output(root, part):
+            yield columns.batch(part.partition, block)
 
 
 def scratch_folder() -> str | None:
@@ -208,6 +231,6 @@ def scratch_folder() -> str | None:
     return None
 
 
-def _items(batches: Iterator[Any]) -> Iterator[tuple[int, bytes]]:
+def _numbers(batches: Iterator[Any]) -> Iterator[int]:
     for batch in batches:
-        yield from zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+        yield from batch.column(0).to_pylist()

@@ -1,4 +1,4 @@
-"""Folders of a replay, on this machine or on any file system that pyarrow or fsspec supports.
+"""The folders and files of a replay, on this machine or on any file system that pyarrow or fsspec supports.
 
 A file appears under its name only when it is complete.  No other module of the package accesses the file
 system.
@@ -31,7 +31,7 @@ _CHUNK = 1 << 20
 
 
 def is_local(text: str) -> bool:
-    """Whether a path is on this machine's file system.
+    """Return whether a path is on this machine's file system.
 
     >>> is_local("history/orders.jsonl"), is_local("s3a://bucket/orders")
     (True, False)
@@ -49,32 +49,32 @@ def _plain(given: str) -> str:
 
 @frozen
 class Place:
-    """A folder or file, given by a path or URI that is only resolved on use, so places can be pickled."""
+    """A folder or file, given by a path or URI; it can be pickled, since it is only resolved on use."""
 
     uri: str = field(converter=_plain)
 
     def child(self, *names: str) -> "Place":
-        """Return a place below this folder."""
+        """Return the file or folder with this relative path in the folder."""
         return Place("/".join([self.uri.rstrip("/"), *names]))
 
     def absolute(self) -> "Place":
-        """Return the same place with an absolute path, for processes with another working directory."""
+        """Return the same file or folder with an absolute path, for processes with another working directory."""
         return Place(os.path.abspath(self.uri)) if self.is_local else self
 
     @property
     def is_local(self) -> bool:
-        """Whether the place is on this machine's file system."""
+        """Whether the folder or file is on this machine's file system."""
         return is_local(self.uri)
 
     @property
     def path(self) -> Path:
-        """Path of a local place."""
+        """The path of the folder or file, which must be local."""
         assert self.is_local
         return Path(self.uri)
 
     @property
     def name(self) -> str:
-        """Last part of the path."""
+        """The last part of the path."""
         return self.uri.rstrip("/").rpartition("/")[2]
 
     def __str__(self) -> str:
@@ -83,7 +83,7 @@ class Place:
     # --- reading --------------------------------------------------------------------------
 
     def exists(self) -> bool:
-        """Whether the file or folder exists."""
+        """Return whether the file or folder exists."""
         if self.is_local:
             return self.path.exists()
         return self._info() is not None
@@ -130,7 +130,7 @@ class Place:
         return int(found.size)
 
     def is_folder(self) -> bool:
-        """Whether the folder exists.
+        """Return whether this is an existing folder.
 
         Raises:
             ReplayError: the folder cannot be accessed.
@@ -143,7 +143,7 @@ class Place:
         return found is not None and bool(found.type == FileType.Directory)
 
     def _info(self) -> Any:
-        """Return the info of a remote file or folder, None if it does not exist."""
+        """Return what the file system knows about a remote file or folder, None if it does not exist."""
         from pyarrow.fs import FileType
 
         system, path = self._system()
@@ -153,7 +153,7 @@ class Place:
 
     @contextmanager
     def _edge(self, verb: str, hint: str = "") -> Iterator[None]:
-        """Translate errors of the file system.
+        """Raise errors of the file system within the ``with`` block as ``ReplayError``.
 
         Raises:
             ReplayError: the file system raised an error.
@@ -189,7 +189,7 @@ class Place:
         return sorted(info.path.removeprefix(base.rstrip("/") + "/") for info in found if info.type == FileType.File)
 
     def table(self, known: "dict[str, LakeTable | None] | None" = None) -> LakeTable | None:
-        """Return the lakehouse table at or around this place; ``known`` is as for ``table_around``."""
+        """Return the lakehouse table that this folder or file is in, or None; ``known`` is that of ``table_around``."""
         if self.is_local:
             return table_around(self.uri, known=known)
         self._system()  # Raises file system errors with the name of this place.
@@ -211,7 +211,7 @@ class Place:
 
     @contextmanager
     def whole_file(self) -> Iterator[Any]:
-        """Open the file for writing; it appears under its name, synced to disk, if the block ends without an error.
+        """Open the file for writing; it appears under its name, synced to disk, if the block raises no exception.
 
         Raises:
             ReplayError: the file cannot be written; a partial file is deleted.
@@ -309,7 +309,7 @@ class Place:
                 system.move(path, other._system()[1])
 
     def link_to(self, other: "Place") -> None:
-        """Make the file available at another place, hard-linked if possible, otherwise copied."""
+        """Make the file available as ``other``, hard-linked if possible, otherwise copied."""
         if self.is_local and other.is_local:
             other.path.parent.mkdir(parents=True, exist_ok=True)
             other.path.unlink(missing_ok=True)
@@ -361,7 +361,7 @@ class Place:
 
 
 def _reason(error: Exception) -> str:
-    """Return the message of a file system error as one line; some list all attempts."""
+    """Return the first line of a file system error's message; some errors list every attempt on its own line."""
     text = (isinstance(error, OSError) and error.strerror) or str(error)
     line = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]} ..."

@@ -1,21 +1,25 @@
-"""Records on disk: Parquet files in which each row group holds a range of one partition.
+"""Records on disk: Parquet files in which each row group holds ranges of one partition, or of several small ones.
 
 All data of a replay is written in this form: archives, records for sinks and repartition topics, and
-the contents of stores.  A task writes one file per pass.  Row groups are tagged with kind, topic
-and partition.  An ``Extent`` locates one row group; a partition is a list of extents.
+the contents of stores.  A call writes one file per pass.  Rows are tagged with kind, topic, partition and producer.
+An ``Extent`` locates one range; a partition is a list of extents.  Ranges with few rows share row groups, partition by
+partition: reading or writing a row group costs as much as some hundred rows.
 """
 
-import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from itertools import repeat
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from streams.core.records import NO_TIMESTAMP, Block, Headers, TopicPartition
 from streams.replay.errors import ReplayError
 from streams.replay.storage.places import Place
+from streams.replay.storage.scattered import Scattered, row_groups
+from streams.replay.storage.seals import check_seal, place_of
 
 #: Origin of a row group: a source topic, a sink, a repartition topic, a topic that the topology both writes
 #: and reads, or a store.
@@ -24,17 +28,16 @@ Kind: TypeAlias = Literal["source", "sink", "repartition", "through", "store"]
 #: Maximum number of rows in one row group, and in all buffers together.
 GROUP_ROWS = 10_000
 _WAITING_ROWS = 100_000
+#: Rows of shared row groups that a reader keeps in memory, and the number of files that it keeps open.
+_KEPT_ROWS = 100_000
+_OPEN_FILES = 8
 #: Maximum number of row groups in one file; reading or writing a file needs 14 KiB of memory per row group.
 GROUPS_PER_FILE = 500
 _COLUMNS = ("offset", "key", "value", "timestamp", "headers")
 
 
-#: The names of permanent files contain a digest of the content, which readers check.
-_SEALED = re.compile(r"-([0-9a-f]{32})\.b2\.parquet$")
-
-
 class Extent(NamedTuple):
-    """A range of one partition, stored as one row group of one file."""
+    """A range of one partition, stored as one row group of one file, or as a part of it."""
 
     #: Path relative to the folder that holds the list of extents, or an absolute path or URI.
     file: str
@@ -46,9 +49,11 @@ class Extent(NamedTuple):
     rows: int
     lowest_ms: int
     highest_ms: int
+    #: Index of the first record within the row group.
+    start: int = 0
 
     def shifted(self, by: int) -> "Extent":
-        """Return the extent, which must be dense, with shifted offsets."""
+        """Return the extent with its offsets increased by ``by``; they must have no gaps."""
         assert self.is_dense, "the offsets of an extent with gaps are in its file"
         return self._replace(first=self.first + by, last=self.last + by)
 
@@ -58,9 +63,13 @@ class Extent(NamedTuple):
         return self.last - self.first + 1 == self.rows
 
 
+#: A producer's records of one partition: (kind, partition, producer).
+Source: TypeAlias = tuple[Kind, TopicPartition, str]
+
+
 @define(eq=False)
 class _Lane:
-    """Buffered rows of one partition."""
+    """Rows of one producer and partition that have not been written to the file yet."""
 
     next_offset: int = 0
     offsets: list[int] = field(factory=list)
@@ -68,11 +77,11 @@ class _Lane:
     values: list[bytes | None] = field(factory=list)
     timestamps: list[int] = field(factory=list)
     headers: list[Headers] | None = None
-    origins: list[int] | None = None
 
 
+@cache
 def schema() -> Any:
-    """Return the columns of a file.
+    """Return the Arrow schema of the files.
 
     ``origin`` is the row number of the record in its input file.
     """
@@ -95,87 +104,88 @@ def schema() -> Any:
     )
 
 
-class SegmentWriter:
-    """Writes one file, or several if there are many row groups; the name has to be unique to the attempt.
+@define(eq=False)
+class GroupWriter:
+    """Writes row groups to a file, or to several if there are many; each attempt needs another name.
 
     The writer is a context manager: the last file appears under its name when the block ends without an error.
-    Without records, no file is written.  Further files are named NAME-1.parquet, NAME-2.parquet and so on.
+    Without row groups, no file is written.  Further files are named NAME-1.parquet, NAME-2.parquet and so on.
     """
 
-    def __init__(self, folder: Place, name: str, producer: str = "") -> None:
-        self._folder = folder
-        self._first_name = self._name = name
-        self._place = folder.child(name)
-        self._files = 0
-        self._producer = producer
-        self._lanes: dict[tuple[Kind, TopicPartition], _Lane] = {}
-        self._waiting = 0
-        self._file: Any = None
-        self._writer: Any = None
-        self._groups = 0
-        self._schema: Any = None
-        #: Written row groups, in order.
-        self.written: list[tuple[Kind, TopicPartition, Extent]] = []
+    _folder: Place
+    _first_name: str
+    #: Written row groups, in order.
+    written: list[tuple[Kind, TopicPartition, Extent]] = field(factory=list, init=False)
+    _name: str = field(init=False)
+    _place: Place = field(init=False)
+    _files: int = field(default=0, init=False)
+    _groups: int = field(default=0, init=False)
+    _stream: Any = field(default=None, init=False)
+    _writer: Any = field(default=None, init=False)
+    _schema: Any = field(default=None, init=False)
 
-    def start_at(self, kind: Kind, partition: TopicPartition, offset: int) -> None:
-        """Set the offset of the first record of a partition (default 0)."""
-        self._lane(kind, partition).next_offset = offset
+    def __attrs_post_init__(self) -> None:
+        self._name, self._place = self._first_name, self._folder.child(self._first_name)
 
-    def next_offset(self, kind: Kind, partition: TopicPartition) -> int:
-        """Return the next offset of a partition."""
-        return self._lane(kind, partition).next_offset
-
-    def append(
-        self,
-        kind: Kind,
-        partition: TopicPartition,
-        block: Block,
-        *,
-        keeps_offsets: bool = False,
-        origins: Sequence[int] | None = None,
-    ) -> None:
-        """Append records, which are assigned the next offsets of the partition unless ``keeps_offsets``.
+    def write(self, kind: Kind, partition: TopicPartition, offsets: Any, columns: Sequence[Any]) -> None:
+        """Write a row group of a partition; the Arrow ``columns`` are key, value, timestamp, headers and origin.
 
         Raises:
             ReplayError: the file cannot be written.
         """
-        lane = self._lane(kind, partition)
-        size = len(block)
-        if not size:
-            return
-        if keeps_offsets:
-            offsets: Sequence[int] = block.offsets
-        else:
-            offsets = range(lane.next_offset, lane.next_offset + size)
-        lane.next_offset = offsets[-1] + 1
-        if block.headers is not None and lane.headers is None:
-            lane.headers = [()] * len(lane.keys)
-        if origins is not None and lane.origins is None:
-            lane.origins = []
-        lane.offsets += offsets
-        lane.keys += block.keys
-        lane.values += block.values
-        lane.timestamps += block.timestamps
-        if lane.headers is not None:
-            lane.headers += block.headers if block.headers is not None else [()] * size
-        if lane.origins is not None:
-            assert origins is not None
-            lane.origins += origins
-        self._waiting += size
-        while len(lane.keys) >= GROUP_ROWS:
-            self._write(kind, partition, lane)
-        if self._waiting > _WAITING_ROWS:
-            (kind, partition), lane = max(self._lanes.items(), key=lambda item: len(item[1].keys))
-            self._write(kind, partition, lane)
+        self.write_ranges([(kind, partition, "")], [len(offsets)], offsets, columns)
 
-    def __enter__(self) -> "SegmentWriter":
+    def write_ranges(
+        self, sources: Sequence[Source], sizes: Sequence[int], offsets: Sequence[int], columns: Sequence[Any]
+    ) -> list[Extent]:
+        """Write a row group with the ranges of one or more partitions, which have ``sizes`` rows each.
+
+        Return the extents of the ranges.
+
+        Raises:
+            ReplayError: the file cannot be written.
+        """
+        import numpy as np
+        import pyarrow as pa
+
+        if self._writer is None:
+            self._open()
+        number = pa.array(np.repeat(np.arange(len(sizes), dtype=np.int32), sizes))
+        tags = [
+            pa.DictionaryArray.from_arrays(number, pa.array(found, kind)).dictionary_decode()
+            for found, kind in (
+                ([kind for kind, _, _ in sources], pa.string()),
+                ([partition.topic for _, partition, _ in sources], pa.string()),
+                ([partition.partition for _, partition, _ in sources], pa.int32()),
+                ([producer for _, _, producer in sources], pa.string()),
+            )
+        ]
+        key, value, times, headers, origin = columns
+        numbers = np.asarray(offsets, dtype=np.int64)
+        stored = [*tags, pa.array(numbers), key, value, times, headers, origin]
+        try:
+            self._writer.write_batch(pa.record_batch(stored, schema=self._schema), row_group_size=len(number))
+        except OSError as error:
+            raise ReplayError(
+                f"{self._place}: cannot be written: {error.strerror or error}; make room or choose another place"
+            ) from error
+        starts = np.cumsum([0, *sizes[:-1]])
+        lowest, highest = _time_bounds(times.to_numpy(zero_copy_only=False), starts)
+        firsts, lasts = numbers[starts].tolist(), numbers[starts + sizes - 1].tolist()
+        group = repeat(self._groups)
+        extents = list(map(Extent, repeat(self._name), group, firsts, lasts, sizes, lowest, highest, starts.tolist()))
+        self.written += (
+            (kind, partition, extent) for (kind, partition, _), extent in zip(sources, extents, strict=True)
+        )
+        self._groups += 1
+        if self._groups == GROUPS_PER_FILE:
+            self._finish()
+        return extents
+
+    def __enter__(self) -> "GroupWriter":
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if error is None:
-            for (what, partition), lane in self._lanes.items():
-                while lane.keys:
-                    self._write(what, partition, lane)
         if self._writer is not None:
             self._finish(kind, error, trace)
 
@@ -190,53 +200,7 @@ class SegmentWriter:
             raise ReplayError(f"{self._place}: cannot be written: {failure.strerror or failure}") from failure
         finally:
             writer.is_open = False  # Otherwise its finalizer would try again, and report that the file is closed.
-            self._file.__exit__(kind, error, trace)
-
-    def _lane(self, kind: Kind, partition: TopicPartition) -> _Lane:
-        found = self._lanes.get((kind, partition))
-        if found is None:
-            found = self._lanes[kind, partition] = _Lane()
-        return found
-
-    def _write(self, kind: Kind, partition: TopicPartition, lane: _Lane) -> None:
-        """Write the first rows of a partition as one row group."""
-        import pyarrow as pa
-
-        size = min(len(lane.keys), GROUP_ROWS)
-        if self._writer is None:
-            self._open()
-        names = self._schema
-        times = lane.timestamps[:size]
-        headers = None if lane.headers is None else lane.headers[:size]
-        columns = [
-            pa.repeat(kind, size),
-            pa.repeat(partition.topic, size),
-            pa.repeat(pa.scalar(partition.partition, pa.int32()), size),
-            pa.repeat(self._producer, size),
-            pa.array(lane.offsets[:size], pa.int64()),
-            pa.array(lane.keys[:size], pa.binary()),
-            pa.array(lane.values[:size], pa.binary()),
-            pa.array(times, pa.int64()),
-            headers_array(headers, size),
-            pa.nulls(size, pa.int64()) if lane.origins is None else pa.array(lane.origins[:size], pa.int64()),
-        ]
-        # Rows that cannot be read have no timestamp.
-        seen = times if min(times) >= 0 else [time for time in times if time >= 0] or [NO_TIMESTAMP]
-        extent = Extent(self._name, self._groups, lane.offsets[0], lane.offsets[size - 1], size, min(seen), max(seen))
-        try:
-            self._writer.write_batch(pa.record_batch(columns, schema=names), row_group_size=size)
-        except OSError as error:
-            raise ReplayError(
-                f"{self._place}: cannot be written: {error.strerror or error}; make room or choose another place"
-            ) from error
-        self._groups += 1
-        self._waiting -= size
-        self.written.append((kind, partition, extent))
-        for column in (lane.offsets, lane.keys, lane.values, lane.timestamps, lane.headers, lane.origins):
-            if column is not None:
-                del column[:size]
-        if self._groups == GROUPS_PER_FILE:
-            self._finish()
+            self._stream.__exit__(kind, error, trace)
 
     def _open(self) -> None:
         import pyarrow.parquet as pq
@@ -247,8 +211,8 @@ class SegmentWriter:
         self._files += 1
         self._groups = 0
         self._schema = schema()
-        self._file = self._place.whole_file()
-        stream = self._file.__enter__()
+        self._stream = self._place.whole_file()
+        stream = self._stream.__enter__()
         self._writer = pq.ParquetWriter(
             stream,
             self._schema,
@@ -259,8 +223,199 @@ class SegmentWriter:
         )
 
 
+class SegmentWriter:
+    """Writes records to the files of a ``GroupWriter``, with a few row groups of each partition in memory.
+
+    Several producers, such as the tasks of a call, may write to the same files.  The writer is a context manager: the
+    files are complete when the block ends without an error.
+    """
+
+    def __init__(self, folder: Place, name: str) -> None:
+        self._file = GroupWriter(folder, name)
+        self._lanes: dict[Source, _Lane] = {}
+        self._starts: dict[Source, int] = {}
+        self._scattered: dict[tuple[Kind, str], Scattered] = {}
+        self._waiting = 0
+        self._written: dict[str, list[tuple[Kind, TopicPartition, Extent]]] = {}
+
+    @property
+    def written(self) -> Sequence[tuple[Kind, TopicPartition, Extent]]:
+        """The ranges that have been written; those of each partition are in order."""
+        return self._file.written
+
+    def written_by(self, producer: str) -> Sequence[tuple[Kind, TopicPartition, Extent]]:
+        """Return the ranges of a producer that have been written; those of each partition are in order."""
+        return self._written.get(producer, [])
+
+    def start_at(self, kind: Kind, partition: TopicPartition, offset: int, producer: str = "") -> None:
+        """Set the offset of the first record of a partition (default 0)."""
+        self._starts[kind, partition, producer] = offset
+
+    def next_offset(self, kind: Kind, partition: TopicPartition, producer: str = "") -> int:
+        """Return the offset that the next record of a partition will get."""
+        return self._lane(kind, partition, producer).next_offset
+
+    def append(
+        self,
+        kind: Kind,
+        partition: TopicPartition,
+        block: Block,
+        producer: str = "",
+        *,
+        keeps_offsets: bool = False,
+    ) -> None:
+        """Append records, which are assigned the next offsets of the partition unless ``keeps_offsets``.
+
+        Raises:
+            ReplayError: the file cannot be written.
+        """
+        lane = self._lane(kind, partition, producer)
+        size = len(block)
+        if not size:
+            return
+        if keeps_offsets:
+            offsets: Sequence[int] = block.offsets
+        else:
+            offsets = range(lane.next_offset, lane.next_offset + size)
+        lane.next_offset = offsets[-1] + 1
+        if block.headers is not None and lane.headers is None:
+            lane.headers = [()] * len(lane.keys)
+        lane.offsets += offsets
+        lane.keys += block.keys
+        lane.values += block.values
+        lane.timestamps += block.timestamps
+        if lane.headers is not None:
+            lane.headers += block.headers if block.headers is not None else [()] * size
+        self._waiting += size
+        while len(lane.keys) >= GROUP_ROWS:
+            self._write([((kind, partition, producer), lane)])
+        if self._waiting > _WAITING_ROWS:
+            self._write_all()
+
+    def scatter(self, kind: Kind, topic: str, numbers: Sequence[int], block: Block, producer: str) -> None:
+        """Append records that belong to many partitions of a topic: ``numbers`` has the partition of each.
+
+        Only this producer writes to these partitions.  Records are assigned the next offsets of their partitions.
+
+        Raises:
+            ReplayError: the file cannot be written.
+        """
+        rows = self._scattered.get((kind, topic))
+        if rows is None:
+            rows = self._scattered[kind, topic] = Scattered()
+        rows.append(
+            numbers, block, producer, lambda at: self._starts.get((kind, TopicPartition(topic, at), producer), 0)
+        )
+        self._waiting += len(block)
+        if self._waiting > _WAITING_ROWS:
+            self._write_all()
+
+    def __enter__(self) -> "SegmentWriter":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if error is not None:
+            self._file.__exit__(kind, error, trace)
+            return
+        with self._file:
+            self._write_all()
+
+    def _lane(self, kind: Kind, partition: TopicPartition, producer: str) -> _Lane:
+        found = self._lanes.get((kind, partition, producer))
+        if found is None:
+            found = self._lanes[kind, partition, producer] = _Lane(self._starts.get((kind, partition, producer), 0))
+        return found
+
+    def _write_all(self) -> None:
+        """Write all rows, partition by partition."""
+        found = sorted((item for item in self._lanes.items() if item[1].keys), key=itemgetter(0))
+        for group in row_groups([len(lane.keys) for _, lane in found]):
+            self._write([found[index] for index in group])
+        for (kind, topic), rows in sorted(self._scattered.items()):
+            self._write_scattered(kind, topic, rows)
+
+    def _write_scattered(self, kind: Kind, topic: str, rows: Scattered) -> None:
+        import numpy as np
+        import pyarrow as pa
+
+        size = len(rows.keys)
+        if not size:
+            return
+        order, numbers, sizes = rows.by_partition(GROUP_ROWS)
+        stored = [
+            pa.array(rows.keys, pa.binary()),
+            pa.array(rows.values, pa.binary()),
+            pa.array(rows.timestamps, pa.int64()),
+            headers_array(rows.headers, size),
+            pa.nulls(size, pa.int64()),
+        ]
+        columns = [column.take(pa.array(order)) for column in stored]
+        offsets = np.array(rows.offsets, dtype=np.int64)[order]
+        starts = np.cumsum([0, *sizes])
+        for group in row_groups(sizes):
+            # The ranges of a group are neighbours, but for large ones between them, which have groups of their own.
+            own = np.concatenate([np.arange(starts[index], starts[index + 1]) for index in group])
+            sources: list[Source] = [
+                (kind, TopicPartition(topic, numbers[index]), rows.producers[numbers[index]]) for index in group
+            ]
+            of_group = [column.take(pa.array(own)) for column in columns]
+            extents = self._file.write_ranges(sources, [sizes[index] for index in group], offsets[own], of_group)
+            self._note(sources, extents)
+        rows.clear()
+        self._waiting -= size
+
+    def _note(self, sources: Iterable[Source], extents: Iterable[Extent]) -> None:
+        for (kind, partition, producer), extent in zip(sources, extents, strict=True):
+            self._written.setdefault(producer, []).append((kind, partition, extent))
+
+    def _write(self, found: Sequence[tuple[Source, _Lane]]) -> None:
+        """Write the first rows of partitions as one row group."""
+        import pyarrow as pa
+
+        lanes = [lane for _, lane in found]
+        sizes = [min(len(lane.keys), GROUP_ROWS) for lane in lanes]
+        size = sum(sizes)
+        headers: list[Headers] | None = None
+        if any(lane.headers is not None for lane in lanes):
+            headers = [
+                record
+                for lane, count in zip(lanes, sizes, strict=True)
+                for record in (lane.headers[:count] if lane.headers is not None else [()] * count)
+            ]
+        columns = [
+            pa.array(_joined([lane.keys for lane in lanes], sizes), pa.binary()),
+            pa.array(_joined([lane.values for lane in lanes], sizes), pa.binary()),
+            pa.array(_joined([lane.timestamps for lane in lanes], sizes), pa.int64()),
+            headers_array(headers, size),
+            pa.nulls(size, pa.int64()),
+        ]
+        offsets = _joined([lane.offsets for lane in lanes], sizes)
+        sources = [source for source, _ in found]
+        self._note(sources, self._file.write_ranges(sources, sizes, offsets, columns))
+        for lane, count in zip(lanes, sizes, strict=True):
+            for column in (lane.offsets, lane.keys, lane.values, lane.timestamps, lane.headers):
+                if column is not None:
+                    del column[:count]
+        self._waiting -= size
+
+
+def _time_bounds(times: Any, starts: Any) -> tuple[list[int], list[int]]:
+    """Return the lowest and the highest time of each range; rows that cannot be read have none."""
+    import numpy as np
+
+    never = np.iinfo(np.int64).max
+    lowest = np.minimum.reduceat(np.where(times < 0, never, times), starts)
+    highest = np.maximum.reduceat(np.where(times < 0, NO_TIMESTAMP, times), starts)
+    return np.where(lowest == never, NO_TIMESTAMP, lowest).tolist(), highest.tolist()
+
+
+def _joined(columns: Sequence[list[Any]], sizes: Sequence[int]) -> list[Any]:
+    """Return the first values of columns as one list."""
+    return [value for column, size in zip(columns, sizes, strict=True) for value in column[:size]]
+
+
 def headers_array(headers: Sequence[Headers] | None, size: int) -> Any:
-    """Return the column of headers, which is null for a block without headers."""
+    """Return the Arrow column of record headers; it is null if ``headers`` is None."""
     import pyarrow as pa
 
     kind = schema().field("headers").type
@@ -280,16 +435,22 @@ def headers_of(column: Any) -> list[Headers] | None:
 
 
 class ExtentReader:
-    """Reads extents and keeps the current file open."""
+    """Reads the records of extents (ranges of row groups), and keeps some files open.
 
-    def __init__(self, root: Place) -> None:
+    Shared row groups are kept in memory, since the ranges of a reader are next to each other.  With ``keeps_open``
+    files stay open until ``close`` is called, so that one reader can serve several inputs; otherwise until all blocks
+    are read.
+    """
+
+    def __init__(self, root: Place, *, keeps_open: bool = False) -> None:
         self._root = root
-        self._name = ""
-        self._stream: Any = None
-        self._file: Any = None
+        self._keeps_open = keeps_open
+        self._files: dict[str, tuple[Any, Any]] = {}
+        self._shared: dict[tuple[str, int], Block] = {}
+        self._shared_rows = 0
 
     def blocks(self, extents: Iterable[Extent], position: int = 0, end: int | None = None) -> Iterator[Block]:
-        """Yield the records from ``position`` up to ``end`` (exclusive; None reads all).
+        """Yield the records from offset ``position`` up to ``end`` (exclusive; None reads all).
 
         Raises:
             ReplayError: a file is missing or damaged.
@@ -298,69 +459,124 @@ class ExtentReader:
             for extent in extents:
                 if extent.last < position or (end is not None and extent.first >= end):
                     continue
-                block = self._read(extent)
-                start = 0 if extent.first >= position else bisect_left(block.offsets, position)
-                stop = None if end is None or extent.last < end else bisect_left(block.offsets, end)
-                yield block if not start and stop is None else block.slice(start, stop)
+                yield self._read(extent, position, end)
         finally:
-            self.close()
+            if not self._keeps_open:
+                self.close()
 
     def origin(self, extent: Extent, offset: int) -> int | None:
         """Return the row number of a record in its input file, None if it is not known."""
-        table = self._table(extent, ["offset", "origin"])
+        table = self.table(extent, ["offset", "origin"])
         for number, origin in zip(_offsets(extent, table), table.column("origin").to_pylist(), strict=True):
             if number == offset:
                 return None if origin is None else int(origin)
         return None
 
     def timestamps(self, extent: Extent) -> tuple[list[int], list[int]]:
-        """Return the offsets and timestamps of an extent."""
-        table = self._table(extent, ["offset", "timestamp"])
+        """Return the offsets and timestamps of the records of an extent."""
+        table = self.table(extent, ["offset", "timestamp"])
         return list(_offsets(extent, table)), table.column("timestamp").to_pylist()
 
     def close(self) -> None:
-        """Close the current file."""
-        for opened in (self._file, self._stream):
+        """Close the open files."""
+        while self._files:
+            self._close(next(iter(self._files)))
+        self._shared.clear()
+        self._shared_rows = 0
+
+    def _close(self, name: str) -> None:
+        for opened in reversed(self._files.pop(name)):
             if opened is not None:  # A damaged file has no reader, but is still open.
                 opened.close()
-        self._name, self._stream, self._file = "", None, None
 
-    def _read(self, extent: Extent) -> Block:
-        names = [name for name in _COLUMNS if name != "offset" or not extent.is_dense]
-        table = self._table(extent, names)
-        keys = table.column("key")
-        size = extent.rows
-        return Block(
-            [None] * size if keys.null_count == size else keys.to_pylist(),
-            table.column("value").to_pylist(),
-            table.column("timestamp").to_pylist(),
-            headers_of(table.column("headers")),
-            _offsets(extent, table),
-        )
+    def _read(self, extent: Extent, position: int, end: int | None) -> Block:
+        """Return the records of an extent from offset ``position`` up to ``end``."""
+        if (extent.file, extent.group) not in self._shared:
+            table = self._group(extent, _COLUMNS)
+            if table.num_rows == extent.rows:
+                offsets = _offsets(extent, table)
+                start, stop = _between(offsets, position, end)
+                # Only these rows become objects: a slice may be a small part of a row group.
+                return evolve(_block(table.slice(start, stop - start)), offsets=offsets[start:stop])
+            self._keep(extent, _block(table))
+        block = self.rows(extent)
+        if extent.is_dense:
+            block = evolve(block, offsets=range(extent.first, extent.last + 1))
+        start, stop = _between(block.offsets, position, end)
+        return block if stop - start == len(block) else block.slice(start, stop)
 
-    def _table(self, extent: Extent, columns: list[str]) -> Any:
+    def rows(self, extent: Extent) -> Block:
+        """Return the records of an extent with the offsets in the file.
+
+        Raises:
+            ReplayError: a file is missing or damaged.
+        """
+        group = self._shared.get((extent.file, extent.group))
+        if group is None:
+            group = _block(self._group(extent, _COLUMNS))
+            if len(group) == extent.rows:
+                return group
+            self._keep(extent, group)
+        return group.slice(extent.start, extent.start + extent.rows)
+
+    def _keep(self, extent: Extent, group: Block) -> None:
+        """Keep a shared row group in memory, instead of the ones that were read first."""
+        self._shared[extent.file, extent.group] = group
+        self._shared_rows += len(group)
+        while self._shared_rows > _KEPT_ROWS and len(self._shared) > 1:
+            self._shared_rows -= len(self._shared.pop(next(iter(self._shared))))
+
+    def table(self, extent: Extent, columns: Sequence[str]) -> Any:
+        """Return columns of an extent as an Arrow table.
+
+        Raises:
+            ReplayError: the file is missing or damaged.
+        """
+        table = self._group(extent, columns)
+        return table if table.num_rows == extent.rows else table.slice(extent.start, extent.rows)
+
+    def _group(self, extent: Extent, columns: Sequence[str]) -> Any:
+        """Return columns of the row group of an extent."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        place = place_of(self._root, extent.file)
         try:
-            if extent.file != self._name:
-                self.close()
-                place = place_of(self._root, extent.file)
+            if extent.file not in self._files:
+                if len(self._files) == _OPEN_FILES:
+                    self._close(next(iter(self._files)))
                 check_seal(place)
-                self._stream = place.open_input()
-                self._file = pq.ParquetFile(self._stream, page_checksum_verification=True)
-                self._name = extent.file
-            table = self._file.read_row_group(extent.group, columns=columns, use_threads=False)
+                stream = place.open_input()
+                self._files[extent.file] = stream, None
+                self._files[extent.file] = stream, pq.ParquetFile(stream, page_checksum_verification=True)
+            table = self._files[extent.file][1].read_row_group(extent.group, columns=columns, use_threads=False)
         except (pa.ArrowException, OSError) as error:
+            raise ReplayError(f"{place}: is damaged or no file of a replay: {error}") from error
+        if table.num_rows < extent.start + extent.rows:
             raise ReplayError(
-                f"{place_of(self._root, extent.file)}: is damaged or no file of a replay: {error}"
-            ) from error
-        if table.num_rows != extent.rows:
-            raise ReplayError(
-                f"{place_of(self._root, extent.file)}: row group {extent.group} has {table.num_rows} rows, "
-                f"but {extent.rows} were written; the file was changed"
+                f"{place}: row group {extent.group} has {table.num_rows} rows, "
+                f"but {extent.start + extent.rows} were written; the file was changed"
             )
         return table
+
+
+def _block(table: Any) -> Block:
+    """Return all records of a row group."""
+    keys, size = table.column("key"), table.num_rows
+    return Block(
+        [None] * size if keys.null_count == size else keys.to_pylist(),
+        table.column("value").to_pylist(),
+        table.column("timestamp").to_pylist(),
+        headers_of(table.column("headers")),
+        table.column("offset").to_pylist(),
+    )
+
+
+def _between(offsets: Sequence[int], position: int, end: int | None) -> tuple[int, int]:
+    """Return the indexes of the first offset from ``position`` on, and of the first one from ``end`` on."""
+    start = 0 if offsets[0] >= position else bisect_left(offsets, position)
+    stop = len(offsets) if end is None or offsets[-1] < end else bisect_left(offsets, end)
+    return start, stop
 
 
 def _offsets(extent: Extent, table: Any) -> Sequence[int]:
@@ -368,37 +584,3 @@ def _offsets(extent: Extent, table: Any) -> Sequence[int]:
         range(extent.first, extent.last + 1) if extent.is_dense else table.column("offset").to_pylist()
     )
     return offsets
-
-
-def sealed_name(name: str, digest: str) -> str:
-    """Return the name of a file with its digest.
-
-    >>> sealed_name("0_1-ab.parquet", "0" * 32)
-    '0_1-ab-00000000000000000000000000000000.b2.parquet'
-    """
-    return f"{_SEALED.sub('', name).removesuffix('.parquet')}-{digest}.b2.parquet"
-
-
-def check_seal(place: Place) -> None:
-    """Check a file against the digest in its name, if it has one; once per file and process.
-
-    Raises:
-        ReplayError: the file has changed since it was written, or cannot be read.
-    """
-    sealed = _SEALED.search(place.uri)
-    if sealed is not None:
-        _check_content(place, sealed[1], place.state())
-
-
-@cache
-def _check_content(place: Place, digest: str, _state: tuple[str, int, int]) -> None:
-    """Check the digest of a file, only once per process for the same size and modification time."""
-    if place.digest() != digest:
-        raise ReplayError(
-            f"{place}: is damaged: its bytes are not those that were written; restore a copy, or create it again"
-        )
-
-
-def place_of(root: Place, file: str) -> Place:
-    """Return the place of an extent's file."""
-    return Place(file) if "://" in file or file.startswith("/") else root.child(file)

@@ -1,7 +1,7 @@
 """The simulated broker: the production state machine in virtual time, which can crash and restart.
 
 Acknowledged records survive a crash of the broker. Members, pending requests and timers are lost; the state is rebuilt
-from the logs.  Imports broker and group.
+from the logs.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from streams.testing.simulation.scheduler import Scheduler
 
 @define(eq=False)
 class SimBroker:
-    """A simulated broker, which can crash and restart."""
+    """A simulated broker, which can crash, and restart with the records that were acknowledged."""
 
     scheduler: Scheduler
     rng: Random
@@ -34,13 +34,16 @@ class SimBroker:
     on_eviction: Callable[[int], None] = lambda count: None
     group_id: str = ""
     _life: int = 0
+    #: The next deadline of the state machine, which only events of the broker change.
+    _deadline_ms: int | None = None
+    #: The time of the earliest event that is scheduled for a deadline.
     _armed_ms: int | None = None
 
     def __attrs_post_init__(self) -> None:
         self.machine = self._made(Topics(Storages()))
 
     def create(self, topics: Mapping[str, int]) -> None:
-        """Create topics."""
+        """Create topics, given by name with their partition counts."""
         for name, partitions in topics.items():
             self.machine.topics.create(name, partitions)
 
@@ -49,7 +52,7 @@ class SimBroker:
         self.machine.topics.add_partitions(name, count)
 
     def serve(self, request: Request, answer: Callable[[Response | Exception], None]) -> None:
-        """Handle a request; ``answer`` is called with the response, unless the broker crashes before."""
+        """Handle a request; ``answer`` is called with the response, unless the broker crashes first."""
         self._act(partial(self._handle, request, answer))
 
     def crash(self) -> None:
@@ -65,7 +68,7 @@ class SimBroker:
         self._arm()
 
     def read(self, partition: TopicPartition, *, committed_only: bool) -> list[Block]:
-        """Return the data blocks of a log from its start; with ``committed_only``, only committed records."""
+        """Return the records of a partition's log, without markers; with ``committed_only``, only committed records."""
         log = self.machine.topics.log(partition)
         blocks: list[Block] = []
         offset = log.start_offset
@@ -74,7 +77,7 @@ class SimBroker:
             for block in log.read(offset, 100_000):
                 offset = block.offsets[-1] + 1
                 stamp = block.producer
-                if stamp is not None and (stamp.is_control or (committed_only and log.is_aborted(block))):
+                if stamp is not None and (stamp.is_control or (committed_only and log.producers.is_aborted(block))):
                     continue
                 blocks.append(block)
         return blocks
@@ -92,7 +95,7 @@ class SimBroker:
                 answer(response)
 
         try:
-            self.machine.handle(request, self.scheduler.now_ms, reply)
+            self.machine.handle_remote(request, self.scheduler.now_ms, reply)
         except InvariantViolationError:
             raise
         except Exception as error:  # noqa: BLE001
@@ -106,8 +109,7 @@ class SimBroker:
         self._arm()
 
     def _tick(self) -> None:
-        deadline_ms = self.machine.next_deadline_ms()
-        if deadline_ms is None or deadline_ms > self.scheduler.now_ms:
+        if self._deadline_ms is None or self._deadline_ms > self.scheduler.now_ms:
             return
         before = self._members()
         self.machine.tick(self.scheduler.now_ms)
@@ -120,8 +122,8 @@ class SimBroker:
         return set() if group is None else set(group.members)
 
     def _arm(self) -> None:
-        """Schedule the state machine's next deadline."""
-        deadline_ms = self.machine.next_deadline_ms()
+        """Schedule an event for the next deadline of the broker's state machine."""
+        self._deadline_ms = deadline_ms = self.machine.next_deadline_ms()
         if deadline_ms is None or (self._armed_ms is not None and self._armed_ms <= deadline_ms):
             return
         self._armed_ms = deadline_ms

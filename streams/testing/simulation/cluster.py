@@ -1,8 +1,8 @@
-"""The brokers of a simulated cluster: moving leaders and coordinators, and stale metadata.
+"""The brokers of a simulated cluster, whose leaders and coordinators move, and whose metadata may be stale.
 
 The brokers share one state machine (``brokers``).  This module rejects the requests that a Kafka broker would reject:
 those for partitions that the broker does not lead or that are not in its metadata yet, for groups and transactions that
-it does not coordinate, and for transactions whose markers are being written.  Imports broker.
+it does not coordinate, and for transactions whose markers are being written.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -65,7 +65,7 @@ _PARTITION_REQUESTS: Final[Mapping[type, tuple[str, Callable[..., Response], Cal
 
 @define
 class _Move:
-    """Number of moves of all leaders or coordinators to the next broker, and the end time of the last move."""
+    """The number of times that all leaders or coordinators moved to the next broker, and when the last move ends."""
 
     count: int = 0
     until_ms: int = 0
@@ -73,7 +73,7 @@ class _Move:
 
 @define(eq=False)
 class SimNodes:
-    """The brokers of the cluster, numbered from 0; implements ``network.Server``."""
+    """The brokers of a simulated cluster, numbered from 0; implements ``network.Server``."""
 
     scheduler: Scheduler
     broker: SimBroker
@@ -145,7 +145,7 @@ class SimNodes:
         self.broker.serve(request, reply)
 
     def _refusal(self, node: int, request: Any) -> Response | None:
-        """Return the error response if the broker rejects a request, or None."""
+        """Return the error response with which a broker rejects a request, or None if it accepts it."""
         kind = type(request)
         if kind in _PARTITION_REQUESTS:
             name, response, result = _PARTITION_REQUESTS[kind]
@@ -180,7 +180,7 @@ class SimNodes:
         return None
 
     def _knows(self, node: int, partition: TopicPartition) -> bool:
-        """Return whether a broker accepts a partition; partitions that do not exist are left to the state machine."""
+        """Return whether a broker knows a partition; True for a missing one, which the state machine rejects."""
         is_there = partition in self.broker.machine.topics.logs
         return not is_there or partition.partition < self._known_size(node, partition.topic)
 
@@ -193,7 +193,7 @@ class SimNodes:
         return max((known for known, since_ms in sizes if now_ms >= since_ms[node]), default=0)
 
     def _described(self, node: int, response: MetadataResponse) -> MetadataResponse:
-        """Return the metadata of one broker: with leaders, and without partitions that it does not have yet."""
+        """Return the metadata response of one broker: with leaders, without partitions that it does not know yet."""
         topics = [self._seen(node, topic) for topic in response.topics]
         return MetadataResponse(dict(enumerate(self._addresses)), topics, 0)
 

@@ -1,7 +1,7 @@
 """Disks of simulated processes: writes are durable only once they are synced.
 
 Each store is a file of atomic batches, as in RocksDB. A crash loses some of the last batches as a whole, including the
-changelog positions in these batches (KIP-1035). Imports runtime and state.
+changelog positions in these batches (KIP-1035).
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ from streams.testing.simulation.scheduler import SimProcess
 
 @define(eq=False)
 class _File:
-    """One store on a disk: synced data, and batches that are not synced yet."""
+    """One state store on a simulated disk: its synced data, and the batches that are not synced yet."""
 
     safe: MemoryEngine = field(factory=MemoryEngine)
     unsynced: list[EngineBatch] = field(factory=list)
@@ -40,7 +40,7 @@ class _File:
 
 
 class _DiskEngine(MemoryEngine):
-    """An open store: reads are served from memory, and writes also go to the file."""
+    """An open state store: reads are served from memory, and writes also go to its file."""
 
     def __init__(self, disk: "SimDisk", process: SimProcess, file: _File) -> None:
         loaded = file.load()
@@ -50,7 +50,7 @@ class _DiskEngine(MemoryEngine):
         self._file = file
 
     def apply(self, batch: EngineBatch) -> None:
-        """Write a batch; at random, all unsynced batches of the file are synced."""
+        """Write a batch; at random, this also syncs all unsynced batches of the file."""
         if not self._process.is_alive:
             raise ThreadKilled
         writes = {namespace: dict(entries) for namespace, entries in batch.writes.items()}
@@ -60,7 +60,7 @@ class _DiskEngine(MemoryEngine):
             self._file.sync()
 
     def close(self) -> None:
-        """Close and sync the store; if the process has crashed, it is not synced."""
+        """Close the store, and sync it unless the process has crashed."""
         if self._process.is_alive:
             self._file.sync()
         super().close()
@@ -79,11 +79,11 @@ class SimDisk:
     _files: dict[tuple[TaskId, str], _File] = field(factory=dict)
 
     def file(self, task_id: TaskId, store: str) -> _File:
-        """Return a store's file."""
+        """Return the file of a task's store; a missing one is created."""
         return self._files.setdefault((task_id, store), _File())
 
     def crash(self) -> None:
-        """Lose some of the batches that are not synced; without persistence, all files."""
+        """Lose some of the batches that are not synced; an ephemeral disk loses all files."""
         if not self.is_kept:
             self._files.clear()
         for file in self._files.values():
@@ -122,7 +122,7 @@ class SimHome:
         """Do nothing: there is no lock."""
 
     def positions(self) -> Mapping[TaskId, int]:
-        """Return the changelog position sums of tasks on the disk that are not open."""
+        """Return the sum of the changelog positions of each task on the disk that is not open."""
         if not self._disk.is_kept:
             return {}
         return {task_id: sum_ for task_id, sum_ in self._disk.positions().items() if task_id not in self._owners}
@@ -138,14 +138,14 @@ class SimHome:
         """Open a task's stores for a thread.
 
         Raises:
-            StateLockedError: another thread has not released them yet.
+            StateLockedError: another thread has not released the stores yet.
         """
         if self._owners.setdefault(task_id, owner) is not owner:
             raise StateLockedError(f"state of task {task_id} is held by another thread")
         return {spec.name: self._open(task_id, spec) for spec in specs}
 
     def release_task(self, task_id: TaskId, owner: object, position: int) -> None:
-        """Release a task's stores if ``owner`` has opened them."""
+        """Release the stores of a task if it was opened by ``owner``."""
         if self._owners.get(task_id) is owner:
             del self._owners[task_id]
 
@@ -155,7 +155,7 @@ class SimHome:
         return self._open(task_id, spec)
 
     def clean_up(self) -> None:
-        """Delete all stores."""
+        """Delete all stores on the disk."""
         for task_id, store in list(self._disk._files):
             self._disk.delete(task_id, store)
 

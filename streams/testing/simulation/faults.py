@@ -1,4 +1,4 @@
-"""The faults of a world, with targets and times, drawn from its seed."""
+"""The faults of a simulated world, with their targets and times, which are drawn from its seed."""
 
 from collections.abc import Sequence
 from random import Random
@@ -31,12 +31,12 @@ _DURATIONS_MS = {
     "crash": (50, 9_000),
     "stall": (200, 12_000),
     "restart": (10, 4_000),
-    "cut": (200, 9_000),
-    "broker_restart": (50, 3_000),
+    "cut": (200, 12_000),
+    "broker_restart": (50, 6_000),
     "broker_host_restart": (500, 6_000),
     "pause": (200, 4_000),
-    "move_leaders": (10, 2_000),
-    "move_coordinators": (10, 2_000),
+    "move_leaders": (10, 5_000),
+    "move_coordinators": (10, 7_000),
 }
 _WORDS = {
     "crash": "{0} crashes and is restarted after {1} ms",
@@ -94,11 +94,14 @@ class Fault:
 def draw_faults(
     rng: Random, machines: Sequence[str], topics: Sequence[str], storm_ms: int, *, is_exactly_once: bool
 ) -> list[Fault]:
-    """Draw the faults of the storm; the partition count of each of ``topics`` may be doubled once."""
+    """Draw the faults of the storm, the first ``storm_ms`` of a world.
+
+    The partition count of each of ``topics`` may be doubled once.
+    """
     kinds, weights = list(_WEIGHTS), list(_WEIGHTS.values())
     growing = list(topics)
     faults: list[Fault] = []
-    for _ in range(rng.randint(2, 8)):
+    for _ in range(rng.randint(3, 10)):
         kind = rng.choices(kinds, weights)[0]
         machine, at_ms = rng.choice(machines), rng.randrange(storm_ms)
         if faults and rng.random() < _FOLLOWING:

@@ -14,8 +14,9 @@ from typing import Protocol
 from attrs import define, field
 
 from streams.clients import Backoff
-from streams.clients.tcp.channel import BrokerAddress, Channel, ChannelConfig, Item
+from streams.clients.tcp.channel import Channel, ChannelConfig, Item
 from streams.clients.tcp.connection import ClusterConnection, ConnectionConfig
+from streams.core.address import parse_address
 from streams.core.threads import ThreadKilled
 from streams.protocol.messages import Produce
 from streams.protocol.request import Request, Response
@@ -57,7 +58,7 @@ class Server(Protocol):
 
 @define
 class Weather:
-    """Probabilities (0 to 1) of message faults during the storm, and limits of the broker.
+    """Probabilities (0 to 1) of message faults during the storm (the phase with faults), and limits of the broker.
 
     ``resets``: the connection is reset; both ends are notified.  ``silences``: the connection is lost and neither end
     is notified, so that only timeouts end it.  ``slowness``: a message takes up to ``slow_ms`` instead of ``delay_ms``,
@@ -73,13 +74,13 @@ class Weather:
     broker_idle_ms: int | None = None
 
     def calm(self) -> None:
-        """Stop all message faults; the other settings do not change."""
+        """Set the probabilities of all message faults to 0; the other attributes do not change."""
         self.resets = self.silences = self.slowness = 0.0
 
 
 @define(eq=False)
 class SimNetwork:
-    """All links between processes and the server."""
+    """All connections between the simulated processes and brokers."""
 
     scheduler: Scheduler
     server: Server
@@ -101,11 +102,11 @@ class SimNetwork:
     links: "dict[SimLink, None]" = field(factory=dict)
 
     def cluster(self, process: SimProcess, max_request_bytes: int = MAX_FRAME_BYTES) -> "SimCluster":
-        """Return the cluster for a process; the broker closes the connection if a request exceeds the maximum size."""
+        """Return the cluster for a process, which closes the connection on a request above ``max_request_bytes``."""
         return SimCluster(self, process, max_request_bytes)
 
     def arrival_ms(self, name: str) -> int:
-        """Draw the arrival time of a message that is sent now, by or to a process."""
+        """Draw the virtual time at which a message arrives that is sent now, by or to the process ``name``."""
         rng, weather, now_ms = self.rng, self.weather, self.scheduler.now_ms
         cut_until_ms = self.cut_until_ms.get(name, 0)
         if cut_until_ms > now_ms:
@@ -126,7 +127,7 @@ class SimNetwork:
             link.is_silent = True
 
     def server_died(self, *, is_silent: bool) -> None:
-        """Close all links on the brokers; with ``is_silent`` the host is down too, so that clients are not notified."""
+        """Close all connections at the brokers; with ``is_silent`` (the host fails too) without notifying clients."""
         self.is_host_down = is_silent
         for link in list(self.links):
             link.close_by_server(is_silent=is_silent)
@@ -146,7 +147,7 @@ class SimCluster:
         channels = ChannelConfig(
             network.request_timeout_ms, _CONNECT_TIMEOUT_MS, network.max_idle_ms, self._max_request_bytes
         )
-        bootstrap = tuple(map(BrokerAddress.of, network.server.addresses))
+        bootstrap = tuple(map(parse_address, network.server.addresses))
         config = ConnectionConfig(client_id, bootstrap, channels, _RECONNECT_BACKOFF, _HOLD_MS)
         links = SimLinks(network, self._process)
         return ClusterConnection(config, links, network.scheduler.clock, Random(network.rng.getrandbits(64)))
@@ -167,13 +168,17 @@ class SimLinks:
     _polled_ms: int = 0
 
     def link(self, channel: Channel) -> "SimLink":
-        """Return a new link."""
+        """Return a new link for a channel, which is not connected yet."""
         return SimLink(self._network, self._process, self, channel)
 
     def wait(self, timeout_ms: int, *, is_idle: bool) -> None:
         """Call the pending callbacks of the links; if there are none, wait for one up to the timeout."""
         if not self._process.is_alive:
             raise ThreadKilled
+        if self._reports or self.is_woken or timeout_ms > 0:
+            self._process.spins.note_effect()
+        else:
+            self._process.spins.note_poll()
         if not self._reports and not self.is_woken:
             now = self._network.scheduler.now_ms
             self._fruitless = self._fruitless + 1 if now == self._polled_ms else 1
@@ -184,21 +189,21 @@ class SimLinks:
             self._reports.popleft()()
 
     def report(self, action: Callable[[], None]) -> None:
-        """Add a callback for the next ``wait``."""
+        """Add a callback, which the next ``wait`` calls."""
         self._reports.append(action)
         self._waiter.wake()
 
     def wakeup(self) -> None:
-        """Wake up the current or next ``wait``."""
+        """Make the current or next ``wait`` return."""
         self.is_woken = True
         self._waiter.wake()
 
     def take_wakeup(self) -> None:
-        """Reset ``is_woken``."""
+        """Clear the flag ``is_woken``, which ``wakeup`` has set."""
         self.is_woken = False
 
     def close(self) -> None:
-        """Discard pending callbacks."""
+        """Discard the callbacks that ``wait`` has not called yet."""
         self._reports.clear()
 
 
@@ -239,7 +244,7 @@ class SimLink:
         self._send_up(self._accept)
 
     def write(self, item: Item) -> int:
-        """Send a request; return its approximate size in bytes, or 0 without a size limit."""
+        """Send a request; return its approximate size in bytes, or 0 if the cluster has no size limit."""
         if not self._process.is_alive:
             raise ThreadKilled
         request = item.request
@@ -282,7 +287,7 @@ class SimLink:
             self._network.scheduler.at(self._down_ms, arrive)
 
     def _passes(self) -> bool:
-        """Draw the faults of a message; return whether it is transmitted.  A reset follows a little later."""
+        """Draw the faults of a message, and return whether it is transmitted; a reset takes effect later."""
         network, weather = self._network, self._network.weather
         if not self.is_silent and (weather.resets or weather.silences):
             drawn = network.rng.random()

@@ -1,7 +1,4 @@
-"""Outcomes of worlds: the contents of output topics and stores, compared with those of undisturbed worlds.
-
-Imports broker through the world's broker.
-"""
+"""Outcomes of simulated worlds: their output topics and stores, compared with those of worlds without faults."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -17,7 +14,7 @@ Key = bytes | None
 
 @frozen
 class OutputPlace:
-    """A topic or a store."""
+    """The kind and name of an output topic or state store, by which an outcome is divided."""
 
     kind: str
     name: str
@@ -28,13 +25,16 @@ class OutputPlace:
 
 @define
 class Outcome:
-    """The record count and the last value by key, for each output topic and store; a store has one record per key."""
+    """The results of a simulated world: record count and last value by key, for each output topic and store.
+
+    A store has one record per key.
+    """
 
     counts: dict[OutputPlace, dict[Key, int]] = field(factory=dict)
     finals: dict[OutputPlace, dict[Key, bytes | None]] = field(factory=dict)
 
     def add(self, place: OutputPlace, key: Key, value: bytes | None) -> None:
-        """Add a record."""
+        """Add a record of an output topic or store; it replaces the last value of its key."""
         counts = self.counts.setdefault(place, {})
         counts[key] = counts.get(key, 0) + 1
         self.finals.setdefault(place, {})[key] = value
@@ -73,7 +73,7 @@ def collect(
 
 
 class OrderDependenceError(Exception):
-    """Raised if undisturbed worlds with different input orders have different results."""
+    """Raised if worlds without faults that differ in the order of their inputs have different results."""
 
     def __init__(self, places: Sequence[OutputPlace], difference: str) -> None:
         shown, names = ", ".join(map(str, places)), list(dict.fromkeys(place.name for place in places))
@@ -86,11 +86,11 @@ class OrderDependenceError(Exception):
 
 @define
 class Expectation:
-    """The expected outcome: the common result of undisturbed worlds.
+    """The expected outcome of worlds with faults: the common result of the undisturbed worlds, which have none.
 
     If some key of a topic or store differs between these worlds, its content depends on the order in which records of
-    several partitions arrive.  Such a topic must only have at least one record for each key that all undisturbed worlds
-    have.
+    several partitions arrive.  It is then only checked that there is at least one record for each key that all
+    undisturbed worlds have.
     """
 
     outcome: Outcome
@@ -100,7 +100,7 @@ class Expectation:
 
     @classmethod
     def of(cls, outcomes: Sequence[Outcome], may_differ: Collection[str] = ()) -> "Expectation":
-        """Compare undisturbed worlds with each other; those in ``may_differ`` count as order-dependent.
+        """Compare undisturbed worlds with each other; topics and stores in ``may_differ`` count as order-dependent.
 
         Raises:
             OrderDependenceError: a topic or store not in ``may_differ`` differs.
@@ -143,8 +143,8 @@ class Expectation:
     def violation_of_at_least_once(self, found: Outcome, reprocessed: int) -> str | None:
         """Return a description of the first violation of at-least-once, or None.
 
-        If no record was reprocessed, the outcome must pass the exactly-once check.  Otherwise only missing records
-        are violations, and stores are not compared, because reprocessing may change their contents.
+        If no record was reprocessed and no call repeated, the outcome must pass the exactly-once check.  Otherwise only
+        missing records are violations, and stores are not compared, because reprocessing may change their contents.
         """
         if not reprocessed:
             return self.violation_of_exactly_once(found)

@@ -1,13 +1,15 @@
-"""Machines that run an instance of the application, which crashes, stalls and restarts.
+"""Simulated machines, which run an instance of the application that crashes, stalls and restarts.
 
-The world causes the faults; the instance is production code (``runtime.instance``).  Imports runtime.
+The simulated world causes the faults; the instance is production code (``runtime.instance``).
 """
 
 from collections.abc import Callable, Mapping
+from random import Random
 from typing import Any
 
 from attrs import define, field
 
+from streams.core.calls import SteppedLoop
 from streams.core.config import StreamsConfig
 from streams.core.errors import BrokerError, ClientClosedError, StreamsError
 from streams.core.metrics import Metrics
@@ -16,8 +18,8 @@ from streams.dsl import TopologySource, build_topology
 from streams.runtime import Environment, ExceptionResponse, Instance, InstanceListeners, State, Task
 from streams.testing.simulation.disk import SimDisk, SimHome
 from streams.testing.simulation.network import SimNetwork
-from streams.testing.simulation.report import Counters
-from streams.testing.simulation.scheduler import Scheduler, SimProcess, SimThreads
+from streams.testing.simulation.report import Counters, SpinError
+from streams.testing.simulation.scheduler import Scheduler, SimProcess, SimThreads, SpinDetector
 
 #: Time in milliseconds after which a process that has failed is restarted.
 _SUPERVISOR_MS = 500
@@ -35,6 +37,8 @@ class Machine:
     settings: Mapping[str, Any]
     counters: Counters
     log_event: Callable[[str, str], None]
+    #: The seed of the world, from which the durations of calls are drawn.
+    seed: int = 0
     #: Whether the threads of the instance are static members.
     is_static: bool = False
     #: Called when the instance is RUNNING, that is, its tasks match the group's assignment.
@@ -47,16 +51,18 @@ class Machine:
     past: list[Metrics] = field(factory=list)
     is_wanted: bool = True
     _starts: int = 0
+    #: The event loops of all processes so far.
+    _loops: list[SteppedLoop] = field(factory=list)
     _stopped_ms: int | None = None
 
     # --- start and stop -------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the process, unless it runs or is not wanted."""
+        """Start the process, unless it is running, or the machine is to stay without one (``is_wanted``)."""
         if self.process is not None or not self.is_wanted:
             return
         self._starts += 1
-        process = self.process = SimProcess(self.scheduler, self.name)
+        process = self.process = SimProcess(self.scheduler, self.name, SpinDetector(self._progress, self._on_spin))
         identity = f"{self.name}-disk" if self.disk.is_kept else f"{self.name}-{self._starts}"
         settings = dict(self.settings)
         if self.is_static:
@@ -73,6 +79,7 @@ class Machine:
                 SimHome(self.disk, process, identity),
                 SimThreads(process),
                 tunes_collector=False,
+                call_loop=lambda _: self._call_loop(process, f"calls {self.seed} {identity}"),
             ),
             InstanceListeners(on_state=self._on_state, on_exception=self._on_exception),
         )
@@ -113,7 +120,7 @@ class Machine:
         return True
 
     def do(self, what: Callable[[Instance], object]) -> bool:
-        """Call a function with the instance, in a coroutine of the process; return whether the instance was running."""
+        """Call ``what`` with the instance, in a coroutine of the process; return whether the instance was running."""
         process, instance = self.process, self.instance
         if process is None or instance is None or instance.state not in (State.RUNNING, State.REBALANCING):
             return False
@@ -136,16 +143,32 @@ class Machine:
         return self.process is not None and self.instance is not None and self.instance.state is State.RUNNING
 
     def tasks(self) -> list[Task]:
-        """Return the active tasks."""
+        """Return the active tasks of the instance; empty if it is not running."""
         if self.instance is None:
             return []
         return [task for thread in self.instance.stream_threads for task in thread.tasks.values()]
 
     def owned(self) -> dict[TopicPartition, Task]:
-        """Return the active tasks by their input partitions."""
+        """Return the active tasks of the instance by input partition."""
         return {partition: task for task in self.tasks() for partition in task.inputs}
 
+    def end(self) -> None:
+        """Kill the process and drop its event loops, and those of crashed processes; used when the world ends.
+
+        Until then the loops of crashed processes are kept, because the garbage collector would run cleanup of async
+        functions, which a crash does not.
+        """
+        if self.process is not None:
+            self.process.kill()
+        for loop in self._loops:
+            loop.abandon()
+
     # --- internals ----------------------------------------------------------------------------
+
+    def _call_loop(self, process: SimProcess, seed: str) -> SteppedLoop:
+        loop = SteppedLoop(self.scheduler.clock, Random(seed), self._on_repeated, lambda: not process.is_alive)
+        self._loops.append(loop)
+        return loop
 
     def _run(self, process: SimProcess, instance: Instance) -> None:
         try:
@@ -176,7 +199,18 @@ class Machine:
         self._note(error)
         return ExceptionResponse.REPLACE_THREAD
 
+    def _progress(self) -> int:
+        """Return the number of records that the instance has processed, restored or applied to standby replicas."""
+        names = ("process-total", "restore-total", "update-total")
+        return 0 if self.instance is None else sum(self.instance.metrics.get(name) for name in names)
+
+    def _on_spin(self) -> None:
+        self.failures.append(SpinError("a thread polls on without a pause, though nothing arrives or is processed"))
+
+    def _on_repeated(self, count: int) -> None:
+        self.counters.reprocessed += count
+
     def _note(self, error: BaseException) -> None:
-        """Record an error that is not a broker or connection error."""
+        """Record an error as a failure, unless it is a broker or connection error."""
         if not isinstance(error, BrokerError):
             self.failures.append(error)

@@ -1,4 +1,6 @@
-"""The report of a simulation: counts of events, and failures. Imports core."""
+"""The report of a simulation: counts of events, and failures. Of the other packages, this module imports only
+``core``.
+"""
 
 from collections.abc import Sequence
 
@@ -47,7 +49,8 @@ class Counters:
     drops: int = 0
     delays: int = 0
     late_requests: int = 0
-    #: Records processed again after a failure; with exactly-once the results contain them only once.
+    #: Records processed again after a failure, and calls of async functions made again after a restart; with
+    #: exactly-once the results contain them only once.
     reprocessed: int = 0
 
     def add(self, other: "Counters") -> None:
@@ -107,18 +110,22 @@ class SimulationError(StreamsError):
 
 
 class InvariantViolationError(Exception):
-    """An invariant was violated within a world; it becomes a SimulationError."""
+    """An invariant was violated in a simulated world; the simulation reports it as a ``SimulationError``."""
+
+
+class SpinError(Exception):
+    """A thread of a simulated process used its core without doing any work."""
 
 
 @define
 class EventLog:
-    """The log of events; ``last`` returns the last ``limit`` lines, and all lines are part of the digest."""
+    """The log of a world's events, of which it keeps the last ``limit`` lines and a digest of all lines."""
 
     limit: int = 80
     lines: list[str] = field(factory=list)
 
     def append(self, now_ms: int, who: str, what: str) -> None:
-        """Append one event."""
+        """Append one event: when it happened, to whom, and what."""
         self.lines.append(f"{now_ms / 1000:9.3f} s  {who:<10} {what}")
 
     def last(self) -> list[str]:
@@ -128,7 +135,7 @@ class EventLog:
 
 @frozen
 class Verdict:
-    """The result of one seed."""
+    """The result of the world of one seed."""
 
     seed: int
     counters: Counters

@@ -1,7 +1,8 @@
 """Virtual time and simulated threads: one heap of events, and a coroutine for every thread.
 
 A simulated thread runs until it waits for a response, a flag or a time; then the scheduler executes the earliest event.
-Nothing runs concurrently, and time advances only while all threads wait, so the seed determines the run. Imports core.
+Nothing runs concurrently, and time advances only while all threads wait, so the seed determines the run. Of the
+other packages, this module imports only ``core``.
 """
 
 import heapq
@@ -20,40 +21,74 @@ class Scheduler:
     """A queue of events, ordered by time; events at the same time are in the order in which they were scheduled."""
 
     clock: VirtualClock = field(factory=VirtualClock)
+    #: The virtual time in epoch milliseconds.
+    now_ms: int = 0
     _events: list[tuple[int, int, Callable[[], None]]] = field(factory=list)
     _numbers: "count[int]" = field(factory=count)
     _hub: greenlet.greenlet = field(factory=greenlet.getcurrent)
 
-    @property
-    def now_ms(self) -> int:
-        """The virtual time in epoch milliseconds."""
-        return self.clock.now_ms()
-
     def at(self, time_ms: int, action: Callable[[], None]) -> None:
         """Schedule a call at a virtual time, or immediately if this time has passed."""
-        now_ms = self.clock.now_ms()
+        now_ms = self.now_ms
         heapq.heappush(self._events, (time_ms if time_ms > now_ms else now_ms, next(self._numbers), action))
 
     def after(self, delay_ms: int, action: Callable[[], None]) -> None:
         """Schedule a call after a delay in milliseconds."""
-        heapq.heappush(self._events, (self.clock.now_ms() + delay_ms, next(self._numbers), action))
+        heapq.heappush(self._events, (self.now_ms + delay_ms, next(self._numbers), action))
 
     def run_until(self, time_ms: int) -> None:
         """Execute the events up to a virtual time, and advance the clock to it."""
-        events, clock = self._events, self.clock
-        now_ms = clock.now_ms()
+        events = self._events
         while events and events[0][0] <= time_ms:
             at_ms, _, action = heapq.heappop(events)
-            if at_ms > now_ms:
-                clock.advance_to(at_ms)
-                now_ms = at_ms
+            if at_ms > self.now_ms:
+                self._advance_to(at_ms)
             action()
-        clock.advance_to(time_ms)
+        self._advance_to(time_ms)
+
+    def _advance_to(self, time_ms: int) -> None:
+        self.clock.advance(time_ms - self.now_ms)
+        self.now_ms = time_ms
 
     def switch(self) -> None:
         """Suspend the current coroutine until an event resumes it."""
         assert greenlet.getcurrent() is not self._hub, "only a simulated thread may wait"
         self._hub.switch()
+
+
+#: Number of polls in vain after which progress is compared.
+_SPIN_POLLS = 500
+
+
+@define(eq=False)
+class SpinDetector:
+    """Finds threads that poll on without a pause, though nothing arrives and nothing is processed.
+
+    A live thread would use a whole core for as long.
+    """
+
+    #: Return the number of records processed so far: while it grows, polls are not in vain.
+    progress: Callable[[], int]
+    on_spin: Callable[[], None]
+    #: The number of polls in vain of each coroutine since it last waited or received something.
+    _polls: dict[greenlet.greenlet, int] = field(factory=dict)
+    #: The progress when it was last compared.
+    _before: dict[greenlet.greenlet, int] = field(factory=dict)
+
+    def note_poll(self) -> None:
+        """Count a poll of the current coroutine that did not wait and found nothing."""
+        coroutine = greenlet.getcurrent()
+        count = self._polls[coroutine] = self._polls.get(coroutine, 0) + 1
+        if count % _SPIN_POLLS:
+            return
+        progress = self.progress()
+        if count > _SPIN_POLLS and progress == self._before[coroutine]:
+            self.on_spin()
+        self._before[coroutine] = progress
+
+    def note_effect(self) -> None:
+        """Begin to count again: the current coroutine has received something, or waits."""
+        self._polls[greenlet.getcurrent()] = 0
 
 
 @define(eq=False)
@@ -62,6 +97,7 @@ class SimProcess:
 
     scheduler: Scheduler
     name: str
+    spins: SpinDetector
     is_alive: bool = True
     #: Virtual time until which no coroutine of the process runs.
     stalled_until_ms: int = 0
@@ -131,7 +167,7 @@ class SimProcess:
 
 @define(eq=False)
 class Waiter:
-    """A wake-up flag for one coroutine, which is woken at most once per wait."""
+    """A flag on which one coroutine waits; it is woken at most once per wait."""
 
     _is_woken: bool = False
     _wake: Callable[[], None] | None = None
@@ -156,7 +192,7 @@ class Waiter:
 
 @define(eq=False)
 class SimSignal:
-    """A flag between simulated threads."""
+    """A flag that simulated threads set and wait for; implements ``core.threads.Signal``."""
 
     _process: SimProcess
     _is_set: bool = False
@@ -175,6 +211,7 @@ class SimSignal:
     def wait(self, timeout_ms: int | None = None) -> bool:
         """Wait until the flag is set or the timeout expires; return whether the flag is set."""
         if not self._is_set:
+            self._process.spins.note_effect()
             waiter = Waiter()
             self._waiters.append(waiter)
             try:
@@ -186,7 +223,7 @@ class SimSignal:
 
 @define(eq=False)
 class SimWorker:
-    """A simulated thread."""
+    """A simulated thread, which is a coroutine; implements ``core.threads.Worker``."""
 
     _coroutine: greenlet.greenlet
     _ended: SimSignal
@@ -217,7 +254,7 @@ class SimThreads:
     _process: SimProcess
 
     def start(self, name: str, target: Callable[[], None]) -> Worker:
-        """Start a thread: a coroutine that calls a function."""
+        """Start a thread: a coroutine that calls ``target``."""
         ended = SimSignal(self._process)
 
         def run() -> None:

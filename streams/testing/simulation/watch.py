@@ -1,7 +1,4 @@
-"""Invariants of the group and its commits, checked with each response and change of the broker.
-
-Imports group to decode assignments.
-"""
+"""Invariants of the consumer group and its commits, checked at each response and each change of the broker."""
 
 from collections.abc import Callable, Mapping
 
@@ -69,7 +66,7 @@ class Watch:
                 self.log_event("broker", f"{type(request).__name__} of {_short(request)}: {name}")
 
     def on_change(self) -> None:
-        """Check the group after a change of the broker."""
+        """Check the consumer group after a change of the broker's state."""
         group = self._group()
         if group is None:
             return
@@ -81,12 +78,12 @@ class Watch:
             self._check_assignment(group)
 
     def on_eviction(self, count: int) -> None:
-        """Count and log members whose sessions have timed out."""
+        """Count and log group members whose sessions have timed out."""
         self.counters.evictions += count
         self.log_event("broker", f"removed {count} members: session timeout")
 
     def on_settled(self, machine: Machine) -> None:
-        """Check that the partitions of stateful tasks have stayed in their partition groups."""
+        """Check, at a machine that is RUNNING, that partitions of stateful tasks stay in their partition groups."""
         tasks = machine.tasks()
         self.log_event(machine.name, f"runs tasks {', '.join(str(task.task_id) for task in tasks) or 'none'}")
         for task in tasks:
@@ -121,8 +118,8 @@ class Watch:
     def _check_writes(self, request: Produce, response: ProduceResponse) -> None:
         """Check that no producer writes to a partition outside of its transaction.
 
-        Brokers before Kafka 3.6 accept such records, which are never committed or aborted.  A request of a closed
-        connection may be handled after the end of its transaction.
+        Brokers before Kafka 3.6 accept such records, which are never committed or aborted.  A request from a
+        closed connection may be handled after the end of its transaction.
         """
         for partition, produced in response.partitions.items():
             if produced.error is ErrorCode.INVALID_TXN_STATE and not self._is_late(request):
@@ -134,7 +131,7 @@ class Watch:
         return any(late is request for late in self._late)
 
     def _check_offsets(self, *, is_late: bool = False) -> None:
-        """Check that no committed offset decreases.
+        """Check that no committed offset has decreased since the last check.
 
         ``OffsetCommit`` has no sequence number: a request of a closed connection may be handled after a later commit of
         the same member, as in Kafka.  It only causes reprocessing, and only if the member fails before its next commit.

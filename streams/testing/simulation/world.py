@@ -1,40 +1,33 @@
-"""A world: simulated brokers, machines and a producer, a storm of faults, and a calm phase after it.
+"""A simulated world: brokers, machines and a producer, a storm of faults, and a calm phase after the storm.
 
 The seed determines all events.
 """
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
-from enum import Enum
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from attrs import define, field, frozen
-
 from streams.broker import Broker
-from streams.clients import Delivery, Producer
 from streams.core.config import StreamsConfig
-from streams.core.errors import StreamsError
 from streams.core.records import TopicPartition
-from streams.core.topic import Topic
-from streams.dsl import TopologySource, build_topology
+from streams.dsl import build_topology
 from streams.protocol.request import Request
-from streams.protocol.wire.framing import MAX_FRAME_BYTES
 from streams.testing.simulation.brokers import SimBroker
 from streams.testing.simulation.cluster import SimNodes
+from streams.testing.simulation.conditions import Conditions, Scenario
 from streams.testing.simulation.disk import SimDisk
-from streams.testing.simulation.faults import AT_REQUEST_MS, BROKER_FAULTS, Fault, draw_faults
-from streams.testing.simulation.network import RECORD_BYTES, SimNetwork, Weather
+from streams.testing.simulation.faults import AT_REQUEST_MS, BROKER_FAULTS, Fault
+from streams.testing.simulation.network import SimNetwork
 from streams.testing.simulation.outcome import Expectation, Outcome, collect
 from streams.testing.simulation.processes import Machine
 from streams.testing.simulation.report import Counters, EventLog, InvariantViolationError, Verdict
-from streams.testing.simulation.scheduler import Scheduler, SimProcess, SimThreads
+from streams.testing.simulation.scheduler import Scheduler
 from streams.testing.simulation.watch import Watch
+from streams.testing.simulation.writer import InputWriter
 from streams.topology import Topology, sub_topologies
 
-#: One input record: topic, key, value and timestamp.
-Row = tuple[Topic[Any, Any], Any, Any, int]
 #: One record in a log: key, value, timestamp and headers.
 LoggedRecord = tuple[bytes | None, bytes | None, int, Any]
 
@@ -66,131 +59,8 @@ _TIMES: Mapping[str, Any] = {
 }
 
 
-#: The probability of slow messages and their maximum delay in milliseconds, for undisturbed worlds.
-_FAIR_WEATHER = ((0.0, 1), (0.02, 800), (0.1, 400), (0.3, 800), (0.05, 900), (0.5, 100))
-
-
-@frozen
-class Scenario:
-    """The parameters that all worlds of a simulation share."""
-
-    topology: TopologySource
-    rows: Sequence[Row]
-    settings: Mapping[str, Any]
-    #: Partition counts of all source and sink topics.
-    partitions: Mapping[str, int]
-    storm_ms: int
-    is_exactly_once: bool
-    #: Input topics to which partitions may be added.
-    growing: Sequence[str] = ()
-
-
-class Arrival(Enum):
-    """The order in which the producer sends the inputs; records with the same topic and key keep their order."""
-
-    BY_TIME = "by time"
-    BY_TOPIC = "topic by topic"
-    BY_TOPIC_REVERSED = "the last topic first"
-    BY_KEY = "key by key"
-
-    def arranged(self, rows: Sequence[Row]) -> list[Row]:
-        """Return ``rows``, which are sorted by timestamp, in this order."""
-        topics = {name: index for index, name in enumerate(dict.fromkeys(row[0].name for row in rows))}
-        match self:
-            case Arrival.BY_TOPIC:
-                return sorted(rows, key=lambda row: topics[row[0].name])
-            case Arrival.BY_TOPIC_REVERSED:
-                return sorted(rows, key=lambda row: -topics[row[0].name])
-            case Arrival.BY_KEY:
-                return sorted(rows, key=lambda row: row[0].key_serde.serialize(row[1]) or b"")
-            case _:
-                return list(rows)
-
-
-@define
-class Conditions:
-    """The faults and limits of one world."""
-
-    faults: Sequence[Fault]
-    weather: Weather
-    machines: int = 3
-    settings: Mapping[str, Any] = field(factory=dict)
-    static: frozenset[str] = frozenset()
-    without_disk: frozenset[str] = frozenset()
-    arrival: Arrival = Arrival.BY_TIME
-    #: ``connections_max_idle_ms`` of the clients.
-    max_idle_ms: int = 540_000
-    #: The number of brokers, the maximum time in ms until their metadata has a new partition, and the maximum time in
-    #: ms for which the markers of an ended transaction are being written.
-    brokers: int = 1
-    metadata_lag_ms: int = 0
-    markers_ms: int = 0
-    #: Whether the broker closes the producer's connection on requests of more than a few records.
-    limits_requests: bool = False
-
-    @classmethod
-    def undisturbed(cls, number: int, scenario: Scenario) -> "Conditions":
-        """Return the conditions of a world without faults, whose messages are delayed and whose input order varies.
-
-        Differences between the results of such worlds are due to the order of arrival.
-        """
-        rng = Random(f"undisturbed {number}")
-        # From no delay to a delay of seconds between topics.
-        slowness, slow_ms = _FAIR_WEATHER[number % len(_FAIR_WEATHER)]
-        settings = {"max_poll_records": rng.choice((1, 5, 1_000)), "commit_interval_ms": rng.choice((50, 1_000))}
-        return cls(
-            (),
-            Weather(slowness=slowness, slow_ms=slow_ms),
-            # With one machine no task moves: a loss caused by a move must not be mistaken for order dependence.
-            machines=1,
-            settings=settings,
-            arrival=list(Arrival)[number % len(Arrival)],
-        )
-
-    @classmethod
-    def growing(cls, scenario: Scenario) -> "Conditions":
-        """Return conditions without message faults, in which the ``growing`` topics get more partitions, one by one."""
-        faults = [
-            Fault((index + 2) * scenario.storm_ms // (len(scenario.growing) + 4), "add_partitions", topic)
-            for index, topic in enumerate(scenario.growing)
-        ]
-        return cls(faults, Weather(), machines=1)
-
-    @classmethod
-    def drawn(cls, seed: int, scenario: Scenario) -> "Conditions":
-        """Draw the conditions of a world from its seed."""
-        rng = Random(f"conditions {seed}")
-        names = [f"m{number}" for number in range(1, 4)]
-        weather = Weather(
-            resets=rng.choice((0.0, 0.001, 0.005)),
-            silences=rng.choice((0.0, 0.0003, 0.001)),
-            slowness=rng.choice((0.0, 0.01, 0.05)),
-            broker_idle_ms=rng.choice((None, None, 3_000)),
-        )
-        settings = {
-            "num_stream_threads": rng.choice((1, 1, 2)),
-            "num_standby_replicas": rng.choice((0, 1)),
-            "acceptable_recovery_lag": rng.choice((0, 10, 10_000)),
-            "commit_interval_ms": rng.choice((100, 300, 1_000)),
-            "max_task_idle_ms": rng.choice((0, 0, 500)),
-            "max_poll_records": rng.choice((5, 50, 1_000)),
-        }
-        return cls(
-            draw_faults(rng, names, scenario.growing, scenario.storm_ms, is_exactly_once=scenario.is_exactly_once),
-            weather,
-            settings=settings,
-            static=frozenset(name for name in names if rng.random() < 0.3),
-            without_disk=frozenset(name for name in names if rng.random() < 0.2),
-            max_idle_ms=rng.choice((540_000, 2_000)),
-            limits_requests=rng.random() < 0.5,
-            brokers=rng.choice((1, 1, 2)),
-            metadata_lag_ms=rng.choice((0, 200, 1_500)),
-            markers_ms=rng.choice((0, 20, 200)),
-        )
-
-
 class World:
-    """One world, which can be run once."""
+    """One simulated world, which can be run once."""
 
     def __init__(self, seed: int, scenario: Scenario, conditions: Conditions) -> None:
         self.seed = seed
@@ -243,6 +113,7 @@ class World:
                 settings,
                 self.counters,
                 self._log_event,
+                seed=seed,
                 is_static=name in conditions.static,
                 on_settled=self.watch.on_settled,
             )
@@ -252,16 +123,14 @@ class World:
         self._stores = {
             name: _SEQUENCE_BYTES if spec.retain_duplicates else 0
             for name, spec in sorted(self.topology.stores.items())
-            if spec.has_changelog
+            if spec.has_changelog and not spec.is_cache
         }
-        self._deliveries: list[tuple[Row, Delivery]] = []
-        self._has_written = False
+        self.writer = InputWriter(scenario, conditions, self.network)
         #: Faults that are triggered by a request of their machine.
         self._armed: list[Fault] = []
-        self._writer_failure: StreamsError | None = None
 
     def run(self) -> tuple[Outcome, str | None]:
-        """Run the world; return its outcome, and the violated invariant or None."""
+        """Run the world; return its outcome, and the violated invariant, or None if there is none."""
         before = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
         try:
@@ -270,27 +139,26 @@ class World:
             return Outcome(), str(violation)
         finally:
             for machine in self.machines.values():
-                if machine.process is not None:
-                    machine.process.kill()
+                machine.end()
             logging.disable(before)
 
     def records(self) -> dict[TopicPartition, list[LoggedRecord]]:
         """Return the records that the application has written: output topics first, then internal topics."""
-        written = [*self._sinks, *sorted(name for name in self.broker.machine.topics.by_name if name.startswith(_OWN))]
+        internal = sorted(name for name in self.broker.machine.topics.by_name if name.startswith(_OWN))
         return {
             partition: [
                 (key, value, time_ms, headers)
                 for block in self.broker.read(partition, committed_only=self.scenario.is_exactly_once)
                 for _, key, value, time_ms, headers in block.rows()
             ]
-            for name in written
+            for name in (*self._outputs(), *internal)
             for partition in (
                 TopicPartition(name, number) for number in range(len(self.broker.machine.topics.by_name[name].logs))
             )
         }
 
     def verdict(self, expectation: Expectation | None) -> Verdict:
-        """Run the world, and compare its outcome with the expected one."""
+        """Run the world, and compare its outcome with the expected one, if given."""
         outcome, violation = self.run()
         self._sum_up()
         if violation is None and expectation is not None:
@@ -323,71 +191,47 @@ class World:
         scheduler, storm_ms = self.scheduler, self.scenario.storm_ms
         for index, machine in enumerate(self.machines.values()):
             scheduler.at(index * 100, machine.start)
-        writer = SimProcess(scheduler, "writer")
-        writer.spawn(lambda: self._run_writer(writer))
+        self.writer.start(2 * _SETTLING_MS)
         for fault in self.conditions.faults:
             scheduler.at(fault.at_ms, lambda fault=fault: self._arm(fault))  # type: ignore[misc]
         scheduler.run_until(storm_ms)
         self._calm()
-        limit_ms = scheduler.now_ms + _SETTLING_MS
-        reasons = self._unfinished()
-        while reasons and scheduler.now_ms < limit_ms:
-            scheduler.run_until(scheduler.now_ms + _LOOK_MS)
-            self._check_failures()
-            reasons = self._unfinished()
-        if reasons:
-            return Outcome(), f"{_SETTLING_MS // 1000} s after the storm it is not settled: {reasons}"
+        self._settle()
+        if self.scenario.rest_ms:
+            scheduler.run_until(scheduler.now_ms + self.scenario.rest_ms)
+            self._settle()
         self._check_deliveries()
         outcome = collect(
             self.broker,
             self.machines.values(),
-            self._sinks,
+            self._outputs(),
             self._stores,
             committed_only=self.scenario.is_exactly_once,
         )
         return outcome, None
 
-    def _run_writer(self, process: SimProcess) -> None:
-        try:
-            self._write(process)
-        except StreamsError as error:
-            self._writer_failure = error
+    def _settle(self) -> None:
+        """Run the world until all work is complete.
 
-    def _write(self, process: SimProcess) -> None:
-        rows = self.conditions.arrival.arranged(self.scenario.rows)
-        producer = Producer(
-            self.network.cluster(process, self._max_request_bytes()),
-            client_id="writer",
-            request_timeout_ms=2_000,
-            metadata_max_age_ms=2_000,
-            delivery_timeout_ms=10 * _SETTLING_MS,
-            clock=self.scheduler.clock,
-            threads=SimThreads(process),
-        )
-        pause = SimThreads(process).signal()
-        for index, row in enumerate(rows):
-            due_ms = index * self.scenario.storm_ms * 9 // (10 * max(1, len(rows)))
-            if due_ms > self.scheduler.now_ms:
-                producer.poll(0)
-                pause.wait(due_ms - self.scheduler.now_ms)
-            topic, key, value, time_ms = row
-            self._deliveries.append((row, producer.send(topic, value, key=key, timestamp_ms=time_ms)))
-        producer.flush(10 * _SETTLING_MS)
-        self._has_written = True
+        Raises:
+            InvariantViolationError: an application has failed, or the work is not complete after ``_SETTLING_MS``.
+        """
+        scheduler = self.scheduler
+        limit_ms = scheduler.now_ms + _SETTLING_MS
+        while reasons := self._unfinished():
+            if scheduler.now_ms >= limit_ms:
+                raise InvariantViolationError(f"{_SETTLING_MS // 1000} s after the storm it is not settled: {reasons}")
+            scheduler.run_until(scheduler.now_ms + _LOOK_MS)
+            self._check_failures()
 
-    def _max_request_bytes(self) -> int:
-        """Return the brokers' request limit for the producer: a few of the largest records for every partition."""
-        if not self.conditions.limits_requests:
-            return MAX_FRAME_BYTES
-        sizes = (
-            len(topic.key_serde.serialize(key) or b"") + len(topic.value_serde.serialize(value) or b"")
-            for topic, key, value, _ in self.scenario.rows
-        )
-        partitions = sum(self.scenario.partitions[name] for name in {row[0].name for row in self.scenario.rows})
-        return (RECORD_BYTES + max(sizes)) * 6 * partitions
+    def _outputs(self) -> list[str]:
+        """Return the topics to which the sinks write: those that the topology names, and those chosen per record."""
+        names = self.broker.machine.topics.by_name
+        chosen = (name for name in names if name not in self.scenario.partitions and not name.startswith((_OWN, "__")))
+        return sorted({*self._sinks, *chosen})
 
     def _arm(self, fault: Fault) -> None:
-        """Apply a fault, now or when its machine sends the request that triggers it."""
+        """Apply a fault: now, or when its machine sends the request that triggers it."""
         if fault.request is None:
             self._apply(fault)
             return
@@ -395,7 +239,7 @@ class World:
         self.scheduler.after(AT_REQUEST_MS, lambda: self._disarm(fault))
 
     def _disarm(self, fault: Fault) -> None:
-        """Apply a fault that has not been triggered yet."""
+        """Apply a fault now if no request has triggered it yet."""
         if fault in self._armed:
             self._armed.remove(fault)
             self._apply(fault)
@@ -464,7 +308,7 @@ class World:
         machine.do(lambda instance: instance.resume())
 
     def _calm(self) -> None:
-        """End the storm: pending restarts are still executed, but no new faults."""
+        """End the storm: pending restarts still happen, but no new faults."""
         self._log_event("world", "the storm is over")
         self.conditions.weather.calm()
         self.network.cut_until_ms.clear()
@@ -473,8 +317,8 @@ class World:
     # --- invariants ---------------------------------------------------------------------------
 
     def _check_failures(self) -> None:
-        if self._writer_failure is not None:
-            failure = self._writer_failure
+        failure = self.writer.failure
+        if failure is not None:
             raise InvariantViolationError(f"writer: {type(failure).__name__}: {failure}") from failure
         for machine in self.machines.values():
             if machine.failures:
@@ -485,7 +329,7 @@ class World:
         """Return a description of incomplete work, or "" if all work is complete."""
         if not self.broker.is_up:
             return "the broker is down"
-        if not self._has_written:
+        if not self.writer.has_written:
             return "the writer has records to write"
         if not all(machine.is_running for machine in self.machines.values()):
             return "instances are not running: " + ", ".join(
@@ -508,6 +352,8 @@ class World:
                             f"task {task.task_id} of {owner.name} is at {queue.position} of {queue.partition}, "
                             f"which ends at {log.high_watermark}"
                         )
+                if task.calls is not None and task.calls.in_flight:
+                    return f"task {task.task_id} of {owner.name} has calls in flight"
                 if task.is_dirty:
                     return f"task {task.task_id} of {owner.name} has not committed"
         for partition, log in machine.topics.logs.items():
@@ -531,7 +377,7 @@ class World:
             InvariantViolationError: a record is missing, repeated, different or out of order.
         """
         written: dict[TopicPartition, list[int]] = {}
-        for (topic, key, value, time_ms), delivery in self._deliveries:
+        for (topic, key, value, time_ms), delivery in self.writer.deliveries:
             if not delivery.done():
                 raise InvariantViolationError(f"the writer's record {key!r} for {topic.name} was never acknowledged")
             error = delivery.exception()

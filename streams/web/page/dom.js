@@ -19,6 +19,11 @@ export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+// An attribute that is set again to its value makes the browser style the element again.
+export function setAttribute(element, name, value) {
+  if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value);
+}
+
 const whole = new Intl.NumberFormat("en");
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 const percents = new Intl.NumberFormat("en", { style: "percent", maximumFractionDigits: 0 });

@@ -1,6 +1,6 @@
 // The topology: boxes on ranks and lanes that the server has computed, with live rates on the edges.
 
-import { brief, by, count, duration, el, nanoseconds, percent, rate, setText, svg } from "./dom.js";
+import { brief, by, count, duration, el, nanoseconds, percent, rate, setAttribute, setText, svg } from "./dom.js";
 
 const WIDTH = 152, HEIGHT = 46, MARGIN = 26;
 const ACROSS = { rank: WIDTH + 54, lane: HEIGHT + 22 };
@@ -144,8 +144,8 @@ export class Graph {
     status.edges.forEach((found, index) => {
       const line = this.lines[index];
       setText(this.labels[index], found ? rate(found) : "");
-      line.setAttribute("stroke-width", found ? Math.min(5, 1.2 + Math.log10(1 + found) * 0.8).toFixed(1) : 1.2);
-      line.classList.toggle("still", found === 0);
+      setAttribute(line, "stroke-width", found ? Math.min(5, 1.2 + Math.log10(1 + found) * 0.8).toFixed(1) : 1.2);
+      setAttribute(line, "class", found === 0 ? "edge still" : "edge");
     });
     this.describe();
   }
@@ -168,10 +168,9 @@ export class Graph {
       if (sub && sub.waiting) classes.push("waits");
     }
     if (index === this.chosen && this.isOpen) classes.push("chosen");
-    const joined = classes.join(" ");
-    if (group.getAttribute("class") !== joined) group.setAttribute("class", joined);
+    setAttribute(group, "class", classes.join(" "));
     setText(line, text);
-    group.setAttribute("aria-label", `${KINDS[box.kind] || box.kind} ${box.name}, ${text}`);
+    setAttribute(group, "aria-label", `${KINDS[box.kind] || box.kind} ${box.name}, ${text}`);
   }
 
   choose(index, open) {

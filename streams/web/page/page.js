@@ -19,9 +19,8 @@ let round = 0;
 
 // With a body it is a POST, which may need the token where reading does not.
 const refused = new Set();
-async function get(path, { body: sent, signal, timeoutMs = TIMEOUT_MS } = {}) {
+async function get(path, { body: sent, method = sent ? "POST" : "GET", signal, timeoutMs = TIMEOUT_MS } = {}) {
   const headers = token ? { authorization: `Bearer ${token}` } : {};
-  const method = sent ? "POST" : "GET";
   const signals = [AbortSignal.timeout(timeoutMs), ...(signal ? [signal] : [])];
   const answer = await fetch(path, { method, body: sent && JSON.stringify(sent), headers, cache: "no-store", signal: AbortSignal.any(signals) });
   if (answer.status === 401) refused.add(method);
@@ -136,7 +135,7 @@ function show(status) {
   restoring.show(status.restoring);
   showFailures(status);
   const examples = new Map(status.drop_examples.map(([node, reason, text]) => [JSON.stringify([node, reason]), text]));
-  drops.show(Object.entries(status.drops).flatMap(([node, found]) => found.map(([reason, number]) => ({ node, reason, count: number, example: examples.get(JSON.stringify([node, reason])) || "" }))));
+  drops.show(Object.entries(status.drops).flatMap(([node, found]) => found.filter(([, number]) => number).map(([reason, number]) => ({ node, reason, count: number, example: examples.get(JSON.stringify([node, reason])) || "" }))));
   const totals = status.totals;
   setText(by("problem-count"), `${count(totals.failures)} errors, ${count(totals.dropped)} records dropped, ${count(totals.dead_letters)} dead letters`);
   instances.show(status.instances);

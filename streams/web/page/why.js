@@ -1,4 +1,4 @@
-// Why there is, or is not, an output: a key is followed in this instance for a while, and its story shown as text.
+// Why there is, or is not, an output: a key is followed in the group for a while, and its story shown as text.
 
 import { el, setText } from "./dom.js";
 
@@ -14,7 +14,7 @@ export class Why {
     this.seconds = el("input", { id: "why-seconds", type: "number", min: 1, max: MAX_SECONDS, step: "any", value: 10, required: true });
     this.limit = el("input", { id: "why-limit", type: "number", min: 1, max: MAX_RECORDS, value: 100, required: true });
     this.button = el("button", { type: "submit", class: "primary", id: "why-ask" }, "Follow");
-    this.stop = el("button", { type: "button", id: "why-stop", hidden: true, onclick: () => this.leave?.abort() }, "Stop");
+    this.stop = el("button", { type: "button", id: "why-stop", hidden: true, onclick: () => this.end() }, "Stop");
     this.message = el("p", { class: "empty", role: "status", id: "why-message", hidden: true });
     this.story = el("pre", { class: "story", id: "why-story", role: "region", "aria-label": "The story of the key", tabindex: 0, hidden: true });
     place.replaceChildren(
@@ -40,7 +40,7 @@ export class Why {
     if (this.format.value) body.key_format = this.format.value;
     if (this.topic.value) body.topic = this.topic.value;
     this.leave = new AbortController();
-    this.stop.hidden = false;
+    this.stop.hidden = this.stop.disabled = false;
     this.button.disabled = true;
     this.show(`The key is followed for ${seconds} s, or until so many records of it came.`, "");
     try {
@@ -53,6 +53,13 @@ export class Why {
     this.leave = null;
     this.stop.hidden = true;
     this.button.disabled = false;
+  }
+
+  // What was seen until now is the answer to the question; without an answer to this, the question is given up.
+  async end() {
+    this.stop.disabled = true;
+    const answer = await this.get("why", { method: "DELETE" }).catch(() => null);
+    if (!answer?.body?.ended) this.leave?.abort();
   }
 
   show(message, story) {

@@ -84,14 +84,14 @@ def test_with_users_who_has_logged_in_is_in(broker):
     with broker.serve("127.0.0.1:0", users=USERS) as server, Client(server.bootstrap_servers) as client:
         client.call(API_VERSIONS, 0)
         (connection,) = server._listener.connections
-        assert connection in server._listener._strangers
-        assert not connection._patience.cancelled()
+        assert connection in server._listener._unauthenticated
+        assert not connection._login_timer.cancelled()
 
         log_in(client)
         client.call(API_VERSIONS, 0)
 
-        assert not server._listener._strangers
-        assert connection._patience.cancelled()
+        assert not server._listener._unauthenticated
+        assert connection._login_timer.cancelled()
 
 
 def test_without_users_who_has_asked_for_anything_is_in(broker):
@@ -99,11 +99,11 @@ def test_without_users_who_has_asked_for_anything_is_in(broker):
         client.call(API_VERSIONS, 0)
 
         (connection,) = server._listener.connections
-        assert not server._listener._strangers
-        assert connection._patience.cancelled()
+        assert not server._listener._unauthenticated
+        assert connection._login_timer.cancelled()
 
 
-def test_strangers_keep_nobody_out(broker):
+def test_connections_without_login_do_not_keep_others_out(broker):
     """The one that is here longest without being in goes first."""
     with broker.serve("127.0.0.1:0", users=USERS, limits=Limits(max_connections=3, login_ms=NEVER_MS)) as server:
         strangers = [Client(server.bootstrap_servers) for _ in range(3)]

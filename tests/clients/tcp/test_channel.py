@@ -5,15 +5,17 @@ from random import Random
 import pytest
 from attrs import define, evolve, field
 
-from streams.clients.network import ANY_NODE, Backoff, Network
-from streams.clients.tcp.channel import BrokerAddress, Channel, ChannelConfig, Item
+from streams.clients.network import Backoff, Network
+from streams.clients.tcp.channel import Channel, ChannelConfig, Item
 from streams.clients.tcp.connection import ClusterConnection, ConnectionConfig
+from streams.core.address import Address
 from streams.core.clock import VirtualClock
 from streams.core.errors import StreamsError
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import Heartbeat, HeartbeatResponse, JoinGroup, SyncGroup
 from streams.protocol.messages import Fetch, Metadata, MetadataResponse
 from streams.protocol.request import Request
+from streams.protocol.transport import ANY_NODE
 
 BEAT = Heartbeat("g", 1, "m")
 FIRST_JOIN = JoinGroup("g", "", "consumer", (), 10_000, 60_000, takes_member_id=True)
@@ -71,7 +73,7 @@ def ends() -> Ends:
 def channel(ends: Ends) -> Channel:
     config = ChannelConfig(request_timeout_ms=2_000, connect_timeout_ms=500, max_idle_ms=9_000)
     made = Channel(
-        BrokerAddress("a", 1),
+        Address("a", 1),
         config,
         Wire(),
         lambda _, outcome: ends.outcomes.append(outcome),
@@ -169,7 +171,7 @@ def test_request_after_one_that_is_overdue_does_not_wait_for_its_response():
             clock.advance(timeout_ms)
 
     config = ChannelConfig(request_timeout_ms=30_000, connect_timeout_ms=10_000, max_idle_ms=99_000)
-    settings = ConnectionConfig("c", (BrokerAddress("a", 1),), config, Backoff(), hold_ms=60_000)
+    settings = ConnectionConfig("c", (Address("a", 1),), config, Backoff(), hold_ms=60_000)
     network = Network(ClusterConnection(settings, Wires(), clock, Random(1)), clock)
     errors: list[object] = []
 

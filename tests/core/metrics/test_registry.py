@@ -3,7 +3,7 @@
 import pytest
 
 from streams.core.clock import VirtualClock
-from streams.core.metrics import MetricPlace, Metrics, RecordingLevel, table
+from streams.core.metrics import DropReason, MetricPlace, Metrics, RecordingLevel, table
 from streams.core.records import TaskId
 
 A, B = TaskId(0, 0), TaskId(0, 1)
@@ -87,7 +87,7 @@ def test_sensors_above_the_level_are_not_kept():
         metrics = Metrics(clock, level)
         for spec in (table.PROCESSED, table.TASK_CREATED, table.PUNCTUATED):
             metrics.counter(spec, task=A).add()
-        metrics.drop("late", task=A, node="window")
+        metrics.drop(DropReason.LATE, task=A, node="window")
         kept[level] = {name for name in metrics if name.endswith("-total")}
 
     always = {"process-total", "dropped-records-total"}
@@ -101,16 +101,16 @@ def test_sensors_above_the_level_are_not_kept():
 
 def test_drops_are_kept_by_node_and_reason_with_the_first_record():
     metrics = Metrics(VirtualClock())
-    metrics.drop("null key", task=A, node="count", example="offset 3")
-    metrics.drop("null key", task=B, node="count", example="offset 9")
-    metrics.drop("expired window", 2, task=B, node="count")
+    metrics.drop(DropReason.NULL_KEY, task=A, node="count", example="offset 3")
+    metrics.drop(DropReason.NULL_KEY, task=B, node="count", example="offset 9")
+    metrics.drop(DropReason.LATE, 2, task=B, node="count")
 
     assert metrics.get("dropped-records-total") == 4
     assert metrics.get("dropped-records-total", task=B) == 3
     assert metrics.get("dropped-records-total", node="count", reason="null key") == 2
     assert {str(found) for found in metrics.drops()} == {
         "2 records were dropped at count: null key (the first: offset 3)",
-        "2 records were dropped at count: expired window",
+        "2 records were dropped at count: late",
     }
 
 
@@ -138,7 +138,7 @@ def test_a_wrong_name_or_place_is_refused():
         metrics.get("processed")
     with pytest.raises(KeyError, match="no place 'colour'"):
         metrics.get("process-total", colour="red")
-    with pytest.raises(KeyError, match=r"'commit-total' is not kept by task; it is kept by thread"):
+    with pytest.raises(KeyError, match=r"'commit-total' is not kept by task; it is kept by client or thread"):
         metrics.get("commit-total", task=A)
 
 

@@ -5,11 +5,13 @@
 Not run: see test_typing.
 """
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from attrs import frozen
 
 from streams import (
+    CountWindows,
     EmitStrategy,
     JoinWindows,
     KStream,
@@ -19,6 +21,8 @@ from streams import (
     StreamsBuilder,
     TimeWindows,
     Topic,
+    Window,
+    Windower,
 )
 from streams.testing import TopologyTestDriver
 
@@ -43,11 +47,30 @@ SECOND = timedelta(seconds=1)
 WINDOWS = JoinWindows.of(SECOND)
 
 
+class Numbers(Windower[int, Order]):
+    retention = SECOND
+
+    def assign(self, key: int, value: Order, timestamp_ms: int, windows: Sequence[Window]) -> list[Window]:
+        return [Window(timestamp_ms, timestamp_ms + key)]
+
+    def close(self, window: Window) -> int:
+        return window.end_ms
+
+
 class Texts(Processor[str, str, str, str]):
     """Takes texts, not orders."""
 
     def process(self, record: Record[str, str]) -> None:
         self.context.forward(record.key, record.value)
+
+
+def as_of(builder: StreamsBuilder) -> None:
+    left, right = builder.stream(orders), builder.stream(customers)
+    left.join_latest(right, lambda order, customer: order.amont, tolerance=SECOND)  # wrong
+    left.left_join_latest(right, lambda order, customer: customer.name, tolerance=SECOND)  # wrong
+    left.join_latest(right, lambda order, customer: order)  # wrong
+    left.join_latest(right, lambda order, customer: order, tolerance=SECOND, direction="nearest")  # wrong
+    left.join_latest(builder.stream(by_number), lambda order, customer: order, tolerance=SECOND)  # wrong
 
 
 def stateless(builder: StreamsBuilder) -> None:
@@ -62,6 +85,12 @@ def stateless(builder: StreamsBuilder) -> None:
     stream.flat_map_values(lambda order: order.customer.splitt())  # wrong
     stream.select_key(lambda _, order: order.amont)  # wrong
     stream.peek(lambda customer: print(customer))  # wrong
+    stream.deduplicate(by=lambda _, order: order.amont, within=SECOND)  # wrong
+    stream.deduplicate(by=lambda order: order.amount, within=SECOND)  # wrong
+    stream.deduplicate(by=lambda _, order: order.amount)  # wrong
+    stream.deduplicate(within=1000)  # wrong
+    stream.to_table("last", ttl=5)  # wrong
+    stream.deduplicate(within=SECOND, caching=False)  # wrong
     stream.for_each(lambda _, order: print(order.amont))  # wrong
     stream.group_by(lambda _, order: order.amont)  # wrong
     stream.process(Texts)  # wrong
@@ -103,6 +132,9 @@ def aggregates(builder: StreamsBuilder) -> None:
     windowed = grouped.windowed_by(TimeWindows.of(SECOND))
     windowed.count().to_stream().filter(lambda window, count: window.keys == "a")  # wrong
     windowed.emit_strategy("close")  # wrong
+    windowed.emit(early_every=1.5)  # wrong
+    grouped.windowed_by(CountWindows.of(SECOND))  # wrong
+    grouped.windowed_by(Numbers())  # wrong
     windowed.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count().filter(lambda _, count: count.upper())  # wrong
     sessions = grouped.windowed_by(SessionWindows.of(SECOND))
     sessions.aggregate(lambda: 0, lambda _, order, total: total + order.amount)  # wrong
@@ -150,6 +182,18 @@ def table_joins(builder: StreamsBuilder) -> None:
     sessions.to_stream().map(lambda windowed, count: (windowed.key, count + 1))  # wrong
     rows.to_stream().group_by_key().reduce(lambda old, new: old.amount)  # wrong
     rows.to_stream().group_by(lambda _, order: order.customer)  # wrong
+
+
+async def found(customer: str) -> Order | None:
+    return None
+
+
+def looked_up(stream: KStream[str, Order], numbered: KStream[int, Order]) -> None:
+    numbered.look_up(found)  # wrong
+    stream.look_up(found, by=lambda _, order: order.amount)  # wrong
+    stream.look_up(found, ttl=5)  # wrong
+    stream.look_up(found).map_pairs(lambda order, other: other.amount)  # wrong
+    stream.look_up(found).map_values(lambda order: order.amount)  # wrong
 
 
 def read(driver: TopologyTestDriver) -> None:

@@ -3,20 +3,26 @@
 Not run: mypy --strict and pyright check this file, see test_typing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from sqlite3 import connect
 from typing import assert_type
 
 from attrs import frozen
 
 from streams import (
+    CountWindows,
+    DeduplicatedKStream,
     EmitStrategy,
     GlobalKTable,
+    JoinedKStream,
     JoinWindows,
     KStream,
     KTable,
+    LookedUpKStream,
     Processor,
     Record,
+    Serde,
     SessionWindows,
     SlidingWindows,
     StreamsBuilder,
@@ -25,11 +31,15 @@ from streams import (
     Topic,
     Topology,
     UnlimitedWindows,
+    Window,
     Windowed,
+    Windower,
     build_topology,
+    count_windowed,
     key_value_store,
     time_windowed,
 )
+from streams.lookup import HttpLookUp, SqlLookUp
 from streams.testing import TopologyTestDriver
 
 
@@ -58,6 +68,16 @@ windowed_counts = Topic("windowed-counts", key=time_windowed(str, timedelta(seco
 SECOND = timedelta(seconds=1)
 
 
+class Ends(Windower[str, Order]):
+    retention = timedelta(days=1)
+
+    def assign(self, key: str, value: Order, timestamp_ms: int, windows: Sequence[Window]) -> list[Window]:
+        return [Window(timestamp_ms, timestamp_ms + value.amount)]
+
+    def close(self, window: Window) -> int:
+        return window.end_ms
+
+
 class Running(Processor[str, Order, str, int]):
     """Totals per customer."""
 
@@ -74,6 +94,19 @@ class Amounts(Processor[str, Order, str, int]):
 
     def process(self, record: Record[str, Order]) -> None:
         self.context.forward(record.key, record.value.amount)
+
+
+def as_of(builder: StreamsBuilder) -> None:
+    left, right = builder.stream(orders), builder.stream(customers)
+    named = left.join_latest(right, lambda order, customer: (order.amount, customer.name), tolerance=SECOND)
+    assert_type(named, JoinedKStream[str, tuple[int, str], Order | Customer])
+    assert_type(named.late(), KStream[str, Order | Customer])
+    keyed = left.left_join_latest(
+        right, lambda key, order, customer: key if customer is None else customer.city, tolerance=SECOND, grace=SECOND
+    )
+    assert_type(keyed, JoinedKStream[str, str, Order | Customer])
+    assert_type(keyed.dropped(), KStream[str | None, Order | Customer | None])
+    left.join_latest(right, lambda order, _: order, tolerance=SECOND, direction="forward", name="next", store="next")
 
 
 def word_count(builder: StreamsBuilder) -> None:
@@ -99,6 +132,14 @@ def stateless(builder: StreamsBuilder) -> None:
     assert_type(stream.flat_map_values(lambda order: order.customer.split()), KStream[str, str])
     assert_type(stream.flat_map_values(lambda customer, order: [order.amount, len(customer)]), KStream[str, int])
     assert_type(stream.select_key(lambda _, order: order.amount), KStream[int, Order])
+    assert_type(stream.to_table("last", ttl=SECOND), KTable[str, Order])
+    assert_type(stream.group_by_key().count(ttl=SECOND), KTable[str, int])
+    once = stream.deduplicate(by=lambda customer, order: (customer, order.amount), within=SECOND)
+    assert_type(once, DeduplicatedKStream[str, Order])
+    assert_type(once.dropped(), KStream[str, Order])
+    assert_type(once.filter(lambda _, order: order.amount), KStream[str, Order])
+    stream.deduplicate(within=SECOND, grace=SECOND, store="seen", logging=False)
+    stream.deduplicate(by=lambda _, order: order.at.isoformat(), within=SECOND, id=str, name="once")
     assert_type(stream.peek(lambda customer, order: print(customer, order.amount)), KStream[str, Order])
     stream.for_each(lambda customer, order: print(customer.upper(), order.at.year))
     assert_type(stream.process(Running), KStream[str, int])
@@ -204,6 +245,11 @@ def aggregates(builder: StreamsBuilder) -> None:
     hopping.count("final").suppress(Suppressed.until_window_closes()).to_stream().to(windowed_counts)
     sliding = grouped.windowed_by(SlidingWindows.of(SECOND)).emit_strategy(EmitStrategy.ON_WINDOW_CLOSE)
     assert_type(sliding.count(), KTable[Windowed[str], int])
+    assert_type(hopping.emit(early_every=SECOND).count(), KTable[Windowed[str], int])
+    assert_type(grouped.windowed_by(CountWindows.of(100, advance=10)).count(), KTable[Windowed[str], int])
+    assert_type(count_windowed(str, 100), Serde[Windowed[str]])
+    assert_type(grouped.windowed_by(Ends()).count(), KTable[Windowed[str], int])
+    assert_type(grouped.windowed_by(SessionWindows.of(SECOND)).emit(early_every=10).count(), KTable[Windowed[str], int])
     assert_type(grouped.windowed_by(UnlimitedWindows.of()).count(), KTable[Windowed[str], int])
     sessions = grouped.windowed_by(SessionWindows.of(SECOND))
     assert_type(
@@ -236,33 +282,88 @@ def aggregates(builder: StreamsBuilder) -> None:
 def joins(builder: StreamsBuilder) -> None:
     stream, other, names = builder.stream(orders), builder.stream(counts), builder.table(customers)
     windows = JoinWindows.of(SECOND, before=SECOND, grace=SECOND)
-    assert_type(stream.join(other, lambda order, count: order.amount + count, windows), KStream[str, int])
+    assert_type(
+        stream.join(other, lambda order, count: order.amount + count, windows), JoinedKStream[str, int, Order | int]
+    )
     assert_type(
         stream.join(other, lambda key, order, count: f"{key}{order.customer}{count}", windows, "j", store="s"),
-        KStream[str, str],
+        JoinedKStream[str, str, Order | int],
     )
     assert_type(
         stream.left_join(other, lambda order, count: (order.amount, count), windows),
-        KStream[str, tuple[int, int | None]],
+        JoinedKStream[str, tuple[int, int | None], Order | int],
     )
     assert_type(
         stream.outer_join(other, lambda order, count: (order.amount if order else 0) + (count or 0), windows),
-        KStream[str, int],
+        JoinedKStream[str, int, Order | int],
     )
-    assert_type(stream.join(names, lambda order, customer: customer.name * order.amount), KStream[str, str])
-    assert_type(stream.join(names, lambda key, order, customer: key + customer.city, grace=SECOND), KStream[str, str])
+    assert_type(
+        stream.join(names, lambda order, customer: customer.name * order.amount), JoinedKStream[str, str, Order]
+    )
+    assert_type(
+        stream.join(names, lambda key, order, customer: key + customer.city, grace=SECOND),
+        JoinedKStream[str, str, Order],
+    )
     assert_type(
         stream.left_join(names, lambda order, customer: customer.name if customer else order.customer),
-        KStream[str, str],
+        JoinedKStream[str, str, Order],
     )
     places = builder.global_table("places", key=int, value=str)
     assert_type(
         stream.join(places, lambda order, place: place.upper() + order.customer, key=lambda key, order: order.amount),
-        KStream[str, str],
+        JoinedKStream[str, str, Order],
     )
     assert_type(
         stream.left_join(places, lambda key, order, place: (key, place), key=lambda key, order: len(key)),
-        KStream[str, tuple[str, str | None]],
+        JoinedKStream[str, tuple[str, str | None], Order],
+    )
+
+
+async def owner(order: Order) -> str:
+    return order.customer
+
+
+async def both(key: int, order: Order) -> tuple[str, int]:
+    return order.customer, key
+
+
+def asynchronous(stream: KStream[int, Order]) -> None:
+    assert_type(stream.map_values_async(owner, concurrency=5), KStream[int, str])
+    assert_type(stream.map_values_async(lambda order: owner(order)), KStream[int, str])
+    assert_type(stream.map_values_async(lambda key, order: both(key, order)), KStream[int, tuple[str, int]])
+    assert_type(stream.map_async(both, order="none"), KStream[str, int])
+
+
+async def found(customer: str) -> Order | None:
+    return None
+
+
+def counted(customer: str) -> int:
+    return len(customer)
+
+
+def looked_up(stream: KStream[str, Order]) -> None:
+    assert_type(stream.look_up(found, ttl=timedelta(minutes=1)), LookedUpKStream[str, Order, Order])
+    assert_type(stream.look_up(counted).filter(lambda _, pair: pair[1] == 2), KStream[str, tuple[Order, int | None]])
+    assert_type(stream.look_up(counted).map_pairs(lambda order, count: order.amount + (count or 0)), KStream[str, int])
+    by_customer = stream.look_up(found, by=lambda _, order: order.customer)
+    assert_type(by_customer.map_pairs(lambda order, other: (other or order).customer), KStream[str, str])
+    halves = stream.look_up(lambda amount: amount / 2, by=lambda _, order: order.amount)
+    assert_type(halves, LookedUpKStream[str, Order, float])
+    name_in = SqlLookUp("select name from customers where id = ?", lambda: connect("shop.db"), row=str)
+    assert_type(stream.look_up(name_in), LookedUpKStream[str, Order, str])
+    status_of = HttpLookUp("https://api.example.com/{key}", read=lambda response: int(response.status_code))
+    assert_type(stream.look_up(status_of), LookedUpKStream[str, Order, int])
+    assert_type(
+        stream.look_up(SqlLookUp("select 1", lambda: connect("shop.db"), row=str)), LookedUpKStream[str, Order, str]
+    )
+
+
+def batched(stream: KStream[int, Order]) -> None:
+    assert_type(stream.map_values_batches(lambda orders: [order.amount * 2.0 for order in orders]), KStream[int, float])
+    assert_type(stream.map_values_batches(print, value=str, max_records=10), KStream[int, str])
+    assert_type(
+        stream.flat_map_batches(lambda records: [(order.customer, key) for key, order in records]), KStream[str, int]
     )
 
 

@@ -49,6 +49,7 @@ def application(folder: Path) -> None:
         processing_handler=lenient,
         deserialization_handler=unread,
         production_handler=lambda context, record, error: "retry",
+        processor_wrapper=lambda node, process: process,
         default_timestamp_extractor=lambda key, value, time, partition_time: time,
     )
     run(topology, application_id="app", bootstrap_servers=["a:9092", "b:9092"], processing_handler="continue")

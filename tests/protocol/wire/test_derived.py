@@ -143,13 +143,13 @@ def test_a_new_api_needs_messages_and_a_table_to_be_spoken(version, partitions):
     response = ToyResponse(ErrorCode.NOT_COORDINATOR, {A0: ErrorCode.NONE, A1: ErrorCode.INVALID_TOPIC}, "elsewhere")
     translation = derived(TOY)
 
-    request_bytes = coder(TOY.request, version).to_bytes(translation.ask(toy, version))
-    asked = translation.asked(coder(TOY.request, version).whole(request_bytes), version, Client())
-    fields = translation.answered(Incoming(TOY.key, version, *asked), [response], _SERVING)
+    request_bytes = coder(TOY.request, version).to_bytes(translation.build_request(toy, version))
+    asked = translation.parse_request(coder(TOY.request, version).whole(request_bytes), version, Client())
+    fields = translation.build_response(Incoming(TOY.key, version, *asked), [response], _SERVING)
     response_bytes = coder(TOY.response, version).to_bytes(fields)
 
     assert asked.requests == (toy,)
-    assert translation.answer(coder(TOY.response, version).whole(response_bytes), version, toy) == response
+    assert translation.parse_response(coder(TOY.response, version).whole(response_bytes), version, toy) == response
     assert fields["topics"] == [
         {"name": "a", "partitions": [{"partition_index": 0, "error_code": 0}, {"partition_index": 1, "error_code": 17}]}
     ]
@@ -158,10 +158,12 @@ def test_a_new_api_needs_messages_and_a_table_to_be_spoken(version, partitions):
 def test_an_empty_message_is_none_on_the_wire():
     translation = derived(TOY)
 
-    fields = translation.answered(Incoming(TOY.key, 0, (), {}, (), True), [ToyResponse(ErrorCode.NONE, {})], _SERVING)
+    fields = translation.build_response(
+        Incoming(TOY.key, 0, (), {}, (), True), [ToyResponse(ErrorCode.NONE, {})], _SERVING
+    )
 
     assert fields["error_message"] is None
-    assert translation.answer(fields, 0, None).message == ""
+    assert translation.parse_response(fields, 0, None).message == ""
 
 
 @frozen
@@ -217,16 +219,16 @@ def test_what_is_read_and_written_again_is_the_same_message(api, data):
     translation = mapping.translation_of(api.key)
     drawn = data.draw(messages.values(api.request_fields, version))
 
-    (request,) = translation.asked(drawn, version, Client()).requests
-    written = request_coder(api.key, version).to_bytes(translation.ask(request, version))
-    (again,) = translation.asked(request_coder(api.key, version).whole(written), version, Client()).requests
+    (request,) = translation.parse_request(drawn, version, Client()).requests
+    written = request_coder(api.key, version).to_bytes(translation.build_request(request, version))
+    (again,) = translation.parse_request(request_coder(api.key, version).whole(written), version, Client()).requests
     assert _parts(again) == _parts(request)
 
     answered = data.draw(messages.values(api.response_fields, version))
-    response = translation.answer(answered, version, request)
-    fields = translation.answered(Incoming(api.key, version, (request,), {}, (), True), [response], _SERVING)
+    response = translation.parse_response(answered, version, request)
+    fields = translation.build_response(Incoming(api.key, version, (request,), {}, (), True), [response], _SERVING)
     again = response_coder(api.key, version).whole(response_coder(api.key, version).to_bytes(fields))
-    assert _parts(translation.answer(again, version, request)) == _parts(response)
+    assert _parts(translation.parse_response(again, version, request)) == _parts(response)
 
 
 def _parts(message):

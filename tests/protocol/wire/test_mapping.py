@@ -3,6 +3,7 @@
 import pytest
 from attrs import evolve
 
+from streams.core.address import Address
 from streams.core.errors import BrokerError
 from streams.core.records import Block, ProducerStamp, TopicPartition
 from streams.protocol.error_codes import ErrorCode
@@ -80,7 +81,6 @@ from streams.protocol.wire import (
 )
 from streams.protocol.wire.codec import request_coder, response_coder
 from streams.protocol.wire.mapping import Serving
-from streams.protocol.wire.mapping.topics import address
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 SERVING = Serving("cluster", {1: ("::1", 9092), 2: ("host", 9093)}, 1)
@@ -186,16 +186,16 @@ CASES = [
 
 def heard(request, version):
     """What the broker hears, the request sent as bytes."""
-    api_key, message = mapping.ask(request, version)
+    api_key, message = mapping.build_request(request, version)
     data = request_coder(api_key, version).to_bytes(message)
-    return mapping.asked(api_key, version, request_coder(api_key, version).whole(data), "client")
+    return mapping.parse_request(api_key, version, request_coder(api_key, version).whole(data), "client")
 
 
 def told(request, incoming, responses):
     """What the client is told, the answer sent as bytes."""
-    message = mapping.answered(incoming, responses, SERVING)
+    message = mapping.build_response(incoming, responses, SERVING)
     coder = response_coder(incoming.api_key, incoming.version)
-    return mapping.answer(request, incoming.version, coder.whole(coder.to_bytes(message)))
+    return mapping.parse_response(request, incoming.version, coder.whole(coder.to_bytes(message)))
 
 
 @pytest.mark.parametrize(("version", "request_", "response"), CASES)
@@ -252,12 +252,12 @@ def test_produced_blocks_arrive_as_they_were_made(version):
 
 
 def test_a_damaged_batch_is_refused_and_the_others_are_written():
-    api_key, message = mapping.ask(Produce({A0: (block(),), A1: (block(),), B0: (block(),)}), 8)
+    api_key, message = mapping.build_request(Produce({A0: (block(),), A1: (block(),), B0: (block(),)}), 8)
     data = bytearray(request_coder(0, 8).to_bytes(message))
     data[-1] ^= 1
     request = Produce({A0: (block(),), A1: (block(),), B0: (block(),)})
 
-    incoming = mapping.asked(api_key, 8, request_coder(0, 8).whole(bytes(data)))
+    incoming = mapping.parse_request(api_key, 8, request_coder(0, 8).whole(bytes(data)))
     accepted = ProduceResponse(dict.fromkeys(incoming.requests[0].blocks, Produced(ErrorCode.NONE, 5)))
     response = told(request, incoming, [accepted])
 
@@ -274,7 +274,7 @@ def test_a_request_that_is_refused_whole_needs_no_response_of_the_broker():
         "topic_data": [{"name": "a", "partition_data": [{"index": 0, "records": None}]}],
     }
 
-    incoming = mapping.asked(0, 8, message)
+    incoming = mapping.parse_request(0, 8, message)
 
     assert incoming.requests == ()
     response = told(Produce({A0: (block(),)}), incoming, [])
@@ -291,7 +291,7 @@ def test_with_acks_0_nobody_waits():
 
 def test_two_blocks_of_one_partition_have_no_place_in_a_produce_request():
     with pytest.raises(EncodingError, match=r"2 blocks for a-0.*one batch for each partition"):
-        mapping.ask(Produce({A0: (block(), block())}), 8)
+        mapping.build_request(Produce({A0: (block(), block())}), 8)
 
 
 @pytest.mark.parametrize("version", range(4, 13))
@@ -337,10 +337,10 @@ def test_a_fetch_over_the_wire_asks_for_bytes_and_keeps_the_limit_of_each_partit
 def test_a_fetch_in_a_session_is_told_to_begin_without():
     message = {"session_id": 7, "session_epoch": 3, "topics": []}
 
-    incoming = mapping.asked(1, 11, message)
+    incoming = mapping.parse_request(1, 11, message)
 
     assert incoming.requests == ()
-    answer = mapping.answered(incoming, [], SERVING)
+    answer = mapping.build_response(incoming, [], SERVING)
     assert (answer["error_code"], answer["responses"]) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
 
 
@@ -352,7 +352,7 @@ def test_damage_in_one_partition_leaves_the_others_readable(caplog):
     partitions.append(row | {"partition_index": 1, "records": encoded(block())})
     message = {"error_code": 0, "session_id": 0, "responses": [{"topic": "a", "partitions": partitions}]}
 
-    response = mapping.answer(Fetch({A0: 0, A1: 0}), 11, message)
+    response = mapping.parse_response(Fetch({A0: 0, A1: 0}), 11, message)
 
     assert response.partitions[A0].error is ErrorCode.CORRUPT_MESSAGE
     assert rows(response.partitions[A1].blocks) == rows([block()])
@@ -363,7 +363,7 @@ def test_an_error_of_a_whole_fetch_is_raised():
     message = {"error_code": 71, "session_id": 0, "responses": []}
 
     with pytest.raises(BrokerError, match="INVALID_FETCH_SESSION_EPOCH") as caught:
-        mapping.answer(Fetch({A0: 0}), 11, message)
+        mapping.parse_response(Fetch({A0: 0}), 11, message)
     assert caught.value.code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
@@ -410,11 +410,11 @@ def test_an_error_of_a_whole_fetch_is_raised():
     ],
 )
 def test_a_request_about_several_is_answered_one_by_one(api_key, version, message, requests, responses):
-    incoming = mapping.asked(
+    incoming = mapping.parse_request(
         api_key, version, request_coder(api_key, version).whole(request_coder(api_key, version).to_bytes(message))
     )
 
-    answer = mapping.answered(incoming, responses, SERVING)
+    answer = mapping.build_response(incoming, responses, SERVING)
 
     assert list(incoming.requests) == requests
     rows = next(value for value in answer.values() if isinstance(value, list))
@@ -425,7 +425,7 @@ def test_a_request_about_several_is_answered_one_by_one(api_key, version, messag
 def test_a_coordinator_is_answered_with_its_address():
     incoming = heard(FindCoordinator("g"), 2)
 
-    answer = mapping.answered(incoming, [FindCoordinatorResponse(ErrorCode.NONE, 2)], SERVING)
+    answer = mapping.build_response(incoming, [FindCoordinatorResponse(ErrorCode.NONE, 2)], SERVING)
 
     assert (answer["node_id"], answer["host"], answer["port"]) == (2, "host", 9093)
 
@@ -440,8 +440,8 @@ def test_a_topic_asked_for_by_an_id_that_is_not_known_has_no_name(version, name)
     }
     unknown = TopicMetadata("", ErrorCode.UNKNOWN_TOPIC_ID, topic_id=b"i" * 16)
 
-    incoming = mapping.asked(3, version, message)
-    answer = mapping.answered(incoming, [MetadataResponse({}, (unknown,))], SERVING)
+    incoming = mapping.parse_request(3, version, message)
+    answer = mapping.build_response(incoming, [MetadataResponse({}, (unknown,))], SERVING)
 
     assert incoming.requests == (Metadata(("b",), topic_ids=(b"i" * 16,)),)
     assert [(row["error_code"], row["name"]) for row in answer["topics"]] == [(ErrorCode.UNKNOWN_TOPIC_ID, name)]
@@ -477,7 +477,9 @@ def test_in_the_lowest_version_an_empty_list_of_topics_stands_for_all():
 def test_what_is_only_to_be_validated_is_a_trial(api_key, version, is_trial):
     row = {"name": "a", "num_partitions": 1, "replication_factor": 1, "count": 2, "assignments": [], "configs": []}
 
-    (request,) = mapping.asked(api_key, version, {"topics": [row], "validate_only": is_trial, "timeout_ms": 1}).requests
+    (request,) = mapping.parse_request(
+        api_key, version, {"topics": [row], "validate_only": is_trial, "timeout_ms": 1}
+    ).requests
 
     assert request.is_trial is is_trial
     assert request.timeout_ms == 1
@@ -488,10 +490,10 @@ def test_a_topic_named_twice_is_refused():
     row = {"num_partitions": 1, "replication_factor": -1, "assignments": [], "configs": []}
     topics = [{"name": "a", **row}, {"name": "b", **row}, {"name": "a", **row}]
 
-    incoming = mapping.asked(19, 4, {"topics": topics, "validate_only": False, "timeout_ms": 30_000})
+    incoming = mapping.parse_request(19, 4, {"topics": topics, "validate_only": False, "timeout_ms": 30_000})
 
     assert incoming.requests == (CreateTopics((TopicSpec("b", 1),)),)
-    answer = mapping.answered(incoming, [CreateTopicsResponse({"b": (ErrorCode.NONE, "")})], SERVING)
+    answer = mapping.build_response(incoming, [CreateTopicsResponse({"b": (ErrorCode.NONE, "")})], SERVING)
     assert [(row["name"], row["error_code"]) for row in answer["topics"]] == [("a", 42), ("b", 0)]
 
 
@@ -501,13 +503,13 @@ def test_a_topic_named_twice_is_refused():
 @pytest.mark.parametrize("request_", [CreateGroup("g"), ResetOffsets("g", {})])
 def test_requests_that_kafka_does_not_have_are_named(request_):
     with pytest.raises(UnsupportedVersionError, match=f"{type(request_).__name__} is not a Kafka request"):
-        mapping.ask(request_, 0)
+        mapping.build_request(request_, 0)
 
 
 @pytest.mark.parametrize(("api_key", "version"), [(68, 0), (999, 0), (1, 13)])
 def test_what_our_messages_do_not_have_is_named(api_key, version):
     with pytest.raises(UnsupportedVersionError, match=f"API {api_key}"):
-        mapping.asked(api_key, version, {})
+        mapping.parse_request(api_key, version, {})
 
 
 @pytest.mark.parametrize(
@@ -529,9 +531,9 @@ def test_what_a_version_cannot_say_is_not_left_out_silently(request_, version, r
 
 def test_an_answer_to_something_else_is_malformed():
     with pytest.raises(MalformedError, match="the response does not match"):
-        mapping.answer(DeleteGroup("g"), 1, {"results": []})
+        mapping.parse_response(DeleteGroup("g"), 1, {"results": []})
 
 
 @pytest.mark.parametrize(("host", "expected"), [("host", "host:1"), ("::1", "[::1]:1")])
 def test_addresses(host, expected):
-    assert address(host, 1) == expected
+    assert str(Address(host, 1)) == expected

@@ -10,24 +10,23 @@ import re
 import sys
 from pathlib import Path
 
-from streams.testing import SimulationError, simulate
+from streams.testing import SimulationError
 from tests.testing.simulation import mutations
-from tests.testing.simulation.worlds import WORLDS
+from tests.testing.simulation.worlds import storm
 
 _ROOT = Path(__file__).parents[3]
 GUIDE = _ROOT / "docs" / "guide" / "simulation.md"
 #: Worlds in which a bug must be found.
-_ENOUGH = 100
+_ENOUGH = 200
 _DEFAULT = ("word count", "exactly_once_v2")
 
 
 def first_seed(name: str, seeds: range) -> int | None:
     """Return the first seed that finds a bug in the world and with the guarantee of ``FOUND``."""
     world, guarantee, _ = mutations.FOUND[name]
-    topology, inputs = WORLDS[world]
     with mutations.ALL[name]():
         try:
-            simulate(topology, inputs, seeds=seeds, processing_guarantee=guarantee)
+            storm(world, seeds, guarantee)
         except SimulationError as error:
             return error.seed
     return None

@@ -1,9 +1,9 @@
 """Translation between message classes (``protocol.messages``) and Kafka protocol fields, in both directions.
 
-A client encodes with ``ask`` and decodes with ``answer``; a broker decodes with ``asked`` and encodes with
-``answered``.  The translation of an API is ``derived`` from its table and messages.  The exceptions are in ``groups``,
-``records``, ``topics`` and ``transactions``, where the translation depends on the version or the client.
-Requests without a Kafka API are in ``WITHOUT_API``.  Uses ``codec``; imports ``protocol`` and ``core``.
+A client uses ``build_request`` and ``parse_response``; a broker uses ``parse_request`` and ``build_response``.
+Most translations are ``derived`` from the table and the message classes of an API.  The translations that depend on
+the version or the client are written by hand, in ``groups``, ``records``, ``topics`` and ``transactions``.
+Requests without a Kafka API are in ``WITHOUT_API``.
 """
 
 from collections.abc import Sequence
@@ -16,25 +16,11 @@ from streams.protocol.wire.apis import APIS
 from streams.protocol.wire.errors import MalformedError, UnsupportedVersionError
 from streams.protocol.wire.fields import Api, Fields
 from streams.protocol.wire.mapping import groups, records, topics, transactions
-from streams.protocol.wire.mapping.base import AnyIncoming, AnyTranslation, Client, Incoming, Serving
+from streams.protocol.wire.mapping.base import AnyIncoming as AnyIncoming
+from streams.protocol.wire.mapping.base import AnyTranslation, Client
+from streams.protocol.wire.mapping.base import Incoming as Incoming
+from streams.protocol.wire.mapping.base import Serving as Serving
 from streams.protocol.wire.mapping.derived import derived
-
-__all__ = [
-    "AnyIncoming",
-    "BY_HAND",
-    "Incoming",
-    "Serving",
-    "WITHOUT_API",
-    "answer",
-    "answered",
-    "api_of_request",
-    "ask",
-    "asked",
-    "is_answered",
-    "key_of",
-    "translation_of",
-    "versions_of",
-]
 
 #: Hand-written translations by API key.
 BY_HAND: Final[dict[int, AnyTranslation]] = {
@@ -49,7 +35,7 @@ _API_OF: Final[dict[type[Any] | None, Api]] = {api.request_type: api for api in 
 
 
 def api_of_request(request: Request) -> Api:
-    """Return the API of a request.
+    """Return the Kafka API of a request.
 
     Raises:
         UnsupportedVersionError: the request has no Kafka API.
@@ -102,15 +88,15 @@ def versions_of(api_key: int) -> tuple[int, int]:
 # --- the client's side --------------------------------------------------------------------
 
 
-def ask(request: Request, version: int) -> tuple[int, Fields]:
-    """Return the API key and fields of a request.
+def build_request(request: Request, version: int) -> tuple[int, Fields]:
+    """Return the API key and the Kafka protocol fields of a request.
 
     Raises:
         UnsupportedVersionError: the request has no Kafka API.
         EncodingError: the request cannot be represented in this version.
     """
     api_key = key_of(request)
-    return api_key, translation_of(api_key).ask(request, version)
+    return api_key, translation_of(api_key).build_request(request, version)
 
 
 def is_answered(request: Request) -> bool:
@@ -118,8 +104,8 @@ def is_answered(request: Request) -> bool:
     return getattr(request, "acks", -1) != 0
 
 
-def answer(request: Request, version: int, message: Fields) -> Response:
-    """Decode the response to a request that was sent in this version.
+def parse_response(request: Request, version: int, message: Fields) -> Response:
+    """Convert decoded fields to the response to ``request``, which was sent in this version.
 
     Raises:
         BrokerError: the response has a top-level error, for which the message class has no attribute.
@@ -127,7 +113,7 @@ def answer(request: Request, version: int, message: Fields) -> Response:
     """
     api = api_of_request(request)
     try:
-        response: Response = translation_of(api.key).answer(message, version, request)
+        response: Response = translation_of(api.key).parse_response(message, version, request)
     except ValueError as error:
         raise MalformedError(
             f"the response does not match the request: {error}", api=f"{api.name}Response", version=version
@@ -138,10 +124,10 @@ def answer(request: Request, version: int, message: Fields) -> Response:
 # --- the broker's side --------------------------------------------------------------------
 
 
-def asked(
+def parse_request(
     api_key: int, version: int, message: Fields, client_id: str | None = None, client_host: str = ""
 ) -> AnyIncoming:
-    """Decode a client's request; each of ``Incoming.requests`` needs a response.
+    """Convert the decoded fields of a client's request; each of ``Incoming.requests`` needs a response.
 
     Raises:
         UnsupportedVersionError: the API has no message classes, or they do not support this version.
@@ -154,12 +140,15 @@ def asked(
             api_key=api_key,
             version=version,
         )
-    found = translation.asked(message, version, Client(client_id or "", client_host))
+    found = translation.parse_request(message, version, Client(client_id or "", client_host))
     return Incoming(api_key, version, *found)
 
 
-def answered(incoming: AnyIncoming, responses: Sequence[Response], serving: Serving) -> Fields:
-    """Encode the response from one response for each of ``Incoming.requests``, in order."""
+def build_response(incoming: AnyIncoming, responses: Sequence[Response], serving: Serving) -> Fields:
+    """Return the fields of the response to a client's request.
+
+    ``responses`` has one response for each of ``Incoming.requests``, in order.
+    """
     assert len(responses) == len(incoming.requests)
-    message: Fields = translation_of(incoming.api_key).answered(incoming, responses, serving)
+    message: Fields = translation_of(incoming.api_key).build_response(incoming, responses, serving)
     return message

@@ -1,7 +1,7 @@
 """The interface for translations between message classes and Kafka messages, with common helpers.
 
 Clients, the group core and the broker use the message classes (``protocol.messages``); Kafka messages are
-dicts that the tables describe.  Imports ``core``, the messages and ``fields``.
+dicts that the tables describe.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,13 +41,13 @@ class Operation(IntEnum):
 
 
 def operations_bits(*operations: Operation) -> int:
-    """Return a set of operations as a bit set (KIP-430)."""
+    """Return a bit set of ACL operations (KIP-430)."""
     return sum(1 << operation for operation in operations)
 
 
 @frozen
 class Serving:
-    """The broker identity; ``addresses`` has the advertised (host, port) by broker ID."""
+    """The cluster that a broker presents to clients; ``addresses`` has the advertised (host, port) by broker ID."""
 
     cluster_id: str
     addresses: Mapping[int, tuple[str, int]]
@@ -64,8 +64,8 @@ class Client(NamedTuple):
 class RequestParts(NamedTuple, Generic[Q]):
     """A decoded request as message objects: one, several, or none if all parts are rejected.
 
-    ``refused`` has errors by topic partition or name; ``order`` has all items in the order of the
-    request if some may be rejected.  ``is_answered`` is False for a produce request with acks=0.
+    ``refused`` has the errors of rejected parts by topic partition or name; if parts may be rejected, ``order`` has all
+    parts in the order of the request.  ``is_answered`` is False for a produce request with acks=0.
     """
 
     requests: Sequence[Q]
@@ -75,7 +75,7 @@ class RequestParts(NamedTuple, Generic[Q]):
 
 
 class Incoming(NamedTuple, Generic[Q]):
-    """A received request; each of ``requests`` needs a response.  See ``RequestParts``."""
+    """A client request received by a broker; each of ``requests`` needs a response.  See ``RequestParts``."""
 
     api_key: int
     version: int
@@ -87,18 +87,18 @@ class Incoming(NamedTuple, Generic[Q]):
 
 @frozen
 class Translation(Generic[Q, R]):
-    """The translation of the two messages of one API, in both directions.
+    """The translation of the request and the response of one API, in both directions.
 
-    - ``ask``, ``answer``: the client side; ``answer`` is passed the request that was sent.
-    - ``asked``, ``answered``: the broker side; ``answered`` is passed one response for each of the requests.
+    - ``build_request``, ``parse_response``: the client side; the latter is passed the request that was sent.
+    - ``parse_request``, ``build_response``: the broker side; the latter is passed one response for each request.
     - ``versions``: lowest and highest version that the message classes support.
     """
 
     api: Api
-    ask: Callable[[Q, int], Fields]
-    answer: Callable[[Fields, int, Q], R]
-    asked: Callable[[Fields, int, Client], RequestParts[Q]]
-    answered: Callable[[Incoming[Q], Sequence[R], Serving], Fields]
+    build_request: Callable[[Q, int], Fields]
+    parse_response: Callable[[Fields, int, Q], R]
+    parse_request: Callable[[Fields, int, Client], RequestParts[Q]]
+    build_response: Callable[[Incoming[Q], Sequence[R], Serving], Fields]
     versions: tuple[int, int] = field(default=Factory(lambda self: self.api.versions, takes_self=True))
 
 
@@ -108,7 +108,7 @@ AnyIncoming: TypeAlias = Incoming[Request]
 
 
 def values_by_topic(values: Mapping[TopicPartition, V]) -> dict[str, list[tuple[int, V]]]:
-    """Return (partition, value) by topic, in order of first appearance."""
+    """Group values by topic, as (partition, value) pairs; topics are in order of first appearance."""
     topics: dict[str, list[tuple[int, V]]] = {}
     for (topic, partition), value in values.items():
         topics.setdefault(topic, []).append((partition, value))
@@ -116,7 +116,7 @@ def values_by_topic(values: Mapping[TopicPartition, V]) -> dict[str, list[tuple[
 
 
 def partitions_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Return partition numbers by topic, in order of first appearance."""
+    """Group partition numbers by topic; topics are in order of first appearance."""
     topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)
@@ -126,22 +126,26 @@ def partitions_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[
 def each_partition(
     topics: Iterable[Fields], name: str, partitions: str, index: str
 ) -> Iterable[tuple[TopicPartition, Fields]]:
-    """Yield every partition of a list of topics, with the given field names."""
+    """Yield each partition in an array of topics, with its fields.
+
+    ``name``, ``partitions`` and ``index`` are the names of the fields with the topic name, the partitions of a topic,
+    and the partition number.
+    """
     for topic in topics:
         for partition in topic[partitions]:
             yield TopicPartition(topic[name], partition[index]), partition
 
 
 def code(fields: Fields, name: str = "error_code") -> ErrorCode:
-    """Return the error code in a message."""
+    """Return the error code in the field ``name`` of a message."""
     return error_code(fields[name])
 
 
 def fail_on(fields: Fields, what: str) -> None:
-    """Raise the top-level error of a response, for which the message class has no attribute.
+    """Raise the top-level error of a response whose message class has no attribute for the error.
 
     Raises:
-        BrokerError: the response has an error.
+        BrokerError: the response has an error; ``what`` is the beginning of the error message.
     """
     found = code(fields)
     if found is not ErrorCode.NONE:
@@ -149,5 +153,5 @@ def fail_on(fields: Fields, what: str) -> None:
 
 
 def text(message: str | None) -> str:
-    """Return the error message, or "" if there is none."""
+    """Return the error message of a response, or "" if it is None."""
     return message or ""

@@ -10,7 +10,7 @@ default; attributes without a field must have a default.  The types determine th
 - A sequence of messages or tuples is an array of structures; the items of plain tuples are the fields in order.
 - An empty string is written as None if that is the default of the field, and None is read as "".
 
-The functions are generated as straight-line source, like the functions of the codec.  Used by ``mapping``.
+The functions are generated as straight-line code, like the functions of the codec.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ _ALIASES: Final[Mapping[str, str]] = {"error_code": "error", "error_message": "m
 
 
 def writer(kind: type[Any], fields: Sequence[Field], name: str = "") -> Callable[[Any], Fields]:
-    """Return the function that converts a message to its fields.
+    """Return a function that converts a message object to Kafka protocol fields.
 
     Raises:
         TypeError: the message and the fields do not match.
@@ -42,7 +42,7 @@ def writer(kind: type[Any], fields: Sequence[Field], name: str = "") -> Callable
 
 
 def reader(kind: type[Any], fields: Sequence[Field], name: str = "") -> Callable[[Fields], Any]:
-    """Return the function that converts decoded fields to a message.
+    """Return a function that converts decoded Kafka protocol fields to a message object.
 
     Raises:
         TypeError: the message and the fields do not match.
@@ -59,8 +59,8 @@ def derived(api: Api) -> Translation[Any, Any]:
     if api.request_type is None:
         raise TypeError(f"{api.name} has no messages: name its request in its table")
     write_request, read_request = (make(api.request_type, api.request_fields) for make in (writer, reader))
-    answered_by = response_type(api.request_type)
-    write_response, read_response = (make(answered_by, api.response_fields) for make in (writer, reader))
+    response_class = response_type(api.request_type)
+    write_response, read_response = (make(response_class, api.response_fields) for make in (writer, reader))
     return Translation(
         api,
         lambda request, version: write_request(request),
@@ -92,7 +92,7 @@ def _attributes(kind: type[Any]) -> dict[str, bool]:
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
-    """Return a type without None, and whether it was optional."""
+    """Return a type hint without None, and whether the hint allowed None."""
     if get_origin(hint) not in (Union, UnionType):
         return hint, False
     kinds = [kind for kind in get_args(hint) if kind is not NoneType]
@@ -108,7 +108,7 @@ def _is_named_tuple(hint: Any) -> bool:
 
 
 class _Derivation:
-    """Generates the expressions of one function."""
+    """A generator for the source of one conversion function."""
 
     def __init__(self) -> None:
         self._source = FunctionSource()
@@ -116,7 +116,7 @@ class _Derivation:
     def compiled(
         self, verb: str, argument: str, name: str, expression: Callable[["_Derivation"], str]
     ) -> Callable[[Any], Any]:
-        """Compile a function with one argument that returns this expression."""
+        """Compile a function with one argument, which returns the value of the generated expression."""
         source = self._source
         source.names.update(
             TopicPartition=TopicPartition,
@@ -161,7 +161,7 @@ class _Derivation:
 
     @staticmethod
     def _by_topic(of: Type) -> tuple[Field, Field] | None:
-        """Return the topic field and the partitions field, if an array is an array of topics."""
+        """Return the topic field and the partitions field of an array of topics, or None for other arrays."""
         if isinstance(of, Struct) and len(of.fields) == 2:
             topic, partitions = of.fields
             if isinstance(topic.type, Text) and isinstance(partitions.type, Array):
@@ -169,14 +169,14 @@ class _Derivation:
         return None
 
     def _split(self, fields: Sequence[Field]) -> tuple[str, list[Field]]:
-        """Return the name of the field with the partition number, and the other fields."""
+        """Return the name of the field that has the partition number, and the other fields."""
         (index,) = (item.name for item in fields if item.name in _INDEXES and isinstance(item.type, Fixed))
         return index, [item for item in fields if item.name != index]
 
     # --- to the wire ----------------------------------------------------------------------
 
     def written(self, kind: Any, fields: Sequence[Field], value: str = "value", keys: str = "") -> str:
-        """Return the expression that builds the dict from a message, tuple or single value."""
+        """Return the expression that builds the dict of fields from a message, tuple or single value."""
         rows = [
             f"{slot.field.name!r}: {self._write(slot.hint, slot.field, slot.access)}"
             for slot in self._slots(kind, fields, value)
@@ -227,7 +227,7 @@ class _Derivation:
     # --- from the wire --------------------------------------------------------------------
 
     def read(self, kind: Any, fields: Sequence[Field], value: str = "value") -> str:
-        """Return the expression that builds a message, tuple or single value from a dict."""
+        """Return the expression that builds a message, tuple or single value from a dict of fields."""
         parts = []
         for slot in self._slots(kind, fields, ""):
             text = self._read(slot.hint, slot.field, f"{value}[{slot.field.name!r}]")

@@ -65,7 +65,7 @@ def _find(request: FindCoordinator, version: int) -> Fields:
     return {"key": request.key, "key_type": request.key_type}
 
 
-def _find_answer(message: Fields, version: int, request: FindCoordinator) -> FindCoordinatorResponse:
+def _find_response(message: Fields, version: int, request: FindCoordinator) -> FindCoordinatorResponse:
     if version < _MANY_COORDINATORS_SINCE:
         return FindCoordinatorResponse(code(message), message["node_id"])
     for found in message["coordinators"]:
@@ -74,12 +74,12 @@ def _find_answer(message: Fields, version: int, request: FindCoordinator) -> Fin
     return FindCoordinatorResponse(ErrorCode.UNKNOWN_SERVER_ERROR, -1)
 
 
-def _find_asked(message: Fields, version: int, client: Client) -> RequestParts[FindCoordinator]:
+def _find_request(message: Fields, version: int, client: Client) -> RequestParts[FindCoordinator]:
     keys = message["coordinator_keys"] if version >= _MANY_COORDINATORS_SINCE else (message["key"],)
     return RequestParts(tuple(FindCoordinator(key, message["key_type"]) for key in dict.fromkeys(keys)))
 
 
-def _find_answered(
+def _find_reply(
     incoming: Incoming[FindCoordinator], responses: Sequence[FindCoordinatorResponse], serving: Serving
 ) -> Fields:
     rows = []
@@ -90,7 +90,7 @@ def _find_answered(
     return {"coordinators": rows} if incoming.version >= _MANY_COORDINATORS_SINCE else rows[0]
 
 
-FIND_COORDINATOR = Translation(tables.FIND_COORDINATOR, _find, _find_answer, _find_asked, _find_answered)
+FIND_COORDINATOR = Translation(tables.FIND_COORDINATOR, _find, _find_response, _find_request, _find_reply)
 
 
 # --- JoinGroup and SyncGroup: some attributes are not on the wire --------------------------
@@ -99,28 +99,30 @@ _JOIN = derived(tables.JOIN_GROUP)
 _SYNC = derived(tables.SYNC_GROUP)
 
 
-def _join_asked(message: Fields, version: int, client: Client) -> RequestParts[JoinGroup]:
-    (request,) = _JOIN.asked(message, version, client).requests
+def _join_request(message: Fields, version: int, client: Client) -> RequestParts[JoinGroup]:
+    (request,) = _JOIN.parse_request(message, version, client).requests
     takes_member_id = version >= _MEMBER_ID_FIRST_SINCE
     request = evolve(request, client_id=client.client_id, client_host=client.host, takes_member_id=takes_member_id)
     return RequestParts((request,))
 
 
-def _join_answer(message: Fields, version: int, request: JoinGroup) -> JoinGroupResponse:
+def _join_response(message: Fields, version: int, request: JoinGroup) -> JoinGroupResponse:
     # The protocol type is on the wire only from version 7 on; the request has the same value.
-    response: JoinGroupResponse = evolve(_JOIN.answer(message, version, request), protocol_type=request.protocol_type)
+    response: JoinGroupResponse = evolve(
+        _JOIN.parse_response(message, version, request), protocol_type=request.protocol_type
+    )
     return response
 
 
-def _sync_answer(message: Fields, version: int, request: SyncGroup) -> SyncGroupResponse:
+def _sync_response(message: Fields, version: int, request: SyncGroup) -> SyncGroupResponse:
     # The protocol type and name are on the wire only from version 5 on; the request has the same values.
     return SyncGroupResponse(
         code(message), message["assignment"], request.protocol_type or "", request.protocol_name or ""
     )
 
 
-JOIN_GROUP = evolve(_JOIN, asked=_join_asked, answer=_join_answer)
-SYNC_GROUP = evolve(_SYNC, answer=_sync_answer)
+JOIN_GROUP = evolve(_JOIN, parse_request=_join_request, parse_response=_join_response)
+SYNC_GROUP = evolve(_SYNC, parse_response=_sync_response)
 
 
 # --- LeaveGroup: several members from version 3 on (KIP-345) ------------------------------
@@ -147,14 +149,14 @@ def _leave(request: LeaveGroup, version: int) -> Fields:
     return {"group_id": request.group_id, "member_id": request.member_id}
 
 
-def _leave_answer(message: Fields, version: int, request: LeaveGroup) -> LeaveGroupResponse:
+def _leave_response(message: Fields, version: int, request: LeaveGroup) -> LeaveGroupResponse:
     found = code(message)
     if found is ErrorCode.NONE and message["members"]:
         found = code(message["members"][0])
     return LeaveGroupResponse(found)
 
 
-def _leave_asked(message: Fields, version: int, client: Client) -> RequestParts[LeaveGroup]:
+def _leave_request(message: Fields, version: int, client: Client) -> RequestParts[LeaveGroup]:
     group_id = message["group_id"]
     if version < _MANY_LEAVE_SINCE:
         return RequestParts((LeaveGroup(group_id, message["member_id"]),))
@@ -162,9 +164,7 @@ def _leave_asked(message: Fields, version: int, client: Client) -> RequestParts[
     return RequestParts(tuple(LeaveGroup(group_id, one["member_id"], one["group_instance_id"]) for one in members))
 
 
-def _leave_answered(
-    incoming: Incoming[LeaveGroup], responses: Sequence[LeaveGroupResponse], serving: Serving
-) -> Fields:
+def _leave_reply(incoming: Incoming[LeaveGroup], responses: Sequence[LeaveGroupResponse], serving: Serving) -> Fields:
     if incoming.version < _MANY_LEAVE_SINCE:
         return {"error_code": responses[0].error}
     # A group error applies to all members.
@@ -181,7 +181,7 @@ def _leave_answered(
     return {"error_code": whole, "members": rows}
 
 
-LEAVE_GROUP = Translation(tables.LEAVE_GROUP, _leave, _leave_answer, _leave_asked, _leave_answered)
+LEAVE_GROUP = Translation(tables.LEAVE_GROUP, _leave, _leave_response, _leave_request, _leave_reply)
 
 
 # --- OffsetFetch: several groups from version 8 on (KIP-709) ------------------------------
@@ -202,7 +202,7 @@ def _fetch(request: OffsetFetch, version: int) -> Fields:
     return asked | {"require_stable": request.require_stable}
 
 
-def _fetch_answer(message: Fields, version: int, request: OffsetFetch) -> OffsetFetchResponse:
+def _fetch_response(message: Fields, version: int, request: OffsetFetch) -> OffsetFetchResponse:
     if version >= _MANY_FETCH_SINCE:
         (message,) = (group for group in message["groups"] if group["group_id"] == request.group_id)
     error, offsets = code(message), {}
@@ -218,7 +218,7 @@ def _fetch_answer(message: Fields, version: int, request: OffsetFetch) -> Offset
     return OffsetFetchResponse(error, offsets if error is ErrorCode.NONE else {})
 
 
-def _fetch_asked(message: Fields, version: int, client: Client) -> RequestParts[OffsetFetch]:
+def _fetch_request(message: Fields, version: int, client: Client) -> RequestParts[OffsetFetch]:
     groups = message["groups"] if version >= _MANY_FETCH_SINCE else (message,)
     # List each group once: without partitions, all offsets of the group are requested.
     distinct = {group["group_id"]: group for group in groups}.values()
@@ -226,9 +226,7 @@ def _fetch_asked(message: Fields, version: int, client: Client) -> RequestParts[
     return RequestParts(tuple(evolve(_read_fetch(group), require_stable=is_stable) for group in distinct))
 
 
-def _fetch_answered(
-    incoming: Incoming[OffsetFetch], responses: Sequence[OffsetFetchResponse], serving: Serving
-) -> Fields:
+def _fetch_reply(incoming: Incoming[OffsetFetch], responses: Sequence[OffsetFetchResponse], serving: Serving) -> Fields:
     groups = [
         {"group_id": request.group_id} | _fetched(request, response, incoming.version)
         for request, response in zip(incoming.requests, responses, strict=True)
@@ -262,7 +260,7 @@ def _fetched_row(partition: TopicPartition, committed: OffsetAndMetadata | None,
     }
 
 
-OFFSET_FETCH = Translation(tables.OFFSET_FETCH, _fetch, _fetch_answer, _fetch_asked, _fetch_answered)
+OFFSET_FETCH = Translation(tables.OFFSET_FETCH, _fetch, _fetch_response, _fetch_request, _fetch_reply)
 
 
 # --- ListGroups ---------------------------------------------------------------------------
@@ -270,18 +268,18 @@ OFFSET_FETCH = Translation(tables.OFFSET_FETCH, _fetch, _fetch_answer, _fetch_as
 _LIST = derived(tables.LIST_GROUPS)
 
 
-def _list_answer(message: Fields, version: int, request: ListGroups) -> ListGroupsResponse:
+def _list_response(message: Fields, version: int, request: ListGroups) -> ListGroupsResponse:
     fail_on(message, "list of groups")
-    response: ListGroupsResponse = _LIST.answer(message, version, request)
+    response: ListGroupsResponse = _LIST.parse_response(message, version, request)
     return response
 
 
-def _list_answered(incoming: Incoming[ListGroups], responses: Sequence[ListGroupsResponse], serving: Serving) -> Fields:
-    message = _LIST.answered(incoming, responses, serving)
+def _list_reply(incoming: Incoming[ListGroups], responses: Sequence[ListGroupsResponse], serving: Serving) -> Fields:
+    message = _LIST.build_response(incoming, responses, serving)
     return message | {"groups": [row | {"group_type": CLASSIC_GROUP} for row in message["groups"]]}
 
 
-LIST_GROUPS = evolve(_LIST, answer=_list_answer, answered=_list_answered)
+LIST_GROUPS = evolve(_LIST, parse_response=_list_response, build_response=_list_reply)
 
 
 # --- DescribeGroups and DeleteGroups: one message object for each group -------------------
@@ -292,7 +290,7 @@ _write_group = writer(DescribeGroupResponse, _GROUP_ROW)
 _read_group = reader(DescribeGroupResponse, _GROUP_ROW)
 
 
-def _describe_asked(message: Fields, version: int, client: Client) -> RequestParts[DescribeGroup]:
+def _describe_request(message: Fields, version: int, client: Client) -> RequestParts[DescribeGroup]:
     # List each group once: its description may be a thousand times as long as its name.
     includes_operations = message["include_authorized_operations"]
     return RequestParts(
@@ -300,7 +298,7 @@ def _describe_asked(message: Fields, version: int, client: Client) -> RequestPar
     )
 
 
-def _describe_answered(
+def _describe_reply(
     incoming: Incoming[DescribeGroup], responses: Sequence[DescribeGroupResponse], serving: Serving
 ) -> Fields:
     rows = []
@@ -316,12 +314,12 @@ def _described(message: Fields, version: int, request: DescribeGroup) -> Describ
     return response
 
 
-def _delete_answer(message: Fields, version: int, request: DeleteGroup) -> DeleteGroupResponse:
+def _delete_response(message: Fields, version: int, request: DeleteGroup) -> DeleteGroupResponse:
     (result,) = message["results"]
     return DeleteGroupResponse(code(result))
 
 
-def _delete_answered(
+def _delete_reply(
     incoming: Incoming[DeleteGroup], responses: Sequence[DeleteGroupResponse], serving: Serving
 ) -> Fields:
     pairs = zip(incoming.requests, responses, strict=True)
@@ -335,15 +333,15 @@ DESCRIBE_GROUPS = Translation(
         "include_authorized_operations": request.include_authorized_operations,
     },
     _described,
-    _describe_asked,
-    _describe_answered,
+    _describe_request,
+    _describe_reply,
 )
 DELETE_GROUPS = Translation(
     tables.DELETE_GROUPS,
     lambda request, version: {"groups_names": [request.group_id]},
-    _delete_answer,
+    _delete_response,
     lambda message, version, client: RequestParts(tuple(map(DeleteGroup, dict.fromkeys(message["groups_names"])))),
-    _delete_answered,
+    _delete_reply,
 )
 
 TRANSLATIONS = (

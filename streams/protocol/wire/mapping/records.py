@@ -1,4 +1,7 @@
-"""Translations of Produce and Fetch; record batches stay encoded, and versions limit their content."""
+"""Translations of Produce and Fetch.
+
+Record batches stay encoded.  Some API versions limit the content of batches, such as the compression codec.
+"""
 
 import logging
 from collections.abc import Sequence
@@ -86,12 +89,12 @@ _read_produced = reader(ProduceResponse, tables.PRODUCE.response_fields)
 _write_produced = writer(ProduceResponse, tables.PRODUCE.response_fields)
 
 
-def _produce_answer(message: Fields, version: int, request: Produce) -> ProduceResponse:
+def _produce_response(message: Fields, version: int, request: Produce) -> ProduceResponse:
     response: ProduceResponse = _read_produced(message)
     return response
 
 
-def _produce_asked(message: Fields, version: int, client: Client) -> RequestParts[Produce]:
+def _produce_request(message: Fields, version: int, client: Client) -> RequestParts[Produce]:
     blocks: dict[TopicPartition, Sequence[Block]] = {}
     refused: dict[TopicPartition, Refusal] = {}
     acks = message["acks"]
@@ -134,7 +137,7 @@ def _checked(block: EncodedBlock, version: int) -> EncodedBlock:
     return block
 
 
-def _produce_answered(incoming: Incoming[Produce], responses: Sequence[ProduceResponse], serving: Serving) -> Fields:
+def _produce_reply(incoming: Incoming[Produce], responses: Sequence[ProduceResponse], serving: Serving) -> Fields:
     found = responses[0].partitions if responses else {}
     if incoming.refused:
         refused = {partition: Produced(error, -1, reason) for partition, (error, reason) in incoming.refused.items()}
@@ -142,7 +145,7 @@ def _produce_answered(incoming: Incoming[Produce], responses: Sequence[ProduceRe
     return _write_produced(ProduceResponse(found))
 
 
-PRODUCE = Translation(tables.PRODUCE, _produce, _produce_answer, _produce_asked, _produce_answered)
+PRODUCE = Translation(tables.PRODUCE, _produce, _produce_response, _produce_request, _produce_reply)
 
 
 # --- Fetch --------------------------------------------------------------------------------
@@ -174,7 +177,7 @@ def _fetch(request: Fetch, version: int) -> Fields:
     }
 
 
-def _fetch_answer(message: Fields, version: int, request: Fetch) -> FetchResponse:
+def _fetch_response(message: Fields, version: int, request: Fetch) -> FetchResponse:
     fail_on(message, "fetch")
     rows = each_partition(message["responses"], "topic", "partitions", "partition_index")
     return FetchResponse({partition: _fetched(partition, row) for partition, row in rows})
@@ -200,7 +203,7 @@ def _fetched(partition: TopicPartition, row: Fields) -> FetchedPartition:
     )
 
 
-def _fetch_asked(message: Fields, version: int, client: Client) -> RequestParts[Fetch]:
+def _fetch_request(message: Fields, version: int, client: Client) -> RequestParts[Fetch]:
     if message["session_id"] and message["session_epoch"] != _NO_SESSION:
         return RequestParts((), {None: (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "fetch sessions are not kept")})
     positions: dict[TopicPartition, int] = {}
@@ -223,7 +226,7 @@ def _fetch_asked(message: Fields, version: int, client: Client) -> RequestParts[
     return RequestParts((request,))
 
 
-def _fetch_answered(incoming: Incoming[Fetch], responses: Sequence[FetchResponse], serving: Serving) -> Fields:
+def _fetch_reply(incoming: Incoming[Fetch], responses: Sequence[FetchResponse], serving: Serving) -> Fields:
     if not responses:
         # The consumer then continues without a fetch session.
         ((error, _),) = incoming.refused.values()
@@ -259,9 +262,9 @@ def _is_zstd(chunk: bytes) -> bool:
 FETCH = Translation(
     tables.FETCH,
     _fetch,
-    _fetch_answer,
-    _fetch_asked,
-    _fetch_answered,
+    _fetch_response,
+    _fetch_request,
+    _fetch_reply,
     # From version 13 on, topics are identified by ID, which the message classes do not have.
     (tables.FETCH.versions[0], 12),
 )

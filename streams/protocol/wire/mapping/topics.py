@@ -1,9 +1,10 @@
-"""Translations of Metadata, DescribeCluster, CreateTopics and DeleteTopics: addresses, IDs and defaults."""
+"""Translations of Metadata, DescribeCluster, CreateTopics and DeleteTopics, including addresses, IDs and defaults."""
 
 from collections.abc import Mapping, Sequence
 
 from attrs import evolve
 
+from streams.core.address import Address
 from streams.protocol.admin_messages import (
     NO_OPERATIONS,
     ConfigSource,
@@ -88,9 +89,9 @@ def _metadata(request: Metadata, version: int) -> Fields:
     }
 
 
-def _metadata_answer(message: Fields, version: int, request: Metadata) -> MetadataResponse:
+def _metadata_response(message: Fields, version: int, request: Metadata) -> MetadataResponse:
     return MetadataResponse(
-        {broker["node_id"]: address(broker["host"], broker["port"]) for broker in message["brokers"]},
+        {broker["node_id"]: str(Address(broker["host"], broker["port"])) for broker in message["brokers"]},
         tuple(_topic(topic) for topic in message["topics"] if topic["name"] is not None),
         message.get("controller_id", -1),
     )
@@ -105,7 +106,7 @@ def _topic(topic: Fields) -> TopicMetadata:
     )
 
 
-def _metadata_asked(message: Fields, version: int, client: Client) -> RequestParts[Metadata]:
+def _metadata_request(message: Fields, version: int, client: Client) -> RequestParts[Metadata]:
     topics = message["topics"]
     names: tuple[str, ...] | None = None
     ids: tuple[bytes, ...] = ()
@@ -124,7 +125,7 @@ def _metadata_asked(message: Fields, version: int, client: Client) -> RequestPar
     return RequestParts((request,))
 
 
-def _metadata_answered(incoming: Incoming[Metadata], responses: Sequence[MetadataResponse], serving: Serving) -> Fields:
+def _metadata_reply(incoming: Incoming[Metadata], responses: Sequence[MetadataResponse], serving: Serving) -> Fields:
     (request,), (response,) = incoming.requests, responses
     of_topics = _TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_OPERATIONS
     of_cluster = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_OPERATIONS
@@ -160,12 +161,7 @@ def _topic_row(topic: TopicMetadata, version: int, operations: int) -> Fields:
     }
 
 
-def address(host: str, port: int) -> str:
-    """Return HOST:PORT, with an IPv6 address in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-METADATA = Translation(session.METADATA, _metadata, _metadata_answer, _metadata_asked, _metadata_answered)
+METADATA = Translation(session.METADATA, _metadata, _metadata_response, _metadata_request, _metadata_reply)
 
 
 # --- CreateTopics -------------------------------------------------------------------------
@@ -198,13 +194,13 @@ def _create_topics(request: CreateTopics, version: int) -> Fields:
     }
 
 
-def _create_topics_answer(message: Fields, version: int, request: CreateTopics) -> CreateTopicsResponse:
+def _create_topics_response(message: Fields, version: int, request: CreateTopics) -> CreateTopicsResponse:
     return CreateTopicsResponse(
         {topic["name"]: (code(topic), text(topic["error_message"])) for topic in message["topics"]}
     )
 
 
-def _create_topics_asked(message: Fields, version: int, client: Client) -> RequestParts[CreateTopics]:
+def _create_topics_request(message: Fields, version: int, client: Client) -> RequestParts[CreateTopics]:
     specs: dict[str, TopicSpec] = {}
     refused: dict[str, Refusal] = {}
     for topic in message["topics"]:
@@ -223,7 +219,7 @@ def _create_topics_asked(message: Fields, version: int, client: Client) -> Reque
     return RequestParts((request,) if specs else (), refused, order)
 
 
-def _create_topics_answered(
+def _create_topics_reply(
     incoming: Incoming[CreateTopics], responses: Sequence[CreateTopicsResponse], serving: Serving
 ) -> Fields:
     found = dict(incoming.refused)
@@ -243,7 +239,7 @@ def _create_topics_answered(
 
 
 def _made_row(topic: TopicMetadata, given: Mapping[str, str], *, is_trial: bool) -> Fields:
-    """Return the description of a created topic (KIP-525)."""
+    """Return the fields of a CreateTopics response that describe a created topic (KIP-525)."""
     return {
         "topic_id": NO_TOPIC_ID if is_trial else topic.topic_id,
         "num_partitions": len(topic.leaders),
@@ -260,7 +256,11 @@ def _made_row(topic: TopicMetadata, given: Mapping[str, str], *, is_trial: bool)
 
 
 CREATE_TOPICS = Translation(
-    tables.CREATE_TOPICS, _create_topics, _create_topics_answer, _create_topics_asked, _create_topics_answered
+    tables.CREATE_TOPICS,
+    _create_topics,
+    _create_topics_response,
+    _create_topics_request,
+    _create_topics_reply,
 )
 
 
@@ -277,7 +277,7 @@ def _delete_topics(request: DeleteTopics, version: int) -> Fields:
     }
 
 
-def _delete_topics_answer(message: Fields, version: int, request: DeleteTopics) -> DeleteTopicsResponse:
+def _delete_topics_response(message: Fields, version: int, request: DeleteTopics) -> DeleteTopicsResponse:
     asked, rows = set(request.topic_ids), message["responses"]
     return DeleteTopicsResponse(
         {row["name"]: code(row) for row in rows if row["topic_id"] not in asked},
@@ -285,7 +285,7 @@ def _delete_topics_answer(message: Fields, version: int, request: DeleteTopics) 
     )
 
 
-def _delete_topics_asked(message: Fields, version: int, client: Client) -> RequestParts[DeleteTopics]:
+def _delete_topics_request(message: Fields, version: int, client: Client) -> RequestParts[DeleteTopics]:
     timeout_ms = message["timeout_ms"]
     if version < _BY_ID_SINCE:
         return RequestParts((DeleteTopics(tuple(dict.fromkeys(message["topic_names"])), (), timeout_ms),))
@@ -294,7 +294,7 @@ def _delete_topics_asked(message: Fields, version: int, client: Client) -> Reque
     return RequestParts((DeleteTopics(tuple(names), tuple(ids), timeout_ms),))
 
 
-def _delete_topics_answered(
+def _delete_topics_reply(
     incoming: Incoming[DeleteTopics], responses: Sequence[DeleteTopicsResponse], serving: Serving
 ) -> Fields:
     (response,) = responses
@@ -307,7 +307,11 @@ def _delete_topics_answered(
 
 
 DELETE_TOPICS = Translation(
-    tables.DELETE_TOPICS, _delete_topics, _delete_topics_answer, _delete_topics_asked, _delete_topics_answered
+    tables.DELETE_TOPICS,
+    _delete_topics,
+    _delete_topics_response,
+    _delete_topics_request,
+    _delete_topics_reply,
 )
 
 
@@ -316,7 +320,7 @@ DELETE_TOPICS = Translation(
 _CLUSTER = derived(session.DESCRIBE_CLUSTER)
 
 
-def _cluster_answered(
+def _cluster_reply(
     incoming: Incoming[DescribeCluster], responses: Sequence[DescribeClusterResponse], serving: Serving
 ) -> Fields:
     # The server adds the cluster ID and the advertised addresses, which are not in the broker response.
@@ -324,9 +328,9 @@ def _cluster_answered(
     brokers = tuple(DescribedBroker(node_id, *address) for node_id, address in serving.addresses.items())
     operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_OPERATIONS
     shown = evolve(response, cluster_id=serving.cluster_id, brokers=brokers, cluster_authorized_operations=operations)
-    return _CLUSTER.answered(incoming, (shown,), serving)
+    return _CLUSTER.build_response(incoming, (shown,), serving)
 
 
-DESCRIBE_CLUSTER = evolve(_CLUSTER, answered=_cluster_answered)
+DESCRIBE_CLUSTER = evolve(_CLUSTER, build_response=_cluster_reply)
 
 TRANSLATIONS = (METADATA, CREATE_TOPICS, DELETE_TOPICS, DESCRIBE_CLUSTER)

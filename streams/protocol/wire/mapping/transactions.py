@@ -1,4 +1,7 @@
-"""Translation of EndTxn; the epoch is bumped only in versions whose response includes the epoch (KIP-890)."""
+"""Translation of EndTxn.
+
+The producer epoch is bumped only in versions whose response includes the epoch (KIP-890).
+"""
 
 from attrs import evolve
 
@@ -11,12 +14,12 @@ from streams.protocol.wire.tables import transactions as tables
 _END = derived(tables.END_TXN)
 
 
-def _end_asked(message: Fields, version: int, client: Client) -> RequestParts[EndTxn]:
+def _end_request(message: Fields, version: int, client: Client) -> RequestParts[EndTxn]:
     # Only versions from 5 on return the new epoch: older clients keep their epoch.
-    (request,) = _END.asked(message, version, client).requests
+    (request,) = _END.parse_request(message, version, client).requests
     return RequestParts((evolve(request, bumps_epoch=False),))
 
 
-END_TXN = evolve(_END, asked=_end_asked)
+END_TXN = evolve(_END, parse_request=_end_request)
 
 TRANSLATIONS = (END_TXN,)

@@ -1,6 +1,7 @@
 """Pending offset commits of open transactions, which take effect with the commit marker (KIP-447).
 
-They are part of the coordinator's state, which is rebuilt from the ``__consumer_offsets`` log.  Performs no I/O.
+They are part of the coordinator's state, which is rebuilt from the ``__consumer_offsets`` log.
+This module performs no I/O.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -22,7 +23,7 @@ class PendingOffsets:
         self._open.setdefault(producer_id, {}).setdefault(group_id, {}).update(offsets)
 
     def end(self, producer_id: int) -> Iterator[tuple[str, Mapping[TopicPartition, OffsetAndMetadata]]]:
-        """Remove and return the offsets in a producer's transaction, by group."""
+        """Remove and return the offsets in a producer's transaction, by group, because the transaction has ended."""
         yield from self._open.pop(producer_id, {}).items()
 
     def is_unstable(self, group_id: str, partitions: Collection[TopicPartition] | None) -> bool:
@@ -34,7 +35,7 @@ class PendingOffsets:
         return False
 
     def supersede(self, group_id: str, partitions: Collection[TopicPartition]) -> None:
-        """Drop pending offsets that a later commit in the log supersedes, even if the transaction ends after it."""
+        """Drop pending offsets that a later regular commit supersedes, even if their transaction ends after it."""
         for groups in self._open.values():
             offsets = groups.get(group_id)
             if offsets:

@@ -1,24 +1,24 @@
-"""State that waits for a commit is bounded over all tasks of a thread."""
+"""Uncommitted state is bounded over all tasks of a thread."""
 
 from streams import EmbeddedBroker, Streams, StreamsBuilder, Topic
 from streams.core.records import Block, TaskId, TopicPartition
-from streams.runtime.waiting import WaitingState
+from streams.runtime.uncommitted import UncommittedState
 
 words = Topic("words", key=int, value=int)
 
 
-def test_waiting_state_is_kept_up_run_by_run() -> None:
-    waiting = WaitingState(100)
+def test_sum_of_uncommitted_bytes_is_updated_by_each_run() -> None:
+    uncommitted = UncommittedState(100)
     first, second = TaskId(0, 0), TaskId(0, 1)
 
-    assert not waiting.note(first, 60)
-    assert not waiting.note(first, 100)
-    assert waiting.note(second, 1)
+    assert not uncommitted.note(first, 60)
+    assert not uncommitted.note(first, 100)
+    assert uncommitted.note(second, 1)
 
-    waiting.forget([first])
-    assert not waiting.note(second, 100)
-    waiting.forget([first, second])
-    assert not waiting.note(first, 100)
+    uncommitted.forget([first])
+    assert not uncommitted.note(second, 100)
+    uncommitted.forget([first, second])
+    assert not uncommitted.note(first, 100)
 
 
 def topology(builder: StreamsBuilder) -> None:

@@ -1,7 +1,7 @@
 """The size of the uncommitted state of all tasks of a thread.
 
-The thread commits early when the size exceeds a bound (KIP-892).  The sum is updated with every run, since adding up
-the sizes of a thousand tasks after every run would cost more than the run.  Pure.
+The thread commits early when the size exceeds a bound (KIP-892).  The sum is updated after each run of records, since
+adding up the sizes of a thousand tasks would cost more than the run.  The module is pure.
 """
 
 from collections.abc import Iterable
@@ -12,20 +12,20 @@ from streams.core.records import TaskId
 
 
 @define(eq=False)
-class WaitingState:
+class UncommittedState:
     """The size of the uncommitted state of all tasks of a thread; ``max_bytes`` is its bound."""
 
     max_bytes: int
     _bytes: int = 0
     _of: dict[TaskId, int] = field(factory=dict)
 
-    def note(self, task_id: TaskId, waiting_bytes: int) -> bool:
+    def note(self, task_id: TaskId, uncommitted_bytes: int) -> bool:
         """Set the uncommitted bytes of a task; return whether the sum exceeds the bound."""
-        self._bytes += waiting_bytes - self._of.get(task_id, 0)
-        self._of[task_id] = waiting_bytes
+        self._bytes += uncommitted_bytes - self._of.get(task_id, 0)
+        self._of[task_id] = uncommitted_bytes
         return self._bytes > self.max_bytes
 
     def forget(self, task_ids: Iterable[TaskId]) -> None:
-        """Remove tasks that were committed or closed."""
+        """Remove the sizes of tasks that have been committed or closed."""
         for task_id in task_ids:
             self._bytes -= self._of.pop(task_id, 0)

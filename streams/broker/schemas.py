@@ -1,0 +1,44 @@
+"""The topic ``_schemas`` of the embedded broker, as the log of a schema registry."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from attrs import frozen
+
+from streams.core.clock import Clock
+from streams.core.records import Block, TopicPartition
+from streams.registry import TOPIC, Record
+
+PARTITION = TopicPartition(TOPIC, 0)
+#: The newest record of each key stays.
+CONFIG = {"cleanup.policy": "compact"}
+
+
+class _Log(Protocol):
+    """What is needed of the broker."""
+
+    def append(self, partition: TopicPartition, block: Block) -> int: ...
+
+    def read(self, partition: TopicPartition, offset: int) -> list[Block]: ...
+
+
+@frozen
+class SchemaTopic:
+    """Records of ``_schemas``, which has one partition."""
+
+    _broker: _Log
+    _clock: Clock
+
+    def append(self, record: Record) -> None:
+        """Append a record."""
+        key, value = record
+        self._broker.append(PARTITION, Block([key], [value], [self._clock.now_ms()]))
+
+    def since(self, offset: int) -> tuple[Sequence[Record], int]:
+        """Return the records from an offset on, and the offset after them."""
+        found: list[Record] = []
+        while blocks := self._broker.read(PARTITION, offset):
+            for block in blocks:
+                found += [(key, value) for key, value in zip(block.keys, block.values, strict=True) if key is not None]
+            offset = blocks[-1].offsets[-1] + 1
+        return found, offset

@@ -1,0 +1,329 @@
+"""JSON of types that msgspec alone cannot decode: pydantic models, and unions of classes without a tag.
+
+Three libraries decode JSON, each where it is made for it.  msgspec decodes most types.  pydantic decodes its models,
+with their validators, and all types around them that it knows.  cattrs decodes unions of classes, which it tells apart
+by a ``Literal`` field or by the names of required fields, and mixes of these with pydantic models.
+
+pydantic is detected, not depended on: only code that has imported it can pass a model.  This module imports only
+other modules of ``core``.
+"""
+
+import dataclasses
+import functools
+import operator
+import types
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, NewType, Union, get_args, get_origin, get_type_hints
+
+import attrs
+import msgspec
+import typing_extensions
+from attrs import frozen
+from msgspec import UNSET, UnsetType, inspect
+
+#: Errors of a type form that a library cannot decode.
+FORM_ERRORS = (TypeError, NameError, ValueError, AttributeError, RecursionError)
+_Decode = Callable[[bytes], Any]
+_from_json = msgspec.json.decode
+_to_json = msgspec.json.encode
+
+
+@frozen
+class Codec:
+    """How values of a type form are read from JSON.
+
+    ``shape`` is a type that msgspec can decode and that has the same JSON: the form itself, or generated structs in
+    place of models and Any in place of unions without a tag.  It describes the JSON; it does not check the values.
+    """
+
+    decode: _Decode
+    shape: Any
+
+
+def codec_of(form: Any) -> Codec:
+    """Return the codec for a type form.
+
+    Raises:
+        TypeError, NameError, ValueError, AttributeError, RecursionError: no library can decode the form.
+    """
+    classes = set(_classes(form))
+    if not any(map(is_model, classes)):
+        try:
+            decoder = msgspec.json.Decoder(form)
+        except TypeError as error:
+            if "Type unions may not contain more than one" not in str(error):
+                raise
+            try:
+                return Codec(_by_cattrs(form), shape_of(form))
+            except TypeError as reason:
+                raise TypeError(f"{error} ({reason})") from error
+        strange = unreadable_parts(form)
+        if strange:
+            raise TypeError(f"JSON has no form for {', '.join(sorted(_full_name(kind) for kind in strange))}")
+        return Codec(decoder.decode, form)
+    return Codec(_by_pydantic(form) or _by_cattrs(form), shape_of(form))
+
+
+def _full_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def is_model(kind: Any) -> bool:
+    """Whether a class is a pydantic model or a pydantic dataclass."""
+    return hasattr(kind, "__pydantic_validator__")
+
+
+def encode_hook(value: Any) -> Any:
+    """Convert a pydantic model to JSON values, by alias and without computed fields, for ``msgspec.json.Encoder``.
+
+    Raises:
+        TypeError: the value is no model.
+        ValueError: a field has a value that its type does not allow.
+    """
+    if is_model(type(value)):
+        return value.model_dump(mode="json", by_alias=True, round_trip=True, warnings="error")
+    raise TypeError(f"Encoding objects of type {type(value).__qualname__} is unsupported")
+
+
+# Decoders.
+
+
+def _by_pydantic(form: Any) -> _Decode | None:
+    """Return pydantic's decoder for a form; None if the form has classes that pydantic does not know."""
+    import pydantic
+
+    try:
+        validate = pydantic.TypeAdapter(form).validate_json
+    except pydantic.PydanticSchemaGenerationError:
+        return None
+
+    def decode(data: bytes) -> Any:
+        try:
+            return validate(data)
+        except pydantic.ValidationError as error:
+            raise ValueError(_validation_message(error)) from None
+
+    return decode
+
+
+def _validation_message(error: Any) -> str:
+    """Return the message of a pydantic error in one line, without links."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(
+        f"{'.'.join(map(str, item['loc']))}: {item['msg']}" if item["loc"] else item["msg"] for item in found
+    )
+
+
+def _by_cattrs(form: Any) -> _Decode:
+    """Return a decoder by cattrs, which decodes what msgspec can decode by msgspec.
+
+    Raises:
+        TypeError: the classes of a union cannot be told apart, or a class is unknown.
+    """
+    import cattrs
+    from cattrs.preconf.msgspec import make_converter
+
+    converter = make_converter(detailed_validation=False)
+    converter.register_structure_hook_factory(_is_plain, lambda kind: lambda value, _: msgspec.convert(value, kind))
+    converter.register_structure_hook_factory(is_model, _model_hook)
+    try:
+        structure = converter.get_structure_hook(form)
+    except cattrs.errors.StructureHandlerNotFoundError as error:
+        raise TypeError(f"cattrs: {error.message}" if not error.type_ else f"no way to read {error.type_}") from error
+
+    def decode(data: bytes) -> Any:
+        try:
+            return structure(_from_json(data), form)
+        except KeyError as error:
+            raise ValueError(f"Object missing required field `{error.args[0]}`") from error
+
+    return decode
+
+
+def _is_plain(kind: Any) -> bool:
+    """Whether msgspec alone can decode a type."""
+    return not _has_model(kind) and _is_known(kind)
+
+
+def _model_hook(kind: Any) -> Callable[[Any, Any], Any]:
+    decode = _by_pydantic(kind)
+    assert decode is not None, "pydantic knows its own models"
+    # As JSON: strict models accept a datetime as text in JSON only.
+    return lambda value, _: decode(_to_json(value))
+
+
+# What is within a form.
+
+
+def parts_of(info: inspect.Type) -> Iterator[inspect.Type]:
+    """Yield msgspec's description of a type and those of all types within it, each once."""
+    pending: list[Any] = [info]
+    seen: set[int] = set()
+    while pending:
+        item = pending.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        yield item
+        for name in ("type", "item_type", "key_type", "value_type"):
+            inner = getattr(item, name, None)
+            if isinstance(inner, inspect.Type):
+                pending.append(inner)
+        for name in ("types", "item_types"):
+            pending.extend(getattr(item, name, ()))
+        pending.extend(part.type for part in getattr(item, "fields", ()))
+
+
+def unreadable_parts(form: Any) -> list[type]:
+    """Return the classes within a type form that msgspec cannot decode from JSON.
+
+    Raises:
+        TypeError, NameError: the form is not a type, or names an undefined type.
+    """
+    return [fact.cls for fact in parts_of(inspect.type_info(form)) if isinstance(fact, inspect.CustomType)]
+
+
+def _classes(form: Any) -> Iterator[type]:
+    """Yield the classes within a type form, each once."""
+    pending: list[Any] = [form]
+    seen: list[Any] = []
+    while pending:
+        item = _plain_form(pending.pop())
+        if item in seen:
+            continue
+        seen.append(item)
+        pending.extend(get_args(item))
+        kind = get_origin(item) or item
+        if isinstance(kind, type):
+            yield kind
+            pending.extend(_annotations(kind).values())
+
+
+def _plain_form(form: Any) -> Any:
+    """Return a form without its aliases and annotations."""
+    while True:
+        if isinstance(form, NewType):
+            form = form.__supertype__
+        elif isinstance(form, typing_extensions.TypeAliasType):
+            form = form.__value__
+        elif get_origin(form) is Annotated:
+            form = get_args(form)[0]
+        else:
+            return form
+
+
+def _annotations(kind: type) -> dict[str, Any]:
+    """Return the types of the fields of a class, by name."""
+    fields = getattr(kind, "model_fields", None) if is_model(kind) else None
+    if fields is not None:
+        return {name: field.annotation for name, field in fields.items()}
+    if _has_fields(kind):
+        return get_type_hints(kind)
+    return {}
+
+
+def _has_fields(kind: type) -> bool:
+    return (
+        dataclasses.is_dataclass(kind)
+        or attrs.has(kind)
+        or issubclass(kind, msgspec.Struct)
+        or typing_extensions.is_typeddict(kind)
+        or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
+    )
+
+
+# Shapes.
+
+
+def shape_of(form: Any, outer: tuple[Any, ...] = ()) -> Any:
+    """Return a type that msgspec can decode and that has the same JSON as a form."""
+    if form is Ellipsis or _is_plain(form):
+        return form
+    form = _plain_form(form)
+    if form in outer:  # A recursive type.
+        return Any
+    outer = (*outer, form)
+    origin, arguments = get_origin(form), get_args(form)
+    if origin is Union or origin is types.UnionType:
+        members = [shape_of(member, outer) for member in arguments]
+        union = functools.reduce(operator.or_, members)
+        return union if _is_known(union) else Any
+    if origin is not None and not _annotations(origin):
+        return origin[tuple(shape_of(argument, outer) for argument in arguments)]
+    if is_model(form) and hasattr(form, "model_fields"):
+        return _model_shape(form, outer)
+    kind = origin or form
+    if dataclasses.is_dataclass(kind) or attrs.has(kind):
+        return _class_shape(form, outer)
+    return Any
+
+
+def _has_model(form: Any) -> bool:
+    return any(map(is_model, _classes(form)))
+
+
+def _is_known(form: Any) -> bool:
+    try:
+        return not unreadable_parts(form)
+    except FORM_ERRORS:
+        return False
+
+
+def _model_shape(model: Any, outer: tuple[Any, ...]) -> Any:
+    fields = model.model_fields
+    if model.__pydantic_root_model__:
+        return shape_of(fields["root"].annotation, outer)
+    config = model.model_config
+    by_name = config.get("populate_by_name") or config.get("validate_by_name")
+    texts = {}
+    for name, field in fields.items():
+        texts[name] = field.serialization_alias or field.alias or name
+        read = field.validation_alias or field.alias or name
+        if read != texts[name] and not (by_name and texts[name] == name):
+            raise TypeError(
+                f"field {name!r} of {model.__qualname__} is written as {texts[name]!r} but read as {read!r}; "
+                "give both names by alias="
+            )
+    kinds = {name: (shape_of(field.annotation, outer), field.is_required()) for name, field in fields.items()}
+    return _struct(model, kinds, texts, is_frozen=bool(config.get("frozen")))
+
+
+def _class_shape(form: Any, outer: tuple[Any, ...]) -> Any:
+    kind = get_origin(form) or form
+    if attrs.has(kind):
+        required = {part.name: part.default is attrs.NOTHING for part in attrs.fields(kind) if part.init}
+    else:
+        missing = dataclasses.MISSING
+        required = {
+            part.name: part.default is missing and part.default_factory is missing
+            for part in dataclasses.fields(kind)
+            if part.init
+        }
+    hints = get_type_hints(kind, include_extras=True)
+    kinds = {name: (shape_of(hints[name], outer), is_required) for name, is_required in required.items()}
+    return _struct(kind, kinds, {name: name for name in required}, is_frozen=False)
+
+
+def _struct(
+    cls: type, kinds: dict[str, tuple[Any, bool]], texts: dict[str, str], *, is_frozen: bool
+) -> type[msgspec.Struct]:
+    """Return a struct with the fields of a class, each with its type and whether it is required."""
+    fields: list[Any] = [
+        (name, kind) if is_required else (name, Union[kind, UnsetType], UNSET)  # noqa: UP007 - it may be Any
+        for name, (kind, is_required) in kinds.items()
+    ]
+    made: Any = msgspec.defstruct(
+        cls.__name__,
+        fields,
+        rename=texts.get,
+        kw_only=True,
+        frozen=is_frozen,
+        # A class with code of its own is never replaced by its fields: its values are checked by its own decoder.
+        namespace={"__post_init__": _nothing, "__module__": cls.__module__},
+    )
+    made.__qualname__ = cls.__qualname__
+    return made  # type: ignore[no-any-return]
+
+
+def _nothing(_: Any) -> None:
+    """Do nothing."""

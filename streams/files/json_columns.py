@@ -1,0 +1,411 @@
+"""Arrow columns as canonical JSON: rows are serialized column by column, without a Python object per row.
+
+Arrow, or a conversion of the distinct values, produces the text of each column, and the texts of a row are joined.  The
+result has the same bytes as that of the type's serde.  ``NotColumnarError`` means that a batch, or one of its
+rows, has to be converted row by row.
+Of the other packages, this module imports only ``core``.
+"""
+
+import dataclasses
+import uuid
+from collections.abc import Callable
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from attrs import frozen
+from msgspec import inspect
+
+from streams.core.serdes import canonical_json
+
+#: Converts an Arrow array to an Arrow array of JSON texts, null where the value is null.
+Writer: TypeAlias = Callable[[Any], Any]
+
+#: The range of times that Python can represent, in microseconds and in days since 1970.
+_TIMES_US = (-62_135_596_800_000_000, 253_402_300_799_999_999)
+_DAYS = (-719_162, 2_932_896)
+_SCALARS: dict[type[inspect.Type], type[Any]] = {
+    inspect.StrType: str,
+    inspect.IntType: int,
+    inspect.FloatType: float,
+    inspect.BoolType: bool,
+    inspect.BytesType: bytes,
+    inspect.DateTimeType: datetime,
+    inspect.DateType: date,
+    inspect.TimeType: time,
+    inspect.TimeDeltaType: timedelta,
+    inspect.UUIDType: uuid.UUID,
+    inspect.DecimalType: Decimal,
+}
+
+
+class NotColumnarError(Exception):
+    """The rows must be converted one by one: a column is not supported, or a row may be bad."""
+
+
+def plain_member(info: Any) -> Any:
+    """Return the type of an optional field without None, and without annotations."""
+    while isinstance(info, inspect.Metadata):
+        info = info.type
+    if isinstance(info, inspect.UnionType):
+        members = [member for member in info.types if not isinstance(member, inspect.NoneType)]
+        return plain_member(members[0]) if len(members) == 1 else info
+    return info
+
+
+def is_optional(info: Any) -> bool:
+    """Return whether None is a value of a type."""
+    while isinstance(info, inspect.Metadata):
+        info = info.type
+    if isinstance(info, inspect.UnionType):
+        return any(isinstance(member, inspect.NoneType) for member in info.types)
+    return isinstance(info, (inspect.AnyType, inspect.NoneType))
+
+
+def writer_of(info: Any, outer: tuple[Any, ...] = ()) -> Writer | None:
+    """Return the writer of a declared type, None if its values can only be written one by one.
+
+    ``outer`` are the classes that contain the type.
+    """
+    info = plain_member(info)
+    if isinstance(info, (inspect.StructType, inspect.DataclassType)):
+        return struct_writer(info, outer)
+    if isinstance(info, (inspect.ListType, inspect.VarTupleType)):
+        item = writer_of(info.item_type, outer)
+        if item is None or info != type(info)(info.item_type):
+            return None
+        return _ListWriter(item, is_optional(info.item_type))
+    if isinstance(info, inspect.DictType):
+        item = writer_of(info.value_type, outer)
+        if item is None or info != inspect.DictType(inspect.StrType(), info.value_type):
+            return None
+        return _MapWriter(item, is_optional(info.value_type))
+    kind: Any = _SCALARS.get(type(info))
+    if kind is not None:
+        return _ScalarWriter(type(info), kind) if info == type(info)() else None
+    if isinstance(info, inspect.EnumType):
+        return _ScalarWriter(type(info), info.cls)
+    if isinstance(info, inspect.LiteralType):
+        return _ScalarWriter(type(info), Literal[tuple(info.values)])
+    return None
+
+
+# --- scalars --------------------------------------------------------------------------------
+
+
+@frozen
+class _ScalarWriter:
+    """Writes the values of one type; ``type`` is how msgspec describes it, ``kind`` what it converts to."""
+
+    type: type[inspect.Type]
+    kind: Any
+
+    def __call__(self, array: Any) -> Any:
+        import pyarrow as pa
+
+        kinds, kind = pa.types, array.type
+        if self.type is inspect.StrType and (kinds.is_string(kind) or kinds.is_large_string(kind)):
+            return _quoted(_checked_text(array))
+        if self.type is inspect.IntType and (kinds.is_integer(kind) or (kinds.is_decimal(kind) and not kind.scale)):
+            whole = array if kinds.is_integer(kind) else array.cast(pa.int64())
+            return whole.cast(pa.string())
+        if self.type is inspect.BoolType and kinds.is_boolean(kind):
+            return array.cast(pa.string())
+        if self.type is inspect.FloatType and kinds.is_floating(kind) and kind.bit_width > 16:
+            return _floats(array)
+        if self.type is inspect.DecimalType and kinds.is_decimal(kind):
+            return _quoted(array.cast(pa.string()))
+        if self.type is inspect.DateTimeType and kinds.is_timestamp(kind) and kind.unit == "us":
+            return _quoted(_times(array))
+        if self.type is inspect.DateType and kinds.is_date32(kind):
+            _check_range(array.cast(pa.int32()), _DAYS)
+            return _quoted(array.cast(pa.string()))
+        return _by_distinct(array, self._text)
+
+    def _text(self, value: Any) -> bytes:
+        if self.type is inspect.IntType and isinstance(value, Decimal):
+            value = int(value)
+        return canonical_json(msgspec.convert(value, self.kind, strict=False))
+
+
+def _quoted(texts: Any) -> Any:
+    import pyarrow.compute as pc
+
+    return pc.binary_join_element_wise('"', texts, '"', "")
+
+
+def _checked_text(array: Any) -> Any:
+    """Return strings as they are between the quotes of JSON."""
+    import numpy as np
+    import pyarrow as pa
+
+    array = array.cast(pa.string())
+    array.validate(full=True)
+    data = array.buffers()[2]
+    if data is None:
+        return array
+    offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
+    found = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
+    if not ((found < 0x20) | (found == 0x22) | (found == 0x5C)).any():
+        return array
+    return _by_distinct(array, lambda text: canonical_json(text)[1:-1])
+
+
+def _floats(array: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = array.drop_null()
+    if not len(values):
+        return pa.nulls(len(array), pa.string())
+    if not pc.all(pc.is_finite(values)).as_py():
+        raise NotColumnarError("NaN and infinity become None")
+    text = msgspec.json.encode(values.to_pylist())[1:-1]
+    return _spread(pc.split_pattern(pa.array([text], pa.string()), ",").flatten(), array)
+
+
+def _times(array: Any) -> Any:
+    """Return times in RFC 3339 format: microseconds only where there are any."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    zone = "Z" if array.type.tz else ""
+    plain = array.cast(pa.timestamp("us"))  # Text with a time zone takes 20 times as long.
+    numbers = array.cast(pa.int64())
+    _check_range(numbers, _TIMES_US)
+    texts = plain.cast(pa.string())
+    is_whole = numbers.fill_null(0).to_numpy(zero_copy_only=False) % 1_000_000 == 0
+    if is_whole.any():
+        texts = pc.if_else(pa.array(is_whole), pc.utf8_slice_codeunits(texts, 0, 19), texts)
+    texts = pc.binary_replace_slice(texts, 10, 11, "T")
+    return pc.binary_join_element_wise(texts, zone, "") if zone else texts
+
+
+def _check_range(numbers: Any, limits: tuple[int, int]) -> None:
+    import pyarrow.compute as pc
+
+    found = pc.min_max(numbers).as_py()
+    if found["min"] is not None and not limits[0] <= found["min"] <= found["max"] <= limits[1]:
+        raise NotColumnarError("a time that Python does not have")
+
+
+def _by_distinct(array: Any, text: Callable[[Any], bytes]) -> Any:
+    """Return the texts of values, each distinct value converted once."""
+    import pyarrow as pa
+
+    if pa.types.is_floating(array.type):
+        return pa.array([None if value is None else text(value) for value in array.to_pylist()], pa.string())
+    found = array.dictionary_encode()
+    return pa.array([text(value) for value in found.dictionary.to_pylist()], pa.string()).take(found.indices)
+
+
+def _spread(dense: Any, array: Any) -> Any:
+    """Return the values of the rows of ``array`` that are not null, with nulls for the others."""
+    import numpy as np
+    import pyarrow as pa
+
+    if not array.null_count:
+        return dense
+    is_valid = array.is_valid().to_numpy(zero_copy_only=False)
+    return dense.take(pa.array(np.cumsum(is_valid) - 1, pa.int64(), mask=~is_valid))
+
+
+def _complete(texts: Any, default: bytes | None) -> Any:
+    """Return texts with ``default`` for nulls.
+
+    Raises:
+        NotColumnarError: there are nulls, and no default.
+    """
+    if not texts.null_count:
+        return texts
+    if default is None:
+        raise NotColumnarError("a value is missing")
+    return texts.fill_null(default.decode())
+
+
+# --- structs, lists and maps ----------------------------------------------------------------
+
+
+@frozen
+class _Field:
+    name: str
+    write: Writer
+    #: JSON of a null: "null" if None is a value, otherwise the default; None if ``factory`` makes it, or there is none.
+    null: bytes | None
+    #: Makes the default of a row.
+    factory: Callable[[], Any] | None
+    #: JSON of the default, for all rows if there is no column.
+    missing: bytes | None
+
+    def texts(self, array: Any | None, size: int) -> Any:
+        """Return the texts of a column, or of none."""
+        import pyarrow as pa
+
+        if array is None and self.missing is not None:
+            return self.missing.decode()
+        if array is None and self.factory is None:
+            raise NotColumnarError("a column is missing")
+        texts = pa.nulls(size, pa.string()) if array is None or pa.types.is_null(array.type) else self.write(array)
+        if self.factory is not None and texts.null_count and (array is None or self.null is None):
+            made, rest = self.factory, texts.to_pylist()
+            return pa.array([canonical_json(made()).decode() if text is None else text for text in rest], pa.string())
+        return _complete(texts, self.null)
+
+
+@frozen
+class StructWriter:
+    """Writes the values of a class, whose fields are columns."""
+
+    fields: tuple[_Field, ...]
+
+    def __call__(self, array: Any) -> Any:
+        """Return the texts of a column of structs."""
+        import pyarrow as pa
+
+        if not pa.types.is_struct(array.type):
+            raise NotColumnarError("not a struct")
+        dense = array.drop_null() if array.null_count else array
+        columns = {part.name: dense.field(index) for index, part in enumerate(dense.type)}
+        return _spread(self.rows(columns, len(dense)), array)
+
+    def rows(self, columns: dict[str, Any], size: int) -> Any:
+        """Return the texts of ``size`` rows with these columns."""
+        return joined_fields(self.texts(columns, size), size)
+
+    def texts(self, columns: dict[str, Any], size: int) -> dict[str, Any]:
+        """Return the texts of each field of rows with these columns; one text if it is the same in all rows."""
+        return {part.name: part.texts(columns.get(part.name), size) for part in self.fields}
+
+
+def joined_fields(fields: dict[str, Any], size: int) -> Any:
+    """Return the texts of rows, given those of their fields by name."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    parts: list[Any] = ["{"]
+    for number, (name, texts) in enumerate(fields.items()):
+        parts[-1] += f"{',' if number else ''}{canonical_json(name).decode()}:"
+        if isinstance(texts, str):
+            parts[-1] += texts
+        else:
+            parts += [texts, ""]
+    parts[-1] += "}"
+    if len(parts) == 1:
+        return pa.array(parts * size, pa.string())
+    return pc.binary_join_element_wise(*parts, "")
+
+
+def struct_writer(info: Any, outer: tuple[Any, ...] = ()) -> StructWriter | None:
+    """Return the writer of a class, None if its values can only be written one by one."""
+    if info.cls in outer or not is_plain_class(info):
+        return None
+    fields = []
+    for part in info.fields:
+        write = writer_of(part.type, (*outer, info.cls))
+        if write is None:
+            return None
+        try:
+            missing = None if part.default is msgspec.NODEFAULT else canonical_json(part.default)
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            return None
+        factory = None if part.default_factory is msgspec.NODEFAULT else part.default_factory
+        fields.append(_Field(part.encode_name, write, b"null" if is_optional(part.type) else missing, factory, missing))
+    return StructWriter(tuple(sorted(fields, key=lambda part: part.name.encode())))
+
+
+def is_plain_class(info: Any) -> bool:
+    """Return whether the JSON of a class has exactly its fields, and no code of the class changes their values."""
+    if not isinstance(info, (inspect.StructType, inspect.DataclassType)):
+        return False
+    if any(hasattr(info.cls, hook) for hook in ("__post_init__", "__attrs_pre_init__", "__attrs_post_init__")):
+        return False
+    if isinstance(info, inspect.StructType):
+        config = info.cls.__struct_config__
+        return not (info.array_like or info.tag is not None or config.omit_defaults)
+    parts = getattr(info.cls, "__attrs_attrs__", None)
+    if parts is not None:
+        is_plain = all(part.init and part.validator is None and part.converter is None for part in parts)
+    else:
+        is_plain = all(part.init for part in dataclasses.fields(info.cls))
+    return is_plain and not any(part.name.startswith("_") for part in info.fields)
+
+
+@frozen
+class _ListWriter:
+    item: Writer
+    has_nulls: bool
+
+    def __call__(self, array: Any) -> Any:
+        import pyarrow as pa
+
+        if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
+            raise NotColumnarError("not a list")
+        texts = _complete(self.item(array.flatten()), b"null" if self.has_nulls else None)
+        return _joined(texts, array.value_lengths(), "[]")
+
+
+@frozen
+class _MapWriter:
+    item: Writer
+    has_nulls: bool
+
+    def __call__(self, array: Any) -> Any:
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if not (pa.types.is_map(array.type) and pa.types.is_string(array.type.key_type)):
+            raise NotColumnarError("not a map")
+        # Row by row, the items of a map are converted as objects, with fewer conversions: for example none of int to
+        # decimal.
+        if pa.types.is_nested(array.type.item_type) or pa.types.is_decimal(array.type.item_type):
+            raise NotColumnarError("a map of nested values or decimals")
+        # A slice shares the keys and items of the whole array, and a null row may have items too.
+        dense = array.take(pa.array(np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))))
+        offsets = dense.offsets.to_numpy()
+        lengths = np.diff(offsets)
+        keys, items = (part.slice(offsets[0], offsets[-1] - offsets[0]) for part in (dense.keys, dense.items))
+        texts = pc.binary_join_element_wise(
+            _quoted(_checked_text(keys)), _complete(self.item(items), b"null" if self.has_nulls else None), ":"
+        )
+        order = _key_order(keys, np.repeat(np.arange(len(lengths)), lengths))
+        if order is not None:
+            texts = texts.take(pa.array(order))
+        return _spread(_joined(texts, pa.array(lengths, pa.int32()), "{}"), array)
+
+
+def _key_order(keys: Any, rows: Any) -> Any:
+    """Return the order of the items by row and key, None if they have this order.
+
+    Raises:
+        NotColumnarError: a key occurs twice in a row.
+    """
+    import numpy as np
+
+    found = keys.dictionary_encode()
+    names = [name.encode() for name in found.dictionary.to_pylist()]
+    ranks = np.empty(len(names), np.int64)
+    ranks[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
+    places = rows * max(1, len(names)) + ranks[found.indices.to_numpy(zero_copy_only=False)]
+    if (np.diff(places) > 0).all():
+        return None
+    order = np.argsort(places, kind="stable")
+    if not np.diff(places[order]).all():
+        raise NotColumnarError("a key occurs twice")
+    return order
+
+
+def _joined(texts: Any, lengths: Any, brackets: str) -> Any:
+    """Return the texts of lists, given those of all their items and the number of items of each list."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    sizes = lengths.fill_null(0).to_numpy(zero_copy_only=False)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), texts), ",")
+    texts = pc.binary_join_element_wise(brackets[0], joined, brackets[1], "")
+    if lengths.null_count:
+        texts = pc.if_else(lengths.is_valid(), texts, pa.scalar(None, pa.string()))
+    return texts

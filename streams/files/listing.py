@@ -1,0 +1,65 @@
+"""The local files selected by a path, a folder or a pattern.
+
+Of the other packages, this module imports only ``core``.
+"""
+
+import glob
+from collections.abc import Iterable
+from pathlib import Path
+
+from streams.core.errors import InputError
+from streams.files.kinds import nearby
+from streams.files.lake import LakeTable, table_around, table_below
+
+
+def local_files(text: str, hint: str = "") -> list[str]:
+    """Return the file at a path, all files of a folder, or the files that match a pattern, sorted by name.
+
+    Hidden files, and files such as ``_SUCCESS``, are left out of folders.  ``hint`` is added to the message about a
+    missing file that has no similar name.
+
+    Raises:
+        InputError: there is no such file, the folder is empty, no file matches, or a file belongs to a lakehouse table.
+    """
+    text = text.removeprefix("file://")
+    path = Path(text)
+    if glob.has_magic(text) and not path.exists():
+        found = sorted(name for name in glob.glob(text, recursive=True) if Path(name).is_file())
+        if not found:
+            raise InputError(f"{text}: no file matches this pattern")
+        refuse_tables(found)
+        return found
+    if path.is_dir():
+        below = sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
+        table = table_around(text) or table_below(text, below)
+        if table is not None:
+            raise table.refused_as_input()
+        found = [str(path / name) for name in below if not is_hidden(name)]
+        if not found:
+            raise InputError(f"{text}: this folder has no files")
+        return found
+    if not path.exists():
+        raise InputError(f"{text}: there is no such file{nearby(path)}{hint}")
+    refuse_tables([text])
+    return [text]
+
+
+def refuse_tables(paths: Iterable[str]) -> None:
+    """Check that no local file belongs to a lakehouse table.
+
+    Raises:
+        InputError: a file belongs to a lakehouse table.
+    """
+    known: dict[str, LakeTable | None] = {}
+    for path in paths:
+        table = table_around(path, known=known)
+        if table is not None:
+            raise table.refused_as_input()
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether a file is metadata of its writer and not data, for example ``_SUCCESS``."""
+    return any(part.startswith((".", "_")) for part in name.split("/"))
+
+
+__all__ = ["is_hidden", "local_files", "refuse_tables"]

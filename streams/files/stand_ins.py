@@ -1,0 +1,78 @@
+"""Partial objects in place of a topic's values while a file is read; they are cheaper to create than the values.
+
+Reading a file needs values only to check them, and to call ``key_from`` and ``timestamp``.  Functions that only read
+fields of their argument (``field_access``) get an object of a generated class with these fields.  The other fields are
+checked too; objects within them are also of generated classes.
+"""
+
+from collections.abc import Callable, Sequence
+from types import FunctionType, NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import inspect
+
+from streams.files.field_access import fields_read
+from streams.files.json_columns import is_plain_class
+
+
+def names_read(info: Any, functions: Sequence[Any]) -> frozenset[str] | None:
+    """Return the fields of a class that the functions read, None if they may need complete objects."""
+    if not is_plain_class(info) or isinstance(info.cls.__getattribute__, FunctionType):
+        return None
+    names: set[str] = set()
+    for function in functions:
+        found = fields_read(function)
+        if found is None or not found <= {part.name for part in info.fields}:
+            return None
+        names |= found
+    return frozenset(names)
+
+
+def stand_in_decoder(info: Any, names: frozenset[str], *, reads_rest: bool = True) -> Callable[[Any], Any] | None:
+    """Return a decoder of JSON to objects with the fields ``names`` of a class, None if there is no such decoder.
+
+    With ``reads_rest``, the decoder rejects the same JSON as a decoder of the class.
+    """
+    try:
+        return msgspec.json.Decoder(_stand_in(info, names, (), reads_rest=reads_rest)).decode
+    except (NameError, TypeError, KeyError, AttributeError, ValueError, RecursionError):
+        return None
+
+
+def _stand_in(info: Any, kept: frozenset[str], outer: tuple[Any, ...], *, reads_rest: bool = True) -> Any:
+    cls = info.cls
+    kinds = get_type_hints(cls, include_extras=True)
+    fields: list[Any] = []
+    for part in info.fields:
+        if part.name not in kept and not reads_rest:
+            continue
+        kind = kinds[part.name]
+        kind = kind if part.name in kept else _lighter(kind, part.type, (*outer, cls))
+        fields.append((part.name, kind) if part.required else (part.name, kind, _default(part)))
+    texts = {part.name: part.encode_name for part in info.fields}
+    made: Any = msgspec.defstruct(cls.__name__, fields, rename=texts.get, kw_only=True, gc=False)
+    made.__qualname__ = cls.__qualname__
+    return made
+
+
+def _default(part: Any) -> Any:
+    if part.default is msgspec.NODEFAULT:
+        return msgspec.field(default_factory=part.default_factory)
+    return msgspec.field(default_factory=lambda: part.default)
+
+
+def _lighter(kind: Any, info: Any, outer: tuple[Any, ...]) -> Any:
+    """Return a type that accepts the same JSON as ``kind``."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType) and isinstance(info, inspect.UnionType) and len(info.types) == 2:
+        members = [member for member in info.types if not isinstance(member, inspect.NoneType)]
+        inner = [argument for argument in arguments if argument is not NoneType]
+        return _lighter(inner[0], members[0], outer) | None if len(members) == len(inner) == 1 else kind
+    if origin is list and isinstance(info, inspect.ListType):
+        return list[_lighter(arguments[0], info.item_type, outer)]  # type: ignore[misc]
+    if origin is dict and isinstance(info, inspect.DictType):
+        return dict[arguments[0], _lighter(arguments[1], info.value_type, outer)]  # type: ignore[misc,valid-type]
+    if isinstance(kind, type) and getattr(info, "cls", None) is kind and kind not in outer and is_plain_class(info):
+        return _stand_in(info, frozenset(), outer)
+    return kind

@@ -1,0 +1,375 @@
+"""Avro schemas of Python classes, and the conversion between their objects and what fastavro writes and reads.
+
+attrs classes, dataclasses, msgspec structs, pydantic models, TypedDicts and NamedTuples are records; the other types
+are those that JSON has too. Pure; of other packages only ``core``.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from operator import attrgetter
+from typing import Any
+
+import attrs
+import msgspec
+import typing_extensions
+from attrs import frozen
+from msgspec import inspect
+
+from streams.core.errors import TopologyError
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+Convert = Callable[[Any], Any]
+
+
+@frozen
+class Shape:
+    """The Avro schema of a type, and conversions to and from what fastavro takes; None if they are equal."""
+
+    schema: Any
+    to_datum: Convert | None = None
+    from_datum: Convert | None = None
+
+
+_PLAIN: dict[type[inspect.Type], Shape] = {
+    inspect.StrType: Shape("string"),
+    inspect.IntType: Shape("long"),
+    inspect.FloatType: Shape("double"),
+    inspect.BoolType: Shape("boolean"),
+    inspect.BytesType: Shape("bytes"),
+    inspect.NoneType: Shape("null"),
+    inspect.UUIDType: Shape({"type": "string", "logicalType": "uuid"}),
+    inspect.DateType: Shape({"type": "int", "logicalType": "date"}),
+    inspect.TimeType: Shape({"type": "long", "logicalType": "time-micros"}),
+}
+
+
+def _in_utc(value: datetime) -> datetime:
+    # Otherwise fastavro takes a naive time as local.
+    return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+
+
+_DATETIME = Shape({"type": "long", "logicalType": "timestamp-micros"}, _in_utc)
+
+
+def precision(digits: int, scale: int) -> msgspec.Meta:
+    """Declare how many digits a decimal has, and how many of them after the point.
+
+    As in ``Annotated[Decimal, precision(18, 2)]``.
+
+    Raises:
+        ValueError: the scale is not between 0 and the number of digits.
+    """
+    if not 0 <= scale <= digits or digits < 1:
+        raise ValueError(f"precision({digits}, {scale}): the scale must be between 0 and the number of digits")
+    return msgspec.Meta(extra={"precision": digits, "scale": scale})
+
+
+@frozen
+class _Field:
+    """A field of a class: its name in Avro, its attribute, its argument in the constructor, its type and default."""
+
+    name: str
+    attribute: str
+    argument: str
+    type: inspect.Type
+    default: Any = msgspec.NODEFAULT
+    is_optional_key: bool = False
+
+
+class _Builder:
+    """Builds the shapes of one schema; a record is declared once, and named afterwards."""
+
+    def __init__(self, root: str | None, namespace: str | None) -> None:
+        self._root, self._namespace = root, namespace
+        self._records: dict[type, tuple[str, list[Convert]]] = {}
+        self._enums: dict[type, Shape] = {}
+
+    def shape(self, info: inspect.Type, where: str, extra: Mapping[str, Any] | None = None) -> Shape:
+        """Return the shape of a type; ``where`` is its place for messages."""
+        if isinstance(info, inspect.Metadata):
+            return self.shape(info.type, where, {**(extra or {}), **(info.extra or {})})
+        if isinstance(info, inspect.DecimalType):
+            return _decimal(extra or {}, where)
+        if isinstance(info, inspect.DateTimeType):
+            return _DATETIME
+        plain = _PLAIN.get(type(info))
+        if plain is not None:
+            return plain
+        if isinstance(info, inspect.EnumType):
+            return self._enum(info.cls, where)
+        if isinstance(info, inspect.LiteralType):
+            return _literal(info.values, where)
+        if isinstance(info, inspect.UnionType):
+            return self._union(info, where)
+        if isinstance(info, inspect.DictType):
+            return self._map(info, where)
+        if isinstance(info, (inspect.ListType, inspect.SetType, inspect.FrozenSetType, inspect.VarTupleType)):
+            return self._array(info, where)
+        fields = _fields(info)
+        if fields is not None:
+            return self._record(info.cls, fields)  # type: ignore[attr-defined]
+        raise TopologyError(f"{where}: there is no Avro type for {_shown(info)}; use a class, or a type that Avro has")
+
+    def _array(self, info: Any, where: str) -> Shape:
+        item = self.shape(info.item_type, f"{where}[]")
+        makes = {inspect.SetType: set, inspect.FrozenSetType: frozenset, inspect.VarTupleType: tuple}
+        make: Any = makes.get(type(info))
+        to, of = item.to_datum, item.from_datum
+
+        def to_datum(values: Any) -> Any:
+            return list(values) if to is None else list(map(to, values))
+
+        def from_datum(values: Any) -> Any:
+            found = values if of is None else list(map(of, values))
+            return found if make is None else make(found)
+
+        is_plain = make is None
+        return Shape(
+            {"type": "array", "items": item.schema},
+            None if is_plain and to is None else to_datum,
+            None if is_plain and of is None else from_datum,
+        )
+
+    def _map(self, info: inspect.DictType, where: str) -> Shape:
+        if not isinstance(info.key_type, inspect.StrType):
+            raise TopologyError(f"{where}: keys of an Avro map are str, not {_shown(info.key_type)}")
+        item = self.shape(info.value_type, f"{where}[]")
+        return Shape({"type": "map", "values": item.schema}, _over_values(item.to_datum), _over_values(item.from_datum))
+
+    def _enum(self, cls: Any, where: str) -> Shape:
+        if cls in self._enums:
+            return self._enums[cls]
+        values = [member.value for member in cls]
+        if all(type(value) is int for value in values):
+            return Shape("long", attrgetter("value"), cls)
+        for value in values:
+            if not isinstance(value, str) or not _NAME.fullmatch(value):
+                raise TopologyError(
+                    f"{where}: {value!r} of {cls.__qualname__} is no symbol of an Avro enum: use letters, digits and _"
+                )
+        name = self._full_name(cls)
+        self._enums[cls] = Shape(name, attrgetter("value"), cls)
+        return Shape({"type": "enum", "name": name, "symbols": values}, attrgetter("value"), cls)
+
+    def _full_name(self, cls: type) -> str:
+        name = cls.__name__.partition("[")[0]
+        if self._root is not None and not self._records:
+            name = self._root
+        return name if self._namespace is None or "." in name else f"{self._namespace}.{name}"
+
+    def _union(self, info: inspect.UnionType, where: str) -> Shape:
+        members = [member for member in info.types if not isinstance(member, inspect.NoneType)]
+        if len(members) == 1:
+            inner = self.shape(members[0], where)
+            return Shape(["null", inner.schema], _unless_none(inner.to_datum), _unless_none(inner.from_datum))
+        shapes = [(member, self.shape(member, where)) for member in members]
+        to: dict[type, Convert] = {}
+        of: dict[str, Convert] = {}
+        for member, shape in shapes:
+            cls = getattr(member, "cls", None)
+            if cls in self._records:
+                name, functions = self._records[cls]
+                to[cls], of[name] = _branch(name, functions), _late(functions, 1)
+            elif shape.to_datum is not None or isinstance(shape.schema, dict):
+                raise TopologyError(f"{where}: {_shown(member)} cannot be told apart in a union; use a class for it")
+        nothing: list[Any] = ["null"] if len(members) < len(info.types) else []
+        return Shape([*nothing, *(shape.schema for _, shape in shapes)], _by_class(to), _by_name(of))
+
+    def _record(self, cls: type, fields: list[_Field]) -> Shape:
+        if cls in self._records:
+            name, functions = self._records[cls]
+            return Shape(name, _late(functions, 0), _late(functions, 1))
+        name = self._full_name(cls)
+        functions = []
+        self._records[cls] = name, functions
+        made = [(part, self.shape(_nullable(part), f"{name}.{part.name}")) for part in fields]
+        functions += [_to_record(cls, made), _from_record(cls, made)]
+        schema = {"type": "record", "name": name, "fields": [_declared(part, shape) for part, shape in made]}
+        return Shape(schema, functions[0], functions[1])
+
+
+def shape_of(form: Any, name: str | None = None, namespace: str | None = None) -> Shape:
+    """Return the shape of a class or type expression; ``name`` is that of its record (default: of the class).
+
+    Raises:
+        TopologyError: a type within has no Avro type.
+    """
+    try:
+        info = inspect.type_info(form)
+    except (TypeError, NameError, ValueError, AttributeError) as error:
+        raise TopologyError(f"no Avro schema for {form!r}: {error}") from error
+    return _Builder(name, namespace).shape(info, getattr(form, "__qualname__", repr(form)))
+
+
+def _shown(info: inspect.Type) -> str:
+    cls = getattr(info, "cls", None)
+    return cls.__qualname__ if isinstance(cls, type) else type(info).__name__.removesuffix("Type").lower()
+
+
+def _decimal(extra: Mapping[str, Any], where: str) -> Shape:
+    if "precision" not in extra:
+        raise TopologyError(f"{where}: a Decimal needs its precision in Avro: Annotated[Decimal, precision(18, 2)]")
+    return Shape({"type": "bytes", "logicalType": "decimal", **extra})
+
+
+def _literal(values: tuple[Any, ...], where: str) -> Shape:
+    kinds = {type(value) for value in values}
+    if kinds == {str}:
+        return Shape("string")
+    if kinds == {int}:
+        return Shape("long")
+    raise TopologyError(
+        f"{where}: a Literal is of str or of int in Avro, not of {', '.join(k.__name__ for k in kinds)}"
+    )
+
+
+def _fields(info: inspect.Type) -> list[_Field] | None:
+    """Return the fields of a class; None if the type is no class with fields."""
+    if isinstance(info, inspect.CustomType):
+        return _pydantic_fields(info.cls)
+    if not isinstance(info, (inspect.StructType, inspect.DataclassType, inspect.NamedTupleType, inspect.TypedDictType)):
+        return None
+    cls: Any = info.cls
+    aliases = {part.name: part.alias or part.name for part in attrs.fields(cls)} if attrs.has(cls) else {}
+    is_dict = isinstance(info, inspect.TypedDictType)
+    return [
+        _Field(
+            part.encode_name,
+            part.name,
+            aliases.get(part.name, part.name),
+            part.type,
+            _default(part.default, part.default_factory),
+            is_dict and not part.required,
+        )
+        for part in info.fields
+    ]
+
+
+def _pydantic_fields(cls: Any) -> list[_Field] | None:
+    given = getattr(cls, "model_fields", None)
+    if given is None:
+        return None
+    found = []
+    for name, part in given.items():
+        info = inspect.type_info(part.annotation)
+        for held in part.metadata:
+            digits, scale = getattr(held, "max_digits", None), getattr(held, "decimal_places", None)
+            if digits is not None and scale is not None:
+                info = inspect.Metadata(info, extra={"precision": digits, "scale": scale})
+            elif isinstance(held, msgspec.Meta):
+                info = inspect.Metadata(info, extra=dict(held.extra or {}))
+        default = msgspec.NODEFAULT if part.is_required() else _default(part.default, part.default_factory)
+        found.append(_Field(name, name, part.alias or name, info, default))
+    return found
+
+
+def _default(value: Any, factory: Any) -> Any:
+    """Return the default of a field as JSON; ``NODEFAULT`` if it has none, or one that has no JSON in Avro."""
+    if factory in (list, dict, set, frozenset, tuple):
+        return {} if factory is dict else []
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    if isinstance(value, (list, tuple, set, dict)) and not value:
+        return {} if isinstance(value, dict) else []
+    inner = getattr(value, "value", None)
+    return inner if hasattr(type(value), "__members__") and type(inner) in (str, int) else msgspec.NODEFAULT
+
+
+def _nullable(part: _Field) -> inspect.Type:
+    """Return the type of a field; a key that a TypedDict may lack is None in Avro."""
+    if not part.is_optional_key or isinstance(part.type, inspect.UnionType):
+        return part.type
+    return inspect.UnionType((part.type, inspect.NoneType()))
+
+
+def _declared(part: _Field, shape: Shape) -> dict[str, Any]:
+    """Return a field of a record's schema. A default is of the first type of a union (Avro 1.11)."""
+    default = None if part.is_optional_key else part.default
+    schema = shape.schema
+    if isinstance(schema, list) and "null" in schema and default is not msgspec.NODEFAULT and default is not None:
+        schema = [*(branch for branch in schema if branch != "null"), "null"]
+    declared = {"name": part.name, "type": schema}
+    return declared if default is msgspec.NODEFAULT else {**declared, "default": default}
+
+
+def _to_record(cls: Any, made: list[tuple[_Field, Shape]]) -> Convert:
+    names = [part.name for part, _ in made]
+    special = [(part.name, shape.to_datum) for part, shape in made if shape.to_datum is not None]
+    expected = cls.__qualname__
+    # Typed dicts are known by their keys only.
+    kind = dict if typing_extensions.is_typeddict(cls) else cls
+    read = _reader(cls, [part.attribute for part, _ in made])
+
+    def to_record(value: Any) -> dict[str, Any]:
+        if type(value) is not kind:
+            raise TypeError(f"expected {expected}, got {type(value).__qualname__}")
+        datum = dict(zip(names, read(value), strict=True))
+        for name, convert in special:
+            datum[name] = convert(datum[name])
+        return datum
+
+    return to_record
+
+
+def _reader(cls: Any, attributes: list[str]) -> Callable[[Any], Iterable[Any]]:
+    """Return the function that returns the fields of an object in their order."""
+    if typing_extensions.is_typeddict(cls):
+        return lambda value: [value.get(name) for name in attributes]
+    if issubclass(cls, tuple):
+        return tuple
+    if len(attributes) > 1:
+        return attrgetter(*attributes)
+    return lambda value: [getattr(value, name) for name in attributes]
+
+
+def _from_record(cls: Any, made: list[tuple[_Field, Shape]]) -> Convert:
+    special = [(part.name, shape.from_datum) for part, shape in made if shape.from_datum is not None]
+    renamed = [(part.name, part.argument) for part, _ in made if part.name != part.argument]
+    left_out = [part.name for part, _ in made if part.is_optional_key]
+
+    def from_record(datum: Any) -> Any:
+        if type(datum) is tuple:
+            datum = datum[1]
+        for name, convert in special:
+            datum[name] = convert(datum[name])
+        for name in left_out:
+            if datum[name] is None:
+                del datum[name]
+        for name, argument in renamed:
+            datum[argument] = datum.pop(name)
+        return cls(**datum)
+
+    return from_record
+
+
+def _late(functions: list[Convert], index: int) -> Convert:
+    """Return a function that is set when its record has been built: a record may contain itself."""
+    return lambda value: functions[index](value)
+
+
+def _branch(name: str, functions: list[Convert]) -> Convert:
+    return lambda value: (name, functions[0](value))
+
+
+def _by_class(to: Mapping[type, Convert]) -> Convert | None:
+    def to_datum(value: Any) -> Any:
+        convert = to.get(type(value))
+        return value if convert is None else convert(value)
+
+    return to_datum if to else None
+
+
+def _by_name(of: Mapping[str, Convert]) -> Convert | None:
+    def from_datum(datum: Any) -> Any:
+        return of[datum[0]](datum[1]) if type(datum) is tuple else datum
+
+    return from_datum if of else None
+
+
+def _unless_none(convert: Convert | None) -> Convert | None:
+    return None if convert is None else lambda value: None if value is None else convert(value)
+
+
+def _over_values(convert: Convert | None) -> Convert | None:
+    return None if convert is None else lambda values: {name: convert(value) for name, value in values.items()}

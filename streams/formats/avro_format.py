@@ -1,0 +1,213 @@
+"""Avro by fastavro (extra ``avro``), with or without a schema registry."""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+from typing_extensions import TypeForm
+
+from streams.core.errors import ConfigError, TopologyError
+from streams.core.serdes import Serde
+from streams.formats.avro_classes import Shape, shape_of
+from streams.formats.json_values import json_form
+from streams.formats.registered import Decode, Readers, Registration, registered_serde
+from streams.formats.registry_client import RegistryAccess, registry_at
+from streams.formats.subjects import SubjectStrategy, check_strategy
+from streams.registry import AVRO, Schema
+
+T = TypeVar("T")
+
+
+@overload
+def avro(
+    form: TypeForm[T],
+    *,
+    registry: str | RegistryAccess | None = None,
+    subject: SubjectStrategy = "topic",
+    name: str | None = None,
+    namespace: str | None = None,
+    auto_register: bool = True,
+    schema_id: int | None = None,
+) -> Serde[T]: ...
+@overload
+def avro(
+    form: str | Mapping[str, Any] | os.PathLike[str],
+    *,
+    registry: str | RegistryAccess | None = None,
+    subject: SubjectStrategy = "topic",
+    auto_register: bool = True,
+    schema_id: int | None = None,
+) -> Serde[Any]: ...
+def avro(
+    form: Any,
+    *,
+    registry: str | RegistryAccess | None = None,
+    subject: SubjectStrategy = "topic",
+    name: str | None = None,
+    namespace: str | None = None,
+    auto_register: bool = True,
+    schema_id: int | None = None,
+) -> Serde[Any]:
+    """Return the Avro serde of a class, or of a schema.
+
+    A class (attrs, dataclass, msgspec.Struct, pydantic, TypedDict, NamedTuple) has the schema of its fields. A schema
+    is a JSON text, the parsed JSON, or a path of an ``.avsc`` file; its records are dicts.
+
+    - ``registry``: the URL of a schema registry; the bytes begin with the ID of the schema, as Confluent's
+      serializers write them. Data of other schemas is read into the class by Avro's rules. By default, without a
+      registry, the bytes are the datum alone.
+    - ``subject``: where the schema is registered: by ``topic`` (the default), ``record`` or ``topic-record``.
+    - ``name``, ``namespace``: of the record; by default the name of the class, and none.
+    - ``auto_register``: whether the schema is registered; if False, it must be (default: True).
+    - ``schema_id``: write with this ID, and register nothing.
+
+    Raises:
+        ConfigError: fastavro is not installed.
+        TopologyError: there is no Avro schema for the class, or the schema is invalid.
+    """
+    _fastavro()
+    check_strategy(subject)
+    if isinstance(form, os.PathLike):
+        form = Path(form).read_text(encoding="utf-8")
+    registration = Registration(registry_at(registry), subject, auto_register, schema_id)
+    return registered_serde(_AvroCodec, (form, name, namespace), registration)
+
+
+def any_avro(registry: str | RegistryAccess) -> Callable[[bytes], Any]:
+    """Return a function that reads values of any Avro schema of a registry; records are dicts.
+
+    Raises:
+        ConfigError: fastavro is not installed.
+    """
+    _fastavro()
+    access = RegistryAccess(registry) if isinstance(registry, str) else registry
+    return Readers(access, _read_any).read
+
+
+def avro_schema(form: Any, *, name: str | None = None, namespace: str | None = None) -> dict[str, Any]:
+    """Return the Avro schema of a class as JSON, for a file or a registry; the arguments are those of ``avro``.
+
+    Raises:
+        TopologyError: there is no Avro schema for the class.
+    """
+    found: dict[str, Any] = shape_of(form, name, namespace).schema
+    return found
+
+
+def _fastavro() -> Any:
+    try:
+        import fastavro
+    except ModuleNotFoundError as error:
+        raise ConfigError("Avro needs fastavro: pip install 'streams[avro]'") from error
+    return fastavro
+
+
+def _read_any(writer: Schema, referenced: Mapping[str, Schema]) -> Decode[Any]:
+    """Return the function that reads what was written with a schema as what it is there."""
+    if writer.kind != AVRO:
+        raise ValueError(f"its schema is {writer.kind}, not AVRO")
+    fastavro = _fastavro()
+    named: dict[str, Any] = {}
+    for other in referenced.values():
+        fastavro.parse_schema(json.loads(other.text), named)
+    written = fastavro.parse_schema(_loaded(writer.text), named)
+    read = fastavro.schemaless_reader
+    return lambda data: read(BytesIO(data), written, None)
+
+
+def _errors(fastavro: Any) -> tuple[type[Exception], ...]:
+    """Return the errors that fastavro raises about schemas."""
+    return (
+        fastavro.schema.SchemaParseException,
+        fastavro.schema.UnknownType,
+        KeyError,
+        TypeError,
+        AttributeError,
+    )
+
+
+class _AvroCodec:
+    """The codec of a class, or of a schema whose records are dicts."""
+
+    def __init__(self, form: Any, name: str | None, namespace: str | None) -> None:
+        self._fastavro = _fastavro()
+        self._errors = _errors(self._fastavro)
+        self._form = Any if isinstance(form, (str, Mapping, list)) else form
+        shape = _given(form) if self._form is Any else shape_of(form, name, namespace)
+        self._shape = shape
+        self.schema = Schema(AVRO, json.dumps(shape.schema))
+        self.dependencies: Mapping[str, Schema] = {}
+        self._parsed = self._parse(shape.schema, {})
+        self.name = self._parsed["name"] if isinstance(self._parsed, dict) and "name" in self._parsed else _word(shape)
+        self._json = json_form(self._form)
+        self.is_immutable = self._json.is_immutable
+        self.encode = self._encoder(shape.to_datum)
+        self.from_json, self.from_row, self.to_json = self._json.from_json, self._json.from_row, self._json.to_json
+
+    def _parse(self, schema: Any, named: dict[str, Any]) -> Any:
+        try:
+            return self._fastavro.parse_schema(schema, named)
+        except self._errors as error:
+            raise TopologyError(f"{json.dumps(schema)[:200]} is no Avro schema: {error}") from error
+
+    def _encoder(self, convert: Callable[[Any], Any] | None) -> Callable[[Any], bytes]:
+        write, parsed = self._fastavro.schemaless_writer, self._parsed
+        if _kind(parsed) == "bytes" and isinstance(parsed, str):
+            # As Confluent's serializers: bytes alone have no length before them.
+            return bytes
+
+        def encode(value: Any) -> bytes:
+            buffer = BytesIO()
+            write(buffer, parsed, value if convert is None else convert(value))
+            return buffer.getvalue()
+
+        return encode
+
+    def decoder(self, writer: Schema, referenced: Mapping[str, Schema]) -> Decode[Any]:
+        """Return the function that reads what was written with a schema, by Avro's rules of resolution."""
+        if writer.kind != AVRO:
+            raise ValueError(f"its schema is {writer.kind}, not AVRO")
+        named: dict[str, Any] = {}
+        for other in referenced.values():
+            self._parse(json.loads(other.text), named)
+        written = self._parse(_loaded(writer.text), named)
+        if _kind(written) == "bytes" and isinstance(self._parsed, str):
+            return bytes
+        read, convert = self._fastavro.schemaless_reader, self._shape.from_datum
+        # Without a reader's schema fastavro compares nothing.
+        own = None if written == self._parsed else self._parsed
+        if own is None and convert is None:
+            return lambda data: read(BytesIO(data), written, None)
+
+        def decode(data: bytes) -> Any:
+            datum = read(BytesIO(data), written, own, return_record_name=True)
+            return datum if convert is None else convert(datum)
+
+        return decode
+
+
+def _given(form: Any) -> Shape:
+    return Shape(_loaded(form) if isinstance(form, str) else form)
+
+
+def _loaded(text: str) -> Any:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        if text.strip().isidentifier():
+            return text.strip()
+        raise TopologyError(f"{text[:200]!r} is no Avro schema: {error}") from error
+    return found["type"] if isinstance(found, dict) and found.keys() == {"type"} else found
+
+
+def _kind(parsed: Any) -> Any:
+    return parsed.get("type") if isinstance(parsed, dict) else parsed
+
+
+def _word(shape: Shape) -> str:
+    """Return the name of a schema without one: that of its type."""
+    kind = _kind(shape.schema)
+    return kind if isinstance(kind, str) else "union"

@@ -1,0 +1,136 @@
+"""Change events of Debezium as rows of a table: what a row is now, or None once it is deleted.
+
+An event has the row ``before`` and ``after`` the change, and an operation: ``c`` (insert), ``u`` (update), ``d``
+(delete), ``r`` (snapshot), ``t`` (truncate) or ``m`` (message). JSON events may be wrapped with their schema; Avro
+events have theirs in a registry.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from attrs import frozen
+
+from streams.core.serde_base import CODEC_ERRORS, blank, one_by_one, read_error, write_error
+from streams.core.serdes import FormatSerde, Serde, serde_for
+from streams.formats.avro_format import any_avro
+from streams.formats.json_values import JsonForm, json_form
+from streams.formats.registry_client import RegistryAccess
+
+T = TypeVar("T")
+
+#: Operations: create, update, delete, read (snapshot), truncate, message.
+_OPERATIONS = ("c", "u", "d", "r", "t", "m")
+_ERRORS = (msgspec.MsgspecError, *CODEC_ERRORS)
+
+
+def debezium(form: type[T], *, registry: str | RegistryAccess | None = None) -> Serde[T]:
+    """Return the serde of a topic that Debezium writes, for the rows of a class; read the topic as a table.
+
+    As a value, an event is the row after the change; a deletion, and the tombstone that follows it, is None. As a key,
+    it is the key of the row. Fields of the row that the class has not are ignored, and its types are those that
+    Debezium writes. Without ``registry``, events are JSON, with or without their schemas; with it, they are Avro.
+
+    JSON events can be written too, for tests: a row is an event of a snapshot, and None a tombstone. Avro events are
+    only read.
+
+    Raises:
+        ConfigError: a registry is given, and fastavro is not installed.
+        TopologyError: there is no serde for the class.
+    """
+    return _serde(form, registry, "value")
+
+
+def _serde(form: Any, registry: str | RegistryAccess | None, side: str) -> FormatSerde[Any]:
+    rows, shape = serde_for(form), json_form(form)
+    name = f"debezium:{rows.name}"
+    document = _parsed if registry is None else _avro_reader(registry)
+    row_of = _key_row if side == "key" else _value_row
+
+    def deserialize(data: bytes | None) -> Any:
+        if data is None:
+            return None
+        try:
+            row = row_of(document(data))
+            return None if row is None else shape.from_plain(row)
+        except _ERRORS as error:
+            raise read_error(name, data, error) from error
+
+    def serialize(value: Any) -> bytes | None:
+        if value is None:
+            return None
+        if registry is not None:
+            raise write_error(name, value, "Avro topics of Debezium are only read; write to a topic of avro(...)")
+        row = rows.serialize(value)
+        return row if side == "key" else b'{"before":null,"after":%b,"op":"r"}' % (row or b"null")
+
+    serde: FormatSerde[Any] = blank(FormatSerde)
+    serde.name = name
+    serde.is_immutable = rows.is_immutable
+    serde.key_suffix = 0
+    serde.serialize, serde.deserialize = serialize, deserialize
+    serde.serialize_all, serde.deserialize_all = one_by_one(serialize), one_by_one(deserialize)
+    serde.format = _Events(form, registry, rows, shape, row_of)
+    serde._recipe = (_serde, (form, registry, side))
+    return serde
+
+
+@frozen(eq=False)
+class _Events:
+    """The ``SerdeFormat`` of change events: stores keep rows, and rows of files are events or rows."""
+
+    form: Any
+    registry: str | RegistryAccess | None
+    rows: Serde[Any]
+    shape: JsonForm
+    row_of: Callable[[Any], Any]
+
+    def on_topic(self, topic: str, side: str) -> Serde[Any]:
+        return _serde(self.form, self.registry, side)
+
+    def inside(self) -> Serde[Any]:
+        return self.rows
+
+    def prepare(self, *, writes: bool) -> None:
+        """Nothing is registered: Debezium's converter does that."""
+
+    def from_json(self, text: bytes) -> Any:
+        row = self.row_of(_parsed(text))
+        return None if row is None else self.shape.from_plain(row)
+
+    def from_row(self, row: Any) -> Any:
+        return self.shape.from_row(row)
+
+    def to_json(self, value: Any) -> bytes:
+        return b"null" if value is None else self.shape.to_json(value)
+
+
+def _parsed(data: bytes) -> Any:
+    return json.loads(data)
+
+
+def _payload(document: Any) -> Any:
+    """Return an event without its schema (``schemas.enable`` of Kafka Connect's converter)."""
+    if isinstance(document, Mapping) and document.keys() == {"schema", "payload"}:
+        return document["payload"]
+    return document
+
+
+def _key_row(document: Any) -> Any:
+    return _payload(document)
+
+
+def _value_row(document: Any) -> Any:
+    """Return the row after a change; None if there is none."""
+    event = _payload(document)
+    if event is None:
+        return None
+    if not isinstance(event, Mapping) or event.get("op") not in _OPERATIONS:
+        raise ValueError(f"it is no change event of Debezium: it needs op, one of {', '.join(_OPERATIONS)}")
+    return event.get("after")
+
+
+def _avro_reader(registry: str | RegistryAccess) -> Callable[[bytes], Any]:
+    """Return the function that reads any Avro record as a dict, by the schema of its writer."""
+    return any_avro(registry)

@@ -1,0 +1,184 @@
+"""JSON Schema, with or without a schema registry; documents are validated by jsonschema (extra ``json-schema``)."""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+import msgspec
+from typing_extensions import TypeForm
+
+from streams.core.errors import ConfigError, TopologyError
+from streams.core.serdes import Serde
+from streams.formats.json_values import json_form
+from streams.formats.registered import Decode, Registration, registered_serde
+from streams.formats.registry_client import RegistryAccess, registry_at
+from streams.formats.subjects import SubjectStrategy, check_strategy
+from streams.registry import JSON, Schema
+
+T = TypeVar("T")
+
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+
+@overload
+def json_schema(
+    form: TypeForm[T],
+    *,
+    registry: str | RegistryAccess | None = None,
+    subject: SubjectStrategy = "topic",
+    title: str | None = None,
+    auto_register: bool = True,
+    schema_id: int | None = None,
+) -> Serde[T]: ...
+@overload
+def json_schema(
+    form: str | Mapping[str, Any] | os.PathLike[str],
+    *,
+    registry: str | RegistryAccess | None = None,
+    subject: SubjectStrategy = "topic",
+    auto_register: bool = True,
+    schema_id: int | None = None,
+) -> Serde[Any]: ...
+def json_schema(
+    form: Any,
+    *,
+    registry: str | RegistryAccess | None = None,
+    subject: SubjectStrategy = "topic",
+    title: str | None = None,
+    auto_register: bool = True,
+    schema_id: int | None = None,
+) -> Serde[Any]:
+    """Return the serde of a class, or of a schema, whose bytes are JSON.
+
+    A class has the schema of its fields, with closed objects: fields may be added with a default, which an open schema
+    does not allow (see the guide). Reading checks the types of the fields. A schema is a JSON text, the parsed JSON, or
+    a path of a file; its values are those of JSON, and both reading and writing validate them.
+
+    - ``registry``, ``subject``, ``auto_register``, ``schema_id``: as for ``avro``.
+    - ``title``: of the schema, which is its name for the subjects ``record`` and ``topic-record``; by default the name
+      of the class.
+
+    Raises:
+        ConfigError: a schema is given, and jsonschema is not installed.
+        TopologyError: there is no JSON schema for the class, or the schema is invalid.
+    """
+    check_strategy(subject)
+    if isinstance(form, os.PathLike):
+        form = Path(form).read_text(encoding="utf-8")
+    registration = Registration(registry_at(registry), subject, auto_register, schema_id)
+    return registered_serde(_JsonCodec, (form, title), registration)
+
+
+class _JsonCodec:
+    """The codec of a class, or of a schema whose values are those of JSON."""
+
+    dependencies: Mapping[str, Schema]
+
+    def __init__(self, form: Any, title: str | None) -> None:
+        is_schema = isinstance(form, (str, Mapping))
+        schema = _loaded(form) if is_schema else _schema_of(form, title)
+        self.schema = Schema(JSON, json.dumps(schema))
+        self.dependencies = {}
+        self.name = str(schema.get("title", "JSON"))
+        self._json = json_form(Any if is_schema else form)
+        self.is_immutable = self._json.is_immutable
+        self.from_json, self.from_row, self.to_json = self._json.from_json, self._json.from_row, self._json.to_json
+        validate = _validator(schema) if is_schema else None
+        self._decode = self._json.from_json if validate is None else _then(self._json.from_json, validate)
+        self.encode = self._json.to_json if validate is None else _after(validate, self._json.to_json)
+        if not is_schema and isinstance(form, type):
+            self.encode = _of_class(form, self._json.to_json)
+
+    def decoder(self, writer: Schema, referenced: Mapping[str, Schema]) -> Decode[Any]:
+        """Return the function that reads documents, whatever their writer's schema is."""
+        if writer.kind != JSON:
+            raise ValueError(f"its schema is {writer.kind}, not JSON")
+        return self._decode
+
+
+def _schema_of(form: Any, title: str | None) -> dict[str, Any]:
+    """Return the JSON schema of a class: the class itself at the root, others in ``$defs``."""
+    make = getattr(form, "model_json_schema", None)
+    try:
+        found = make() if make is not None else msgspec.json.schema(form, schema_hook=_pydantic_schema)
+    except (TypeError, ValueError, NameError, NotImplementedError, AttributeError) as error:
+        raise TopologyError(f"no JSON schema for {form!r}: {error}") from error
+    named = found.pop("$defs", {})
+    target = str(found.get("$ref", "")).removeprefix("#/$defs/")
+    root = named.get(target, found)
+    if target in named and f'"#/$defs/{target}"' not in json.dumps(named):
+        del named[target]
+    for part in (root, *named.values()):
+        if part.get("type") == "object" and "properties" in part:
+            part.setdefault("additionalProperties", False)
+    name = title or root.get("title") or getattr(form, "__name__", "JSON")
+    return {"$schema": _DRAFT, **root, "title": name, **({"$defs": named} if named else {})}
+
+
+def _pydantic_schema(cls: Any) -> dict[str, Any]:
+    make = getattr(cls, "model_json_schema", None)
+    if make is None:
+        raise NotImplementedError
+    schema: dict[str, Any] = make()
+    return schema
+
+
+def _loaded(form: Any) -> dict[str, Any]:
+    try:
+        found = json.loads(form) if isinstance(form, str) else dict(form)
+    except ValueError as error:
+        raise TopologyError(f"{form[:200]!r} is no JSON schema: {error}") from error
+    if not isinstance(found, dict):
+        raise TopologyError(f"{form!r} is no JSON schema: a schema is an object")
+    return found
+
+
+def _validator(schema: dict[str, Any]) -> Callable[[Any], None]:
+    """Return a function that raises ValueError for a document that is not valid."""
+    try:
+        import jsonschema
+    except ModuleNotFoundError as error:
+        raise ConfigError("validating by a JSON schema needs jsonschema: pip install 'streams[json-schema]'") from error
+    kind = jsonschema.validators.validator_for(schema)
+    try:
+        kind.check_schema(schema)
+    except jsonschema.SchemaError as error:
+        raise TopologyError(f"it is no JSON schema: {error.message}") from error
+    find = kind(schema).iter_errors
+
+    def validate(value: Any) -> None:
+        for error in find(value):
+            place = "/".join(map(str, error.absolute_path))
+            raise ValueError(f"{error.message}{f', at {place}' if place else ''}")
+
+    return validate
+
+
+def _then(decode: Callable[[bytes], Any], validate: Callable[[Any], None]) -> Callable[[bytes], Any]:
+    def read(data: bytes) -> Any:
+        value = decode(data)
+        validate(value)
+        return value
+
+    return read
+
+
+def _after(validate: Callable[[Any], None], encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    def write(value: Any) -> bytes:
+        validate(value)
+        return encode(value)
+
+    return write
+
+
+def _of_class(cls: type, encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    kind = dict if issubclass(cls, dict) else cls
+
+    def write(value: Any) -> bytes:
+        if type(value) is not kind:
+            raise TypeError(f"expected {cls.__qualname__}")
+        return encode(value)
+
+    return write

@@ -1,0 +1,46 @@
+"""Values of classes as JSON: how rows of files and answers over HTTP show what other formats encode in bytes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from attrs import frozen
+
+from streams.core.serde_models import codec_of, encode_hook
+from streams.core.serdes import is_immutable_form
+
+
+@frozen
+class JsonForm:
+    """Conversions between values of a type and JSON; bytes within are base64."""
+
+    from_json: Callable[[bytes], Any]
+    from_row: Callable[[Any], Any]
+    #: From JSON that is parsed already.
+    from_plain: Callable[[Any], Any]
+    to_json: Callable[[Any], bytes]
+    is_immutable: bool
+
+
+def json_form(form: Any) -> JsonForm:
+    """Return the JSON form of a class or type expression, pydantic models included."""
+    decode = codec_of(form).decode
+
+    def from_row(row: Any) -> Any:
+        return msgspec.convert(row, form, strict=False, dec_hook=_validated)
+
+    def from_plain(given: Any) -> Any:
+        return msgspec.convert(given, form, dec_hook=_validated)
+
+    return JsonForm(decode, from_row, from_plain, _ENCODE, is_immutable_form(form))
+
+
+def _validated(cls: Any, value: Any) -> Any:
+    """Return an object of a pydantic model."""
+    validate = getattr(cls, "model_validate", None)
+    if validate is None:
+        raise NotImplementedError(f"{cls.__qualname__} has no JSON form")
+    return validate(value)
+
+
+_ENCODE = msgspec.json.Encoder(enc_hook=encode_hook).encode

@@ -1,0 +1,197 @@
+"""Protobuf by its generated classes (extra ``protobuf``), with or without a schema registry.
+
+In Confluent's wire format the indexes of the message within its file follow the ID of the schema: their number and
+each index as zigzag varints, or a single 0 for the first message of the file.
+"""
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from streams.core.errors import ConfigError, TopologyError
+from streams.core.serdes import Serde
+from streams.formats.registered import Decode, Registration, registered_serde
+from streams.formats.registry_client import RegistryAccess, registry_at
+from streams.formats.subjects import SubjectStrategy, check_strategy
+from streams.registry import PROTOBUF, Reference, Schema, protobuf_file
+
+M = TypeVar("M")
+
+#: Files that every registry has; they are no references.
+_KNOWN = ("google/protobuf/", "google/type/", "confluent/")
+
+
+def protobuf(
+    form: type[M],
+    *,
+    registry: str | RegistryAccess | None = None,
+    subject: SubjectStrategy = "topic",
+    auto_register: bool = True,
+    schema_id: int | None = None,
+) -> Serde[M]:
+    """Return the Protobuf serde of a generated message class.
+
+    The arguments are those of ``avro``. Files that the class's file imports are registered first, each in a subject of
+    its name, and referred to. Without a registry the bytes are the message alone.
+
+    Raises:
+        ConfigError: protobuf is not installed.
+        TopologyError: the class is no generated message.
+    """
+    check_strategy(subject)
+    registration = Registration(registry_at(registry), subject, auto_register, schema_id)
+    return registered_serde(_ProtobufCodec, (form, registration.registry is not None), registration)
+
+
+def _message_type() -> type[Any]:
+    try:
+        from google.protobuf.message import Message
+    except ModuleNotFoundError as error:
+        raise ConfigError("Protobuf needs its library: pip install 'streams[protobuf]'") from error
+    found: type[Any] = Message
+    return found
+
+
+class _ProtobufCodec:
+    """The codec of a generated class; ``has_indexes`` says whether the place of the message is before it."""
+
+    is_immutable = False
+
+    def __init__(self, form: Any, has_indexes: bool) -> None:
+        message = _message_type()
+        if not (isinstance(form, type) and issubclass(form, message) and hasattr(form, "DESCRIPTOR")):
+            raise TopologyError(f"{form!r} is no Protobuf message: give a class that protoc has generated")
+        self._cls: Any = form
+        self._has_indexes = has_indexes
+        descriptor = self._cls.DESCRIPTOR
+        self.name: str = descriptor.full_name
+        imported: dict[str, Schema] = {}
+        self.schema = _schema(descriptor.file, imported)
+        self.dependencies: Mapping[str, Schema] = imported
+        self._prefix = _encoded(_indexes(descriptor)) if has_indexes else b""
+
+    def encode(self, value: Any) -> bytes:
+        """Return the indexes and the message; maps are sorted, so that equal messages have equal bytes."""
+        if type(value) is not self._cls:
+            raise TypeError(f"expected {self.name}")
+        data: bytes = value.SerializeToString(deterministic=True)
+        return self._prefix + data
+
+    def decoder(self, writer: Schema, referenced: Mapping[str, Schema]) -> Decode[Any]:
+        """Return the function that reads messages of the same name, wherever they are in the writer's file."""
+        if writer.kind != PROTOBUF:
+            raise ValueError(f"its schema is {writer.kind}, not PROTOBUF")
+        from google.protobuf.message import DecodeError
+
+        parse = self._cls.FromString
+
+        def message(data: bytes) -> Any:
+            try:
+                return parse(data)
+            except DecodeError as error:
+                raise ValueError(error) from error
+
+        if not self._has_indexes:
+            return message
+        file = protobuf_file(writer, referenced)
+        known: dict[tuple[int, ...], str] = {}
+
+        def decode(data: bytes) -> Any:
+            indexes, start = _decoded(data)
+            name = known.get(indexes)
+            if name is None:
+                name = known[indexes] = _named(file, indexes)
+            if name != self.name:
+                raise ValueError(f"it is a {name}, not a {self.name}")
+            return message(data[start:])
+
+        return decode
+
+    def from_json(self, text: bytes) -> Any:
+        """Return the message of a JSON text (Protobuf's JSON mapping)."""
+        return self.from_row(json.loads(text))
+
+    def from_row(self, row: Any) -> Any:
+        """Return the message of a dict."""
+        from google.protobuf import json_format
+
+        try:
+            return json_format.ParseDict(row, self._cls())
+        except json_format.ParseError as error:
+            raise ValueError(error) from error
+
+    def to_json(self, value: Any) -> bytes:
+        """Return a message as JSON, with the names of its fields as in the file."""
+        from google.protobuf import json_format
+
+        found = json_format.MessageToDict(value, preserving_proto_field_name=True)
+        return json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _schema(file: Any, found: dict[str, Schema]) -> Schema:
+    """Return the schema of a file, after those that it imports, which are added to ``found`` by name."""
+    imported = [other for other in file.dependencies if not other.name.startswith(_KNOWN)]
+    for other in imported:
+        if other.name not in found:
+            schema = _schema(other, found)
+            found[other.name] = schema
+    # Their versions are known when they are registered.
+    references = tuple(Reference(other.name, other.name, 1) for other in imported)
+    return Schema(PROTOBUF, base64.standard_b64encode(file.serialized_pb).decode(), references)
+
+
+def _indexes(descriptor: Any) -> list[int]:
+    """Return the place of a message in its file: its index, after those of the messages that it is in."""
+    parent = descriptor.containing_type
+    if parent is None:
+        return [list(descriptor.file.message_types_by_name).index(descriptor.name)]
+    return [*_indexes(parent), [nested.name for nested in parent.nested_types].index(descriptor.name)]
+
+
+def _encoded(indexes: list[int]) -> bytes:
+    if indexes == [0]:
+        return b"\0"
+    return b"".join(map(_varint, (len(indexes), *indexes)))
+
+
+def _varint(number: int) -> bytes:
+    number = number << 1  # Zigzag: the numbers are not negative.
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = data[at]
+        number |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return number >> 1, at
+
+
+def _decoded(data: bytes) -> tuple[tuple[int, ...], int]:
+    """Return the indexes before a message, and where it begins."""
+    count, at = _read_varint(data, 0)
+    if count == 0:
+        return (0,), at
+    found = []
+    for _ in range(count):
+        index, at = _read_varint(data, at)
+        found.append(index)
+    return tuple(found), at
+
+
+def _named(file: Any, indexes: tuple[int, ...]) -> str:
+    """Return the full name of the message at a place of a file."""
+    messages = list(file.message_types_by_name.values())
+    found = messages[indexes[0]]
+    for index in indexes[1:]:
+        found = found.nested_types[index]
+    name: str = found.full_name
+    return name

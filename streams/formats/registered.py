@@ -1,0 +1,301 @@
+"""Serdes with schemas in a registry: Confluent's wire format, registration, and one reader per schema that was met.
+
+The bytes are 0, the ID of the writer's schema in four bytes (big-endian), and what the format writes. A
+``ClassCodec`` is all that a format brings; everything else is the same for Avro, Protobuf and JSON Schema.
+"""
+
+import hashlib
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from attrs import evolve, field, frozen
+
+from streams.core.errors import SchemaError
+from streams.core.serde_base import CODEC_ERRORS, blank, read_error, write_error
+from streams.core.serdes import FormatSerde, Serde
+from streams.formats.registry_client import IncompatibleSchema, NoSuchSchema, RegistryAccess
+from streams.formats.subjects import SubjectStrategy, subject_of
+from streams.registry import AVRO, JSON, PROTOBUF, Reference, Schema, differences
+
+T = TypeVar("T")
+
+_MAGIC = b"\0"
+#: The magic byte and the ID.
+_HEADER_BYTES = 5
+#: The formats in names of serdes; ``json`` is that of types without a schema.
+_WORDS: Final = {AVRO: "avro", JSON: "json-schema", PROTOBUF: "protobuf"}
+#: Errors of the formats' libraries about input; EOFError: the bytes end within a value.
+BAD_DATA = (*CODEC_ERRORS, AttributeError, EOFError)
+
+Decode = Callable[[bytes], T]
+
+
+class ClassCodec(Protocol[T]):
+    """A format for one class: ``name`` of the record, its ``schema``, and conversions without a header.
+
+    ``dependencies`` are files that the schema refers to by their names, which are registered before it.
+    """
+
+    name: str
+    schema: Schema
+    dependencies: Mapping[str, Schema]
+    is_immutable: bool
+
+    @property
+    def encode(self) -> Callable[[T], bytes]:
+        """The function that writes a value."""
+
+    def decoder(self, writer: Schema, referenced: Mapping[str, Schema]) -> Decode[T]:
+        """Return the function that reads what was written with a schema.
+
+        Raises:
+            SerializationError: it cannot be read as this class.
+        """
+
+    def from_json(self, text: bytes) -> T:
+        """Return the value of a JSON text."""
+
+    def from_row(self, row: Any) -> T:
+        """Return the value of a string, or of a row as a dict, leniently."""
+
+    def to_json(self, value: T) -> bytes:
+        """Return a value as JSON."""
+
+
+@frozen
+class Registration:
+    """How a serde uses its registry.
+
+    ``auto_register`` adds the schema to its subject; otherwise it must be there. ``schema_id`` is an ID to write with
+    instead.
+    """
+
+    registry: RegistryAccess | None
+    subject: SubjectStrategy = "topic"
+    auto_register: bool = True
+    schema_id: int | None = None
+
+
+@frozen(eq=False)
+class Readers(Generic[T]):
+    """Reads bytes with a header: ``decoder`` makes the function for a writer's schema, once for each ID."""
+
+    registry: RegistryAccess
+    decoder: Callable[[Schema, Mapping[str, Schema]], Decode[T]]
+    _known: dict[bytes, Decode[T]] = field(factory=dict)
+
+    def read(self, data: bytes) -> T:
+        """Return the value of bytes with a header.
+
+        Raises:
+            ValueError: the bytes have no header, or one with an unknown ID.
+            SchemaError: the registry does not answer.
+        """
+        decode = self._known.get(data[:_HEADER_BYTES]) or self._made(data[:_HEADER_BYTES])
+        return decode(data[_HEADER_BYTES:])
+
+    def _made(self, head: bytes) -> Decode[T]:
+        if len(head) < _HEADER_BYTES or not head.startswith(_MAGIC):
+            raise ValueError("they do not begin with 0 and the ID of a schema; were they written without a registry?")
+        schema_id = int.from_bytes(head[1:], "big")
+        try:
+            writer = self.registry.schema(schema_id)
+            referenced = self.registry.referenced(writer)
+        except NoSuchSchema as error:
+            raise ValueError(f"schema {schema_id} is unknown: {error}") from error
+        found = self._known[head] = self.decoder(writer, referenced)
+        return found
+
+
+@frozen(eq=False)
+class _Wire(Generic[T]):
+    """What a serde has learned from the registry: the header that it writes, and how it reads."""
+
+    codec: ClassCodec[T]
+    registration: Registration
+    #: The topic and the side; None for state stores and internal topics.
+    place: tuple[str, str] | None
+    readers: Readers[T] | None
+    _header: list[bytes] = field(factory=list)
+    _lock: threading.Lock = field(factory=threading.Lock)
+
+    @property
+    def registry(self) -> RegistryAccess:
+        assert self.registration.registry is not None, "only serdes with a registry have a wire"
+        return self.registration.registry
+
+    @property
+    def subject(self) -> str:
+        """The subject of the schema; inside an application each schema has one of its own: none breaks another."""
+        if self.place is None:
+            digest = hashlib.blake2b(self.codec.schema.text.encode(), digest_size=8).hexdigest()
+            return f"streams-internal-{self.codec.name}-{digest}"
+        topic, side = self.place
+        return subject_of(self.registration.subject, topic, side, self.codec.name)
+
+    def header(self) -> bytes:
+        """Return the header to write, from the registry if it is not known yet.
+
+        Raises:
+            SchemaError: the registry refuses the schema, has it not, or does not answer.
+        """
+        if not self._header:
+            with self._lock:
+                if not self._header:
+                    schema_id = self.registration.schema_id or self._registered()
+                    self._header.append(_MAGIC + schema_id.to_bytes(4, "big"))
+        return self._header[0]
+
+    def _registered(self) -> int:
+        schema = evolve(self.codec.schema, references=self._references())
+        try:
+            if self.registration.auto_register or self.place is None:
+                return self.registry.register(self.subject, schema)
+            return int(self.registry.look_up(self.subject, schema)["id"])
+        except IncompatibleSchema as error:
+            raise SchemaError(
+                f"{self._what}: the schema is incompatible with an earlier one: {error}; give new fields a default, or "
+                "change the compatibility of the subject"
+            ) from error
+        except NoSuchSchema as error:
+            raise SchemaError(
+                f"{self._what}: the schema is not registered, and auto_register=False: register it: {error}"
+            ) from error
+
+    @property
+    def _what(self) -> str:
+        return f"{self.codec.name} in subject {self.subject!r}"
+
+    def _references(self) -> tuple[Reference, ...]:
+        """Register what the schema depends on, each in a subject of its name, and return the references to it."""
+        found: dict[str, Reference] = {}
+        for name, schema in self.codec.dependencies.items():
+            own = tuple(found[reference.name] for reference in schema.references)
+            whole = evolve(schema, references=own)
+            if self.registration.auto_register:
+                self.registry.register(name, whole)
+            found[name] = Reference(name, name, int(self.registry.look_up(name, whole)["version"]))
+        # Those that the schema itself refers to; the others are referred to by these.
+        direct = [reference.name for reference in self.codec.schema.references]
+        return tuple(found.get(name, held) for name, held in zip(direct, self.codec.schema.references, strict=True))
+
+    def check(self) -> None:
+        """Check that what the latest version of the subject writes can be read.
+
+        Raises:
+            SchemaError: it cannot, or the registry does not answer.
+        """
+        try:
+            latest = self.registry.version(self.subject, "latest")
+        except NoSuchSchema:
+            # Nobody has written yet.
+            return
+        own = (self.codec.schema, self.codec.dependencies)
+        problems = differences("BACKWARD", own, (latest, self.registry.referenced(latest)))
+        if problems:
+            raise SchemaError(f"{self._what}: it cannot read what the latest version writes: {'; '.join(problems)}")
+
+
+@frozen(eq=False)
+class _Registered(Generic[T]):
+    """The ``Format`` of a serde: how it is made for another topic, and its form as JSON."""
+
+    make: Callable[..., "ClassCodec[T]"]
+    arguments: tuple[Any, ...]
+    registration: Registration
+    codec: ClassCodec[T]
+    wire: _Wire[T]
+    #: The serde inside the application, once it is made: stores compare serdes by identity.
+    _inside: list[Serde[T]] = field(factory=list)
+
+    def on_topic(self, topic: str, side: str) -> Serde[T]:
+        return registered_serde(self.make, self.arguments, self.registration, (topic, side))
+
+    def inside(self) -> Serde[T]:
+        if not self._inside:
+            self._inside.append(registered_serde(self.make, self.arguments, self.registration))
+        return self._inside[0]
+
+    def keep_inside(self, serde: Serde[T]) -> None:
+        """Take this serde as the one inside the application."""
+        self._inside.append(serde)
+
+    def prepare(self, *, writes: bool) -> None:
+        if self.registration.registry is None:
+            return
+        if writes:
+            self.wire.header()
+        elif self.wire.place is not None:
+            self.wire.check()
+
+    def from_json(self, text: bytes) -> T:
+        return self.codec.from_json(text)
+
+    def from_row(self, row: Any) -> T:
+        return self.codec.from_row(row)
+
+    def to_json(self, value: T) -> bytes:
+        return self.codec.to_json(value)
+
+
+def registered_serde(
+    make: Callable[..., ClassCodec[T]],
+    arguments: tuple[Any, ...],
+    registration: Registration,
+    place: tuple[str, str] | None = None,
+) -> FormatSerde[T]:
+    """Return the serde of a codec, made by ``make(*arguments)``, which other processes make again.
+
+    Without a registry the bytes have no header, and are read with the class's own schema.
+    """
+    codec = make(*arguments)
+    registry = registration.registry
+    wire = _Wire(codec, registration, place, None if registry is None else Readers(registry, codec.decoder))
+    serde: FormatSerde[T] = blank(FormatSerde)
+    serde.name = f"{_WORDS[codec.schema.kind]}:{codec.name}"
+    serde.is_immutable = codec.is_immutable
+    serde.key_suffix = 0
+    serde.format = found = _Registered(make, arguments, registration, codec, wire)
+    if place is None:
+        found.keep_inside(serde)
+    serde._recipe = (registered_serde, (make, arguments, registration, place))
+    _set_functions(serde, wire)
+    return serde
+
+
+def _set_functions(serde: FormatSerde[T], wire: _Wire[T]) -> None:
+    codec, encode, has_header = wire.codec, wire.codec.encode, wire.readers is not None
+    read = codec.decoder(codec.schema, codec.dependencies) if wire.readers is None else wire.readers.read
+
+    def serialize(value: T | None) -> bytes | None:
+        if value is None:
+            return None
+        header = wire.header() if has_header else b""
+        try:
+            return header + encode(value)
+        except BAD_DATA as error:
+            raise write_error(serde.name, value, error) from error
+
+    def deserialize(data: bytes | None) -> T | None:
+        if data is None:
+            return None
+        try:
+            return read(data)
+        except BAD_DATA as error:
+            raise read_error(serde.name, data, error) from error
+
+    def serialize_all(column: Any) -> list[bytes | None]:
+        header = wire.header() if has_header else b""
+        try:
+            return [None if value is None else header + encode(value) for value in column]
+        except BAD_DATA:
+            return [serialize(value) for value in column]
+
+    def deserialize_all(column: Any) -> list[T | None]:
+        return [deserialize(data) for data in column]
+
+    serde.serialize = serialize
+    serde.deserialize = deserialize
+    serde.serialize_all = serialize_all
+    serde.deserialize_all = deserialize_all

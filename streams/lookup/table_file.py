@@ -1,0 +1,178 @@
+"""Look-ups in a Parquet or CSV file, which is kept in memory and reloaded when it changes.
+
+This module imports only ``core`` and pyarrow.
+"""
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from numbers import Number
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+
+from streams.core.clock import Clock, SystemClock
+from streams.core.errors import ConfigError, InputError, StreamsError
+from streams.core.user_code import refuse_unawaited
+
+A = TypeVar("A")
+
+log = logging.getLogger(__name__)
+
+#: The inode, size and modification time of a file; a different value means that the file has changed.
+_Version: TypeAlias = tuple[int, int, int]
+
+
+class FileLookUp(Generic[A]):
+    """Looks a key up in a table from a Parquet (``.parquet``) or CSV file; the answer is None if no row has the key.
+
+    ``key`` is the name of the key column.  ``row`` is called with the other columns as keyword arguments, and returns
+    the answer.  The same object is the answer for all records with this key, so do not modify it.  CSV files have a
+    header line.  ``text`` has the names of CSV columns that are read as strings rather than as numbers or dates
+    (default: the key column).
+
+    All rows are in memory, so ``look_up`` neither caches answers nor starts calls.  A look-up checks at most once per
+    ``check`` (default: one second) whether the file has changed.  A changed file is loaded when two checks in
+    succession find it unchanged, and replaces all rows at once.  If it cannot be read, for example because it is still
+    being written, the previous rows remain in use, and a warning with the reason is logged.  To update the file, write
+    a new file and rename it over the old one: an incomplete CSV file may look like a complete one.
+
+    Raises:
+        InputError: the file cannot be read, a column is missing or occurs twice, a key occurs twice, or ``row`` failed.
+        ConfigError: ``check`` is negative, ``text`` is not a tuple, or ``row`` is async.
+    """
+
+    #: Read by ``look_up``, which then uses neither calls nor a cache.
+    answers_from_memory: ClassVar = True
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        key: str,
+        row: Callable[..., A],
+        text: tuple[str, ...] | None = None,
+        check: timedelta = timedelta(seconds=1),
+        clock: Clock | None = None,
+    ) -> None:
+        self._arguments = (path, key, row, text, check, clock)
+        self._path, self._key, self._row = Path(path), key, row
+        self._text = (key,) if text is None else text
+        self._clock: Clock = clock or SystemClock()
+        if not isinstance(check, timedelta) or check < timedelta(0):
+            raise ConfigError(f"{self!r}: check must be a timedelta of 0 or more, not {check!r}")
+        if isinstance(text, str):
+            raise ConfigError(f"{self!r}: text must be a tuple of names of columns, not {text!r}")
+        refuse_unawaited(row, f"row= of {self!r}", error=ConfigError)
+        self._check_ms = check // timedelta(milliseconds=1)
+        self._lock = threading.Lock()
+        version = self._version()
+        self._rows = self._read()
+        self._types = _types(self._rows)
+        #: The version that was read last, successfully or not, and the version found by the last check.
+        self._known: _Version | None = version
+        self._seen: _Version | None = version
+        self._next_ms = self._clock.monotonic_ms() + self._check_ms
+
+    def __repr__(self) -> str:
+        return f"FileLookUp({str(self._path)!r})"
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _rebuild, self._arguments
+
+    def __call__(self, key: Any) -> A | None:
+        """Return the answer for a key, or None if no row has it.
+
+        Raises:
+            StreamsError: the key has another type than all keys of the file.
+        """
+        if self._clock.monotonic_ms() >= self._next_ms and self._lock.acquire(blocking=False):
+            # Meanwhile, other threads use the previous rows.
+            try:
+                self._check()
+                self._next_ms = self._clock.monotonic_ms() + self._check_ms
+            finally:
+                self._lock.release()
+        rows = self._rows
+        if key in rows or not self._types or isinstance(key, self._types):
+            return rows.get(key)
+        kinds = " or ".join(sorted(kind.__name__ for kind in self._types))
+        raise StreamsError(
+            f"{self!r} has keys of type {kinds}, so {key!r:.60} of type {type(key).__name__} cannot be found: convert "
+            "it with by=, or, for numbers of a CSV file, give text=() so that keys are not read as text"
+        )
+
+    def _check(self) -> None:
+        version = self._version()
+        is_settled, self._seen = version == self._seen, version
+        if version == self._known or not is_settled:
+            return
+        self._known = version
+        try:
+            rows = self._read()
+            if self._version() != version:
+                raise InputError(f"{self._path} changed while it was read")
+        except (StreamsError, OSError) as error:
+            log.warning("%r: the previous rows remain in use until the file changes again: %s", self, error)
+            return
+        self._types, self._rows = _types(rows), rows
+
+    def _version(self) -> _Version | None:
+        try:
+            found = self._path.stat()
+        except OSError:
+            # ``_read`` reports the reason.
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def _read(self) -> Mapping[Any, A]:
+        """Return the answers by key.
+
+        Raises:
+            InputError: the file cannot be read, a column is missing or occurs twice, a key occurs twice, or ``row``
+            failed.
+        """
+        # Imported here, because the import takes long.
+        import pyarrow
+        from pyarrow import csv, parquet
+
+        try:
+            if self._path.suffix == ".parquet":
+                table = parquet.read_table(self._path)
+            else:
+                types = {name: pyarrow.string() for name in self._text}
+                table = csv.read_csv(self._path, convert_options=csv.ConvertOptions(column_types=types))
+        except (pyarrow.ArrowException, OSError) as error:
+            raise InputError(f"{self._path} cannot be read: {error}") from error
+        if self._key not in table.column_names:
+            raise InputError(f"{self._path} has no column {self._key!r}; it has {', '.join(table.column_names)}")
+        for name, count in Counter((*table.column_names, *self._text)).items():
+            if count - (name in self._text) != 1:
+                raise InputError(
+                    f"{self._path} has {count - (name in self._text) or 'no'} columns {name!r}; it has "
+                    f"{', '.join(table.column_names)}"
+                )
+        names = [name for name in table.column_names if name != self._key]
+        columns = [table.column(name).to_pylist() for name in names]
+        keys = table.column(self._key).to_pylist()
+        rows = {}
+        for number, (key, *row) in enumerate(zip(keys, *columns, strict=True), 1):
+            try:
+                rows[key] = self._row(**dict(zip(names, row, strict=True)))
+            except Exception as error:
+                raise InputError(f"{self._path}, row {number}: {type(error).__name__}: {error}") from error
+        if len(rows) < len(keys):
+            ((repeated, _),) = Counter(keys).most_common(1)
+            raise InputError(f"{self._path} has the key {repeated!r} more than once")
+        return rows
+
+
+def _types(rows: Mapping[Any, Any]) -> tuple[type, ...]:
+    """Return the types of the keys; all numbers count as one type, since equal numbers may have different types."""
+    kinds = {type(key) for key in rows if key is not None}
+    return tuple({Number if issubclass(kind, Number) else kind for kind in kinds})
+
+
+def _rebuild(path: Any, key: str, row: Any, text: Any, check: Any, clock: Any) -> "FileLookUp[Any]":
+    return FileLookUp(path, key=key, row=row, text=text, check=check, clock=clock)

@@ -1,0 +1,140 @@
+"""The topic ``_schemas``: its records, and the state that they lead to.
+
+Keys and values are JSON, as those of Confluent's Schema Registry: a key names what its record sets (``SCHEMA``,
+``CONFIG``, ``MODE``, ``DELETE_SUBJECT``), and a record without a value deletes it. The state is nothing but what the
+records say, so that it is the same after a restart. Pure: no I/O.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import define, evolve, field, frozen
+
+from streams.registry.schema import Schema
+
+TOPIC = "_schemas"
+
+
+@frozen
+class SchemaVersion:
+    """A schema as a version of a subject; a deleted one is still known by its ID."""
+
+    subject: str
+    version: int
+    id: int
+    schema: Schema
+    is_deleted: bool = False
+
+    def payload(self) -> dict[str, Any]:
+        """Return the version as JSON, as in answers and in the topic."""
+        return {
+            "subject": self.subject,
+            "version": self.version,
+            "id": self.id,
+            "guid": self.schema.guid,
+            **self.schema.payload(),
+        }
+
+
+#: A record of the topic: its key and its value.
+Record = tuple[bytes, bytes | None]
+
+
+def _record(key: Mapping[str, Any], value: Mapping[str, Any] | None) -> Record:
+    return _json(key), None if value is None else _json(value)
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def schema_record(version: SchemaVersion) -> Record:
+    """Return the record that sets a version."""
+    key = {"keytype": "SCHEMA", "subject": version.subject, "version": version.version, "magic": 1}
+    return _record(key, version.payload() | {"deleted": version.is_deleted})
+
+
+def no_schema_record(version: SchemaVersion) -> Record:
+    """Return the record that removes a version for good."""
+    return schema_record(version)[0], None
+
+
+def subject_deletion_record(subject: str, version: int) -> Record:
+    """Return the record that deletes the versions of a subject up to ``version``."""
+    key = {"keytype": "DELETE_SUBJECT", "subject": subject, "magic": 0}
+    return _record(key, {"subject": subject, "version": version})
+
+
+def config_record(subject: str | None, config: Mapping[str, Any] | None) -> Record:
+    """Return the record that sets the configuration of a subject, or of all (None)."""
+    key = {"keytype": "CONFIG", "subject": subject, "magic": 0}
+    return _record(key, None if config is None else {"subject": subject, **config})
+
+
+def mode_record(subject: str | None, mode: str | None) -> Record:
+    """Return the record that sets the mode of a subject, or of all (None)."""
+    key = {"keytype": "MODE", "subject": subject, "magic": 0}
+    return _record(key, None if mode is None else {"subject": subject, "mode": mode})
+
+
+@define
+class RegistryState:
+    """What the records of the topic have led to."""
+
+    #: Versions of each subject in their order, deleted ones too.
+    subjects: dict[str, dict[int, SchemaVersion]] = field(factory=dict)
+    schemas: dict[int, Schema] = field(factory=dict)
+    #: IDs by the identity of the schema.
+    ids: dict[str, int] = field(factory=dict)
+    #: Configurations and modes by subject; None is the global one.
+    configs: dict[str | None, dict[str, Any]] = field(factory=dict)
+    modes: dict[str | None, str] = field(factory=dict)
+    highest_id: int = 0
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        """Apply a record of the topic; keys of other types are ignored, as the registry does with its ``NOOP``."""
+        name = json.loads(key)
+        given = None if value is None else json.loads(value)
+        subject = name.get("subject")
+        match name["keytype"]:
+            case "SCHEMA":
+                self._set_version(subject, name["version"], given)
+            case "DELETE_SUBJECT" if given is not None:
+                versions = self.subjects.get(subject, {})
+                for number, version in versions.items():
+                    if number <= given["version"]:
+                        versions[number] = evolve(version, is_deleted=True)
+            case "CONFIG":
+                _set(self.configs, subject, given and {part: it for part, it in given.items() if part != "subject"})
+            case "MODE":
+                _set(self.modes, subject, given and given["mode"])
+
+    def _set_version(self, subject: str, number: int, given: Mapping[str, Any] | None) -> None:
+        versions = self.subjects.setdefault(subject, {})
+        if given is None:
+            versions.pop(number, None)
+            if not versions:
+                del self.subjects[subject]
+            return
+        schema, schema_id = Schema.parse(given), given["id"]
+        versions[number] = SchemaVersion(subject, number, schema_id, schema, bool(given.get("deleted")))
+        self.schemas[schema_id] = schema
+        self.ids.setdefault(schema.identity, schema_id)
+        self.highest_id = max(self.highest_id, schema_id)
+
+    def versions(self, subject: str, *, deleted: bool = False) -> list[SchemaVersion]:
+        """Return the versions of a subject in order, with those that are ``deleted`` if wanted."""
+        found = self.subjects.get(subject, {})
+        return [found[number] for number in sorted(found) if deleted or not found[number].is_deleted]
+
+    def all_versions(self, *, deleted: bool = False) -> list[SchemaVersion]:
+        """Return the versions of all subjects, in the order of their names."""
+        return [version for subject in sorted(self.subjects) for version in self.versions(subject, deleted=deleted)]
+
+
+def _set(table: dict[str | None, Any], subject: str | None, value: Any) -> None:
+    if value is None:
+        table.pop(subject, None)
+    else:
+        table[subject] = value

@@ -1,0 +1,140 @@
+"""Schemas as the registry stores them: type, text, references, and what belongs to them.
+
+Two schemas are the same, and have the same ID, if all of it is equal; texts are compared in their canonical form. Pure:
+no I/O.
+"""
+
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import evolve, field, frozen
+from attrs.validators import instance_of
+
+from streams.registry.errors import invalid_schema
+
+AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
+TYPES = (JSON, PROTOBUF, AVRO)
+
+
+@frozen(order=True)
+class Reference:
+    """A schema that another one refers to as ``name``: a version of a subject."""
+
+    name: str = field(validator=instance_of(str))
+    subject: str = field(validator=instance_of(str))
+    version: int = field(validator=instance_of(int))
+
+    def payload(self) -> dict[str, Any]:
+        """Return the reference as JSON."""
+        return {"name": self.name, "subject": self.subject, "version": self.version}
+
+
+@frozen
+class Schema:
+    """A schema; ``kind`` is AVRO, JSON or PROTOBUF.
+
+    ``metadata`` and ``rules`` are kept and returned as they were given, and compared, but not executed.
+    """
+
+    kind: str
+    text: str
+    references: tuple[Reference, ...] = ()
+    metadata: Mapping[str, Any] | None = None
+    rules: Mapping[str, Any] | None = None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> "Schema":
+        """Return the schema of a request or of a record of the topic.
+
+        Raises:
+            RegistryError: a field has a wrong type.
+        """
+        kind, text = given.get("schemaType") or AVRO, given.get("schema")
+        if kind not in TYPES:
+            raise invalid_schema(f"schemaType {kind!r} is none of {', '.join(TYPES)}")
+        if not isinstance(text, str) or not text.strip():
+            raise invalid_schema("there is no schema")
+        try:
+            references = tuple(
+                Reference(item["name"], item["subject"], item["version"]) for item in given.get("references") or ()
+            )
+        except (TypeError, KeyError) as error:
+            raise invalid_schema(f"a reference needs name, subject and version: {error}") from error
+        return cls(kind, text, references, given.get("metadata") or None, given.get("ruleSet") or None)
+
+    def payload(self) -> dict[str, Any]:
+        """Return the schema as JSON; Avro is the type that is not named."""
+        found: dict[str, Any] = {"schema": self.text}
+        if self.kind != AVRO:
+            found["schemaType"] = self.kind
+        if self.references:
+            found["references"] = [reference.payload() for reference in self.references]
+        if self.metadata:
+            found["metadata"] = dict(self.metadata)
+        if self.rules:
+            found["ruleSet"] = dict(self.rules)
+        return found
+
+    @property
+    def identity(self) -> str:
+        """A text that only equal schemas have."""
+        return json.dumps({"schemaType": self.kind, **self.payload()}, sort_keys=True)
+
+    @property
+    def guid(self) -> str:
+        """The global ID of the schema: the MD5 digest of its identity, as a UUID."""
+        digest = hashlib.md5(self.identity.encode(), usedforsecurity=False).digest()
+        return str(uuid.UUID(bytes=digest))
+
+    def canonical(self, *, normalized: bool) -> "Schema":
+        """Return the schema with its text in canonical form: JSON without spaces, a Protobuf file in base64.
+
+        ``normalized`` also sorts the references and the attributes of the schema.
+
+        Raises:
+            RegistryError: the text is no JSON, or no Protobuf file.
+        """
+        if self.kind == PROTOBUF:
+            # Only here, so that the registry needs the extra ``protobuf`` for such schemas alone.
+            from streams.registry import protobuf_files
+
+            text = protobuf_files.canonical(self.text)
+        else:
+            text = _compact(parsed_json(self.text, self.kind), sort=normalized)
+        references = tuple(sorted(self.references)) if normalized else self.references
+        return evolve(self, text=text, references=references)
+
+
+def parsed_json(text: str, kind: str = JSON) -> Any:
+    """Return the JSON of a schema; an Avro name such as ``string`` may have no quotes.
+
+    Raises:
+        RegistryError: the text is no JSON.
+    """
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        if kind == AVRO and text.strip().isidentifier():
+            return text.strip()
+        raise invalid_schema(error) from error
+    except RecursionError as error:
+        raise invalid_schema("it is nested too deeply") from error
+    if kind == AVRO and isinstance(found, dict) and found.keys() == {"type"} and isinstance(found["type"], str):
+        return found["type"]
+    return found
+
+
+def _compact(found: Any, *, sort: bool) -> str:
+    return json.dumps(found, separators=(",", ":"), ensure_ascii=False, sort_keys=sort)
+
+
+#: The schemas that a schema refers to, by the name under which it does.
+Referenced = Mapping[str, "Schema"]
+
+
+def page_of(found: Sequence[Any], offset: int, limit: int) -> list[Any]:
+    """Return a part of a list; a limit below 1 is none."""
+    return list(found[offset : offset + limit] if limit > 0 else found[offset:])

@@ -1,0 +1,146 @@
+"""The HTTP server of the registry: requests of the standard library's server, one at a time on the registry.
+
+Nothing has to be installed. On a loopback address, the Host header must name a loopback host, so that no web page can
+reach the registry by DNS rebinding, and requests of web pages of other sites are refused.
+"""
+
+import http.server
+import json
+import logging
+import socket
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import parse_qsl, urlsplit
+
+from streams.core.address import WILDCARDS, Address, is_loopback, parse_address
+from streams.core.errors import ConfigError, StreamsError
+from streams.registry.errors import RegistryError, invalid_schema
+from streams.registry.registry import SchemaLog, SchemaRegistry
+from streams.registry.routes import SchemaText, answer
+
+log = logging.getLogger(__name__)
+
+_CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
+_MAX_BODY_BYTES = 16 << 20
+_FORBIDDEN, _TOO_LARGE, _FAILED = 403, 413, 50001
+
+
+class RegistryServer:
+    """A schema registry that listens; a context manager, closed on exit. Created by ``EmbeddedBroker.serve_registry``.
+
+    ``url`` is the address for clients, such as ``http://127.0.0.1:8081``.
+
+    Raises:
+        ConfigError: the address is invalid or taken.
+    """
+
+    def __init__(self, schemas: SchemaLog, listen: str) -> None:
+        place = parse_address(listen, needs_host=False)
+        self._registry = SchemaRegistry(schemas)
+        self._lock = threading.Lock()
+        try:
+            self._server = _Server((place.host, place.port), self)
+        except OSError as error:
+            raise ConfigError(f"cannot listen at {listen}: {error.strerror or error}") from None
+        host, port = self._server.server_address[:2]
+        self.is_loopback = is_loopback(str(host))
+        self.url = f"http://{Address('127.0.0.1' if host in WILDCARDS else str(host), int(port))}"
+        self._thread = threading.Thread(target=self._server.serve_forever, name="registry", daemon=True)
+        self._thread.start()
+
+    def answer(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> tuple[int, str, bytes]:
+        """Return the status, type and content of the answer to a request."""
+        try:
+            self._check(headers)
+            parts = urlsplit(target)
+            found = self._asked(method, parts.path, dict(parse_qsl(parts.query)), body)
+        except RegistryError as error:
+            return error.status, _CONTENT_TYPE, _json({"error_code": error.code, "message": str(error)})
+        except StreamsError as error:
+            log.error("%s %s failed: %s", method, target[:200], error)
+            return _FAILED // 100, _CONTENT_TYPE, _json({"error_code": _FAILED, "message": str(error)})
+        if isinstance(found, SchemaText):
+            return 200, _CONTENT_TYPE, found.text.encode()
+        return 200, _CONTENT_TYPE, _json(found)
+
+    def _asked(self, method: str, path: str, arguments: Mapping[str, str], body: bytes) -> Any:
+        try:
+            given = json.loads(body) if body else {}
+        except (ValueError, RecursionError) as error:
+            raise RegistryError(400, f"the body is no JSON: {error}") from error
+        if given is not None and not isinstance(given, dict):
+            raise invalid_schema("the body is no JSON object")
+        with self._lock:
+            return answer(self._registry, method, path, arguments, given or {})
+
+    def _check(self, headers: Mapping[str, str]) -> None:
+        """Refuse requests of web pages of other sites."""
+        host = urlsplit(f"//{headers.get('Host', '')}").hostname or ""
+        if self.is_loopback and not is_loopback(host):
+            raise RegistryError(_FORBIDDEN, f"this registry answers to localhost and 127.0.0.1, not to {host[:80]!r}")
+        origin = headers.get("Origin")
+        if origin is not None and urlsplit(origin).netloc != headers.get("Host"):
+            raise RegistryError(_FORBIDDEN, "requests from pages of other sites are refused")
+
+    def close(self) -> None:
+        """Stop listening, and end open connections. A second call has no effect."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _json(found: Any) -> bytes:
+    return json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, place: tuple[str, int], owner: RegistryServer) -> None:
+        self.owner = owner
+        self.address_family = _family(place[0])
+        super().__init__(place, _Handler)
+
+
+def _family(host: str) -> Any:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    #: Seconds until an idle connection is closed.
+    timeout = 60
+    server: _Server
+
+    def _respond(self) -> None:
+        length = self.headers.get("Content-Length", "0")
+        if not length.isdigit() or int(length) > _MAX_BODY_BYTES or "Transfer-Encoding" in self.headers:
+            self.close_connection = True
+            self.send_error(_TOO_LARGE, f"a body needs a Content-Length of at most {_MAX_BODY_BYTES} bytes")
+            return
+        body = self.rfile.read(int(length))
+        status, kind, content = self.server.owner.answer(self.command, self.path, dict(self.headers), body)
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_POST = do_PUT = do_DELETE = _respond  # noqa: N815 - names of http.server.
+
+    def _note(self, format: str, *args: object) -> None:  # noqa: A002 - the names of http.server.
+        log.debug(format, *args)
+
+    # By default http.server writes every request to the standard error.
+    log_message = _note

@@ -1,0 +1,285 @@
+"""The size of the inputs of a replay, from listings, Parquet footers and a sample of rows.
+
+Nothing here reads a whole file: the numbers of a Parquet file or an archive are exact, and those of other files are
+estimated from their sizes and from their first rows.  Partition shares and the range of times are those of a sample.
+"""
+
+import gzip
+import io
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from attrs import define, field, frozen
+
+from streams.core.clock import VirtualClock
+from streams.core.errors import InputError
+from streams.core.records import NO_TIMESTAMP, Block
+from streams.core.topic import Topic
+from streams.files import FileSource, Kind, OnBadRow, input_kind, kind_of, open_input
+from streams.replay.errors import ReplayError
+from streams.replay.history.archive import ArchivedTopic
+from streams.replay.history.ingest import source_of
+from streams.replay.history.intake import GZIP_FACTOR, PART_BYTES
+from streams.replay.storage.places import Place
+
+#: Number of threads that read footers and samples; most of them wait for the file system.
+_THREADS = 32
+#: Maximum number of files whose footers are read; if there are more, the footers of this many evenly spaced files.
+_FOOTERS = 5_000
+#: Size of the sample: number of files, and for each of them bytes of a text file or rows of a Parquet file.
+_SAMPLED_FILES = 16
+_SAMPLED_BYTES = 1 << 18
+_SAMPLED_ROWS = 1_000
+
+
+@frozen
+class InputEstimate:
+    """The size of one input; ``basis`` describes the source of the numbers."""
+
+    #: Description of the input, such as ``3 files``.
+    what: str
+    basis: str
+    #: Number of rows, None if it is not known before they are read.
+    rows: int | None = None
+    is_exact: bool = False
+    bytes: int = 0
+    files: int = 0
+    #: Number of calls that read the input; archives are not read into partitions.
+    calls: int = 0
+    #: Number of records by partition: exact for an archive, otherwise those of the sample.
+    placed: tuple[int, ...] = ()
+    #: Bytes of a record as it is written for the tasks.
+    record_bytes: float = 0.0
+    #: Range of event times, None if there is no sample.
+    times: tuple[int, int] | None = None
+
+    @property
+    def highest_share(self) -> tuple[int, float]:
+        """The partition with the most records, and its share of the records; (0, 0.0) if that is not known."""
+        total = sum(self.placed)
+        if not total:
+            return 0, 0.0
+        number = max(range(len(self.placed)), key=self.placed.__getitem__)
+        return number, self.placed[number] / total
+
+
+@define
+class _Sample:
+    """The first records of some files."""
+
+    placed: Counter[int] = field(factory=Counter)
+    rows: int = 0
+    bytes: int = 0
+    times: list[int] = field(factory=list)
+
+    def take(self, blocks: Sequence[tuple[int, Block]]) -> None:
+        """Add records, and measure the bytes that they take when they are written."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        for number, block in blocks:
+            self.placed[number] += len(block)
+            self.rows += len(block)
+            known = [time for time in block.timestamps if time >= 0]
+            self.times += [min(known), max(known)] if known else []
+            columns = {
+                "key": pa.array(block.keys, pa.binary()),
+                "value": pa.array(block.values, pa.binary()),
+                "timestamp": pa.array(block.timestamps, pa.int64()),
+            }
+            table = pa.table(columns)
+            stream = io.BytesIO()
+            pq.write_table(table, stream, compression="snappy")
+            self.bytes += sum(
+                pq.read_metadata(io.BytesIO(stream.getvalue())).row_group(0).column(column).total_compressed_size
+                for column in range(len(columns))
+            )
+
+
+@frozen
+class _CountedRows:
+    """The known or sampled number of rows of a file, and the number of bytes that contain these rows."""
+
+    rows: int
+    of_bytes: int
+
+
+def estimate_files(
+    paths: Sequence[str], topic: Topic[Any, Any], partitions: int, on_bad_row: OnBadRow = "fail"
+) -> InputEstimate:
+    """Return the size of files: from footers for Parquet files, otherwise from file sizes and a sample of rows.
+
+    Raises:
+        InputError: a file cannot be read, or a row of the sample is no record of the topic.
+    """
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="streams-estimate") as pool:
+        sizes = list(pool.map(_size, paths))
+        of_rows = all((kind := kind_of(path)) is not None and kind.kind is Kind.PARQUET for path in paths)
+        indexes = _spread(len(paths), _FOOTERS if of_rows else _SAMPLED_FILES)
+        counted = list(pool.map(lambda index: _count_rows(paths[index], sizes[index]), indexes))
+        sampled = _spread(len(paths), _SAMPLED_FILES)
+        heads = list(pool.map(lambda index: _head(paths[index]), sampled))
+    sample = _Sample()
+    clock = VirtualClock(NO_TIMESTAMP)
+    for head in heads:
+        reader = open_input(topic, head, on_bad_row=on_bad_row, clock=clock, needs_time=True)
+        for batch in reader(partitions, 0):
+            sample.take(batch)
+    counted_bytes = sum(file.of_bytes for file in counted)
+    counted_rows = sum(file.rows for file in counted)
+    is_exact = of_rows and len(indexes) == len(paths)
+    rows = counted_rows if is_exact else round(sum(sizes) * counted_rows / max(1, counted_bytes))
+    sampled_text = f"a sample of {_count(sample.rows, 'row')}"
+    if is_exact:
+        basis = f"rows from footers; shares of partitions and times from {sampled_text}"
+    elif of_rows:
+        basis = f"estimated from {len(indexes):,} footers, sizes, and {sampled_text}"
+    else:
+        basis = f"estimated from sizes and {sampled_text}"
+    return InputEstimate(
+        _count(len(paths), "file"),
+        basis,
+        rows,
+        is_exact,
+        sum(sizes),
+        len(paths),
+        _calls(paths, sizes),
+        tuple(sample.placed[number] for number in range(partitions)),
+        sample.bytes / max(1, sample.rows),
+        (min(sample.times), max(sample.times)) if sample.times else None,
+    )
+
+
+def estimate_archive(archive: ArchivedTopic) -> InputEstimate:
+    """Return the size of an archived topic, which is recorded in the manifest."""
+    extents = [extent for found in archive.extents.values() for extent in found]
+    times = [time for extent in extents for time in (extent.lowest_ms, extent.highest_ms) if time >= 0]
+    files = sorted({extent.file for extent in extents})
+    size = sum(Place(file).size() for file in files)
+    return InputEstimate(
+        f"archive of {_count(len(files), 'file')}",
+        "from its manifest",
+        archive.records,
+        True,
+        size,
+        len(files),
+        placed=tuple(
+            sum(extent.rows for extent in archive.extents.get(number, ())) for number in range(archive.partitions)
+        ),
+        record_bytes=size / max(1, archive.records),
+        times=(min(times), max(times)) if times else None,
+    )
+
+
+def _size(path: str) -> int:
+    try:
+        return Place(path).size()
+    except ReplayError as error:
+        raise InputError(str(error)) from error
+
+
+def _spread(count: int, most: int) -> list[int]:
+    """Return at most ``most`` evenly spaced indexes below ``count``, with the first and the last.
+
+    >>> _spread(3, 5), _spread(10, 4)
+    ([0, 1, 2], [0, 3, 6, 9])
+    """
+    if count <= most:
+        return list(range(count))
+    return sorted({index * (count - 1) // (most - 1) for index in range(most)})
+
+
+def _count_rows(path: str, size_bytes: int) -> _CountedRows:
+    """Return the rows of a Parquet file, or of the first part of another file.
+
+    Raises:
+        InputError: the file cannot be read, or its kind is not known.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    source = source_of(path)
+    kind = input_kind(source)
+    try:
+        if kind.kind is Kind.PARQUET and not kind.is_gzip:
+            with source.opened() as stream:
+                return _CountedRows(pq.read_metadata(stream).num_rows, size_bytes)
+        lines, read = _lines(source, is_gzip=kind.is_gzip)
+    except (OSError, pa.ArrowException, zlib.error) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from error
+    return _CountedRows(max(0, lines.count(b"\n") - (kind.kind is Kind.CSV)), read)
+
+
+def _lines(source: FileSource, *, is_gzip: bool) -> tuple[bytes, int]:
+    """Return the complete lines at the start of a file, and the number of bytes of the file that contain them."""
+    with source.opened() as stream:
+        read = stream.read(_SAMPLED_BYTES)
+        is_whole = not stream.read(1)
+    data = zlib.decompressobj(wbits=31).decompress(read) if is_gzip and read else read
+    if is_whole and not is_gzip:
+        return data if data.endswith(b"\n") or not data else data + b"\n", len(read)
+    lines = data[: data.rfind(b"\n") + 1]
+    return lines, round(len(read) * len(lines) / max(1, len(data))) if lines else len(read)
+
+
+def _head(path: str) -> FileSource:
+    """Return the first rows of a file as a file of the same kind in memory.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    import pyarrow as pa
+
+    source = source_of(path)
+    kind = input_kind(source)
+    try:
+        if kind.kind is Kind.PARQUET and not kind.is_gzip:
+            data = _first_rows(source)
+        else:
+            data, _ = _lines(source, is_gzip=kind.is_gzip)
+            data = gzip.compress(data, 1) if kind.is_gzip else data
+    except (OSError, pa.ArrowException, zlib.error) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from error
+    return FileSource(path, lambda: io.BytesIO(data))
+
+
+def _first_rows(source: FileSource) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    target = io.BytesIO()
+    with source.opened() as stream:
+        # With a buffer, only the first pages of each column are read.
+        file = pq.ParquetFile(stream, buffer_size=1 << 16, pre_buffer=False)
+        batch = next(iter(file.iter_batches(batch_size=_SAMPLED_ROWS)), None)
+        pq.write_table(pa.Table.from_batches([] if batch is None else [batch], file.schema_arrow), target)
+    return target.getvalue()
+
+
+def _calls(paths: Sequence[str], sizes: Sequence[int]) -> int:
+    """Return about how many calls read the files: adjacent small files share one, and large files are divided."""
+    return sum(_weights(paths, sizes))
+
+
+def _weights(paths: Sequence[str], sizes: Sequence[int]) -> Iterator[int]:
+    waiting = 0
+    for path, size in zip(paths, sizes, strict=True):
+        kind = kind_of(path)
+        weight = size * (GZIP_FACTOR if kind is not None and kind.is_gzip else 1)
+        can_be_divided = kind is not None and not kind.is_gzip and (kind.kind.is_lines or kind.kind is Kind.PARQUET)
+        if waiting and waiting + weight > PART_BYTES:
+            yield 1
+            waiting = 0
+        if can_be_divided and size > PART_BYTES:
+            yield max(1, round(size / PART_BYTES))
+        else:
+            waiting += weight
+    if waiting:
+        yield 1
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

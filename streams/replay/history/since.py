@@ -1,0 +1,111 @@
+"""The option ``since``: a lower bound of event times, which the source of a table evaluates as a filter."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from attrs import frozen
+
+from streams.core.errors import InputError
+from streams.core.topic import Topic
+from streams.replay.times import time_text
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@frozen
+class Since:
+    """Selects the rows with event times from ``time_ms`` on; ``path`` names the column and fields of the time."""
+
+    topic: str
+    time_ms: int
+    path: tuple[str, ...]
+
+    @classmethod
+    def of(cls, topic: Topic[Any, Any], time_ms: int) -> "Since":
+        """Return the condition for the rows of a topic.
+
+        Raises:
+            InputError: the event time is computed by a function that does more than return a field.
+        """
+        path: tuple[str, ...] | None = ("timestamp",) if topic.timestamp is None else _traced(topic.timestamp)
+        if path is None:
+            raise InputError(
+                f"since: the event time of topic {topic.name!r} is computed (timestamp=), so that no source can select "
+                "rows by it; declare a field, as timestamp=lambda value: value.at, or select the rows yourself: "
+                "sql:SELECT ... WHERE"
+            )
+        return cls(topic.name, time_ms, path)
+
+    @property
+    def time(self) -> datetime:
+        """The lowest selected event time."""
+        return _EPOCH + timedelta(milliseconds=self.time_ms)
+
+    @property
+    def text(self) -> str:
+        """The condition in SQL for a column with a time zone."""
+        return f"{'.'.join(self.path)} >= '{time_text(self.time_ms)}'"
+
+    def refused(self, table: str, kind: object) -> InputError:
+        """Return the error for a column that has another type, or does not exist."""
+        name = ".".join(self.path)
+        return InputError(
+            f"{table} as input of topic {self.topic!r}: since needs a column {name!r} with timestamps, dates or epoch "
+            f"milliseconds, but it {'does not exist' if kind is None else f'is {kind}'}; cast it in a query, or select "
+            "the rows yourself: sql:SELECT ... WHERE"
+        )
+
+    def selected(self, batch: Any, table: str) -> Any:
+        """Return the rows of an Arrow batch that the condition selects.
+
+        Raises:
+            InputError: the column has another type, or does not exist.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if self.path[0] not in batch.schema.names:
+            raise self.refused(table, None)
+        column = batch.column(self.path[0])
+        for name in self.path[1:]:
+            if not pa.types.is_struct(column.type) or column.type.get_field_index(name) < 0:
+                raise self.refused(table, None)
+            column = pc.struct_field(column, name)
+        kind = column.type
+        if pa.types.is_timestamp(kind):
+            least = pa.scalar(self.time.replace(tzinfo=None), pa.timestamp("us"))
+            column = column.cast(pa.timestamp(kind.unit))
+        elif pa.types.is_integer(kind):
+            least = pa.scalar(self.time_ms)
+        elif pa.types.is_date(kind):
+            least = pa.scalar(self.time.replace(tzinfo=None), pa.timestamp("us"))
+            column = column.cast(pa.timestamp("us"))
+        else:
+            raise self.refused(table, kind)
+        return batch.filter(pc.greater_equal(column, least))
+
+
+class _Probe:
+    """A stand-in for a value, which records the path of the attributes that a function reads."""
+
+    def __init__(self, path: tuple[str, ...]) -> None:
+        self.path = path
+
+    def __getattr__(self, name: str) -> "_Probe":
+        return _Probe((*self.path, name))
+
+    def __getitem__(self, name: Any) -> "_Probe":
+        return _Probe((*self.path, str(name)))
+
+
+def _traced(function: Any) -> tuple[str, ...] | None:
+    """Return the path of the field that a function returns, None if it does anything else.
+
+    >>> _traced(lambda order: order.meta.at), _traced(lambda order: order.at + 1)
+    (('meta', 'at'), None)
+    """
+    try:
+        found = function(_Probe(()))
+    except Exception:  # noqa: BLE001 - whatever it needs, it is more than a field
+        return None
+    return found.path if isinstance(found, _Probe) and found.path else None

@@ -1,0 +1,231 @@
+"""Tables as history: detection of the new rows of a table, by its data files or by its version."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from attrs import evolve, frozen
+
+from streams.core.errors import InputError
+from streams.core.topic import Topic
+from streams.files import table_columns
+from streams.replay.errors import ReplayError
+from streams.replay.history.growth import History
+from streams.replay.history.inputs import FileMark, Input, Table
+from streams.replay.history.since import Since
+from streams.replay.lake.delta import delta_rows, delta_state
+from streams.replay.lake.iceberg import iceberg_rows, iceberg_state
+from streams.replay.lake.log import LakeName, LakeState
+from streams.replay.storage.places import Place
+
+#: In a mark of a table, ``head`` is or begins with one of these texts instead of a digest.
+_FILE = "file of a table"
+_VERSION = "version "
+#: Rows of a row group of a table that is written to a file.
+_GROUP_ROWS = 100_000
+
+
+@frozen
+class TablePlace:
+    """The location of the rows of a table: its data files or, if they are not known, its version or None."""
+
+    files: tuple[str, ...] = ()
+    version: str | None = None
+    #: The operations that led to the version of a lake table, oldest first, as (version, name); None if not known.
+    operations: tuple[tuple[str, str], ...] | None = None
+    #: The number of rows of a lake table, None if it is not known.
+    rows: int | None = None
+
+    def since(self, version: str) -> str:
+        """Return the operations on the table since a version as text in parentheses; empty if they are not known."""
+        versions = [number for number, _ in self.operations or ()]
+        if version not in versions or self.operations is None:
+            return ""
+        later = self.operations[versions.index(version) + 1 :]
+        listed = ", ".join(f"{name} in version {number}" for number, name in later[-5:])
+        return f" (read at version {version}; since then: {listed})" if later else f" (read at version {version})"
+
+
+@frozen
+class NewRows:
+    """The rows of a table to read: those in ``files``, or all if it is empty; ``marks`` are kept in the history."""
+
+    files: tuple[str, ...]
+    marks: tuple[FileMark, ...]
+
+    def read(self, rows: int) -> list[FileMark]:
+        """Return the marks after ``rows`` rows were read."""
+        *others, last = self.marks
+        return [*others, evolve(last, rows=rows)]
+
+
+def is_continued(table: Table, found: TablePlace, marks: Sequence[FileMark]) -> bool:
+    """Return whether a table still contains rows with these marks."""
+    version = table.version or found.version
+    heads = {mark.head for mark in marks}
+    return any(mark.path in found.files for mark in marks) or (version is not None and _VERSION + version in heads)
+
+
+def new_rows(topic: str, table: Table, found: TablePlace, history: History) -> NewRows | None:
+    """Return the rows of a table that have not been read yet, None if there are none.
+
+    Raises:
+        ReplayError: which rows are new is not known, or rows that were read are no longer there.
+    """
+    known = history.marks
+    hint = "give the new rows alone, with state_from (--state-from), or start in another folder"
+    if table.is_lake and not found.files and not known:
+        return None
+    if (found.files or table.is_lake) and table.version is None:
+        files = sorted(set(found.files) - {mark.path for mark in known})
+        lost = next((mark for mark in known if mark.path not in found.files), None)
+        if lost is not None:
+            raise ReplayError(
+                f"topic {topic!r}: {lost.path}, a file of {table.name}, was read before, and is no longer part of it"
+                f"{found.since(lost.tail)}: rows were changed, deleted or written again, so that the new ones are not "
+                f"known; {hint}"
+            )
+        marks = tuple(FileMark(path, 0, _FILE, found.version or "") for path in files)
+        return NewRows(tuple(files) if known else (), marks) if files else None
+    version = table.version or found.version or ""
+    head = f"{_VERSION}{version}"
+    if not known:
+        return NewRows((), (FileMark(table.name, 0, head, ""),))
+    if version and known[-1].head == head:
+        return None
+    raise ReplayError(
+        f"topic {topic!r}: {table.name} was read before{f', and is now {head}' if version else ''}; which of its rows "
+        f"are new is not known: {hint}"
+        + ("" if version else ", or name the state of the rows: Table(frame, version=...)")
+    )
+
+
+def check_rows(topic: str, table: Table, history: History, count: int | None) -> None:
+    """Check that ``count``, the number of rows in the files of a table that were read before, is the same as then.
+
+    ``count`` is None if it is not known.
+
+    Raises:
+        ReplayError: the number differs, because the query that selects rows has changed.
+    """
+    read = sum(mark.rows for mark in history.marks)
+    if count is not None and count != read:
+        raise ReplayError(
+            f"topic {topic!r}: {read:,} rows of {table.name} were read before, and the same files have {count:,} now: "
+            "its condition (where, limit) or the other tables that it is made of have changed, so that the new rows "
+            "are not known; give the new rows alone, with state_from (--state-from), or start in another folder"
+        )
+
+
+def since_given(given: Input, topic: Topic[Any, Any], since_ms: int) -> Input:
+    """Return the input, limited to rows with event times from ``since_ms`` on.
+
+    Raises:
+        InputError: the input is not a table, or the event time of its rows is not a column or field.
+    """
+    if not isinstance(given, Table):
+        raise InputError(
+            f"since: the input of topic {topic.name!r} is not a table; name its newer files, or give a table, such as "
+            '"sql:SELECT * FROM json.`folder` WHERE ..."'
+        )
+    return evolve(given, since=Since.of(topic, since_ms))
+
+
+def look_at_lake(table: Table) -> TablePlace:
+    """Return the version of a lake table and its files.
+
+    Raises:
+        InputError: there is no such table or version.
+        ConfigError: the library of the format is not installed.
+    """
+    name = LakeName.of(table.source)
+    state = delta_state(name) if name.format == "delta" else iceberg_state(name)
+    return TablePlace(state.files, state.version, state.operations, state.rows)
+
+
+def lake_rows(table: Table, found: TablePlace, files: Sequence[str]) -> Table:
+    """Return the rows of files of a lake table (all, if none are given) as a table with Arrow data.
+
+    Raises:
+        InputError: the table has a feature that the library of the format cannot read.
+    """
+    name = LakeName.of(table.source)
+    state = LakeState(found.version or "", found.files)
+    rows = delta_rows if name.format == "delta" else iceberg_rows
+    return Table(rows(name, state, files or found.files), label=table.name, since=table.since)
+
+
+def write_rows(table: Table, topic: Topic[Any, Any], file: Place) -> TablePlace:
+    """Write the declared columns of a table with Arrow data to a Parquet file, whose digest is its version.
+
+    Raises:
+        InputError: a column is missing or has another type, or the rows cannot be read.
+        ReplayError: the file cannot be written.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    source = table.source
+    try:
+        reader = pa.RecordBatchReader.from_stream(source.scanner().to_reader() if _is_dataset(source) else source)
+        columns = list(table_columns(topic, reader.schema, table.name))
+        kept = pa.schema([_decoded(reader.schema.field(name)) for name in columns])
+        with file.whole_file() as stream, pq.ParquetWriter(stream, kept) as writer:
+            # Row groups of the same size, however the source divides its rows.
+            since = table.since
+            rows = reader if since is None else (since.selected(batch, table.name) for batch in reader)
+            is_empty = True
+            for batches in _groups(rows):
+                is_empty = False
+                arrays = [
+                    _concatenated([batch.column(name) for batch in batches], kept.field(name)) for name in columns
+                ]
+                writer.write_batch(pa.record_batch(arrays, schema=kept), row_group_size=_GROUP_ROWS)
+            if is_empty and since is None and isinstance(source, pa.RecordBatchReader):
+                raise InputError(
+                    f"{table.name} as input of topic {topic.name!r}: has no rows: a reader can be read only once, and "
+                    "this one was probably read before; give a new reader, or a Table"
+                )
+    except pa.ArrowException as error:
+        raise InputError(f"{table.name} as input of topic {topic.name!r}: its rows cannot be read: {error}") from error
+    except OSError as error:
+        raise ReplayError(f"{file}: cannot be written: {error.strerror or error}") from error
+    return TablePlace(version=file.digest())
+
+
+def _is_dataset(source: Any) -> bool:
+    return not hasattr(source, "__arrow_c_stream__")
+
+
+def _groups(batches: Iterable[Any]) -> Iterator[list[Any]]:
+    """Yield the rows of the batches in groups of ``_GROUP_ROWS`` rows; the last group may have fewer."""
+    group: list[Any] = []
+    size = 0
+    for batch in batches:
+        while batch.num_rows:
+            part = batch.slice(0, _GROUP_ROWS - size)
+            group.append(part)
+            size += part.num_rows
+            batch = batch.slice(part.num_rows)
+            if size == _GROUP_ROWS:
+                yield group
+                group, size = [], 0
+    if group:
+        yield group
+
+
+def _decoded(part: Any) -> Any:
+    """Return a field with a plain type in place of a dictionary or view type, for which Arrow lacks functions."""
+    import pyarrow as pa
+
+    kind = part.type.value_type if pa.types.is_dictionary(part.type) else part.type
+    return part.with_type(pa.string() if pa.types.is_string_view(kind) else kind)
+
+
+def _concatenated(arrays: Sequence[Any], part: Any) -> Any:
+    import pyarrow as pa
+
+    plain = [
+        array.dictionary.cast(part.type).take(array.indices) if pa.types.is_dictionary(array.type) else array
+        for array in arrays
+    ]
+    return pa.concat_arrays([array.cast(part.type) for array in plain])

@@ -1,0 +1,1 @@
+"""Reading and writing of Delta Lake and Apache Iceberg tables with their Python libraries, without Spark."""

@@ -1,0 +1,317 @@
+"""Reading and writing of Apache Iceberg tables with the package ``pyiceberg`` and its configured catalogs."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date, timedelta
+from typing import Any
+
+from attrs import define, field
+
+from streams.core.errors import InputError
+from streams.replay.errors import ReplayError
+from streams.replay.lake.log import Commit, DataFile, LakeName, LakeState, kept_columns, needs_library
+from streams.replay.storage.places import Place
+
+#: Prefix of the table properties that list the committed slices of a replay.
+_SLICES = "streams.slices."
+#: Table property set on creation: the paths of the partition fields, as JSON.
+_PARTITIONS = "streams.partition-by"
+_EPOCH = date(1970, 1, 1)
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Within the ``with`` block, raise errors of ``pyiceberg`` as ``InputError``; ``what`` begins the message."""
+    try:
+        from pyiceberg.exceptions import NoSuchTableError, RESTError, ServiceUnavailableError, ValidationError
+    except ImportError as error:
+        raise needs_library("pyiceberg", error) from None
+    try:
+        yield
+    except (NoSuchTableError, RESTError, ServiceUnavailableError, ValidationError, ValueError, OSError) as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise InputError(f"{what}: {reason[0]}") from error
+
+
+def _catalog(name: LakeName) -> tuple[Any, str]:
+    """Return the catalog of a table, and the name of the table within it.
+
+    The catalog is the first part of a name with at least three parts, otherwise ``default``.
+
+    Raises:
+        InputError: the name has no namespace.
+    """
+    from pyiceberg.catalog import load_catalog
+
+    catalog, _, rest = name.table.partition(".")
+    if "." not in rest:
+        catalog, rest = "default", name.table
+    if "." not in rest:
+        raise InputError(f"{name}: give iceberg:[CATALOG.]NAMESPACE.TABLE")
+    return load_catalog(catalog), rest
+
+
+def _snapshot(name: LakeName, table: Any) -> Any:
+    """Return the snapshot that a name selects, None if the table has none.
+
+    Raises:
+        InputError: there is no such snapshot.
+    """
+    found = table.current_snapshot()
+    if name.version is not None:
+        found = table.snapshot_by_id(name.version)
+    elif name.time is not None:
+        found = table.snapshot_as_of_timestamp(int(name.time.timestamp() * 1000))
+    if found is None and (name.version is not None or name.time is not None):
+        at = name.version if name.time is None else name.time.isoformat()
+        known = ", ".join(str(entry.snapshot_id) for entry in table.history()[-5:])
+        raise InputError(f"{name}: has no snapshot {at}; the latest are {known or 'none'}")
+    return found
+
+
+def iceberg_state(name: LakeName) -> LakeState:
+    """Return the snapshot of a table, its files, and the operations so far.
+
+    Raises:
+        InputError: there is no such table or snapshot.
+    """
+    with _explained(f"{name}: cannot be read as an Iceberg table"):
+        catalog, rest = _catalog(name)
+        table = catalog.load_table(rest)
+        snapshot = _snapshot(name, table)
+        if snapshot is None:
+            return LakeState("", (), rows=0)
+        tasks = _tasks(table, snapshot.snapshot_id)
+        exact = not any(task.delete_files for task in tasks.values())
+        rows = sum(task.file.record_count for task in tasks.values()) if exact else None
+        operations = [
+            (str(entry.snapshot_id), str(found.summary and found.summary.operation.value))
+            for entry in table.history()
+            if (found := table.snapshot_by_id(entry.snapshot_id)) is not None
+        ]
+        return LakeState(str(snapshot.snapshot_id), tuple(sorted(tasks)), tuple(operations), rows)
+
+
+def _tasks(table: Any, snapshot_id: int) -> dict[str, Any]:
+    """Return the scan task of each data file of a snapshot, by the paths of the file and of its delete files."""
+    found = {}
+    for task in table.scan(snapshot_id=snapshot_id).plan_files():
+        deletes = sorted(file.file_path for file in task.delete_files)
+        found["|".join([task.file.file_path, *deletes])] = task
+    return found
+
+
+def iceberg_rows(name: LakeName, state: LakeState, files: Sequence[str]) -> Any:
+    """Return the rows of files of a snapshot as a ``pyarrow.RecordBatchReader``, in the order of ``files``.
+
+    Raises:
+        InputError: the files cannot be read.
+    """
+    with _explained(f"{name}: cannot be read as an Iceberg table"):
+        import pyarrow as pa
+        from pyiceberg.expressions import AlwaysTrue
+        from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
+
+        catalog, rest = _catalog(name)
+        table = catalog.load_table(rest)
+        scan = table.scan(snapshot_id=int(state.version))
+        tasks = _tasks(table, int(state.version))
+        reader = ArrowScan(table.metadata, table.io, scan.projection(), AlwaysTrue())
+        schema = schema_to_pyarrow(scan.projection(), include_field_ids=False)
+
+        def batches() -> Iterator[Any]:
+            for file in files:
+                for batch in reader.to_record_batches([tasks[file]]):
+                    yield pa.RecordBatch.from_arrays(
+                        [column.cast(part.type) for column, part in zip(batch.columns, schema, strict=True)],
+                        schema=schema,
+                    )
+
+        return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+@define(eq=False)
+class IcebergLog:
+    """An Iceberg table to which a replay writes; its table properties list the committed slices."""
+
+    _name: LakeName
+    _table: Any
+    folder: Place
+    has_partition_columns: bool = field(default=True, init=False)
+
+    @classmethod
+    def opened(cls, name: LakeName, schema: Any, columns: Sequence[tuple[str, ...]]) -> "IcebergLog":
+        """Open a table, and create it if it does not exist.
+
+        ``schema`` is the Arrow schema of all columns, and ``columns`` are the paths of the partition fields; the empty
+        path is the day of the event time.
+
+        Raises:
+            InputError: the table has other columns or partition fields, or the catalog is not known.
+        """
+        with _explained(f"{name}: cannot be written as an Iceberg table"):
+            catalog, rest = _catalog(name)
+            table = _created(catalog, rest, schema, columns)
+            found = [_described(field, table) for field in table.spec().fields]
+            given = ["day(timestamp)" if not path else ".".join(path) for path in columns]
+            if found != given:
+                there, here = (", ".join(names) or "nothing" for names in (found, given))
+                raise InputError(f"{name}: is partitioned by {there}, partition_by is {here}; give the same columns")
+            kept_columns([part.name for part in table.schema().fields], schema, str(name))
+            if table.name_mapping() is None:
+                mapping = table.schema().name_mapping.model_dump_json()
+                with table.transaction() as change:
+                    change.set_properties({"schema.name-mapping.default": mapping})
+        location = table.properties.get("write.data.path") or f"{table.location().rstrip('/')}/data"
+        return cls(name, table, Place(location))
+
+    def __str__(self) -> str:
+        return str(self._name)
+
+    def committed(self, names: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """Return digest and row count of the slices among ``names`` that have been committed."""
+        found = {}
+        for name in names:
+            key, _, last = name.rpartition("/")
+            known = json.loads(self._table.properties.get(f"{_SLICES}{key}", "{}"))
+            if last in known and known[last][0] >= 0:
+                found[name] = (known[last][0], known[last][1])
+        return found
+
+    def files(self) -> list[DataFile]:
+        """Return the files of the newest version."""
+        return list(self._data_files())
+
+    def _data_files(self) -> dict[DataFile, Any]:
+        if self._table.current_snapshot() is None:
+            return {}
+        spec, schema = self._table.spec(), self._table.schema()
+        start = self._uri("")
+        found = {}
+        for task in self._table.scan().plan_files():
+            file = task.file
+            values = tuple(_text(file.partition[index], part, schema) for index, part in enumerate(spec.fields))
+            found[DataFile(file.file_path.removeprefix(start), values, file.record_count)] = file
+        return found
+
+    def commit(self, commit: Commit) -> None:
+        """Commit files that have been written.
+
+        Raises:
+            ReplayError: another writer has changed the table, or it cannot be written.
+        """
+        from pyiceberg.exceptions import CommitFailedException
+
+        data_files = self._data_files()
+        kept: dict[str, dict[str, tuple[int, int]]] = {}
+        for name, value in commit.slices.items():
+            key, _, last = name.rpartition("/")
+            known = json.loads(self._table.properties.get(f"{_SLICES}{key}", "{}"))
+            kept.setdefault(key, known)[last] = value
+        try:
+            with self._table.transaction() as change:
+                change.set_properties({f"{_SLICES}{key}": json.dumps(value) for key, value in kept.items()})
+                update = change.update_snapshot(snapshot_properties=dict(commit.properties))
+                with update.overwrite() if commit.removed else update.fast_append() as snapshot:
+                    for file in commit.added:
+                        snapshot.append_data_file(self._data_file(file))
+                    for file in commit.removed:
+                        snapshot.delete_data_file(data_files[file])
+        except CommitFailedException as error:
+            raise ReplayError(
+                f"{self._name}: cannot be committed: {error}; another job has changed the table meanwhile: write again"
+            ) from error
+        except OSError as error:
+            raise ReplayError(f"{self._name}: cannot be committed: {error}") from error
+
+    def _uri(self, path: str) -> str:
+        base = f"file://{self.folder.path}" if self.folder.is_local else self.folder.uri
+        return f"{base}/{path}"
+
+    def _data_file(self, file: DataFile) -> Any:
+        """Return the entry of a file, with the statistics of its columns."""
+        import pyarrow.parquet as pq
+        from pyiceberg.io.pyarrow import (
+            compute_statistics_plan,
+            data_file_statistics_from_parquet_metadata,
+            parquet_path_to_id_mapping,
+        )
+        from pyiceberg.manifest import DataFile as Entry
+        from pyiceberg.manifest import DataFileContent, FileFormat
+        from pyiceberg.typedef import Record
+
+        metadata, place = self._table.metadata, self.folder.child(file.path)
+        schema = metadata.schema()
+        with place.open_input() as stream:
+            statistics = data_file_statistics_from_parquet_metadata(
+                parquet_metadata=pq.read_metadata(stream),
+                stats_columns=compute_statistics_plan(schema, metadata.properties),
+                parquet_column_mapping=parquet_path_to_id_mapping(schema),
+            )
+        values = [_value(text, part, schema) for text, part in zip(file.partition, metadata.spec().fields, strict=True)]
+        return Entry.from_args(
+            content=DataFileContent.DATA,
+            file_path=self._uri(file.path),
+            file_format=FileFormat.PARQUET,
+            partition=Record(*values),
+            file_size_in_bytes=place.size(),
+            sort_order_id=None,
+            spec_id=metadata.default_spec_id,
+            equality_ids=None,
+            key_metadata=None,
+            **statistics.to_serialized_dict(),
+        )
+
+
+def _created(catalog: Any, name: str, given: Any, columns: Sequence[tuple[str, ...]]) -> Any:
+    """Return a table; create it if it does not exist.
+
+    The partition fields are added in a second step.  If a process ends between both steps, the next call adds them: the
+    property has the partition fields for which the table was created.
+    """
+    from pyiceberg.exceptions import NoSuchTableError
+    from pyiceberg.transforms import DayTransform, IdentityTransform
+
+    listed = json.dumps(columns)
+    try:
+        table = catalog.load_table(name)
+    except NoSuchTableError:
+        catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
+        table = catalog.create_table_if_not_exists(name, given, properties={_PARTITIONS: listed})
+    if columns and not table.spec().fields and table.properties.get(_PARTITIONS) == listed:
+        with table.update_spec() as spec:
+            for path in columns:
+                if path:
+                    spec.add_field(".".join(path), IdentityTransform(), path[-1])
+                else:
+                    spec.add_field("timestamp", DayTransform(), "day")
+    return table
+
+
+def _described(part: Any, table: Any) -> str:
+    """Return the source column and transform of a partition field as text, such as ``day(timestamp)``."""
+    column = table.schema().find_column_name(part.source_id)
+    transform = str(part.transform)
+    return str(column) if transform == "identity" else f"{transform}({column})"
+
+
+def _value(text: str | None, part: Any, schema: Any) -> Any:
+    """Convert the text of a partition value to the value that Iceberg stores."""
+    if text is None:
+        return None
+    kind = str(schema.find_type(part.source_id))
+    if str(part.transform) == "day" or kind == "date":
+        return (date.fromisoformat(text) - _EPOCH).days
+    if kind in ("int", "long"):
+        return int(text)
+    return text == "true" if kind == "boolean" else text
+
+
+def _text(value: Any, part: Any, schema: Any) -> str | None:
+    """Return a stored partition value as text, as in the name of a folder."""
+    if value is None:
+        return None
+    if str(part.transform) == "day" or str(schema.find_type(part.source_id)) == "date":
+        return (value if isinstance(value, date) else _EPOCH + timedelta(days=value)).isoformat()
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,67 @@
+"""A topology within Spark Structured Streaming: each micro-batch of a query continues one replay.
+
+The rows of a batch become files of the history, in a folder that is named by the batch ID, and the replay is resumed
+with them.  A repeated batch finds its files, and its slice and outputs, so each batch is processed exactly once.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import define
+
+from streams.core.errors import ConfigError
+from streams.core.topic import TopicLike, topic_name
+from streams.dsl import TopologySource
+from streams.replay.api import replay
+from streams.replay.run.result import ReplayResult
+from streams.replay.storage.places import Place
+
+#: The file that Spark writes when a folder is complete.
+_DONE = "_SUCCESS"
+
+
+@define(eq=False)
+class MicroBatches:
+    """Processes the micro-batches of a query: pass it to ``DataStreamWriter.foreachBatch``.
+
+    ``topic`` is the source topic that the rows of each batch belong to; batches are in the order of their IDs.
+    ``directory`` has the history, the state and the position: with the checkpoint of the query, it is what a restart
+    continues from.  ``on_result`` gets the result after each batch, which covers all batches so far: write outputs
+    there by ``ReplayResult.write``, which writes each slice once.  ``options`` are further arguments of ``replay``.
+    The outputs, stores and snapshot after a batch are those of one replay over the rows of all batches.
+    """
+
+    topology: TopologySource
+    topic: TopicLike
+    directory: str | os.PathLike[str]
+    on_result: Callable[[ReplayResult], None]
+    options: Mapping[str, Any] = {}
+
+    def __attrs_post_init__(self) -> None:
+        for name in ("directory", "resume", "spark", "state_from", "until"):
+            if name in self.options:
+                raise ConfigError(f"option {name!r} of a replay in micro-batches is set by the batches; leave it out")
+
+    def __call__(self, frame: Any, batch_id: int) -> None:
+        """Process a batch.
+
+        Raises:
+            StreamsError: the replay failed; the query fails, and repeats the batch when it is started again.
+        """
+        root = Place(os.fspath(self.directory)).absolute()
+        rows = root.child("batches", f"{batch_id:012d}")
+        if not rows.child(_DONE).exists():
+            if frame.isEmpty():
+                return
+            frame.write.mode("overwrite").parquet(rows.uri)
+        given = {topic_name(self.topic, "the topic of micro-batches"): root.child("batches").uri}
+        with replay(
+            self.topology,
+            given,
+            spark=None if self.options.get("executor") == "local" else frame.sparkSession,
+            directory=root.child("work").uri,
+            resume=True,
+            **self.options,
+        ) as result:
+            self.on_result(result)

@@ -1,0 +1,421 @@
+"""The explanation of a replay before it runs: its size, its stages and calls, its output, and possible problems.
+
+It is made from listings, footers and samples (``history.estimates``), so it takes seconds for any
+size of history.
+No function of the topology is called except those that determine the key and the time of the sampled rows.
+"""
+
+import os
+import shutil
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from attrs import asdict, field, frozen
+
+from streams.core.clock import VirtualClock
+from streams.core.records import NO_TIMESTAMP, TaskId
+from streams.replay.calls.memory import PROCESS_BYTES, CallMemory, mebibytes
+from streams.replay.calls.plan import ReplayPlan
+from streams.replay.errors import ReplayError
+from streams.replay.history.archive import read_archive
+from streams.replay.history.estimates import InputEstimate, estimate_archive, estimate_files
+from streams.replay.history.inputs import Archive, Files, Input, KafkaTopic, Table, declared_topic
+from streams.replay.history.slicing import MOST_SLICES, span_ms
+from streams.replay.history.sorting import MERGE_CALL_ROWS
+from streams.replay.history.tables import look_at_lake
+from streams.replay.run.session import ReplaySession
+from streams.replay.run.through_spark import CountRows, ListFiles, look_at_tables
+from streams.replay.storage.places import Place
+from streams.replay.storage.segments import GROUP_ROWS, GROUPS_PER_FILE
+from streams.replay.times import time_text
+
+#: Memory of a footer of the files that a process reads, by row group; measured (docs/replay-at-scale.md).
+_GROUP_BYTES = 10 << 10
+#: Bytes of a file and of a row group in a manifest.
+_FILE_BYTES = 250
+_EXTENT_BYTES = 150
+#: Above this, the driver needs minutes and gigabytes of memory for the manifest of a slice.
+_MANIFEST_LIMIT = 1 << 30
+#: Records of a call are written when this many wait, of all partitions together.
+_WAITING_ROWS = 100_000
+#: A partition is uneven if it has more than this multiple of its even share.
+_UNEVEN = 2.0
+
+Estimates = Mapping[str, InputEstimate]
+
+
+@frozen
+class Explanation:
+    """The inputs, stages, calls, written bytes and memory of a replay.
+
+    Sizes are in bytes.  ``written`` is an upper bound if each record results in at most one record on each topic
+    downstream; it assumes that each record has a different key in each store.
+    """
+
+    application_id: str
+    inputs: Estimates
+    stages: tuple[str, ...]
+    slices: int
+    #: Number of calls by kind: calls that read inputs, calls that sort (at most), and calls that run tasks in all
+    #: slices.
+    calls: Mapping[str, int]
+    written: Mapping[str, int]
+    #: Memory of a process that runs one task, without the entries of in-memory stores.
+    memory_bytes: int
+    #: Maximum additional memory of its stores (``state_memory_max_bytes``).
+    state_bytes: int
+    #: Descriptions of expected problems: too little memory or disk space, or uneven partitions.
+    problems: tuple[str, ...] = ()
+    orders: Mapping[str, str] = field(factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of all inputs, as far as known."""
+        return sum(given.rows or 0 for given in self.inputs.values())
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the number of rows is exact."""
+        return all(given.is_exact for given in self.inputs.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the explanation as JSON-compatible values."""
+        return {
+            "application_id": self.application_id,
+            "rows": self.rows,
+            "is_exact": self.is_exact,
+            "inputs": {
+                topic: asdict(given) | {"placed": list(given.placed), "order": self.orders.get(topic)}
+                for topic, given in self.inputs.items()
+            },
+            "stages": [line.strip() for line in self.stages],
+            "slices": self.slices,
+            "calls": dict(self.calls),
+            "written_bytes": dict(self.written),
+            "memory_bytes_per_task": self.memory_bytes,
+            "state_bytes_per_task": self.state_bytes,
+            "problems": list(self.problems),
+        }
+
+    @property
+    def _of_stores(self) -> str:
+        return f", and at most {mebibytes(self.state_bytes)} for its stores" if self.state_bytes else ""
+
+    def lines(self) -> Iterator[str]:
+        """Yield the explanation as lines of text."""
+        stages = sum(line.startswith("  stage") for line in self.stages)
+        rows = f"{'' if self.is_exact else 'about '}{_count(self.rows, 'record')}"
+        yield f"replay of {self.application_id}: {rows}, {_count(stages, 'stage')}, {_count(self.slices, 'slice')}"
+        for topic, given in self.inputs.items():
+            yield from self._input_lines(topic, given)
+        yield from self.stages
+        yield f"  calls: {', '.join(f'{count:,} that {what}' for what, count in self.calls.items() if count)}"
+        total = sum(self.written.values())
+        parts = ", ".join(f"{what} {_size(count)}" for what, count in self.written.items() if count)
+        yield f"  writes at most about {_size(total)}: {parts}"
+        yield f"  memory: about {self.memory_bytes >> 20:,} MiB for each task that runs at a time{self._of_stores}"
+        for problem in self.problems:
+            yield f"  warning: {problem}"
+
+    def _input_lines(self, topic: str, given: InputEstimate) -> Iterator[str]:
+        rows = "an unknown number of rows" if given.rows is None else _count(given.rows, "row")
+        about = "" if given.is_exact or given.rows is None else "about "
+        size = f", {_size(given.bytes)}" if given.bytes else ""
+        order = ", sorted by event time" if self.orders.get(topic) == "event_time" else ""
+        yield f"  input {topic}: {given.what}{size}, {about}{rows}{order}"
+        yield f"    {given.basis}"
+        number, share = given.highest_share
+        if share and len(given.placed) > 1:
+            even = f"an even share is {100 / len(given.placed):.3g}%"
+            yield f"    {_count(len(given.placed), 'partition')}; partition {number} has {100 * share:.3g}%, {even}"
+        if given.times is not None:
+            yield f"    from {time_text(given.times[0])} to {time_text(given.times[1])}"
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def explaining(session: ReplaySession, processes: int | None) -> Generator[list[Any], list[Any], Explanation]:
+    """Yield the calls that inspect tables, if there are any; return the explanation of a replay.
+
+    ``processes`` is the number of processes of this machine that would run tasks, None if Spark would.
+
+    Raises:
+        StreamsError: the replay cannot be planned.
+    """
+    yield from look_at_tables(session.inputs.given, session.topology)
+    if session.request.resume:
+        session.inputs.load()
+    application = session.application()
+    plan = application.plan(VirtualClock(NO_TIMESTAMP))
+    replay = ReplayPlan(application, plan, {}, session.request.options, session.root)
+    inputs: dict[str, InputEstimate] = {}
+    for topic, given in session.inputs.given.items():
+        inputs[topic] = yield from _estimate(session, topic, given, application.partitions[topic])
+    orders = {
+        topic: known.order if (known := session.inputs.histories.get(topic)) else session.inputs.order_of(topic, given)
+        for topic, given in session.inputs.given.items()
+        if isinstance(given, Files | Table)
+    }
+    rows = _topic_rows(replay, inputs)
+    slices = _slices(session.request.slices, inputs)
+    calls_of_slice = sum(map(replay.most_calls, range(len(replay.stages))))
+    calls = {
+        "read inputs": sum(given.calls for given in inputs.values()),
+        "sort them, at most": _sort_calls(inputs, orders),
+        "run tasks, at most": calls_of_slice * slices,
+    }
+    written = _written(replay, inputs, rows, slices)
+    memory = _memory(replay, rows)
+    return Explanation(
+        session.config.application_id,
+        inputs,
+        tuple(_stage_lines(replay)),
+        slices,
+        calls,
+        written,
+        memory,
+        CallMemory.of(session.config, has_stores=any(map(replay.plan.stores_of, replay.plan.groups))).state_bytes,
+        tuple(_problems(session.root, inputs, written, memory, processes)),
+        orders,
+    )
+
+
+def needs_spark(given: Input) -> bool:
+    """Return whether only Spark can determine the size of an input."""
+    return (isinstance(given, Table) and not given.is_arrow) or (isinstance(given, Files) and given.through_spark)
+
+
+def _estimate(
+    session: ReplaySession, topic: str, given: Input, partitions: int
+) -> Generator[list[Any], list[Any], InputEstimate]:
+    declared = declared_topic(session.topology, topic)
+    if isinstance(given, Archive):
+        return estimate_archive(read_archive(Place(given.path), given.topic or topic))
+    if isinstance(given, KafkaTopic):
+        return InputEstimate(f"kafka://{given.bootstrap_servers}/{given.topic}", "not known before it is read")
+    if isinstance(given, Files) and given.through_spark:
+        (listed,) = yield [ListFiles(given.paths)]
+        size = sum(file.size for file in listed.found)
+        what = _count(len(listed.found), "file")
+        return InputEstimate(what, "from a listing of Spark", bytes=size, files=len(listed.found), calls=1)
+    if isinstance(given, Files):
+        fails = session.config.deserialization_handler == "fail"
+        known = session.inputs.histories.get(topic)
+        paths = given.paths if known is None else known.in_order(given.paths)[len(known.marks) :]
+        return estimate_files(paths, declared, partitions, "fail" if fails else "continue")
+    if given.is_lake:
+        place = look_at_lake(given)
+        what = f"{given.name}, version {place.version}, {_count(len(place.files), 'file')}"
+        basis = "from the log of the table" if place.rows is not None else "not known before it is read"
+        is_exact = place.rows is not None and given.since is None
+        return InputEstimate(what, basis, place.rows, is_exact, files=len(place.files), calls=1)
+    if given.is_arrow:
+        rows = arrow_rows(given.source)
+        basis = "not known before it is read" if rows is None else "from the table"
+        return InputEstimate(given.name, basis, rows, rows is not None, calls=1)
+    (counted,) = yield [CountRows(given)]
+    basis = "not known before it is read" if counted.count is None else "counted by Spark"
+    return InputEstimate(given.name, basis, counted.count, counted.count is not None, calls=1)
+
+
+def arrow_rows(source: Any) -> int | None:
+    """Return the number of rows of an object with Arrow data, None if it is only known when they are read."""
+    if hasattr(source, "count_rows"):
+        return int(source.count_rows())
+    found = getattr(source, "num_rows", None)
+    if isinstance(found, int):
+        return found
+    return len(source) if hasattr(type(source), "__len__") else None
+
+
+def _topic_rows(replay: ReplayPlan, inputs: Estimates) -> dict[str, int]:
+    """Return the number of records of each topic if each record results in one record on each topic downstream."""
+    rows = {topic: given.rows or 0 for topic, given in inputs.items()}
+    subs = {sub.id: sub for sub in replay.plan.subs if not sub.is_global}
+    for wave in replay.waves:
+        for number in wave:
+            for sub in sorted({task.sub_topology for task in replay.stages[number]}):
+                read = sum(rows.get(topic, 0) for topic in subs[sub].source_topics)
+                for topic in subs[sub].sink_topics:
+                    rows[topic] = rows.get(topic, 0) + read
+    return rows
+
+
+def _slices(given: Any, inputs: Estimates) -> int:
+    """Return the number of slices, approximately if they are spans of time."""
+    if given is None:
+        return 1
+    if isinstance(given, timedelta) or (isinstance(given, str) and not given.isdecimal()):
+        size_ms = given // timedelta(milliseconds=1) if isinstance(given, timedelta) else span_ms(given)
+        times = [time for found in inputs.values() for time in found.times or ()]
+        return 1 if not times else max(times) // size_ms - min(times) // size_ms + 1
+    number = int(given)
+    if number < 1:
+        raise ReplayError(f"slices {given!r}: give a number above 0")
+    rows = sum(found.rows or 0 for found in inputs.values())
+    return number if number <= MOST_SLICES else max(1, -(-rows // number))
+
+
+def _sort_calls(inputs: Estimates, orders: Mapping[str, str]) -> int:
+    sorted_rows = [
+        inputs[topic].rows or 0 for topic, order in orders.items() if order == "event_time" and inputs[topic].files > 1
+    ]
+    return sum(-(-rows // MERGE_CALL_ROWS) for rows in sorted_rows)
+
+
+def _written(replay: ReplayPlan, inputs: Estimates, rows: Mapping[str, int], slices: int) -> dict[str, int]:
+    plan = replay.plan
+    known = [given for given in inputs.values() if given.rows and given.record_bytes]
+    size = sum(given.record_bytes * (given.rows or 0) for given in known) / max(
+        1, sum(given.rows or 0 for given in known)
+    )
+    subs = [sub for sub in plan.subs if not sub.is_global]
+    sinks = {topic for sub in subs for topic in sub.sink_topics}
+    entries = sum(len(sub.stores) * sum(rows.get(topic, 0) for topic in sub.source_topics) for sub in subs)
+    read = sum((given.rows or 0) for given in inputs.values() if given.calls)
+    manifests = _manifest_bytes(replay, inputs, rows, slices)
+    return {
+        "records of inputs": round(size * read),
+        "repartition topics": round(size * sum(rows[topic] for topic in sinks if plan.is_internal(topic))),
+        "outputs": round(size * sum(rows[topic] for topic in sinks if not plan.is_internal(topic))),
+        "state": round(size * entries),
+        "manifests": manifests,
+    }
+
+
+def _groups(records: int, partitions: int, calls: int) -> int:
+    """Return about how many row groups calls write: a call writes the fullest partitions when its buffer is full."""
+    per_call = -(-records // max(1, calls))
+    flushes = -(-per_call // _WAITING_ROWS)
+    return max(1, calls) * max(min(partitions, per_call) * flushes, -(-per_call // GROUP_ROWS))
+
+
+def _manifest_bytes(replay: ReplayPlan, inputs: Estimates, rows: Mapping[str, int], slices: int) -> int:
+    """Return the bytes of all manifests: the files that were read, and the row groups that were written."""
+    plan = replay.plan
+    groups = sum(
+        _groups(given.rows or 0, plan.partitions.get(topic, 1), given.calls)
+        for topic, given in inputs.items()
+        if given.calls
+    )
+    for topic, count in rows.items():
+        if topic not in inputs:
+            producers = len(plan.lanes.get(topic) or ()) or 1
+            groups += _groups(count, plan.partitions.get(topic, 1), producers * slices)
+    files = sum(given.files for given in inputs.values()) + slices * sum(
+        map(replay.most_calls, range(len(replay.stages)))
+    )
+    return groups * _EXTENT_BYTES + files * _FILE_BYTES
+
+
+def _memory(replay: ReplayPlan, rows: Mapping[str, int]) -> int:
+    """Return the memory of a task: its process, and the footers of the files of a shuffle that it reads at a time."""
+    plan = replay.plan
+    footers = 0
+    for topic, producers in plan.lanes.items():
+        count = len(producers)
+        groups = min(
+            GROUPS_PER_FILE, _groups(rows.get(topic, 0), plan.partitions.get(topic, 1), count) // max(1, count)
+        )
+        footers = max(footers, count * groups * _GROUP_BYTES)
+    return PROCESS_BYTES + footers
+
+
+def _problems(
+    root: Place, inputs: Estimates, written: Mapping[str, int], memory: int, processes: int | None
+) -> Iterator[str]:
+    for topic, given in inputs.items():
+        number, share = given.highest_share
+        if len(given.placed) > 1 and share > _UNEVEN / len(given.placed):
+            yield (
+                f"partition {number} of topic {topic!r} has {100 * share:.3g}% of the records: one task processes "
+                "them one after the other, and neither more partitions nor slices make it faster"
+            )
+    if written["manifests"] > _MANIFEST_LIMIT:
+        yield (
+            f"the manifests are about {_size(written['manifests'])}, which the driver keeps in memory several times: "
+            "give fewer partitions, or replay history in parts (--until, then --state-from)"
+        )
+    if root.is_local:
+        free = shutil.disk_usage(_existing(root.uri)).free
+        if sum(written.values()) > free:
+            yield (
+                f"{root}: has {_size(free)} free, and up to {_size(sum(written.values()))} may be "
+                "written; give another --directory"
+            )
+    if processes is not None:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if processes * memory > total:
+            fit = max(1, total // memory)
+            yield (
+                f"{processes} processes need about {_size(processes * memory)} of memory, this machine has "
+                f"{_size(total)}; give processes={fit} or fewer partitions"
+            )
+    elif memory > 2 * PROCESS_BYTES:
+        yield (
+            f"a task needs about {_size(memory)} outside of the JVM: spark.executor.memoryOverhead must be the cores "
+            "of an executor times that; fewer partitions need less"
+        )
+
+
+def _existing(path: str) -> str:
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def _stage_lines(replay: ReplayPlan) -> Iterator[str]:
+    """Yield the stages, tasks, inputs and shuffles as lines of text."""
+    plan = replay.plan
+    subs = {sub.id: sub for sub in plan.subs if not sub.is_global}
+    for name, store in sorted(plan.topology.global_stores.items()):
+        yield f"  first: global store {name} from {', '.join(store.source.topics)}, whole, broadcast to all tasks"
+    for number, tasks in enumerate(replay.stages):
+        ids = sorted({task.sub_topology for task in tasks})
+        yield f"  stage {number}: {_how(replay, number, tasks, ids)}"
+        for topic in dict.fromkeys(topic for sub in ids for topic in subs[sub].source_topics):
+            yield f"    reads {_input_line(replay, topic)}"
+        stores = [name for sub in ids for name in subs[sub].stores]
+        if stores:
+            yield f"    keeps {', '.join(stores)} in {replay.options.store_engine}"
+        for topic in dict.fromkeys(topic for sub in ids for topic in subs[sub].sink_topics):
+            kind = "repartition topic" if plan.is_internal(topic) else "topic"
+            yield f"    writes {kind} {topic}, {_count(plan.partitions.get(topic, 1), 'partition')}"
+
+
+def _how(replay: ReplayPlan, number: int, tasks: Sequence[TaskId], ids: Sequence[int]) -> str:
+    what = f"sub-topology {ids[0]}" if len(ids) == 1 else f"sub-topologies {', '.join(map(str, ids))}"
+    how = "one process over all its partitions: a cycle" if number in replay.cyclic else "each separately"
+    if len(tasks) == 1:
+        how = "one process"
+    others = [other for wave in replay.waves if number in wave for other in wave if other != number]
+    beside = f", at the same time as stage {', '.join(map(str, others))}" if others else ""
+    return f"{what}, {_count(len(tasks), 'task')}, {how}{beside}"
+
+
+def _input_line(replay: ReplayPlan, topic: str) -> str:
+    count = _count(replay.plan.partitions.get(topic, 1), "partition")
+    producers = replay.plan.lanes.get(topic)
+    if not producers:
+        return f"{topic}, {count}"
+    return f"{topic}, {count}: shuffle by key, {_count(len(producers), 'lane')} each, merged by lowest head timestamp"
+
+
+def _size(count: int) -> str:
+    """Return a number of bytes in decimal units.
+
+    >>> _size(999), _size(1_200_000), _size(4_600_000_000_000)
+    ('999 B', '1.2 MB', '4.6 TB')
+    """
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:,.3g} TB"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

@@ -1,0 +1,71 @@
+"""The inputs of a task in a call: which lanes are read as one input, and the records that it has not read yet."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from attrs import define, field
+
+from streams.core.records import Block, TopicPartition
+from streams.replay.calls.work import InputWork, StageWork, TaskWork
+from streams.replay.storage.lanes import merged_lanes
+from streams.replay.storage.segments import ExtentReader
+from streams.runtime import ApplicationPlan
+
+#: Rows of a partition's lanes up to which they are merged in memory.
+_MERGED_ROWS = 100_000
+
+
+def joined_inputs(work: StageWork, item: TaskWork, plan: ApplicationPlan, *, has_watch: bool) -> list[list[InputWork]]:
+    """Return the inputs of a task; those that are the lanes of one repartition partition are together.
+
+    Lanes are inputs of their own if records have to be found again by lane and offset: for a watch or a handler, for
+    the append times of records, within a cycle, and if the next slice goes on from the position in each lane.
+    """
+    is_apart = (
+        work.is_cycle
+        or not work.is_last
+        or has_watch
+        or plan.handlers.may_ask
+        or work.options.wall_clock == "append_time"
+    )
+    groups: dict[tuple[bool, TopicPartition], list[InputWork]] = {}
+    for given in item.inputs:
+        logical = plan.logical(given.partition)
+        is_own = logical != given.partition and plan.is_internal(logical.topic)
+        groups.setdefault((is_own, logical if is_own else given.partition), []).append(given)
+    joined = []
+    for lanes in groups.values():
+        rows = sum(extent.rows for lane in lanes for extent in lane.extents)
+        joined += [[lane] for lane in lanes] if is_apart or rows > _MERGED_ROWS else [lanes]
+    return joined
+
+
+@define(eq=False)
+class Feed:
+    """The records of one input partition that the task has not read yet."""
+
+    partition: TopicPartition
+    blocks: Iterator[Block]
+    end: int
+    is_ended: bool
+    is_done: bool = False
+    #: Blocks that the stage itself has written before all ``blocks`` were read.
+    later: deque[Block] = field(factory=deque)
+    #: Original offsets and append times of the added records; only used for ``append_time``.
+    raw: deque[tuple[int, int]] = field(factory=deque)
+
+    @classmethod
+    def of(cls, lanes: Sequence[InputWork], reader: ExtentReader) -> "Feed":
+        """Return the feed of an input partition, or of lanes that are read as one input: under the first one's name."""
+        given = lanes[0]
+        end = max(max(lane.position, lane.end) for lane in lanes)
+        if len(lanes) > 1:
+            blocks = merged_lanes(reader, [(lane.extents, lane.position) for lane in lanes])
+        else:
+            blocks = reader.blocks(given.extents, given.position, given.end)
+        return cls(given.partition, blocks, end, given.is_ended)
+
+    def next_block(self) -> Block | None:
+        """Return the next block of records, None if there are no more."""
+        block = next(self.blocks, None)
+        return self.later.popleft() if block is None and self.later else block

@@ -1,0 +1,169 @@
+"""Writes output topics to Delta Lake and Iceberg tables, in the calls of an executor.
+
+The calls write Parquet files into the folder of the table; their names are derived from the replay, the slice and its
+records.  Then one atomic commit adds the files of all new slices, and names the slices.  A slice that a commit names
+is not written again.  Until the commit, the files belong to no version of the table.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from attrs import define, field
+
+from streams.core.errors import InputError
+from streams.replay.calls.columns import OutputColumns, output_topic
+from streams.replay.errors import ReplayError
+from streams.replay.lake.delta import DeltaLog
+from streams.replay.lake.iceberg import IcebergLog
+from streams.replay.lake.log import Commit, DataFile, LakeLog, LakeName, partition_of
+from streams.replay.run.commits import Mode, Run, SliceOutput, slice_outputs
+from streams.replay.run.session import ReplaySession
+from streams.replay.run.writing import NULL_FOLDER, PartitionColumn, WriteReport, WriteWork, file_schema
+from streams.replay.storage.places import Place
+
+
+def lake_log(target: str, session: ReplaySession, topic: str, columns: Sequence[PartitionColumn]) -> LakeLog:
+    """Open the table ``delta:FOLDER`` or ``iceberg:NAME`` for an output, and create it if it does not exist.
+
+    Raises:
+        InputError: the table has other columns or partitions.
+        ConfigError: the library of the format is not installed.
+    """
+    name = LakeName.of(target)
+    if name.version is not None or name.time is not None:
+        raise InputError(f"{target}: a version is for inputs; an output is written to the newest one")
+    schema = OutputColumns(output_topic(session.topology, topic), as_table=True).schema
+    if name.format == "iceberg":
+        return IcebergLog.opened(name, schema, [column.path for column in columns])
+    import pyarrow as pa
+
+    parts = [pa.field(column.name, column.type_in(schema)) for column in columns]
+    whole = pa.schema([*file_schema(schema, columns), *parts])
+    return DeltaLog.opened(Place(name.table).absolute(), whole, [column.name for column in columns])
+
+
+@define(eq=False)
+class LakeTarget:
+    """A lake table to which the output of a replay is written."""
+
+    _session: ReplaySession
+    _topic: str
+    _log: LakeLog
+    _columns: tuple[PartitionColumn, ...] = ()
+    _mode: Mode = "append"
+    _slices: list[SliceOutput] = field(factory=list, init=False)
+
+    def write(self, run: Run) -> int:
+        """Write the slices that the table does not have, in one commit, and return the number of records written.
+
+        Raises:
+            ReplayError: rows that have to be replaced are in files that were rewritten, or another job has changed the
+                table meanwhile.
+            StreamsError: a record cannot be read, or a file cannot be written.
+        """
+        self._slices = list(slice_outputs(self._session, self._topic))
+        names = {name for found in self._slices for name in _names_until(found.name)}
+        committed = self._log.committed([self._id(name) for name in sorted(names)])
+        new = [found for found in self._slices if committed.get(self._id(found.name), (-1, 0))[0] != _digest(found)]
+        if not new:
+            return 0
+        files = self._log.files()
+        removed = self._replaced(new, committed, files)
+        works = [self._work(found, part) for found in new for part in found.parts]
+        reports: Iterator[WriteReport] = iter(run(works) if works else [])
+        added: list[DataFile] = []
+        slices: dict[str, tuple[int, int]] = {}
+        for found in new:
+            earlier = [self._id(name) for name in _names_until(found.name)]
+            slices |= {name: (-1, 0) for name in earlier if name in committed}
+            own = [self._file(*item) for _ in found.parts for item in next(reports).written.items()]
+            slices[self._id(found.name)] = (_digest(found), sum(file.rows for file in own))
+            added += own
+        if self._mode == "overwrite":
+            touched = {file.partition for file in added}
+            gone = [file for file in files if file.partition in touched and self._slice_of(file) is None]
+            removed += gone
+        self._log.commit(Commit(added, removed, slices, self._properties(new)))
+        return sum(file.rows for file in added)
+
+    @property
+    def _prefix(self) -> str:
+        return f"{self._session.id}-{self._topic}-"
+
+    def _slice_of(self, file: DataFile) -> str | None:
+        """Return the name of the slice of this replay that wrote a file, None if another replay or writer wrote it."""
+        found = re.fullmatch(
+            rf"{re.escape(self._prefix)}((?:[0-9]{{5}}|end)(?:-repaired[0-9]+)?)-[0-9a-f]+-p[0-9-]+\.parquet", file.name
+        )
+        return found and found[1]
+
+    def _id(self, name: str) -> str:
+        """Return the ID of a slice in the log of the table."""
+        return f"streams/{self._session.id}/{self._topic}/{name}"
+
+    def _file_prefix(self, found: SliceOutput) -> str:
+        """Return the prefix of the file names of a slice, which contains the digest of its records."""
+        return f"{self._prefix}{found.name}-{_digest(found):x}"
+
+    def _replaced(
+        self, new: Sequence[SliceOutput], committed: dict[str, tuple[int, int]], files: Sequence[DataFile]
+    ) -> list[DataFile]:
+        """Return the files of this replay that the commit replaces: those of a shorter history or before a repair.
+
+        Raises:
+            ReplayError: the rows to replace are now in files with other rows, for example after a compaction.
+        """
+        kept = tuple(f"{self._file_prefix(found)}-" for found in self._slices)
+        stale = [file for file in files if self._slice_of(file) and not file.name.startswith(kept)]
+        for name in [name for found in new for name in _names_until(found.name)]:
+            _, rows = committed.get(self._id(name), (-1, 0))
+            there = sum(file.rows for file in stale if self._slice_of(file) == name)
+            if rows != there:
+                raise ReplayError(
+                    f"{self._log}: has {rows:,} rows of {self._topic!r} from the end of a shorter history or from "
+                    f"before a repair, which have to be replaced, but {rows - there:,} of them were moved to other "
+                    "files (compacted) or deleted; write to another table, or delete them there and give "
+                    "another directory"
+                )
+        return stale
+
+    def _work(self, found: SliceOutput, part: Any) -> WriteWork:
+        assert self._session.plan is not None
+        return WriteWork(
+            self._session.plan.application,
+            self._topic,
+            part,
+            self._session.root,
+            self._log.folder,
+            self._file_prefix(found),
+            self._columns,
+            keeps_columns=self._log.has_partition_columns,
+        )
+
+    def _file(self, path: str, rows: int) -> DataFile:
+        return DataFile(path, partition_of(path, [column.name for column in self._columns], NULL_FOLDER), rows)
+
+    def _properties(self, new: Sequence[SliceOutput]) -> dict[str, str]:
+        return {
+            "streams.application-id": self._session.config.application_id,
+            "streams.replay": self._session.id,
+            "streams.topic": self._topic,
+            "streams.slices": " ".join(found.name for found in new),
+        }
+
+
+def _names_until(name: str) -> list[str]:
+    """Return the names that a slice has had, oldest first: before it was repaired, and after each repair.
+
+    >>> _names_until("00003-repaired2"), _names_until("end")
+    (['00003', '00003-repaired1', '00003-repaired2'], ['end'])
+    """
+    first, _, number = name.partition("-repaired")
+    return [first, *(f"{first}-repaired{repair}" for repair in range(1, int(number or 0) + 1))]
+
+
+def _digest(found: SliceOutput) -> int:
+    """Return a number that identifies the records of a slice, from 0 to 2**63."""
+    return int.from_bytes(blake2b(repr(found.extent).encode(), digest_size=8).digest()) >> 1

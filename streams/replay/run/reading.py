@@ -1,0 +1,411 @@
+"""The history of a replay's topics: the inputs that earlier runs have read, and the calls that read new input."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import define, evolve, field
+
+from streams.core.config import StreamsConfig
+from streams.core.errors import ConfigError, InputError
+from streams.core.records import NO_TIMESTAMP, TaskId, TopicPartition
+from streams.core.timestamps import FromValue
+from streams.replay.calls.application import Application
+from streams.replay.calls.state import MANIFEST, read_manifest, write_manifest
+from streams.replay.calls.work import Steps
+from streams.replay.errors import ReplayError
+from streams.replay.handover.cutover import check_history
+from streams.replay.handover.snapshot import Snapshot
+from streams.replay.history.archive import read_archive
+from streams.replay.history.growth import ArchiveMark, History, archive_mark, check_archive
+from streams.replay.history.ingest import IngestWork, safe_name
+from streams.replay.history.inputs import (
+    Archive,
+    FileMark,
+    Files,
+    Input,
+    KafkaTopic,
+    Table,
+    declared_topic,
+    source_of_topic,
+)
+from streams.replay.history.intake import TopicFiles, read_files
+from streams.replay.history.late_rows import LateRows, find_late_rows, late_extents
+from streams.replay.history.sorting import SortedTopic, sort_topics
+from streams.replay.history.tables import TablePlace, is_continued, lake_rows, look_at_lake, new_rows, write_rows
+from streams.replay.run.through_spark import (
+    ReadTable,
+    find_files,
+    look_at_tables,
+    read_found,
+    read_new_rows,
+    read_topic,
+)
+from streams.replay.storage.places import Place
+from streams.replay.storage.segments import Extent, ExtentReader
+from streams.topology import Topology
+
+
+@define(eq=False)
+class Histories:
+    """The history of each input topic of a replay, kept in the folder ``inputs`` of ``root``."""
+
+    root: Place
+    topology: Topology
+    config: StreamsConfig
+    given: Mapping[str, Input]
+    #: Order of records from files: "event_time", "as_given", or None for the default of each input.
+    order: str | None = None
+    #: Snapshot that the replay continues from.
+    parent: Snapshot | None = None
+    histories: dict[str, History] = field(factory=dict)
+    archives: dict[str, ArchiveMark] = field(factory=dict)
+    #: The number of slices that each repair has kept.
+    repairs: list[int] = field(factory=list)
+    #: The locations of the rows of tables, by topic.
+    _tables: dict[str, TablePlace] = field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        for name in self.given:
+            source_of_topic(self.topology, name)
+        if self.order is not None and not any(isinstance(given, Files | Table) for given in self.given.values()):
+            raise ConfigError(
+                f"order={self.order!r} is for inputs of files and tables: archives and topics keep the order of their "
+                "offsets; leave it out"
+            )
+
+    def load(self) -> None:
+        """Load what earlier runs have read."""
+        inputs = read_manifest(self.root.child("inputs"))
+        if inputs is not None:
+            self.histories = {topic: History.from_json(data) for topic, data in inputs["topics"].items()}
+            self.archives = dict(inputs["archives"])
+            self.repairs = list(inputs["repairs"])
+
+    def look_at_tables(self) -> Steps:
+        """Check the columns of tables, and determine the locations of their rows.
+
+        Raises:
+            InputError: a column is missing or has another type, or there is no such table.
+        """
+        self._tables = yield from look_at_tables(self.given, self.topology)
+        for topic, given in self.given.items():
+            if isinstance(given, Table) and given.is_lake:
+                self._tables[topic] = look_at_lake(given)
+            elif isinstance(given, Table) and given.is_arrow:
+                self._tables[topic] = write_rows(given, declared_topic(self.topology, topic), self._file_of(topic))
+
+    def _file_of(self, topic: str) -> Place:
+        """Return the file to which the rows of a table with Arrow data are written until they are read."""
+        return self.root.child("tables", f"{safe_name(topic)}.parquet")
+
+    def _named(self, text: str) -> str:
+        """Return a message with the names of tables with Arrow data instead of the files that have their rows."""
+        for topic, given in self.given.items():
+            if isinstance(given, Table) and given.is_arrow:
+                text = text.replace(self._file_of(topic).uri, given.name)
+        return text
+
+    def read_topics(self) -> Steps:
+        """Read new records of Kafka topics, and learn the partition counts of these topics.
+
+        Raises:
+            ReplayError: a topic cannot be read, or the next records were deleted.
+        """
+        for topic, given in self.given.items():
+            if not isinstance(given, KafkaTopic):
+                continue
+            declared = self.topology.topics.get(topic)
+            history = self.histories.setdefault(
+                topic, History(given.partitions or (declared and declared.partitions) or 0)
+            )
+            ends = dict.fromkeys(range(history.partitions), 0) | self._next_offsets(topic)
+            found = yield from read_topic(given, self.root, "inputs", ends, history.extents)
+            history.partitions = found
+            self._keep_history()
+
+    def read(self, application: Application) -> Steps:
+        """Read the new records of all inputs.
+
+        Raises:
+            InputError: a file or row cannot be read.
+            ReplayError: a part of a file that was read before has changed.
+        """
+        unread = []
+        on_bad_row = "continue" if self.config.deserialization_handler != "fail" else "fail"
+        for topic, given in self.given.items():
+            partitions = application.partitions[topic]
+            if isinstance(given, Archive):
+                archive = read_archive(Place(given.path), given.topic or topic)
+                check_archive(topic, self.archives.get(topic, {}), archive.extents)
+                self.archives[topic] = archive_mark(archive.extents)
+                self.histories[topic] = History(partitions, extents=dict(archive.extents))
+            elif isinstance(given, Table) and given.is_arrow:
+                unread += self._new_arrow_rows(topic, given, partitions)
+            elif isinstance(given, Table):
+                history = self._history_of(topic, given, partitions)
+                starts = self._next_offsets(topic)
+                call = ReadTable(given, application, topic, partitions, self.root, "inputs", starts, (), on_bad_row)
+                if (yield from read_new_rows(call, self._tables[topic], history)):
+                    self._keep_history()
+            elif isinstance(given, Files) and given.through_spark:
+                history = self._history_of(topic, given, partitions)
+                found = yield from find_files(given.paths, history.marks, topic)
+                if found:
+                    by_time = history.order == "event_time"
+                    files = TopicFiles(topic, (), (), partitions, history.rows, 0, self._next_offsets(topic), by_time)
+                    work = IngestWork(
+                        application,
+                        topic,
+                        (),
+                        partitions,
+                        self.root,
+                        "inputs",
+                        0,
+                        history.rows,
+                        on_bad_row=on_bad_row,
+                        by_time=by_time,
+                    )
+                    yield from read_found(work, found, files)
+                    yield from self._sort([files])
+                    self._take_files(files, [file.mark for file in found])
+                    self._keep_history()
+            elif isinstance(given, Files):
+                files, marks = self._new_files(topic, given, partitions)
+                unread += [(files, marks)] if marks else []
+        if not unread:
+            if self.archives:
+                self._keep_history()
+            return
+        new = [files for files, _ in unread]
+        try:
+            yield from read_files(application, new, self.root, "inputs", on_bad_row=on_bad_row)
+        except InputError as error:
+            raise InputError(self._named(str(error))) from error
+        yield from self._sort(new)
+        for files, marks in unread:
+            self._take_files(files, marks)
+        self._keep_history()
+        self.root.child("tables").delete()
+
+    def _sort(self, read: Sequence[TopicFiles]) -> Steps:
+        """Sort the new records of topics by event time, where that is their order."""
+        orders = [SortedTopic(files.topic, files.extents, files.starts) for files in read if files.by_time]
+        yield from sort_topics(orders, self.root, "inputs")
+
+    def sort_late_rows(self, slices_kept: int) -> Steps:
+        """Sort the late rows of all topics into their histories; only the first slices are valid afterwards."""
+        orders = [
+            SortedTopic(topic, {number: list(found) for number, found in history.extents.items()}, self._starts(topic))
+            for topic, history in self.histories.items()
+            if history.order == "event_time"
+        ]
+        yield from sort_topics(orders, self.root, "inputs")
+        for order in orders:
+            self.histories[order.topic].extents = order.extents
+        self.repairs.append(slices_kept)
+        self._keep_history()
+
+    @property
+    def late_from_ms(self) -> int | None:
+        """The time of the oldest late row, None if there are no late rows."""
+        found = (
+            extent.lowest_ms
+            for topic, history in self.histories.items()
+            if history.order == "event_time"
+            for extents in history.extents.values()
+            for extent, _ in late_extents(extents, self._before_ms(topic))
+        )
+        return min(found, default=None)
+
+    def late_rows(self) -> list[LateRows]:
+        """Return the late rows of each sorted input that has some.
+
+        Raises:
+            ReplayError: a file is missing or damaged.
+        """
+        found = []
+        for topic, history in self.histories.items():
+            if history.order == "event_time":
+                late = find_late_rows(self.root, topic, history, self._before_ms(topic), self.topology)
+                found += [] if late is None else [late]
+        return found
+
+    def _before_ms(self, topic: str) -> int:
+        """Return the time of the newest record of a topic in the snapshot, -1 without one.
+
+        At the end of a replay, records of a partition are processed without waiting for those of others, so rows of
+        all partitions that are older are late.
+        """
+        return NO_TIMESTAMP if self.parent is None else self.parent.highest_ms(topic)
+
+    def order_of(self, topic: str, given: Files | Table) -> str:
+        """Return the order of the records of an input of files or of a table.
+
+        Raises:
+            ReplayError: the source determines event times itself, so that the records cannot be sorted by them, or the
+                order of a table is "as_given", although its rows have no order.
+        """
+        source = source_of_topic(self.topology, topic)
+        policy: Any = source.extractor or self.config.default_timestamp_extractor
+        if isinstance(given, Table) and not given.is_arrow and self.order == "as_given":
+            raise ReplayError(f"topic {topic!r}: the rows of {given.name} have no order; leave order='as_given' out")
+        if isinstance(policy, str | FromValue):
+            is_unordered = isinstance(given, Table) or given.is_folder
+            return self.order or ("event_time" if is_unordered else "as_given")
+        if self.order == "event_time" or (isinstance(given, Table) and not given.is_arrow):
+            raise ReplayError(
+                f"topic {topic!r} cannot be sorted by event time: source {source.name!r} has a timestamp extractor, "
+                f"which is called later; declare Topic({topic!r}, timestamp=...), or give files and order='as_given'"
+            )
+        return "as_given"
+
+    def _take_files(self, files: TopicFiles, marks: Sequence[FileMark]) -> None:
+        """Add the files that have been read, with their marks and records, to the history of their topic."""
+        history = self.histories[files.topic]
+        if files.skip_rows:
+            history.marks.pop()
+        # The rows of a lake table come from many of its files, and are counted with the last one.
+        counts = [0] * (len(marks) - len(files.rows)) + list(files.rows)
+        history.marks += [evolve(mark, rows=rows) for mark, rows in zip(marks, counts, strict=True)]
+        for number, extents in files.extents.items():
+            history.extents.setdefault(number, []).extend(extents)
+
+    def _keep_history(self) -> None:
+        """Write the manifest of the inputs, which lists the history that was read."""
+        kept = {name: found for name, found in self.histories.items() if not isinstance(self.given.get(name), Archive)}
+        place = self.root.child("inputs")
+        topics = {topic: history.to_json() for topic, history in kept.items()}
+        write_manifest(place, {"kind": "inputs", "topics": topics, "archives": self.archives, "repairs": self.repairs})
+        named = {extent.file for history in kept.values() for found in history.extents.values() for extent in found}
+        for file in place.files():
+            if f"inputs/{file}" not in named and file != MANIFEST:
+                place.child(file).delete()  # The file is from a failed attempt.
+
+    def _next_offsets(self, topic: str) -> dict[int, int]:
+        """Return the next offset of each partition of a topic."""
+        extents = self.histories[topic].extents
+        return self._starts(topic) | {number: found[-1].last + 1 for number, found in extents.items() if found}
+
+    def _new_arrow_rows(self, topic: str, given: Table, partitions: int) -> list[tuple[TopicFiles, list[FileMark]]]:
+        """Return the file with the new rows of a table with Arrow data and its marks, nothing if there are none.
+
+        Raises:
+            ReplayError: which rows are new is not known, or rows that were read are no longer there.
+        """
+        history = self._history_of(topic, given, partitions)
+        rows = new_rows(topic, given, self._tables[topic], history)
+        if rows is None:
+            return []
+        file, starts = self._file_of(topic), self._next_offsets(topic)
+        if given.is_lake:
+            content = lake_rows(given, self._tables[topic], rows.files)
+            write_rows(content, declared_topic(self.topology, topic), file)
+        by_time = history.order == "event_time"
+        files = TopicFiles(topic, [file.uri], [file.size()], partitions, history.rows, 0, starts, by_time)
+        return [(files, list(rows.marks))]
+
+    def _new_files(self, topic: str, given: Files, partitions: int) -> tuple[TopicFiles, list[FileMark]]:
+        """Return the files of a topic that are new or have grown, with their current sizes and digests.
+
+        Raises:
+            ReplayError: a file that was read before is missing, has changed, or has grown although files follow it.
+        """
+        history = self._history_of(topic, given, partitions)
+        paths = history.in_order(given.paths)
+        skip = 0
+        for mark in history.marks:
+            if not paths or not mark.is_in(paths[0]):
+                raise ReplayError(
+                    f"topic {topic!r}: {mark.path} was read before, but "
+                    + (f"now {paths[0]} is in its place" if paths and paths[0] != mark.path else "has changed since")
+                    + "; history may only grow at its end; else start in another folder"
+                )
+            if Place(paths[0]).size() > mark.size:
+                if mark is not history.marks[-1]:
+                    raise ReplayError(f"topic {topic!r}: {mark.path} has grown, but files after it were read already")
+                mark.check_growth(paths[0])
+                skip = mark.rows
+                break
+            paths.pop(0)
+        # Read up to the current ends; later rows are left to the next run.
+        marks = [FileMark.of(path) for path in paths]
+        sizes = [mark.size for mark in marks]
+        starts, by_time = self._next_offsets(topic), history.order == "event_time"
+        return TopicFiles(topic, paths, sizes, partitions, history.rows - skip, skip, starts, by_time), marks
+
+    def _history_of(self, topic: str, given: Files | Table, partitions: int) -> History:
+        """Return the history of a topic as it was read before.
+
+        Raises:
+            ReplayError: it was read in another order before.
+        """
+        history = self.histories.get(topic)
+        if history is None:
+            history = self.histories[topic] = self._first_history(topic, given, partitions)
+        if self.order not in (None, history.order):
+            raise ReplayError(
+                f"{self.root}: has read topic {topic!r} with order {history.order!r} before, which cannot become "
+                f"{self.order!r}; leave the order out, or start in another folder"
+            )
+        return history
+
+    def _first_history(self, topic: str, given: Files | Table, partitions: int) -> History:
+        """Return the initial history of a topic: empty, or the history in the snapshot."""
+        history = History(partitions, order=self.order_of(topic, given))
+        if self.parent is not None:
+            marks = self.parent.marks(topic)
+            if isinstance(given, Table):
+                is_same = is_continued(given, self._tables[topic], marks)
+                history.marks = marks if is_same else []
+                history.rows_before = self.parent.rows_before(topic) if is_same else self.parent.rows(topic)
+            elif (
+                given.paths
+                and marks
+                and all(mark.path == path or mark.is_in(path) for mark, path in zip(marks, given.paths, strict=False))
+                and len(given.paths) >= len(marks)
+            ):
+                # The files are the same, but may have grown: rows that the replay of the snapshot has read are skipped.
+                history.marks = [evolve(mark, path=path) for mark, path in zip(marks, given.paths, strict=False)]
+                history.rows_before = self.parent.rows_before(topic)
+            else:
+                history.rows_before = self.parent.rows(topic)
+        return history
+
+    def _starts(self, topic: str) -> dict[int, int]:
+        """Return the first offsets of the topic history after the snapshot."""
+        return {} if self.parent is None else self.parent.ends(topic)
+
+    def check_positions(
+        self,
+        sources: Mapping[TopicPartition, Sequence[Extent]],
+        positions_of_tasks: Mapping[TaskId, Mapping[TopicPartition, int]],
+    ) -> None:
+        """Check that there is no gap between the positions of tasks and the history.
+
+        Raises:
+            ReplayError: the history begins after the position of a task, or is a different history.
+        """
+        for positions in positions_of_tasks.values():
+            for partition, position in positions.items():
+                extents = sources.get(partition, ())
+                if isinstance(self.given.get(partition.topic), KafkaTopic):
+                    continue  # Spark has already checked this, including offsets without records.
+                if extents and extents[0].first > position:
+                    raise ReplayError(
+                        f"{partition}: its history begins at offset {extents[0].first}, but the snapshot continues at "
+                        f"{position}: a gap of {extents[0].first - position} records; give the missing history"
+                    )
+        for topic, given in self.given.items() if self.parent is not None else ():
+            if not isinstance(given, Files | Table):
+                assert self.parent is not None
+                extents_of = self.histories[topic].extents if isinstance(given, Archive) else None
+                check_history(self.parent, topic, extents_of, self.root)
+
+    def origin(self, partition: TopicPartition, offset: int) -> tuple[str, int] | None:
+        """Return the file and the row number (from 1) of a source record, None if they are not known."""
+        history = self.histories.get(partition.topic)
+        for extent in () if history is None else history.extents.get(partition.partition, ()):
+            if extent.first <= offset <= extent.last:
+                row = ExtentReader(self.root).origin(extent, offset)
+                return None if row is None or history is None else history.file_of(row)
+        return None

@@ -1,0 +1,262 @@
+"""Writes output topics to folders of Parquet files, in the calls of an executor.
+
+One call writes one partition of a topic for one slice.  File names are derived from the replay, the slice and the
+partition, and the rows of a slice are always the same, so a repeated call replaces its own files.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from attrs import define, field, frozen
+
+from streams.core.clock import VirtualClock
+from streams.core.errors import InputError
+from streams.core.records import NO_TIMESTAMP
+from streams.replay.calls.application import Application
+from streams.replay.calls.columns import OutputColumns, output_topic
+from streams.replay.calls.outputs import OutputPart, read_output
+from streams.replay.calls.work import CallMeter, StageReport
+from streams.replay.storage.places import Place
+
+#: Rows of one row group, and the maximum number of rows in memory.
+_GROUP_ROWS = 100_000
+_WAITING_ROWS = 400_000
+#: Maximum number of files that one call has open.
+_OPEN_FILES = 64
+#: The characters that Spark escapes in the names of partition folders.
+_ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
+#: The folder of a null, as in Hive.
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+
+
+@frozen
+class PartitionColumn:
+    """A column by which a folder is partitioned: the UTC day of the event time, or a field."""
+
+    name: str
+    #: Names of the column and its nested fields, empty for the day.
+    path: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, given: str, schema: Any) -> "PartitionColumn":
+        """Return the partition column for ``day``, the name of a column, or a field such as ``value.country``.
+
+        Raises:
+            InputError: there is no such column, or its type is not text, whole number, boolean or date.
+        """
+        import pyarrow as pa
+
+        if given == "day":
+            return cls("day")
+        path = tuple(given.split("."))
+        kind: Any = pa.struct(list(schema))
+        for name in path:
+            if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
+                known = [*schema.names, *(f"value.{part.name}" for part in _fields(schema.field("value").type))]
+                raise InputError(f"partition_by {given!r}: there is no such column; give day, {', '.join(known)}")
+            kind = kind.field(name).type
+        checks = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date)
+        if not any(check(kind) for check in checks):
+            raise InputError(
+                f"partition_by {given!r}: has type {kind}; give a column of text, whole numbers, booleans or dates"
+            )
+        return cls(path[-1], path)
+
+    def type_in(self, schema: Any) -> Any:
+        """Return the Arrow type of the column, given the columns of the output."""
+        import pyarrow as pa
+
+        found: Any = pa.struct(list(schema))
+        for name in self.path:
+            found = found.field(name).type
+        return found if self.path else pa.date32()
+
+    def texts(self, batch: Any) -> list[str]:
+        """Return the values of a batch as they are written in names of folders."""
+        import pyarrow.compute as pc
+
+        if not self.path:
+            found = pc.cast(batch.column("timestamp"), "date32")
+        else:
+            found = batch.column(self.path[0])
+            for name in self.path[1:]:
+                found = pc.struct_field(found, name)
+        return [NULL_FOLDER if text is None else _escaped(text) for text in pc.cast(found, "string").to_pylist()]
+
+
+def _fields(kind: Any) -> list[Any]:
+    import pyarrow as pa
+
+    return list(kind) if pa.types.is_struct(kind) else []
+
+
+def _escaped(text: str) -> str:
+    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text) or NULL_FOLDER
+
+
+@frozen
+class WriteWork:
+    """A call to an executor that writes one partition of an output topic, for one slice, to a folder."""
+
+    application: Application = field(repr=False)
+    topic: str
+    part: OutputPart
+    root: Place
+    target: Place
+    #: The beginning of the names of the files: replay, topic and slice.
+    prefix: str
+    partition_by: tuple[PartitionColumn, ...] = ()
+    #: Whether the files contain the partition columns too.
+    keeps_columns: bool = False
+    folder: str = "writes"
+    stage: int = -3
+
+    @property
+    def name(self) -> str:
+        """The name of the call in messages."""
+        return f"{self.prefix}-{self.part.partition}"
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """The numbers of records and of bytes that the call has to read, as far as known."""
+        return self.part.rows, 0
+
+
+@frozen
+class WriteReport(StageReport):
+    """The result of a call that writes: the number of rows of each file, by path relative to the target."""
+
+    written: Mapping[str, int] = field(factory=dict)
+
+    @property
+    def records_in(self) -> int:
+        """The number of records that the call has written."""
+        return sum(self.written.values())
+
+
+def run_write(work: WriteWork) -> WriteReport:
+    """Write the records of a call.
+
+    Raises:
+        StreamsError: a record cannot be read, or a file cannot be written.
+    """
+    topology = work.application.plan(VirtualClock(NO_TIMESTAMP)).topology
+    columns = OutputColumns(output_topic(topology, work.topic), as_table=True)
+    with CallMeter(work) as meter:
+        name = f"{work.prefix}-p{work.part.partition:05d}"
+        kept = columns.schema if work.keeps_columns else file_schema(columns.schema, work.partition_by)
+        with FolderWriter(work.target, name, kept, work.partition_by) as writer:
+            for block in read_output(work.root, work.part):
+                writer.write(columns.batch(work.part.partition, block))
+        return meter.report(WriteReport, written=writer.rows)
+
+
+@define(eq=False)
+class _OpenFile:
+    """A file that is being written."""
+
+    path: str
+    context: AbstractContextManager[Any]
+    writer: Any
+
+
+@define(eq=False)
+class FolderWriter:
+    """Writes batches to Parquet files in the folders of their partitions; the same batches make the same files.
+
+    The writer is a context manager: each file appears under its name when it is complete.
+    """
+
+    _target: Place
+    _name: str
+    #: The columns of the files.
+    _kept: Any
+    _partition_by: Sequence[PartitionColumn] = ()
+    #: Number of rows of each file, by path relative to the target.
+    rows: dict[str, int] = field(factory=dict)
+    _waiting: dict[str, list[Any]] = field(factory=dict)
+    #: Open files by folder, the least recently used one first.
+    _open: dict[str, _OpenFile] = field(factory=dict)
+    _files: dict[str, int] = field(factory=dict)
+
+    def write(self, batch: Any) -> None:
+        """Write a batch, whose rows may belong to several partitions.
+
+        Raises:
+            ReplayError: a file cannot be written.
+        """
+        for folder, rows in self._parts(batch):
+            self._waiting.setdefault(folder, []).append(rows)
+            if _count(self._waiting[folder]) >= _GROUP_ROWS:
+                self._flush(folder)
+        while sum(map(_count, self._waiting.values())) > _WAITING_ROWS:
+            self._flush(max(self._waiting, key=lambda folder: _count(self._waiting[folder])))
+
+    def _parts(self, batch: Any) -> Iterator[tuple[str, Any]]:
+        """Yield the rows of a batch by the folder that they belong to, with the columns of the files."""
+        import pyarrow as pa
+
+        if not self._partition_by:
+            yield "", batch
+            return
+        found: dict[str, list[int]] = {}
+        texts = [[f"{column.name}={text}/" for text in column.texts(batch)] for column in self._partition_by]
+        for index, folder in enumerate(map("".join, zip(*texts, strict=True))):
+            found.setdefault(folder, []).append(index)
+        kept = batch.select(self._kept.names)
+        for folder, indexes in found.items():
+            yield folder, kept if len(found) == 1 else kept.take(pa.array(indexes))
+
+    def _flush(self, folder: str) -> None:
+        import pyarrow as pa
+
+        batches = self._waiting.pop(folder)
+        opened = self._open.pop(folder, None) or self._opened(folder)
+        self._open[folder] = opened
+        opened.writer.write_table(pa.Table.from_batches(batches, self._kept))
+        self.rows[opened.path] += _count(batches)
+        if len(self._open) > _OPEN_FILES:
+            self._finish(next(iter(self._open)))
+
+    def _opened(self, folder: str) -> _OpenFile:
+        import pyarrow.parquet as pq
+
+        number = self._files[folder] = self._files.get(folder, -1) + 1
+        path = f"{folder}{self._name}-{number}.parquet"
+        context = self._target.child(path).whole_file()
+        stream = context.__enter__()
+        self.rows[path] = 0
+        return _OpenFile(path, context, pq.ParquetWriter(stream, self._kept, compression="snappy"))
+
+    def _finish(self, folder: str) -> None:
+        opened = self._open.pop(folder)
+        opened.writer.close()
+        opened.context.__exit__(None, None, None)
+
+    def __enter__(self) -> "FolderWriter":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if error is None:
+            for folder in list(self._waiting):
+                self._flush(folder)
+            for folder in list(self._open):
+                self._finish(folder)
+            return
+        for opened in self._open.values():
+            opened.writer.is_open = False  # Otherwise its finalizer would write to the closed file.
+            opened.context.__exit__(kind, error, trace)
+
+
+def file_schema(schema: Any, partition_by: Sequence[PartitionColumn]) -> Any:
+    """Return the columns of the files of a partitioned folder."""
+    import pyarrow as pa
+
+    in_names = {column.name for column in partition_by}
+    return pa.schema([part for part in schema if part.name not in in_names])
+
+
+def _count(batches: Sequence[Any]) -> int:
+    return sum(batch.num_rows for batch in batches)

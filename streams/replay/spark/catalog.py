@@ -1,0 +1,92 @@
+"""Writes output topics to tables of a Spark catalog.
+
+The table must have Parquet files: they are written by the calls that write folders (``run.commits``), with the same
+guarantees, and Spark is told about new partitions afterwards.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from streams.core.errors import InputError
+from streams.replay.calls.columns import OutputColumns, output_topic
+from streams.replay.run.commits import FolderTarget, Mode, Run
+from streams.replay.run.lake import LakeTarget, lake_log
+from streams.replay.run.session import ReplaySession
+from streams.replay.run.writing import PartitionColumn, file_schema
+from streams.replay.storage.places import Place
+
+
+def write_table(
+    spark: Any,
+    session: ReplaySession,
+    topic: str,
+    name: str,
+    columns: Sequence[PartitionColumn],
+    mode: Mode,
+    run: Run,
+) -> int:
+    """Write an output topic to a table, which is created if it does not exist; return the number of records written.
+
+    Raises:
+        InputError: the table is not one of Parquet files, or has other partition columns.
+        ReplayError: the table cannot be written.
+    """
+    if not spark.catalog.tableExists(name):
+        _create(spark, session, topic, name, columns)
+    place, partitions, provider = _described(spark, name)
+    if provider == "delta":
+        log = lake_log(f"delta:{place}", session, topic, columns)
+        return LakeTarget(session, topic, log, tuple(columns), mode).write(run)
+    given = [column.name for column in columns]
+    if given != partitions:
+        raise InputError(
+            f"table {name}: is partitioned by {', '.join(partitions) or 'nothing'}, "
+            f"partition_by is {', '.join(given) or 'nothing'}; give the same columns"
+        )
+    count = FolderTarget(session, topic, place, tuple(columns), mode, is_own=False).write(run)
+    if partitions:
+        spark.sql(f"MSCK REPAIR TABLE {name}")
+    spark.catalog.refreshTable(name)
+    return count
+
+
+def _create(spark: Any, session: ReplaySession, topic: str, name: str, columns: Sequence[PartitionColumn]) -> None:
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = OutputColumns(output_topic(session.topology, topic), as_table=True).schema
+    parts = [pa.field(column.name, column.type_in(schema)) for column in columns]
+    declared = from_arrow_schema(pa.schema([*file_schema(schema, columns), *parts]))
+    writer = spark.createDataFrame([], declared).write.format("parquet")
+    if columns:
+        writer = writer.partitionBy(*(column.name for column in columns))
+    writer.saveAsTable(name)
+
+
+def _described(spark: Any, name: str) -> tuple[Place, list[str], str]:
+    """Return the folder of a table, its partition columns, and its format.
+
+    Raises:
+        InputError: the table has neither Parquet files nor a Delta log.
+    """
+    rows = [(row[0], row[1]) for row in spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()]
+    known = dict(rows)
+    provider = str(known.get("Provider", "")).lower()
+    if provider == "iceberg":
+        raise InputError(
+            f"table {name}: has the format iceberg; give iceberg:[CATALOG.]NAMESPACE.TABLE, with the catalog as it is "
+            "configured for pyiceberg, or use result.table(topic).to_spark() and the writer of the format"
+        )
+    if provider not in ("parquet", "delta") or "Location" not in known:
+        raise InputError(
+            f"table {name}: has the format {provider or 'unknown'}; tables of Parquet files, Delta Lake and Iceberg "
+            "are written exactly once; for others use result.table(topic).to_spark() and the writer of the format"
+        )
+    partitions: list[str] = []
+    if ("# Partition Information", "") in rows:
+        for column, _ in rows[rows.index(("# Partition Information", "")) + 2 :]:
+            if not column or column.startswith("#"):
+                break
+            partitions.append(column)
+    return Place(re.sub(r"^file:/+", "/", str(known["Location"]))), partitions, provider

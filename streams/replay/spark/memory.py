@@ -1,0 +1,74 @@
+"""The memory that Spark gives the Python workers of an executor, compared with what a replay needs."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from attrs import frozen
+
+from streams.replay.calls.memory import CallMemory, mebibytes
+
+_MIB = 1 << 20
+#: Spark's defaults: the least overhead, which the JVM itself uses up, and its share of the heap.
+_LEAST_OVERHEAD = 384 * _MIB
+_SHARE, _SHARE_KUBERNETES = 0.1, 0.4
+_HEAP = "1g"
+_UNITS = {"b": 1, "k": 1 << 10, "m": _MIB, "g": 1 << 30, "t": 1 << 40, "": _MIB}
+
+
+@frozen
+class ExecutorMemory:
+    """The memory of all Python workers of one executor, which run a number of tasks at a time."""
+
+    tasks: int
+    bytes: int
+    #: The setting that determines this memory.
+    setting: str
+
+    @classmethod
+    def of(cls, master: str, conf: Callable[[str], Any]) -> "ExecutorMemory | None":
+        """Return the memory by the settings of a session, None if Spark does not limit it.
+
+        YARN and Kubernetes limit a container to heap and overhead; on other clusters, and on this machine, Python may
+        take what the machine has, unless ``spark.executor.pyspark.memory`` is set.
+        """
+        tasks = max(1, int(conf("spark.executor.cores") or 1) // int(conf("spark.task.cpus") or 1))
+        if given := conf("spark.executor.pyspark.memory"):
+            return cls(tasks, size_of(given), "spark.executor.pyspark.memory")
+        is_kubernetes = master.startswith("k8s://")
+        if master != "yarn" and not is_kubernetes:
+            return None
+        name = "spark.executor.memoryOverhead"
+        if given := conf(name):
+            overhead = size_of(given)
+        else:
+            factor = conf(f"{name}Factor") or (is_kubernetes and conf("spark.kubernetes.memoryOverheadFactor"))
+            share = float(factor or (_SHARE_KUBERNETES if is_kubernetes else _SHARE))
+            least = size_of(conf("spark.executor.minMemoryOverhead") or _LEAST_OVERHEAD // _MIB)
+            overhead = max(least, int(share * size_of(conf("spark.executor.memory") or _HEAP)))
+        return cls(tasks, max(0, overhead - _LEAST_OVERHEAD), f"{name}={mebibytes(overhead)}, less that of the JVM")
+
+    def shortage(self, call: CallMemory) -> str | None:
+        """Return a message if the workers need more memory than they have, else None."""
+        needed = self.tasks * call.bytes
+        if needed <= self.bytes:
+            return None
+        wanted = needed + _LEAST_OVERHEAD
+        return (
+            f"an executor of Spark runs {self.tasks} tasks at a time; outside of the JVM each needs up to {call}; in "
+            f"all {mebibytes(needed)}, but there are {mebibytes(self.bytes)} ({self.setting}); give "
+            f"spark.executor.memoryOverhead={-(-wanted // _MIB)}m, fewer spark.executor.cores, or a smaller "
+            "state_memory_max_bytes"
+        )
+
+
+def size_of(text: Any) -> int:
+    """Return a size of Spark in bytes; a number without a unit is in MiB.
+
+    >>> size_of("2g"), size_of(384), size_of("1024k")
+    (2147483648, 402653184, 1048576)
+    """
+    found = re.fullmatch(r"\s*(\d+)\s*([bkmgt]?)b?\s*", str(text).lower())
+    if found is None:
+        return 0  # Spark itself rejects it.
+    return int(found[1]) * _UNITS[found[2]]

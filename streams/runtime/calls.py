@@ -1,0 +1,101 @@
+"""The async function calls of one task, and the forwarding of their results.
+
+The nodes keep the records whose calls are in flight.  After each run of records, the task's driver starts the calls for
+new records; between runs, it forwards the results of finished calls.  The module imports only ``core`` and
+``topology``.
+"""
+
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+from streams.core.calls import BlockingLoop, CallLoop
+from streams.topology import CallingNode, HoldingNode
+
+if TYPE_CHECKING:
+    from streams.runtime.task import Task
+
+_NO_LIMIT = 1 << 62
+
+
+@define(eq=False)
+class TaskCalls:
+    """The nodes of a task that call async functions, downstream nodes first.
+
+    On a blocking loop, the nodes themselves wait for their calls after a certain number of records.
+    """
+
+    loop: CallLoop
+    _is_owner: bool
+    nodes: list[CallingNode] = field(factory=list)
+
+    @classmethod
+    def on(cls, loop: CallLoop | None) -> "TaskCalls":
+        """Return a task's calls on ``loop``; without one, on a new blocking loop that the task closes."""
+        return cls(BlockingLoop() if loop is None else loop, loop is None)
+
+    def add(self, node: CallingNode) -> None:
+        """Add a node that calls an async function; its downstream nodes must have been added before."""
+        self.nodes.append(node)
+
+    @property
+    def room(self) -> int:
+        """The number of further records that each node can accept."""
+        return _NO_LIMIT if isinstance(self.loop, BlockingLoop) else min(node.room for node in self.nodes)
+
+    def hand_over(self) -> None:
+        """Start the calls for new records."""
+        for node in self.nodes:
+            node.hand_over()
+
+    def forward(self) -> int:
+        """Start the calls for new records, and forward results of finished calls; return how many were forwarded.
+
+        A node does not forward more results than the downstream nodes can accept.
+        """
+        self.hand_over()
+        if not isinstance(self.loop, BlockingLoop):
+            self.loop.step()
+        count, limit = 0, _NO_LIMIT
+        for node in self.nodes:
+            count += node.forward(limit)
+            limit = min(limit, node.room)
+        if count:
+            self.hand_over()
+        return count
+
+    def finish(self) -> bool:
+        """Forward the results of finished calls or, on a blocking loop, of all calls.
+
+        Return whether there were any results or, on a blocking loop, any calls.
+
+        On a blocking loop, the calls of upstream nodes are awaited first.
+        """
+        if not isinstance(self.loop, BlockingLoop):
+            return self.forward() > 0
+        was_in_flight = self.in_flight > 0
+        for node in reversed(self.nodes):
+            node.finish()
+        return was_in_flight
+
+    @property
+    def in_flight(self) -> int:
+        """The number of records whose results have not been forwarded yet."""
+        return sum(len(node.held) for node in self.nodes)
+
+    def save(self) -> None:
+        """Store the records whose calls are in flight, as part of a commit."""
+        for node in self.nodes:
+            node.save()
+
+    def close(self) -> None:
+        """Cancel all calls that are in flight."""
+        for node in self.nodes:
+            node.close()
+        if self._is_owner:
+            self.loop.close()
+
+
+def holding_nodes(task: "Task") -> list[HoldingNode]:
+    """Return the nodes of a task that hold records until calls or batches have ended."""
+    return [*task.batches, *(() if task.calls is None else task.calls.nodes)]

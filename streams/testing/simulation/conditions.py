@@ -1,0 +1,146 @@
+"""The conditions of simulated worlds: the inputs, and the faults and limits, drawn from the seed of the world."""
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from random import Random
+from typing import Any
+
+from attrs import define, field, frozen
+
+from streams.core.topic import Topic
+from streams.dsl import TopologySource
+from streams.testing.simulation.faults import Fault, draw_faults
+from streams.testing.simulation.network import Weather
+
+#: One input record: topic, key, value and timestamp.
+Row = tuple[Topic[Any, Any], Any, Any, int]
+#: The probability of slow messages and their maximum delay in milliseconds, for undisturbed worlds.
+_FAIR_WEATHER = ((0.0, 1), (0.02, 800), (0.1, 400), (0.3, 800), (0.05, 900), (0.5, 100))
+#: Numbers of bursts: even intervals, or gaps of 0.4 to 6 s, in which inputs become idle, with the default ``storm_ms``.
+_BURSTS = (0, 0, 48, 12, 3)
+
+
+@frozen
+class Scenario:
+    """The parameters that all worlds of a simulation have in common."""
+
+    topology: TopologySource
+    rows: Sequence[Row]
+    settings: Mapping[str, Any]
+    #: Partition counts of all source and sink topics.
+    partitions: Mapping[str, int]
+    storm_ms: int
+    is_exactly_once: bool
+    #: Input topics to which partitions may be added.
+    growing: Sequence[str] = ()
+    #: Virtual time in milliseconds that passes after all inputs have been processed.
+    rest_ms: int = 0
+
+
+class Arrival(Enum):
+    """The order in which the producer sends the inputs; records with the same topic and key keep their order."""
+
+    BY_TIME = "by time"
+    BY_TOPIC = "topic by topic"
+    BY_TOPIC_REVERSED = "the last topic first"
+    BY_KEY = "key by key"
+
+    def arranged(self, rows: Sequence[Row]) -> list[Row]:
+        """Return ``rows``, which are given in timestamp order, in the order that this member denotes."""
+        topics = {name: index for index, name in enumerate(dict.fromkeys(row[0].name for row in rows))}
+        match self:
+            case Arrival.BY_TOPIC:
+                return sorted(rows, key=lambda row: topics[row[0].name])
+            case Arrival.BY_TOPIC_REVERSED:
+                return sorted(rows, key=lambda row: -topics[row[0].name])
+            case Arrival.BY_KEY:
+                return sorted(rows, key=lambda row: row[0].key_serde.serialize(row[1]) or b"")
+            case _:
+                return list(rows)
+
+
+@define
+class Conditions:
+    """The faults and limits of one simulated world."""
+
+    faults: Sequence[Fault]
+    weather: Weather
+    machines: int = 3
+    settings: Mapping[str, Any] = field(factory=dict)
+    static: frozenset[str] = frozenset()
+    without_disk: frozenset[str] = frozenset()
+    arrival: Arrival = Arrival.BY_TIME
+    #: The number of bursts in which the producer sends the inputs, with gaps between them, or 0 for even intervals.
+    bursts: int = 0
+    #: ``connections_max_idle_ms`` of the clients.
+    max_idle_ms: int = 540_000
+    #: The number of brokers, the maximum time in ms until their metadata has a new partition, and the maximum time in
+    #: ms for which the markers of an ended transaction are being written.
+    brokers: int = 1
+    metadata_lag_ms: int = 0
+    markers_ms: int = 0
+    #: Whether the broker closes the producer's connection on requests of more than a few records.
+    limits_requests: bool = False
+
+    @classmethod
+    def undisturbed(cls, number: int, scenario: Scenario) -> "Conditions":
+        """Return the conditions of a world without faults, whose messages are delayed and whose input order varies.
+
+        Differences between the results of such worlds are due to the order of arrival.
+        """
+        rng = Random(f"undisturbed {number}")
+        # From no delay to a delay of seconds between topics.
+        slowness, slow_ms = _FAIR_WEATHER[number % len(_FAIR_WEATHER)]
+        settings = {"max_poll_records": rng.choice((1, 5, 1_000)), "commit_interval_ms": rng.choice((50, 1_000))}
+        return cls(
+            (),
+            Weather(slowness=slowness, slow_ms=slow_ms),
+            # With one machine no task moves: a loss caused by a move must not be mistaken for order dependence.
+            machines=1,
+            settings=settings,
+            arrival=list(Arrival)[number % len(Arrival)],
+            bursts=_BURSTS[number % len(_BURSTS)],
+        )
+
+    @classmethod
+    def growing(cls, scenario: Scenario) -> "Conditions":
+        """Return conditions without message faults, in which the ``growing`` topics get more partitions, one by one."""
+        faults = [
+            Fault((index + 2) * scenario.storm_ms // (len(scenario.growing) + 4), "add_partitions", topic)
+            for index, topic in enumerate(scenario.growing)
+        ]
+        return cls(faults, Weather(), machines=1)
+
+    @classmethod
+    def drawn(cls, seed: int, scenario: Scenario) -> "Conditions":
+        """Draw the conditions of a world from its seed."""
+        rng = Random(f"conditions {seed}")
+        names = [f"m{number}" for number in range(1, 4)]
+        weather = Weather(
+            resets=rng.choice((0.0, 0.001, 0.005)),
+            silences=rng.choice((0.0, 0.0005, 0.002)),
+            slowness=rng.choice((0.0, 0.01, 0.05)),
+            broker_idle_ms=rng.choice((None, None, 3_000)),
+        )
+        settings = {
+            "num_stream_threads": rng.choice((1, 1, 2)),
+            "num_standby_replicas": rng.choice((0, 1)),
+            "acceptable_recovery_lag": rng.choice((0, 10, 10_000)),
+            "commit_interval_ms": rng.choice((50, 200, 1_000)),
+            "max_task_idle_ms": rng.choice((0, 0, 500)),
+            "max_poll_records": rng.choice((5, 50, 1_000)),
+        }
+        return cls(
+            draw_faults(rng, names, scenario.growing, scenario.storm_ms, is_exactly_once=scenario.is_exactly_once),
+            weather,
+            settings=settings,
+            static=frozenset(name for name in names if rng.random() < 0.3),
+            without_disk=frozenset(name for name in names if rng.random() < 0.2),
+            max_idle_ms=rng.choice((540_000, 2_000)),
+            limits_requests=rng.random() < 0.5,
+            brokers=rng.choice((1, 1, 2)),
+            metadata_lag_ms=rng.choice((0, 200, 1_500)),
+            markers_ms=rng.choice((0, 20, 200)),
+            arrival=rng.choice((Arrival.BY_TIME, Arrival.BY_TIME, *Arrival)),
+            bursts=rng.choice(_BURSTS),
+        )

@@ -1,0 +1,248 @@
+"""JSON of pydantic models, and of unions of classes without a tag."""
+
+import pickle
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Annotated, Any, Generic, Literal, Optional, TypeVar
+
+import msgspec
+import pydantic
+import pytest
+from attrs import frozen
+from pydantic import BaseModel, Field
+
+from streams import SerializationError, StreamsBuilder, Topic, TopologyError
+from streams.core.serde_models import shape_of
+from streams.core.serdes import canonical_json, serde_for
+from streams.files import form_of
+from streams.testing import TopologyTestDriver
+
+T = TypeVar("T")
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+class Line(BaseModel):
+    sku: str
+    price: Decimal
+    at: datetime
+
+
+class Order(BaseModel, frozen=True):
+    number: int = Field(alias="no", ge=1)
+    lines: tuple[Line, ...] = ()
+    note: Optional[str] = None  # noqa: UP045 - as users write it
+
+
+class Strict(BaseModel, strict=True):
+    at: datetime
+
+
+class Page(BaseModel, Generic[T]):
+    items: list[T]
+
+
+class Numbers(pydantic.RootModel[list[int]]):
+    pass
+
+
+class Rectangle(BaseModel):
+    width: float
+    height: float
+
+    @pydantic.computed_field  # type: ignore[prop-decorator]
+    @property
+    def area(self) -> float:
+        return self.width * self.height
+
+
+class Tree(BaseModel):
+    name: str
+    children: list["Tree"] = []
+
+
+class Card(BaseModel):
+    kind: Literal["card"] = "card"
+    digits: str
+
+
+class Cash(BaseModel):
+    kind: Literal["cash"] = "cash"
+    amount: int
+
+
+@pydantic.dataclasses.dataclass
+class Checked:
+    count: Annotated[int, Field(gt=0)]
+
+
+@frozen
+class Paid:
+    payment: Card
+    at: datetime
+
+
+@dataclass(frozen=True)
+class Opened:
+    url: str
+    at: datetime
+
+
+@frozen
+class Closed:
+    url: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Event:
+    what: Opened | Closed
+    session: str = ""
+
+
+LINE = Line(sku="a", price=Decimal("1.50"), at=NOON)
+CASES: list[tuple[Any, Any, bytes]] = [
+    (Line, LINE, b'{"at":"2026-03-01T12:00:00Z","price":"1.50","sku":"a"}'),
+    (
+        Order,
+        Order(no=1, lines=(LINE,)),
+        b'{"lines":[{"at":"2026-03-01T12:00:00Z","price":"1.50","sku":"a"}],"no":1,"note":null}',
+    ),
+    (Strict, Strict(at=NOON), b'{"at":"2026-03-01T12:00:00Z"}'),
+    (Page[int], Page[int](items=[1]), b'{"items":[1]}'),
+    (Numbers, Numbers([1, 2]), b"[1,2]"),
+    (Rectangle, Rectangle(width=2, height=3), b'{"height":3.0,"width":2.0}'),
+    (Tree, Tree(name="a", children=[Tree(name="b")]), b'{"children":[{"children":[],"name":"b"}],"name":"a"}'),
+    (Checked, Checked(1), b'{"count":1}'),
+    (Card | Cash, Cash(amount=1), b'{"amount":1,"kind":"cash"}'),
+    (Annotated[Card | Cash, Field(discriminator="kind")], Card(digits="4"), b'{"digits":"4","kind":"card"}'),
+    (list[Numbers], [Numbers([1])], b"[[1]]"),
+    (dict[str, Card], {"a": Card(digits="4")}, b'{"a":{"digits":"4","kind":"card"}}'),
+    (
+        Paid,
+        Paid(Card(digits="4"), NOON),
+        b'{"at":"2026-03-01T12:00:00Z","payment":{"digits":"4","kind":"card"}}',
+    ),
+    (Opened | Closed, Opened("/", NOON), b'{"at":"2026-03-01T12:00:00Z","url":"/"}'),
+    (Opened | Closed | None, Closed("/", 2.5), b'{"seconds":2.5,"url":"/"}'),
+    (list[Opened | Closed], [Closed("/", 1.0)], b'[{"seconds":1.0,"url":"/"}]'),
+    (Event, Event(Closed("/", 1.0)), b'{"session":"","what":{"seconds":1.0,"url":"/"}}'),
+]
+
+
+@pytest.mark.parametrize(("form", "value", "data"), CASES, ids=[str(case[0]) for case in CASES])
+def test_values_come_back(form: Any, value: Any, data: bytes) -> None:
+    serde = serde_for(form)
+
+    assert serde.serialize_all([value, None]) == [data, None]
+    (found, none) = serde.deserialize_all([data, None])
+    assert (found, type(found), none) == (value, type(value), None)
+    assert pickle.loads(pickle.dumps(serde)).deserialize(data) == value
+
+
+@pytest.mark.parametrize(("form", "value", "data"), CASES, ids=[str(case[0]) for case in CASES])
+def test_shape_has_the_same_json(form: Any, value: Any, data: bytes) -> None:
+    shape = shape_of(form)
+
+    assert canonical_json(msgspec.json.decode(data, type=shape)) == data
+    assert form_of(serde_for(form)).from_object(msgspec.json.decode(data)) == data
+
+
+def test_rows_of_files_are_validated_by_the_model() -> None:
+    form = form_of(serde_for(Order))
+
+    assert form.from_object({"no": "7"}) == b'{"lines":[],"no":7,"note":null}'
+    with pytest.raises(SerializationError, match=r"no: Input should be greater than or equal to 1"):
+        form.from_object({"no": "0"})
+
+
+@pytest.mark.parametrize(
+    ("form", "data", "message"),
+    [
+        (Order, b'{"no":0}', r"cannot read 8 bytes b'{\"no\":0}': no: Input should be greater than or equal to 1$"),
+        (Order, b"{", "Invalid JSON"),
+        (Checked, b'{"count":0}', "count: Input should be greater than 0"),
+        (Card | Cash, b'{"kind":"coin"}', "card"),
+        (Event, b'{"session":"a"}', "Object missing required field `what`"),
+        (Event, b'{"what":{"url":"/","seconds":"1"}}', "Expected `float`, got `str`"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_the_field(form: Any, data: bytes, message: str) -> None:
+    with pytest.raises(SerializationError, match=message):
+        serde_for(form).deserialize(data)
+
+
+def test_values_that_their_model_does_not_allow_are_not_written() -> None:
+    with pytest.raises(SerializationError, match="amount"):
+        serde_for(Cash).serialize(Cash.model_construct(kind="cash", amount="much"))
+    with pytest.raises(SerializationError, match="expected Cash"):
+        serde_for(Cash).serialize(Card(digits="4"))  # type: ignore[arg-type]
+    with pytest.raises(SerializationError, match="width: Input should be a valid number"):
+        serde_for(Rectangle).serialize(Rectangle(width=float("nan"), height=1))
+
+
+def test_models_are_immutable_if_all_within_them_are() -> None:
+    class Point(BaseModel, frozen=True):
+        x: int
+
+    assert serde_for(Point).is_immutable
+    assert not serde_for(Order).is_immutable  # Its lines are mutable.
+    assert not serde_for(Cash).is_immutable
+
+
+class Left(BaseModel):
+    x: int = Field(serialization_alias="a", validation_alias="b")
+
+
+@dataclass
+class One:
+    x: int
+
+
+@dataclass
+class Same:
+    x: int
+
+
+class Stranger:
+    pass
+
+
+@frozen
+class Holder:
+    what: Stranger
+    model: Card
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        (Left, "field 'x' of Left is written as 'a' but read as 'b'; give both names by alias="),
+        (One | Same, "no serde for .*One"),
+        (Holder, "no serde for .*Holder.*Stranger"),
+        (Opened | Stranger, "no serde for"),
+    ],
+)
+def test_types_that_cannot_come_back_are_refused(form: Any, message: str) -> None:
+    with pytest.raises(TopologyError, match=message):
+        serde_for(form)
+
+
+def test_results_of_lambdas_may_be_models() -> None:
+    orders = Topic("orders", key=str, value=Order)
+    totals = Topic("totals", key=str, value=Cash)
+
+    def topology(builder: StreamsBuilder) -> None:
+        (
+            builder.stream(orders)
+            .map(lambda key, order: (key[0], Cash(amount=order.number)))
+            .group_by_key()
+            .reduce(lambda total, new: Cash(amount=total.amount + new.amount), "totals")
+            .to_stream()
+            .to(totals)
+        )
+
+    with TopologyTestDriver(topology) as driver:
+        driver.pipe(orders, Order(no=1), key="ann")
+        driver.pipe(orders, Order(no=2), key="abe")
+        assert driver.read(totals) == [("a", Cash(amount=1)), ("a", Cash(amount=3))]

@@ -1,0 +1,371 @@
+"""Avro serdes: schemas of classes, Confluent's bytes, evolution, and errors."""
+
+import json
+import pickle
+import sys
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from enum import Enum, IntEnum
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
+
+import msgspec
+import pydantic
+import pytest
+from attrs import field, frozen
+from confluent_kafka.schema_registry import record_subject_name_strategy, topic_record_subject_name_strategy
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from streams import Topic
+from streams.core.errors import ConfigError, SchemaError, SerializationError, TopologyError
+from streams.formats import RegistryAccess, avro, avro_schema, precision
+
+
+class Kind(Enum):
+    NEW = "NEW"
+    PAID = "PAID"
+
+
+class Level(IntEnum):
+    LOW = 1
+
+
+@frozen
+class Line:
+    sku: str
+    count: int
+
+
+@frozen
+class Order:
+    id: uuid.UUID
+    price: Annotated[Decimal, precision(10, 2)]
+    at: datetime
+    day: date
+    noon: time
+    kind: Kind
+    level: Level
+    lines: tuple[Line, ...]
+    raw: bytes
+    word: Literal["a", "b"] = "a"
+    note: str | None = None
+    first: Line | None = None
+    tags: dict[str, float] = field(factory=dict)
+    next: "Order | None" = None
+
+
+def order(**changes: Any) -> Order:
+    given: dict[str, Any] = {
+        "id": uuid.UUID(int=7),
+        "price": Decimal("12.50"),
+        "at": datetime(2026, 3, 1, 12, 30, 1, 250, tzinfo=UTC),
+        "day": date(2026, 3, 1),
+        "noon": time(12, 0, 0, 5),
+        "kind": Kind.PAID,
+        "level": Level.LOW,
+        "lines": (Line("a", 1), Line("b", 2)),
+        "raw": b"\x00\xff",
+    }
+    return Order(**(given | changes))
+
+
+@dataclass(frozen=True)
+class AsDataclass:
+    sku: str
+    count: int = 1
+
+
+class AsStruct(msgspec.Struct, frozen=True):
+    sku: str
+    count: int = 1
+
+
+class Paid(msgspec.Struct, frozen=True, tag=True):
+    cents: int
+
+
+class Sent(msgspec.Struct, frozen=True, tag=True):
+    by: str
+
+
+class Batch(msgspec.Struct, frozen=True):
+    events: list[Paid | Sent]
+    last: Sent | None
+
+
+class AsModel(pydantic.BaseModel):
+    sku: str
+    count: int = 1
+    price: Decimal = pydantic.Field(default=Decimal("1.00"), max_digits=6, decimal_places=2)
+    lines: list[AsDataclass] = []
+
+
+class AsTuple(NamedTuple):
+    sku: str
+    count: int = 1
+
+
+class AsDict(TypedDict):
+    sku: str
+    count: NotRequired[int]
+
+
+def context(topic: str, side: str = MessageField.VALUE) -> SerializationContext:
+    return SerializationContext(topic, side)
+
+
+def test_all_types_have_the_bytes_of_confluents_serializer(registry, client):
+    value = order(note="x", first=Line("c", 3), tags={"t": 0.5}, next=order())
+    serde = Topic("all-types", value=avro(Order, registry=registry, namespace="shop")).value_serde
+    line = {"sku": "c", "count": 3}
+    lines = [{"sku": "a", "count": 1}, {"sku": "b", "count": 2}]
+    inner = {
+        "id": value.id, "price": value.price, "at": value.at, "day": value.day, "noon": value.noon, "kind": "PAID",
+        "level": 1, "lines": lines, "raw": value.raw, "word": "a", "note": None, "first": None, "tags": {},
+        "next": None,
+    }  # fmt: skip
+    datum = inner | {"note": "x", "first": line, "tags": {"t": 0.5}, "next": inner}
+    schema = json.dumps(avro_schema(Order, namespace="shop"))
+
+    data = serde.serialize(value)
+
+    assert data == AvroSerializer(client, schema)(datum, context("all-types"))
+    assert AvroDeserializer(client)(data, context("all-types")) == datum
+    assert serde.deserialize(data) == value
+    assert serde.deserialize_all(serde.serialize_all([value, None])) == [value, None]
+
+
+@pytest.mark.parametrize(
+    ("form", "value"),
+    [
+        (AsDataclass, AsDataclass("a", 2)),
+        (AsStruct, AsStruct("a", 2)),
+        (AsModel, AsModel(sku="a", count=2, price=Decimal("2.50"), lines=[AsDataclass("x", 1)])),
+        (AsTuple, AsTuple("a", 2)),
+        (AsDict, {"sku": "a", "count": 2}),
+        (AsDict, {"sku": "a"}),
+        (list[Line], [Line("a", 1)]),
+        (dict[str, Line], {"k": Line("a", 1)}),
+        (frozenset[str], frozenset({"a"})),
+        (Paid | Sent | None, Sent("a")),
+        (Batch, Batch([Paid(5), Sent("a")], Sent("b"))),
+        (str, "a"),
+        (int, 5),
+        (bytes, b"\x01\x02"),
+    ],
+    ids=str,
+)
+def test_a_class_of_any_kind_survives(form, value, registry):
+    for serde in (avro(form), Topic(f"kinds-{uuid.uuid4()}", value=avro(form, registry=registry)).value_serde):
+        assert serde.deserialize(serde.serialize(value)) == value
+        copy = pickle.loads(pickle.dumps(serde))
+        assert copy.serialize(value) == serde.serialize(value)
+
+
+@pytest.mark.parametrize(("form", "value"), [("string", "a"), ("bytes", b"ab"), ("long", 3)])
+def test_a_plain_schema_has_the_bytes_of_confluents_serializer(form, value, registry, client):
+    serde = Topic(f"plain-{form}", value=avro(form, registry=registry)).value_serde
+
+    data = serde.serialize(value)
+
+    assert data == AvroSerializer(client, json.dumps(form))(value, context(f"plain-{form}"))
+    assert serde.deserialize(data) == value
+
+
+def test_a_naive_time_is_utc():
+    serde = avro(datetime)
+
+    assert serde.deserialize(serde.serialize(datetime(2026, 3, 1))) == datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def test_defaults_are_in_the_schema():
+    assert avro_schema(Line, name="Item", namespace="shop") == {
+        "type": "record",
+        "name": "shop.Item",
+        "fields": [{"name": "sku", "type": "string"}, {"name": "count", "type": "long"}],
+    }
+    fields = {field["name"]: field for field in avro_schema(Order)["fields"]}
+    assert fields["note"] == {"name": "note", "type": ["null", "string"], "default": None}
+    assert fields["tags"]["default"] == {}
+    assert fields["next"]["type"] == ["null", "Order"]
+
+
+@pytest.mark.parametrize(
+    ("subject", "strategy", "expected"),
+    [
+        ("topic", None, "by-topic-value"),
+        ("record", record_subject_name_strategy, "by.record.Line"),
+        ("topic-record", topic_record_subject_name_strategy, "by-topic-record-by.topic-record.Line"),
+    ],
+)
+def test_subjects_are_those_of_confluents_strategies(subject, strategy, expected, registry, client):
+    topic, namespace = f"by-{subject}", f"by.{subject}".replace("-", "_")
+    expected = expected.replace("by.topic-record", "by.topic_record")
+    serde = Topic(topic, value=avro(Line, registry=registry, subject=subject, namespace=namespace)).value_serde
+    settings = {} if strategy is None else {"subject.name.strategy": strategy}
+    theirs = AvroSerializer(client, json.dumps(avro_schema(Line, namespace=namespace)), conf=settings)
+
+    data = serde.serialize(Line("a", 1))
+
+    assert client.get_latest_version(expected).version == 1
+    assert data == theirs({"sku": "a", "count": 1}, context(topic))
+    assert client.get_versions(expected) == [1]
+
+
+def test_keys_have_a_subject_of_their_own(registry, client):
+    topic = Topic("keyed", key=avro(Line, registry=registry), value=str)
+
+    topic.key_serde.serialize(Line("a", 1))
+
+    assert client.get_versions("keyed-key") == [1]
+
+
+@frozen
+class Wider:
+    sku: str
+    count: float
+    colour: str = "red"
+
+
+def test_older_and_newer_data_is_read_by_the_readers_schema(registry):
+    """A field with a default is added, an int becomes a float; and the other way round a field is dropped."""
+    narrow = Topic("evolving", value=avro(Line, registry=registry, name="Item")).value_serde
+    wide = Topic("evolving", value=avro(Wider, registry=registry, name="Item")).value_serde
+
+    assert wide.deserialize(narrow.serialize(Line("a", 1))) == Wider("a", 1.0, "red")
+
+    class JustSku(msgspec.Struct):
+        sku: str
+
+    less = Topic("evolving", value=avro(JustSku, registry=registry, name="Item")).value_serde
+    assert less.deserialize(wide.serialize(Wider("b", 2.5, "blue"))) == JustSku("b")
+
+
+@frozen
+class Stricter:
+    sku: str
+    count: int
+    colour: str
+
+
+def test_an_incompatible_class_is_refused_when_it_is_registered(registry):
+    Topic("strict", value=avro(Line, registry=registry, name="Item")).value_serde.serialize(Line("a", 1))
+    serde = Topic("strict", value=avro(Stricter, registry=registry, name="Item")).value_serde
+
+    with pytest.raises(SchemaError, match=r"Item in subject 'strict-value': the schema is incompatible .*colour"):
+        serde.serialize(Stricter("a", 1, "red"))
+    with pytest.raises(SchemaError, match=r"cannot read what the latest version writes.*colour"):
+        serde.format.prepare(writes=False)
+
+
+def test_a_schema_that_must_be_there_is_not_added(registry, client):
+    serde = Topic("given", value=avro(Line, registry=registry, auto_register=False)).value_serde
+
+    with pytest.raises(SchemaError, match="not registered, and auto_register=False"):
+        serde.serialize(Line("a", 1))
+    assert "given-value" not in client.get_subjects()
+
+    schema_id = AvroSerializer(client, json.dumps(avro_schema(Line)))({"sku": "a", "count": 1}, context("given"))[1:5]
+    assert serde.serialize(Line("a", 1))[1:5] == schema_id
+
+
+def test_a_schema_in_place_of_a_class_has_dicts(registry, tmp_path):
+    path = tmp_path / "line.avsc"
+    path.write_text(json.dumps(avro_schema(Line)))
+
+    for form in (path, path.read_text(), avro_schema(Line)):
+        serde = Topic("generic", value=avro(form, registry=registry)).value_serde
+        assert serde.deserialize(serde.serialize({"sku": "a", "count": 1})) == {"sku": "a", "count": 1}
+
+
+def test_references_of_the_writers_schema_are_followed(registry, client):
+    from confluent_kafka.schema_registry import Schema, SchemaReference
+
+    client.register_schema("lines", Schema(json.dumps(avro_schema(Line, namespace="shop")), "AVRO"))
+    holder = {"type": "record", "name": "Holder", "fields": [{"name": "line", "type": "shop.Line"}]}
+    schema = Schema(json.dumps(holder), "AVRO", [SchemaReference("shop.Line", "lines", 1)])
+    data = AvroSerializer(client, schema)({"line": {"sku": "a", "count": 1}}, context("holders"))
+
+    @frozen
+    class Holder:
+        line: Line
+
+    serde = Topic("holders", value=avro(Holder, registry=registry, namespace="shop")).value_serde
+    assert serde.deserialize(data) == Holder(Line("a", 1))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"\x01\x00\x00\x00\x01ab", "do not begin with 0"),
+        (b"\x00\x00\x00\x10\x00ab", "schema 4096 is unknown"),
+        (b"\x00\x00", "do not begin with 0"),
+    ],
+)
+def test_foreign_bytes_are_an_error_of_the_record(data, message, registry):
+    serde = Topic("foreign", value=avro(Line, registry=registry)).value_serde
+
+    with pytest.raises(SerializationError, match=message):
+        serde.deserialize(data)
+
+
+def test_truncated_bytes_are_an_error_of_the_record(registry):
+    serde = Topic("truncated", value=avro(Line, registry=registry)).value_serde
+
+    with pytest.raises(SerializationError, match="avro:Line"):
+        serde.deserialize(serde.serialize(Line("abc", 1))[:7])
+
+
+def test_a_value_of_another_class_is_an_error_of_the_record(registry):
+    serde = Topic("classes", value=avro(Line, registry=registry)).value_serde
+
+    with pytest.raises(SerializationError, match="expected Line, got AsDataclass"):
+        serde.serialize(AsDataclass("a", 1))
+
+
+class _Odd(Enum):
+    A = "not a symbol"
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        (Decimal, r"needs its precision in Avro: Annotated\[Decimal, precision\(18, 2\)\]"),
+        (object, "no Avro type"),
+        (_Odd, "no symbol of an Avro enum"),
+        (dict[int, str], "keys of an Avro map are str"),
+        (Literal["a", 1], "of str or of int"),
+        (datetime | int, "cannot be told apart"),
+        ("{", "no Avro schema"),
+        ({"type": "recor", "name": "x"}, "no Avro schema"),
+    ],
+    ids=str,
+)
+def test_what_avro_has_not_is_refused(form, message):
+    with pytest.raises(TopologyError, match=message):
+        avro(form)
+
+
+def test_a_registry_that_does_not_answer_is_no_error_of_the_record():
+    serde = Topic("away", value=avro(Line, registry="http://127.0.0.1:1")).value_serde
+
+    with pytest.raises(SchemaError, match=r"http://127.0.0.1:1: POST .*no answer"):
+        serde.serialize(Line("a", 1))
+
+
+def test_a_password_is_not_shown():
+    access = RegistryAccess("http://ann:secret@127.0.0.1:1", token="hidden")
+
+    assert "hidden" not in repr(access)
+    assert "secret" not in access.place
+    with pytest.raises(ConfigError, match="no URL"):
+        RegistryAccess("ann:secret@host")
+
+
+def test_a_missing_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+
+    with pytest.raises(ConfigError, match=r"pip install 'streams\[avro\]'"):
+        avro(Line)

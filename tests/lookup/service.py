@@ -1,0 +1,88 @@
+"""A local HTTP service, which answers GET requests with their key; it can be late, fail and restart."""
+
+import asyncio
+import contextlib
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.waiting import until
+
+#: Returns status and delay in seconds for a key and the number of its request; None: no answer, or never.
+Behaviour = Callable[[str, int], tuple[int | None, float | None]]
+
+
+class Service:
+    """Runs in a thread of its own; ``asked`` has the number of requests by key."""
+
+    def __init__(self, behaviour: Behaviour = lambda key, number: (200, 0), *, restart_s: float | None = None) -> None:
+        self.asked = Counter[str]()
+        self.starts = 0
+        self._behaviour, self._restart_s = behaviour, restart_s
+        self._port = 0
+        self._stop: Callable[[], object] = bool
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        until(lambda: self._port > 0)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+        self._thread.join()
+
+    async def _run(self) -> None:
+        stopping = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        self._stop = lambda: loop.call_soon_threadsafe(stopping.set)
+        while not stopping.is_set():
+            connections: set[asyncio.Task[None]] = set()
+
+            async def connected(
+                reader: asyncio.StreamReader,
+                writer: asyncio.StreamWriter,
+                connections: set[asyncio.Task[None]] = connections,
+            ) -> None:
+                task = asyncio.create_task(self._serve(reader, writer))
+                connections.add(task)
+
+            server = await asyncio.start_server(connected, "127.0.0.1", self._port)
+            self.starts += 1
+            self._port = server.sockets[0].getsockname()[1]
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), self._restart_s)
+            server.close()
+            for task in connections:
+                task.cancel()
+            await asyncio.gather(*connections, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while line := await reader.readline():
+                while (await reader.readline()).strip():
+                    pass
+                target = urlsplit(line.split()[1].decode())
+                key = parse_qs(target.query, keep_blank_values=True).get("id") or [unquote(target.path.split("/")[2])]
+                self.asked[key[0]] += 1
+                status, delay_s = self._behaviour(key[0], self.asked[key[0]])
+                await asyncio.sleep(3600 if delay_s is None else delay_s)
+                if status is None:
+                    return
+                body = json.dumps({"asked": key[0]}).encode()
+                writer.write(b"HTTP/1.1 %d x\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body))
+                await writer.drain()
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()

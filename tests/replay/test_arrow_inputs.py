@@ -1,0 +1,225 @@
+"""Tables of pyarrow, polars, pandas and DuckDB are inputs without Spark, in order of event time."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import msgspec
+import polars
+import pyarrow as pa
+import pyarrow.dataset
+import pytest
+
+from streams import StreamsBuilder, TimeWindows, Topic, time_windowed
+from streams.core.errors import InputError
+from streams.replay import ReplayError, replay
+from tests.replay.table_cases import APPLICATION, PARTITIONS, live, orders, replayed, rows, table, topology
+
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "pyarrow.Table": lambda table: table,
+    "RecordBatch": lambda table: table.combine_chunks().to_batches()[0],
+    "RecordBatchReader": lambda table: table.to_reader(max_chunksize=70),
+    "dataset": pyarrow.dataset.dataset,
+    "polars": polars.from_arrow,
+    "duckdb": lambda shuffled: duckdb.sql("SELECT * EXCLUDE unread FROM shuffled"),
+}
+
+
+class Click(msgspec.Struct):
+    """A value with numbers that may be missing."""
+
+    at: int
+    count: int | None
+    size: int | None
+
+
+def run(given: Any, **options: Any) -> Any:
+    options = {"application_id": APPLICATION, "partitions": PARTITIONS, "store": "in_memory"} | options
+    return replay(topology, {orders: given}, executor="local", **options)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_tables_in_any_order_give_what_a_live_run_of_their_rows_in_order_gives(way: str, tmp_path: Path) -> None:
+    shuffled = table(rows(300))
+    if way == "polars":  # It has no maps.
+        shuffled = shuffled.set_column(
+            6, "counts", pa.array([{"x": int(row["number"])} for row in shuffled.to_pylist()])
+        )
+    with run(WAYS[way](shuffled)) as result:
+        assert replayed(result) == live(rows(300), tmp_path)
+        assert not result.late
+
+
+def test_rows_keep_the_order_of_the_table_if_asked(tmp_path: Path) -> None:
+    shuffled = table(rows(100))
+    with run(shuffled, order="as_given") as result:
+        given = [{**row, "number": int(row["number"])} for row in shuffled.to_pylist(maps_as_pydicts="strict")]
+        assert replayed(result) == live(given, tmp_path)
+
+
+def test_dictionaries_are_read(tmp_path: Path) -> None:
+    column = polars.Series("product", [row["product"] for row in rows(50)], polars.Categorical)
+    frame = polars.from_dicts(rows(50), schema_overrides={"price": polars.Decimal(9, 2)}).with_columns(column)
+    with run(frame) as result:
+        assert replayed(result) == live(rows(50), tmp_path)
+
+
+words = Topic("words", key=str, value=str)
+counts = Topic("counts", key=time_windowed(str, timedelta(seconds=3)), value=int)
+doubled = Topic("doubled", key=time_windowed(str, timedelta(seconds=3)), value=int)
+
+
+def counting(builder: StreamsBuilder) -> None:
+    windows = TimeWindows.of(timedelta(seconds=3))
+    builder.stream(words).group_by_key().windowed_by(windows).count("counts").to_stream().to(counts)
+
+
+def doubling(builder: StreamsBuilder) -> None:
+    builder.stream(counts).map_values(lambda count: count * 2).to(doubled)
+
+
+def records(count: int = 9) -> pa.Table:
+    """Return a table of records: words without a time of their own, one each second."""
+    keys = [("a", "b", None)[number % 3] for number in range(count)]
+    return pa.table(
+        {
+            "timestamp": [number * 1000 for number in range(count)],
+            "value": [f"w{number}" for number in range(count)],
+            "key": keys,
+            "headers": [[{"name": "n", "value": bytes([number])}] for number in range(count)],
+            "unread": [0.5] * count,
+        }
+    )
+
+
+def counted(given: Any) -> list[dict[str, Any]]:
+    with replay(counting, {words: given}, executor="local", partitions=2) as result:
+        rows: list[dict[str, Any]] = result.table(counts).to_arrow().to_pylist()
+        return rows
+
+
+def test_rows_of_values_without_a_time_are_records() -> None:
+    plain = records()
+    times = plain.set_column(
+        0, "timestamp", plain["timestamp"].cast(pa.timestamp("ms")).cast(pa.timestamp("ns", "UTC"))
+    )
+    serialized = plain.set_column(1, "value", plain["value"].cast(pa.binary()))
+
+    found = counted(plain)
+
+    assert [
+        (row["key"], row["value"], row["headers"]) for row in sorted(found, key=itemgetter("key", "timestamp"))
+    ] == [
+        ("a", 1, [{"name": "n", "value": b"\x00"}]),
+        ("a", 1, [{"name": "n", "value": b"\x03"}]),
+        ("a", 1, [{"name": "n", "value": b"\x06"}]),
+        ("b", 1, [{"name": "n", "value": b"\x01"}]),
+        ("b", 1, [{"name": "n", "value": b"\x04"}]),
+        ("b", 1, [{"name": "n", "value": b"\x07"}]),
+    ]
+    assert counted(times) == counted(serialized) == found
+
+
+def test_the_table_of_an_output_is_an_input_with_its_keys_headers_and_partitions() -> None:
+    with replay(counting, {words: records()}, executor="local", partitions=2) as first:
+        output = first.table(counts).to_arrow()
+    with replay(doubling, {counts: output}, executor="local", partitions=2) as second:
+        found = second.table(doubled).to_arrow().to_pylist()
+
+    assert found == [{**row, "value": row["value"] * 2} for row in output.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("column", "given", "message"),
+    [
+        ("timestamp", ["1"], "column 'timestamp' is string, but has to be a timestamp, or a bigint"),
+        ("timestamp", [-1], "row 1: timestamp -1 is no time"),
+        ("value", [1], "column 'value' is int64, but is declared as str"),
+        ("partition", [2], r"row 1: partition 2, but topic 'words' has 2 \(0 to 1\)"),
+        ("partition", [-1], "row 1: partition -1 is negative"),
+        ("headers", ["a"], "column 'headers' is string, but has to be a list of structs"),
+    ],
+)
+def test_misfits_of_records_are_named(column: str, given: list[Any], message: str) -> None:
+    table = pa.table({"key": ["a"], "value": ["b"], "timestamp": [1]} | {column: given})
+
+    with pytest.raises(InputError, match=message):
+        counted(table)
+
+
+def test_windowed_keys_without_a_window_are_named() -> None:
+    table = pa.table({"key": ["a"], "value": [1], "timestamp": [1]})
+
+    with pytest.raises(InputError, match="column 'key' has no window; give a struct of key, start and end"):
+        replay(doubling, {counts: table}, executor="local")
+
+
+def test_misfits_and_bad_rows_are_named() -> None:
+    with pytest.raises(InputError, match=r"pyarrow Table as input of topic 'orders': column 'price' .* is missing"):
+        run(table(rows(10)).rename_columns({"price": "prise"}))
+    without = [{**row, "product": None if row["number"] == 7 else row["product"]} for row in rows(10)]
+    with pytest.raises(InputError, match=r"row \d+: the row does not fit topic 'orders': expected `str`, got `null`"):
+        run(table(without))
+
+
+def test_resume_takes_the_same_table_and_refuses_another(tmp_path: Path) -> None:
+    run(table(rows(50)), directory=tmp_path / "work").close()
+    assert not (tmp_path / "work" / "tables").exists()
+    same = pa.concat_tables([table(rows(50))[:20], table(rows(50))[20:]])
+    with run(same, directory=tmp_path / "work", resume=True) as result:
+        assert result.records["totals"] == 50
+    with pytest.raises(ReplayError, match=r"which of its rows are new is not known: give the new rows alone"):
+        run(table(rows(60)), directory=tmp_path / "work", resume=True)
+
+
+def test_a_table_follows_a_snapshot(tmp_path: Path) -> None:
+    with run(table(rows(50))) as result:
+        saved = result.save(tmp_path / "saved")
+    expected = live([*rows(50), *rows(50, 50)], tmp_path)
+    with run(table(rows(50, 50)), state_from=saved.root.uri) as result:
+        assert [found[-1][2:] for found in replayed(result)] == [found[-1][2:] for found in expected]
+
+
+def test_a_row_with_a_time_after_the_year_9999_is_shown() -> None:
+    late = table(rows(3))
+    times = pa.array([0, 253_402_300_800_000_000, 0], pa.int64()).cast(late.schema.field("at").type)
+    late = late.set_column(late.schema.get_field_index("at"), "at", times)
+    with pytest.raises(InputError, match=r"^pyarrow Table: row 2: date value out of range; fix"):
+        run(late)
+
+
+def test_nullable_integers_of_pandas_are_integers_and_nulls() -> None:
+    pandas = pytest.importorskip("pandas")
+    clicks = Topic("clicks", value=Click, timestamp=lambda click: click.at)
+    seen = Topic("seen", value=Click)
+
+    def copy(builder: StreamsBuilder) -> None:
+        builder.stream(clicks).to(seen)
+
+    large = (1 << 53) + 1
+    frame = pandas.DataFrame(
+        {
+            "at": [1, 2, 3],
+            "count": pandas.array([large, None, 7], dtype="Int64"),
+            "size": pandas.array([None, 1, 2], dtype="UInt8"),
+        }
+    )
+    with replay(copy, {clicks: frame}, executor="local", application_id="clicks") as result:
+        found = [record.value for record in result.rows(seen)]
+    assert found == [Click(1, large, None), Click(2, None, 1), Click(3, 7, 2)]
+
+
+def test_columns_that_differ_in_case_only_are_refused() -> None:
+    both = table(rows(3)).append_column("Number", pa.array([1, 2, 3]))
+    with pytest.raises(InputError, match="columns 'Number' and 'number', which differ in case only; select or rename"):
+        run(both)
+
+
+def test_reader_that_was_read_before_is_refused() -> None:
+    reader = table(rows(3)).to_reader()
+    reader.read_all()
+    with pytest.raises(InputError, match="has no rows: a reader can be read only once"):
+        run(reader)

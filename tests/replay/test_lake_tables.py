@@ -1,0 +1,364 @@
+"""Delta Lake and Iceberg tables as inputs and outputs, without Spark; witnesses are the readers of the formats."""
+
+import contextlib
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.utils.config import Config
+
+from streams.core.errors import InputError
+from streams.replay import ReplayError, explain, replay
+from streams.replay.run.local import LocalExecutor
+from tests.replay import table_cases
+from tests.replay import test_daily as daily_job
+from tests.replay.test_tables import copies, days, replayed, rows_of, write_sales
+
+
+class Lake:
+    """Tables of one format in a folder, written and read by the library of the format alone."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.kind = kind
+        self.folder = folder
+
+    def name(self, table: str) -> str:
+        """What the user gives."""
+        return f"delta:{self.folder / table}" if self.kind == "delta" else f"iceberg:shop.lake.{table}"
+
+    def read(self, table: str) -> Any:
+        if self.kind == "delta":
+            from deltalake import DeltaTable
+
+            return DeltaTable(self.folder / table).to_pyarrow_table()
+        return self._iceberg(table).scan().to_arrow()
+
+    def versions(self, table: str) -> list[Any]:
+        """The versions with rows, oldest first."""
+        if self.kind == "delta":
+            from deltalake import DeltaTable
+
+            return [found["version"] for found in reversed(DeltaTable(self.folder / table).history())]
+        return [entry.snapshot_id for entry in self._iceberg(table).history()]
+
+    def append(self, table: str, rows: Any) -> None:
+        if self.kind == "delta":
+            from deltalake import write_deltalake
+
+            write_deltalake(self.folder / table, rows, mode="append")
+            return
+        from pyiceberg.exceptions import NamespaceAlreadyExistsError
+
+        catalog = self._catalog()
+        with contextlib.suppress(NamespaceAlreadyExistsError):
+            catalog.create_namespace("lake")
+        catalog.create_table_if_not_exists(f"lake.{table}", rows.schema).append(rows)
+
+    def delete(self, table: str, column: str, value: str) -> None:
+        if self.kind == "delta":
+            from deltalake import DeltaTable
+
+            DeltaTable(self.folder / table).delete(f"{column} = '{value}'")
+        else:
+            self._iceberg(table).delete(f"{column} == '{value}'")
+
+    def compact(self, table: str) -> None:
+        if self.kind == "delta":
+            from deltalake import DeltaTable
+
+            DeltaTable(self.folder / table).optimize.compact()
+        else:
+            found = self._iceberg(table)
+            found.overwrite(found.scan().to_arrow())
+
+    def _catalog(self) -> Any:
+        from pyiceberg.catalog import load_catalog
+
+        return load_catalog("shop")
+
+    def _iceberg(self, table: str) -> Any:
+        return self._catalog().load_table(f"lake.{table}")
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    folder = tmp_path / "lake"
+    folder.mkdir()
+    monkeypatch.setenv("PYICEBERG_CATALOG__SHOP__TYPE", "sql")
+    monkeypatch.setenv("PYICEBERG_CATALOG__SHOP__URI", f"sqlite:///{folder}/catalog.db")
+    monkeypatch.setenv("PYICEBERG_CATALOG__SHOP__WAREHOUSE", f"file://{folder}")
+    # The package reads its settings once.
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    return Lake(request.param, folder)
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Path:
+    return write_sales(tmp_path / "sales.jsonl")
+
+
+# --- outputs --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("partition_by", [(), ("day", "value.product")], ids=["plain", "partitioned"])
+def test_table_has_each_row_of_the_output_once(lake: Lake, history: Path, partition_by: tuple[str, ...]) -> None:
+    with replayed(history, slices=3) as result:
+        assert result.write(copies, lake.name("copies"), partition_by=partition_by) == 200
+        assert result.write(copies, lake.name("copies"), partition_by=partition_by) == 0
+        expected = rows_of(result.table(copies).to_arrow())
+    found = lake.read("copies")
+
+    assert rows_of(found) == expected
+    row = found.slice(0, 1).to_pylist()[0]
+    assert isinstance(row["value"]["price"], Decimal)
+    assert row["timestamp"].tzinfo is not None
+    if partition_by and lake.kind == "delta":
+        assert row["day"] == row["timestamp"].date()
+        assert row["product"] == row["value"]["product"]
+
+
+def test_windowed_keys_are_columns(lake: Lake, history: Path) -> None:
+    with replayed(history) as result:
+        result.write(days, lake.name("days"), partition_by="day")
+        expected = rows_of(result.table(days).to_arrow())
+
+    assert rows_of(lake.read("days")) == expected
+    assert {"key", "window_start", "window_end"} <= set(lake.read("days").schema.names)
+
+
+@pytest.mark.parametrize("phase", ["first call", "last call", "before the commit", "after the commit"])
+def test_killed_write_is_completed_by_the_next_one(
+    lake: Lake, history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    """Readers never see a part of a write; the next one, in a resumed replay, writes each row once."""
+    given: dict[str, Any] = {"slices": 3, "directory": tmp_path / "work"}
+    target = lake.name("copies")
+    with replayed(history, **given) as result, monkeypatch.context() as patch:
+        _die(patch, phase)
+        with pytest.raises(KeyboardInterrupt):
+            result.write(copies, target, partition_by="day")
+    if phase != "after the commit":
+        assert lake.read("copies").num_rows == 0
+
+    with replayed(history, **given, resume=True) as result:
+        assert result.write(copies, target, partition_by="day") == (0 if phase == "after the commit" else 200)
+        expected = rows_of(result.table(copies).to_arrow())
+    assert rows_of(lake.read("copies")) == expected
+
+
+def _die(patch: pytest.MonkeyPatch, phase: str) -> None:
+    from streams.replay.lake.delta import DeltaLog
+    from streams.replay.lake.iceberg import IcebergLog
+
+    run = LocalExecutor.run
+
+    def dying_run(self: Any, works: Any, *rest: Any) -> Any:
+        run(self, works[: 1 if phase == "first call" else -1], *rest)
+        raise KeyboardInterrupt
+
+    if phase.endswith("call"):
+        patch.setattr(LocalExecutor, "run", dying_run)
+        return
+    for kind in (DeltaLog, IcebergLog):
+        commit = kind.commit
+
+        def dying_commit(self: Any, given: Any, commit: Any = commit) -> None:
+            if phase == "after the commit":
+                commit(self, given)
+            raise KeyboardInterrupt
+
+        patch.setattr(kind, "commit", dying_commit)
+
+
+def test_grown_history_replaces_the_end_of_the_shorter_one(lake: Lake, history: Path, tmp_path: Path) -> None:
+    """What the final pass has written is not in the table twice, even if the rows of slices were compacted."""
+    given: dict[str, Any] = {"slices": "1d", "directory": tmp_path / "work"}
+    with replayed(history, **given) as result:
+        result.write(days, lake.name("days"), partition_by="day")
+    write_sales(history, 100, first=200)
+    with replayed(history, **given, resume=True) as result:
+        assert result.write(days, lake.name("days"), partition_by="day")
+        expected = rows_of(result.table(days).to_arrow())
+
+    assert rows_of(lake.read("days")) == expected
+    assert len(expected) == 300
+
+
+def test_overwrite_replaces_the_partitions_that_get_rows(lake: Lake, tmp_path: Path) -> None:
+    """Those of other days, and rows of this replay, stay."""
+    name = lake.name("copies")
+    with replayed(write_sales(tmp_path / "january.jsonl", 48)) as result:
+        result.write(copies, name, partition_by="day")
+    with replayed(write_sales(tmp_path / "again.jsonl", 24, first=24)) as result:
+        result.write(copies, name, partition_by="day", mode="overwrite")
+        assert result.write(copies, name, partition_by="day", mode="overwrite") == 0
+    found = lake.read("copies")
+
+    assert found.num_rows == 48
+    assert (
+        sorted(time.date() for time in found["timestamp"].to_pylist())
+        == [date(2026, 1, 1)] * 24 + [date(2026, 1, 2)] * 24
+    )
+
+
+def test_append_keeps_the_rows_of_others(lake: Lake, tmp_path: Path) -> None:
+    for number, name in enumerate(("a.jsonl", "b.jsonl")):
+        with replayed(write_sales(tmp_path / name, 24, first=24 * number)) as result:
+            result.write(copies, lake.name("copies"))
+
+    assert lake.read("copies").num_rows == 48
+
+
+def test_compacted_table_goes_on_unless_its_end_has_to_be_replaced(lake: Lake, history: Path, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"slices": "1d", "directory": tmp_path / "work"}
+    with replayed(history, **given) as result:
+        result.write(days, lake.name("days"))
+        expected = rows_of(result.table(days).to_arrow())
+        lake.compact("days")
+        assert result.write(days, lake.name("days")) == 0
+    assert rows_of(lake.read("days")) == expected
+    write_sales(history, 100, first=200)
+    with replayed(history, **given, resume=True) as result:
+        with pytest.raises(ReplayError, match=r"of 'days' from the end of a shorter history.*compacted"):
+            result.write(days, lake.name("days"))
+    assert rows_of(lake.read("days")) == expected
+
+
+def test_other_partitions_and_columns_are_refused(lake: Lake, history: Path) -> None:
+    with replayed(history) as result:
+        result.write(days, lake.name("days"), partition_by="day")
+        with pytest.raises(InputError, match=r"is partitioned by day.*partition_by is nothing"):
+            result.write(days, lake.name("days"))
+        with pytest.raises(InputError, match=r"has no column|has column window_end"):
+            result.write(copies, lake.name("days"), partition_by="day")
+        with pytest.raises(InputError, match="a version is for inputs"):
+            result.write(days, lake.name("days") + "@7")
+
+
+# --- inputs ---------------------------------------------------------------------------------
+
+
+def test_table_is_read_at_a_version_and_resumed_with_what_is_new(lake: Lake, tmp_path: Path) -> None:
+    """Results are those of a live run in order of time over the rows of all versions."""
+    rows = table_cases.rows()
+    lake.append("orders", table_cases.table(rows[:400]))
+    first = lake.versions("orders")[-1]
+    lake.append("orders", table_cases.table(rows[400:], seed=6))
+    name = lake.name("orders")
+
+    def run(table: str, **given: Any) -> Any:
+        inputs = {table_cases.orders: table}
+        return replay(
+            table_cases.topology,
+            inputs,
+            application_id=table_cases.APPLICATION,
+            executor="local",
+            partitions=table_cases.PARTITIONS,
+            **given,
+        )
+
+    with run(f"{name}@{first}", directory=tmp_path / "work", slices=2) as result:
+        assert result.records["totals"] == 400
+    with run(f"{name}@{first}", directory=tmp_path / "work", slices=2, resume=True) as result:
+        assert result.records["totals"] == 400
+    with run(name, directory=tmp_path / "work", slices=2, resume=True) as result:
+        assert result.records["totals"] == 600
+        resumed = table_cases.replayed(result)
+    with run(name) as result:
+        assert table_cases.replayed(result) == table_cases.live(rows, tmp_path)
+        whole = table_cases.replayed(result)
+    assert sorted(map(repr, whole)) == sorted(map(repr, resumed))
+
+
+@pytest.mark.parametrize("change", ["compact", "delete"])
+def test_resumed_table_that_was_rewritten_is_an_error(lake: Lake, tmp_path: Path, change: str) -> None:
+    rows = table_cases.rows(100)
+    for part in (rows[:50], rows[50:]):
+        lake.append("orders", table_cases.table(part))
+    given: dict[str, Any] = {"executor": "local", "directory": tmp_path / "work", "slices": 2, "application_id": "a"}
+    inputs = {table_cases.orders: lake.name("orders")}
+    replay(table_cases.topology, inputs, **given).close()
+    if change == "compact":
+        lake.compact("orders")
+    else:
+        lake.delete("orders", "product", "p1")
+
+    with pytest.raises(
+        ReplayError, match=r"no longer part of it \(.*(?i:optimize|delete|overwrite|append).*\).*state_from"
+    ):
+        replay(table_cases.topology, inputs, **given, resume=True)
+
+
+def test_names_are_checked(lake: Lake, tmp_path: Path) -> None:
+    for name in (lake.name("missing"), lake.name("missing") + "@7"):
+        with pytest.raises(InputError, match="missing"):
+            replay(table_cases.topology, {table_cases.orders: name}, executor="local", application_id="a")
+    with pytest.raises(InputError, match="'x' is neither a version"):
+        replay(table_cases.topology, {table_cases.orders: "delta:orders@x"}, executor="local", application_id="a")
+
+
+def test_time_selects_a_version(lake: Lake, tmp_path: Path) -> None:
+    lake.append("orders", table_cases.table(table_cases.rows(10)))
+    inputs = {table_cases.orders: f"{lake.name('orders')}@{datetime(2999, 1, 1, tzinfo=UTC).isoformat()}"}
+    with replay(table_cases.topology, inputs, executor="local", application_id="a") as result:
+        assert result.records["totals"] == 10
+
+
+def test_since_selects_rows_at_the_source(lake: Lake, tmp_path: Path) -> None:
+    rows = table_cases.rows(100)
+    lake.append("orders", table_cases.table(rows))
+    inputs = {table_cases.orders: lake.name("orders")}
+    since = rows[40]["at"]
+    given: dict[str, Any] = {"executor": "local", "application_id": table_cases.APPLICATION, "partitions": 3}
+    with replay(table_cases.topology, inputs, since=since, **given) as result:
+        assert table_cases.replayed(result) == table_cases.live(rows[40:], tmp_path)
+
+
+def test_since_needs_a_column_of_a_table(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    from streams import StreamsBuilder, Topic
+
+    computed = Topic("orders", value=dict, timestamp=lambda order: order["at"] * 1000)
+    plain = Topic("orders", value=dict, timestamp=lambda order: order["at"])
+
+    def run(topic: Topic[Any, Any], given: Any) -> None:
+        def topology(builder: StreamsBuilder) -> None:
+            builder.stream(topic).to(Topic("out", value=dict))
+
+        replay(topology, {topic: given}, executor="local", application_id="a", since="2026-01-01").close()
+
+    with pytest.raises(InputError, match="the event time of topic 'orders' is computed"):
+        run(computed, pa.table({"at": [1]}))
+    with pytest.raises(InputError, match=r"since needs a column 'at' with timestamps.*but it is string"):
+        run(plain, pa.table({"at": ["2026-01-01"]}))
+    path = tmp_path / "orders.jsonl"
+    path.write_text('{"at": 1}\n')
+    with pytest.raises(InputError, match="the input of topic 'orders' is not a table"):
+        run(plain, path)
+
+
+def test_explain_reads_the_log_alone(lake: Lake) -> None:
+    lake.append("orders", table_cases.table(table_cases.rows(10)))
+    name = lake.name("orders")
+    found = explain(table_cases.topology, {table_cases.orders: name}, executor="local", application_id="a")
+
+    assert f"{name}, version {lake.versions('orders')[-1]}, 1 file, 10 rows" in str(found)
+
+
+def test_repaired_slices_replace_those_before(lake: Lake, tmp_path: Path) -> None:
+    folder = tmp_path / "daily"
+    (folder / "rows").mkdir(parents=True)
+    for day in range(3):
+        daily_job.day_of(folder, day)
+        with daily_job.daily(folder, slices="1d") as result:
+            result.write("hours", lake.name("hours"), partition_by="day")
+    daily_job.write(folder, 1, [daily_job.DAY + daily_job.HOUR])
+    for _ in range(2):
+        with daily_job.daily(folder, slices="1d", repair=True) as result:
+            result.write("hours", lake.name("hours"), partition_by="day")
+            expected = rows_of(result.table("hours").to_arrow())
+
+    assert rows_of(lake.read("hours")) == expected

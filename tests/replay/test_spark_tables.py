@@ -1,0 +1,108 @@
+"""Outputs in tables of Spark's catalog, and topologies within Structured Streaming."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streams.core.errors import InputError
+from streams.replay import MicroBatches, ReplayResult, replay
+from tests.replay.test_tables import copies, days, replayed, rows_of, sales, topology, write_sales
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Path:
+    return write_sales(tmp_path / "sales.jsonl")
+
+
+def on_spark(spark: Any, history: Path, **given: Any) -> ReplayResult:
+    return replay(topology, {sales: history}, spark=spark, application_id="shop", partitions=2, **given)
+
+
+@pytest.mark.parametrize("partition_by", [(), ("day", "value.product")], ids=["plain", "partitioned"])
+def test_table_has_the_rows_of_the_output_once(any_spark: Any, history: Path, partition_by: tuple[str, ...]) -> None:
+    name = f"default.copies_{len(partition_by)}_{any_spark.version.replace('.', '_')}"
+    any_spark.sql(f"DROP TABLE IF EXISTS {name}")
+    with on_spark(any_spark, history, slices=2) as result:
+        assert result.write(copies, f"table:{name}", partition_by=partition_by) == 200
+        assert result.write(copies, f"table:{name}", partition_by=partition_by) == 0
+        names = result.table(copies).schema.names
+        expected = sorted(map(repr, result.table(copies).to_spark().collect()))
+    table = any_spark.table(name)
+
+    assert sorted(map(repr, table.select(*names).collect())) == expected
+    if partition_by:
+        assert table.where("day = date'2026-01-02'").count() == 24
+        assert {row[0] for row in table.select("product").distinct().collect()} == {f"p/{n}" for n in range(5)}
+    any_spark.sql(f"DROP TABLE {name}")
+
+
+def test_table_of_another_format_or_with_other_partitions_is_refused(spark: Any, history: Path) -> None:
+    spark.sql("DROP TABLE IF EXISTS default.in_orc")
+    spark.sql("CREATE TABLE default.in_orc (key STRING) USING orc")
+    with on_spark(spark, history) as result:
+        with pytest.raises(InputError, match=r"table default\.in_orc: has the format orc"):
+            result.write(copies, "table:default.in_orc")
+        result.write(days, "table:default.by_day", partition_by="day")
+        with pytest.raises(InputError, match="is partitioned by day, partition_by is nothing"):
+            result.write(days, "table:default.by_day")
+    spark.sql("DROP TABLE default.in_orc")
+    spark.sql("DROP TABLE default.by_day")
+
+
+def test_micro_batches_give_what_one_replay_gives(spark: Any, tmp_path: Path) -> None:
+    """The query is stopped and started again, and the last batch is repeated, before and after its outputs."""
+    source, out = tmp_path / "source", tmp_path / "out"
+    source.mkdir()
+    seen: list[int] = []
+
+    def written(result: ReplayResult) -> None:
+        result.write(copies, out)
+        seen.append(result.records["copies"])
+
+    bridge = MicroBatches(
+        topology, sales, tmp_path / "work", written, {"application_id": "shop", "executor": "local", "partitions": 2}
+    )
+    write_sales(source / "1.json", 60)
+    _run(spark, source, tmp_path / "checkpoint", bridge)
+    write_sales(source / "2.json", 40, first=60)
+
+    def dying(frame: Any, batch_id: int) -> None:
+        bridge(frame, batch_id)
+        raise RuntimeError("killed after its outputs")
+
+    with pytest.raises(Exception, match="killed after its outputs"):
+        _run(spark, source, tmp_path / "checkpoint", dying)
+    _run(spark, source, tmp_path / "checkpoint", bridge)
+
+    assert seen == [60, 100, 100]
+    import pyarrow.dataset as ds
+
+    whole = tmp_path / "whole.jsonl"
+    whole.write_text((source / "1.json").read_text() + (source / "2.json").read_text())
+    with replayed(whole) as result:
+        expected = rows_of(result.table(copies).to_arrow())
+    assert rows_of(ds.dataset(out, format="parquet").to_table()) == expected
+
+
+def _run(spark: Any, source: Path, checkpoint: Path, function: Any) -> None:
+    schema = "product string, price string, at timestamp, counts struct<n:bigint>"
+    frame = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(str(source))
+    query = (
+        frame.coalesce(1)
+        .writeStream.foreachBatch(function)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def test_options_that_batches_set_are_refused(tmp_path: Path) -> None:
+    from streams import ConfigError
+
+    with pytest.raises(ConfigError, match="option 'resume' of a replay in micro-batches"):
+        MicroBatches(topology, sales, tmp_path, json.dumps, {"resume": True})  # type: ignore[arg-type]

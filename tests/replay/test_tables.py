@@ -1,0 +1,314 @@
+"""Outputs and stores of a replay are tables, and are written to folders by tasks, each slice exactly once."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import polars
+import pyarrow.dataset as ds
+import pytest
+from attrs import frozen
+
+from streams import CountWindows, StreamsBuilder, TimeWindows, Topic, time_windowed
+from streams.core.errors import InputError
+from streams.core.errors import SerializationError as NotSerializable
+from streams.files import arrow_table
+from streams.replay import ReplayError, ReplayResult, replay
+from streams.replay.run import writing
+from streams.replay.run.local import LocalExecutor
+
+DAY = timedelta(days=1)
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@frozen
+class Sale:
+    product: str
+    price: Decimal
+    at: datetime
+    counts: dict[str, int]
+
+
+sales = Topic("sales", key=str, value=Sale, timestamp=lambda sale: sale.at, key_from=lambda sale: sale.product)
+copies = Topic("copies", key=str, value=Sale)
+days = Topic("days", key=time_windowed(str, DAY), value=int)
+
+
+def topology(builder: StreamsBuilder) -> None:
+    source = builder.stream(sales)
+    source.to(copies)
+    grouped = source.select_key(lambda _, sale: sale.product).repartition("by-product").group_by_key()
+    grouped.windowed_by(TimeWindows.of(DAY)).count("daily").to_stream().to(days)
+
+
+def write_sales(path: Path, count: int = 200, first: int = 0) -> Path:
+    with path.open("a") as file:
+        for number in range(first, first + count):
+            at = START + timedelta(hours=number)
+            row = {"product": f"p/{number % 5}", "price": f"{number}.25", "at": at.isoformat(), "counts": {"n": number}}
+            file.write(json.dumps(row) + "\n")
+    return path
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Path:
+    return write_sales(tmp_path / "sales.jsonl")
+
+
+def replayed(history: Path, **given: Any) -> ReplayResult:
+    return replay(topology, {sales: history}, executor="local", application_id="shop", partitions=2, **given)
+
+
+def rows_of(table: Any) -> list[tuple[Any, ...]]:
+    names = [name for name in table.schema.names if name in ("key", "window_start", "value", "timestamp")]
+    return sorted((row["partition"], row["offset"], *map(repr, map(row.get, names))) for row in table.to_pylist())
+
+
+def rows_in(folder: Path) -> list[tuple[Any, ...]]:
+    """Return the rows that a reader of Parquet finds in a folder."""
+    return rows_of(ds.dataset(folder, format="parquet").to_table())
+
+
+def test_table_has_types_of_a_lake(history: Path) -> None:
+    with replayed(history) as result:
+        copied, counted = result.table(copies).to_arrow(), result.table(days).to_arrow()
+        record = result.outputs[days]
+
+    first = copied.to_pylist()[0]
+    assert first["timestamp"] == START
+    assert first["value"]["at"] == START
+    assert first["value"]["price"] == Decimal("0.25")
+    assert first["value"]["counts"] == [("n", 0)]
+    assert counted.schema.names[:3] == ["key", "window_start", "window_end"]
+    assert counted.to_pylist()[0]["window_end"] - counted.to_pylist()[0]["window_start"] == DAY
+    assert record.to_pylist()[0]["key"] == {
+        "key": "p/0",
+        "start": int(START.timestamp() * 1000),
+        "end": int((START + DAY).timestamp() * 1000),
+    }
+    assert record.schema.field("timestamp").type == "int64"
+
+
+def test_tables_go_to_polars_pandas_and_arrow_streams(history: Path) -> None:
+    with replayed(history) as result:
+        table = result.table(days)
+
+        assert table.to_polars().height == table.to_pandas().shape[0] == 200
+        assert polars.DataFrame(table).equals(table.to_polars())
+        assert sum(batch.num_rows for batch in table.reader()) == 200
+
+
+def test_stores_are_tables(history: Path) -> None:
+    with replayed(history) as result:
+        found = result.stores["daily"].table().to_arrow().to_pylist()
+        assert {(row["key"], row["window_start"]): row["value"] for row in found} == {
+            (windowed.key, datetime.fromtimestamp(windowed.window.start_ms / 1000, UTC)): count
+            for windowed, count in result.stores["daily"].items()
+        }
+        assert all(row["timestamp"] >= row["window_start"] for row in found)
+
+
+def test_keys_of_a_store_of_count_windows_are_whole(history: Path) -> None:
+    """Its kind is key-value: the window is a part of the key, and not a pair of columns."""
+
+    def threes(builder: StreamsBuilder) -> None:
+        builder.stream(sales).group_by_key().windowed_by(CountWindows.of(30)).count("threes")
+
+    with replay(threes, {sales: history}, executor="local", partitions=2) as result:
+        found = result.stores["threes"].table().to_arrow().to_pylist()
+
+    windows = [{"key": f"p/{product}", "start": start, "end": start + 30} for product in range(5) for start in (0, 30)]
+    assert sorted(((row["key"], row["value"]) for row in found), key=str) == list(
+        zip(windows, [30, 10] * 5, strict=True)
+    )
+
+
+def test_decimals_have_their_declared_digits() -> None:
+    @frozen
+    class Price:
+        cents: Annotated[Decimal, msgspec.Meta(extra={"precision": 5, "scale": 2})]
+
+    prices = Topic("prices", value=Price)
+    table = arrow_table(prices.value_serde, [Price(Decimal("1.5"))])
+
+    assert str(table.schema.field("cents").type) == "decimal128(5, 2)"
+    assert table.to_pylist() == [{"cents": Decimal("1.50")}]
+    with pytest.raises(NotSerializable, match=r"decimal 1\.555 does not fit"):
+        arrow_table(prices.value_serde, [Price(Decimal("1.555"))])
+
+
+def test_outputs_of_a_closed_replay_say_how_to_keep_them(history: Path) -> None:
+    with replayed(history) as result:
+        pass
+
+    for read in (lambda: result.outputs[days], lambda: result.stores["daily"]["x"], lambda: result.rows(days)):
+        with pytest.raises(ReplayError, match="keep=True or a directory"):
+            read()
+
+
+def test_kept_outputs_can_be_read_after_the_block_and_are_deleted_at_exit(history: Path) -> None:
+    program = f"""
+from pathlib import Path
+from tests.replay.test_tables import days, replayed
+if __name__ == "__main__":
+    with replayed(Path({str(history)!r}), keep=True) as result:
+        pass
+    print(result.outputs[days].num_rows, result.session.root)
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    count, root = run.stdout.split()
+
+    assert count == "200"
+    assert not Path(root).exists()
+
+
+@pytest.mark.parametrize("slices", [None, 3])
+def test_written_folder_has_the_rows_of_the_output(history: Path, tmp_path: Path, slices: int | None) -> None:
+    with replayed(history, slices=slices) as result:
+        assert result.write(copies, tmp_path / "copies", partition_by=["day", "value.product"]) == 200
+        assert result.write(days, f"parquet:{tmp_path / 'days'}") == 200
+
+        assert rows_in(tmp_path / "copies") == rows_of(result.table(copies).to_arrow())
+        assert rows_in(tmp_path / "days") == rows_of(result.table(days).to_arrow())
+    found = ds.dataset(tmp_path / "copies", format="parquet", partitioning="hive").to_table().to_pylist()
+    assert all(row["product"] == row["value"]["product"] for row in found)
+    assert {date.fromisoformat(row["day"]) for row in found} == {row["timestamp"].date() for row in found}
+
+
+def test_slice_is_written_once_and_its_commit_names_it(history: Path, tmp_path: Path) -> None:
+    with replayed(history, slices=3) as result:
+        assert result.write(copies, tmp_path / "out") == 200
+        before = rows_in(tmp_path / "out")
+        assert result.write(copies, tmp_path / "out") == 0
+
+        commits = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("out/_streams/*/*.json"))]
+        assert [found["slice"] for found in commits] == ["00000", "00001", "00002", "end"]
+        assert {found["replay"] for found in commits} == {result.session.id}
+        assert sum(found["records"] for found in commits) == 200
+    assert rows_in(tmp_path / "out") == before
+
+
+class _Killed(BaseException):
+    """The end of the process."""
+
+
+def _killing(after: int) -> Callable[..., Any]:
+    """Return a ``run`` of an executor that is killed after a number of calls, all of which have written."""
+    run_all = LocalExecutor.run
+
+    def run(self: LocalExecutor, works: list[Any], *_: Any) -> list[Any]:
+        run_all(self, works[:after])
+        raise _Killed
+
+    return run
+
+
+@pytest.mark.parametrize("after", [0, 1, 3, 8])
+@pytest.mark.parametrize("is_resumed", [True, False], ids=["resumed", "again"])
+def test_write_that_is_killed_leaves_no_row_twice(
+    history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int, is_resumed: bool
+) -> None:
+    """In its folder, or in a new one with other slices: the same replay has the same files."""
+    out = tmp_path / "out"
+    with replayed(history, slices=3, directory=tmp_path / "work") as result:
+        with monkeypatch.context() as patch, pytest.raises(_Killed):
+            patch.setattr(LocalExecutor, "run", _killing(after))
+            result.write(copies, out, partition_by="day")
+    given: dict[str, Any] = {"directory": tmp_path / "work", "resume": True} if is_resumed else {}
+    with replayed(history, slices=3 if is_resumed else None, **given) as result:
+        assert result.write(copies, out, partition_by="day") == 200
+        assert rows_in(out) == rows_of(result.table(copies).to_arrow())
+
+
+def test_history_that_has_grown_adds_its_rows(history: Path, tmp_path: Path) -> None:
+    """The end of the shorter history is replaced: its records are now in slices."""
+    out = tmp_path / "out"
+    given: dict[str, Any] = {"slices": "2d", "directory": tmp_path / "work"}
+    with replayed(history, **given) as result:
+        result.write(copies, out)
+    write_sales(history, 50, first=200)
+    with replayed(history, **given, resume=True) as result:
+        assert 50 <= result.write(copies, out) < 250
+        assert len(rows_in(out)) == 250
+        assert rows_in(out) == rows_of(result.table(copies).to_arrow())
+
+
+def test_overwrite_replaces_touched_partitions_only(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with replayed(write_sales(tmp_path / "a.jsonl", 72)) as result:
+        result.write(copies, out, partition_by="day")
+        first = result.session.id
+    with replayed(write_sales(tmp_path / "b.jsonl", 10, first=30)) as result:
+        assert result.session.id != first
+        result.write(copies, out, partition_by="day", mode="overwrite")
+
+    assert [len(rows_in(folder)) for folder in sorted(out.glob("day=*"))] == [24, 10, 24]
+    assert not list(out.glob(f"_streams/{first}-*/*")), "a commit whose files are gone counts no longer"
+
+
+def test_append_adds_the_rows_of_another_replay(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for name, first in (("a", 0), ("b", 10)):
+        with replayed(write_sales(tmp_path / f"{name}.jsonl", 10, first=first)) as result:
+            if first:
+                with pytest.raises(InputError, match="partitioned by nothing, partition_by is day; give the same"):
+                    result.write(copies, out, partition_by="day")
+            result.write(copies, out)
+
+    assert len(rows_in(out)) == 20
+
+
+def test_append_to_a_folder_with_files_of_others_is_refused(history: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "_SUCCESS").touch()
+    (out / "part-00000.parquet").write_bytes(b"of another job")
+
+    with replayed(history) as result:
+        with pytest.raises(InputError, match=r"no replay has written \(part-00000.parquet\).*; choose another folder"):
+            result.write(copies, out)
+        assert sorted(path.name for path in out.iterdir()) == ["_SUCCESS", "part-00000.parquet"]
+        (out / "part-00000.parquet").unlink()
+        assert result.write(copies, out) > 0
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (["value.colour"], "there is no such column; give day, key, value, timestamp.*value.product"),
+        (["value"], "has type struct"),
+        (["value.product", "value.product"], "two columns have the same name"),
+    ],
+)
+def test_partition_columns_are_checked(history: Path, tmp_path: Path, columns: list[str], message: str) -> None:
+    with replayed(history) as result, pytest.raises(InputError, match=message):
+        result.write(copies, tmp_path / "out", partition_by=columns)
+
+
+def test_table_of_a_catalog_needs_spark(history: Path) -> None:
+    with replayed(history) as result, pytest.raises(InputError, match="a table needs executor 'spark'"):
+        result.write(copies, "table:shop.copies")
+
+
+def test_slices_of_another_size_are_written_again(history: Path, tmp_path: Path) -> None:
+    """The commit of a slice counts for the same records only."""
+    out = tmp_path / "out"
+    for slices in (3, None, 2):
+        with replayed(history, slices=slices) as result:
+            assert result.write(copies, out) == 200
+            assert rows_in(out) == rows_of(result.table(copies).to_arrow())
+
+
+def test_more_folders_than_open_files_lose_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "_OPEN_FILES", 2)
+    monkeypatch.setattr(writing, "_GROUP_ROWS", 7)
+    with replayed(write_sales(tmp_path / "sales.jsonl", 24 * 10)) as result:
+        assert result.write(copies, tmp_path / "out", partition_by="value.product") == 240
+
+        assert rows_in(tmp_path / "out") == rows_of(result.table(copies).to_arrow())

@@ -1,0 +1,39 @@
+"""The garbage collector while instances run: what an instance froze is released, what the process froze is not."""
+
+import gc
+
+from streams.runtime import collector
+from tests import programs
+
+PROGRAM = """
+import gc
+from streams.runtime import collector
+
+gc.unfreeze()
+before = gc.get_threshold()
+collector.tune()
+collector.tune()
+collector.restore()
+print(gc.get_freeze_count() > 1000, gc.get_threshold() > before)
+collector.restore()
+print(gc.get_freeze_count(), gc.get_threshold() == before)
+"""
+
+
+def test_existing_objects_are_frozen_until_the_last_instance_is_closed():
+    assert programs.run(["-c", PROGRAM], check=True).stdout.splitlines() == ["True True", "0 True"]
+
+
+def test_objects_that_the_process_froze_itself_stay_frozen():
+    """As those of the parent that a process was forked from, which the end of the process would otherwise copy."""
+    mine = [object()]
+    gc.freeze()
+    before = gc.get_threshold()
+
+    collector.tune()
+    thresholds = gc.get_threshold()
+    collector.restore()
+
+    assert (thresholds, gc.get_threshold()) == ((100_000, 50, 1000), before)
+    # The collector lists all objects but frozen ones.
+    assert not any(found is mine for found in gc.get_objects())
