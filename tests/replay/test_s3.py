@@ -1,6 +1,7 @@
 """Inputs, working folder, outputs and snapshot of a replay in an object store, and a replay that is killed there."""
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,7 +43,8 @@ def test_a_replay_is_killed_and_resumed(bucket: Bucket, tmp_path: Path) -> None:
     resumed = programs.run([*command, "--resume"], cwd=tmp_path, env=os.environ)
 
     assert resumed.returncode == 0, resumed.stderr
-    assert "slices were done before and skipped" in resumed.stderr
+    # How many depends on how far the other partition was when this one killed the application.
+    assert re.search(r"\d+ slices? (was|were) done before and skipped", resumed.stderr)
     assert bucket.totals("totals") == expected_totals()
     shown = programs.run(
         ["-m", "streams", "snapshot", "verify", f"{bucket.uri}/snapshot"], cwd=tmp_path, env=os.environ

@@ -423,13 +423,21 @@ def lost_address_is_not_tried_again():
 
 
 def requests_in_flight_are_forgotten():
-    """Requests in flight on a lost connection get no outcome."""
+    """Requests in flight on a lost connection get no outcome, and neither do those that time out."""
+
+    def expire(self):
+        now = self.now_ms()
+        for pending in self._pending.values():
+            if pending.deadline_ms <= now:
+                pending.on_done = None
+        return original(self)
 
     @contextmanager
     def both():
-        with _replaced(Channel, "unanswered", lambda self, error: []), _replaced(Network, "_expire", lambda self: 0):
+        with _replaced(Channel, "unanswered", lambda self, error: []), _replaced(Network, "_expire", expire):
             yield
 
+    original = Network._expire
     return both()
 
 

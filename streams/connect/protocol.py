@@ -1,0 +1,149 @@
+"""What a connector implements: a sink writes blocks of a topic to a target, a source reads blocks of a system.
+
+A worker (``SinkWorker``, ``SourceWorker``) owns the clients, the loop and the retries; a connector owns the access to
+one system, and nothing else.  All calls come from one thread.  Connectors never get a call per record.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+from attrs import frozen
+
+from streams.core.records import Headers
+from streams.core.topic import Topic
+
+K = TypeVar("K")
+V = TypeVar("V")
+K_contra = TypeVar("K_contra", contravariant=True)
+V_contra = TypeVar("V_contra", contravariant=True)
+K_co = TypeVar("K_co", covariant=True)
+V_co = TypeVar("V_co", covariant=True)
+
+#: A position in a source: anything that JSON can represent.
+Position: TypeAlias = Any
+
+
+class Guarantee(StrEnum):
+    """What a sink promises when a worker was killed and another one goes on."""
+
+    #: The target stores the position in the same transaction as the rows.
+    EXACTLY_ONCE = "exactly_once"
+    #: Rows may be written again, but by their key, so that the target ends up with the same rows.
+    IDEMPOTENT = "idempotent"
+    #: Rows may be there twice.
+    AT_LEAST_ONCE = "at_least_once"
+
+
+@frozen(eq=False)
+class SinkBlock(Generic[K, V]):
+    """Deserialized records of one partition, as columns of equal length, in ascending order of offset.
+
+    A value of None is a tombstone.  ``headers`` is None if no record of the block has headers.  ``timestamps_ms`` are
+    event times in epoch milliseconds.  ``next_offset`` is the position after the block; it can be larger than the last
+    offset plus one, since transaction markers have offsets too.
+    """
+
+    topic: Topic[K, V]
+    partition: int
+    offsets: Sequence[int]
+    keys: Sequence[K]
+    values: Sequence[V | None]
+    timestamps_ms: Sequence[int]
+    headers: Sequence[Headers] | None
+    next_offset: int
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+
+class SinkConnector(Protocol[K_contra, V_contra]):
+    """Writes records of one topic to a target.
+
+    A worker calls ``open`` for the partitions it was assigned, then ``write`` and ``commit`` again and again, and
+    ``close`` at the end.  After an error that ``is_retriable`` says to be passing, it calls ``abort`` and writes
+    everything since the last commit again.  When the assignment changes, it commits and calls ``open`` with the new
+    partitions.
+    """
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What the sink promises; the worker reports it when it starts."""
+
+    def open(self, connector: str, topic: Topic[Any, Any], partitions: Sequence[int]) -> Mapping[int, int]:
+        """Get ready to write these partitions; return the next offset of each partition that the target knows.
+
+        ``connector`` is the name under which the target stores positions.  The worker reads a partition from the
+        returned offset, or where the target knows none, from the committed offset of the group ``connector``.
+
+        Raises:
+            ConfigError: the target does not fit the topic's types; the message says what, where and what to do.
+        """
+
+    def write(self, block: SinkBlock[K_contra, V_contra]) -> None:
+        """Write a block; it becomes visible and durable with the next ``commit``."""
+
+    def commit(self) -> None:
+        """Make all written blocks durable, with the position after them if the sink is exactly-once.
+
+        An exactly-once sink checks in the same transaction that the stored position is the one at which it began, so
+        that a worker that was replaced meanwhile is fenced.
+
+        Raises:
+            SinkFencedError: another worker has written to one of the partitions since ``open``.
+        """
+
+    def abort(self) -> None:
+        """Drop all blocks written since the last ``commit``; called after any error, also of ``commit``."""
+
+    def is_retriable(self, error: Exception) -> bool:
+        """Whether the worker should try again after this error, with backoff, instead of stopping."""
+
+    def close(self) -> None:
+        """Release connections and files, without a commit."""
+
+
+@frozen(eq=False)
+class SourceBlock(Generic[K, V]):
+    """Records of one partition of a source, as columns of equal length, with the position after them.
+
+    ``timestamps_ms`` are event times in epoch milliseconds; None for the time at which the worker reads the block.
+    ``headers`` is None if no record has headers.
+    """
+
+    partition: str
+    position: Position
+    keys: Sequence[K]
+    values: Sequence[V | None]
+    timestamps_ms: Sequence[int] | None = None
+    headers: Sequence[Headers] | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+class SourceConnector(Protocol[K_co, V_co]):
+    """Reads a system into one topic.
+
+    A worker calls ``open`` with the stored positions, then ``poll`` again and again.  It writes each block and its
+    position in one transaction, and then calls ``committed``.  So a block is in the topic exactly once if the source
+    returns the same records after the same position.
+    """
+
+    def open(self, positions: Mapping[str, Position]) -> None:
+        """Begin after these positions, by partition of the source; at the start for those that are missing."""
+
+    def poll(self, timeout_ms: int) -> Sequence[SourceBlock[K_co, V_co]]:
+        """Return the next blocks, waiting at most ``timeout_ms`` for the first; none if there is nothing new."""
+
+    def committed(self, positions: Mapping[str, Position]) -> None:
+        """Take note that everything up to these positions is in the topic: the system may forget it."""
+
+    def is_retriable(self, error: Exception) -> bool:
+        """Whether the worker should open the source again after this error, with backoff, instead of stopping."""
+
+    def wakeup(self) -> None:
+        """Make a waiting ``poll`` return; the only method that is called from another thread."""
+
+    def close(self) -> None:
+        """Release connections and files."""
