@@ -61,9 +61,9 @@ class SinkConnector(Protocol[K_contra, V_contra]):
     """Writes records of one topic to a target.
 
     A worker calls ``open`` for the partitions it was assigned, then ``write`` and ``commit`` again and again, and
-    ``close`` at the end.  After an error that ``is_retriable`` says to be passing, it calls ``abort`` and writes
-    everything since the last commit again.  When the assignment changes, it commits and calls ``open`` with the new
-    partitions.
+    ``close`` at the end.  After any error, it calls ``abort``.  If ``is_retriable`` says that the error is passing, it
+    then calls ``open`` again and reads from the positions that this returns, since a commit without an answer may have
+    succeeded.  When the assignment changes, it commits and calls ``open`` with the new partitions, possibly none.
     """
 
     @property
@@ -74,7 +74,8 @@ class SinkConnector(Protocol[K_contra, V_contra]):
         """Get ready to write these partitions; return the next offset of each partition that the target knows.
 
         ``connector`` is the name under which the target stores positions.  The worker reads a partition from the
-        returned offset, or where the target knows none, from the committed offset of the group ``connector``.
+        returned offset, or where the target knows none, from the committed offset of the group ``connector``.  A sink
+        that was open before keeps or renews its connections; blocks that were written but not committed are dropped.
 
         Raises:
             ConfigError: the target does not fit the topic's types; the message says what, where and what to do.
@@ -94,13 +95,13 @@ class SinkConnector(Protocol[K_contra, V_contra]):
         """
 
     def abort(self) -> None:
-        """Drop all blocks written since the last ``commit``; called after any error, also of ``commit``."""
+        """Drop all blocks written since the last ``commit``; called after any error, also of ``commit`` and ``open``."""
 
     def is_retriable(self, error: Exception) -> bool:
         """Whether the worker should try again after this error, with backoff, instead of stopping."""
 
     def close(self) -> None:
-        """Release connections and files, without a commit."""
+        """Release connections and files, without a commit; called once at the end, also if ``open`` failed."""
 
 
 @frozen(eq=False)
@@ -127,7 +128,8 @@ class SourceConnector(Protocol[K_co, V_co]):
 
     A worker calls ``open`` with the stored positions, then ``poll`` again and again.  It writes each block and its
     position in one transaction, and then calls ``committed``.  So a block is in the topic exactly once if the source
-    returns the same records after the same position.
+    returns the same records after the same position.  After an error that ``is_retriable`` says to be passing, the
+    worker calls ``close`` and then ``open`` with the stored positions again.
     """
 
     def open(self, positions: Mapping[str, Position]) -> None:

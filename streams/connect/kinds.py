@@ -1,0 +1,94 @@
+"""The kinds of connectors that ``streams connect`` and ``make`` know by name.
+
+A kind names a factory: a class or function whose keyword parameters are the settings of the connector.  The module of
+a factory is imported only when a connector of its kind is made.  To add a kind, add a line to ``KINDS``.
+Of the other packages, this module imports only ``core``.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any, Literal, TypeAlias, get_type_hints
+
+import msgspec
+from attrs import frozen
+
+from streams.core.errors import ConfigError
+
+Side: TypeAlias = Literal["sink", "source"]
+
+
+@frozen
+class ConnectorKind:
+    """A kind of connector: its name and side, and the module and name of its factory.
+
+    The annotations of the factory's parameters are the types of the settings: what TOML has (str, int, float, bool,
+    lists and tables), literals, or a ``Callable``, which is given as ``SCRIPT.py:FUNCTION``.
+    """
+
+    name: str
+    side: Side
+    module: str
+    factory: str
+
+    def load(self) -> Callable[..., Any]:
+        """Import the module of the factory, and return the factory."""
+        found: Callable[..., Any] = getattr(import_module(self.module), self.factory)
+        return found
+
+
+#: All kinds; names are unique within a side.
+KINDS = (
+    ConnectorKind("postgres", "sink", "streams.connect.postgres_sink", "PostgresSink"),
+    ConnectorKind("sql", "sink", "streams.connect.sql_sink", "SqlSink"),
+)
+
+
+def kind_named(side: Side, name: str) -> ConnectorKind:
+    """Return the kind with a name.
+
+    Raises:
+        ConfigError: there is no such kind; the message suggests the nearest.
+    """
+    known = {kind.name: kind for kind in KINDS if kind.side == side}
+    if name not in known:
+        near = get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
+        raise ConfigError(f"there is no {side} of kind {name!r}: {hint}")
+    return known[name]
+
+
+def make(kind: ConnectorKind, settings: Mapping[str, Any], function_named: Callable[[str], Any]) -> Any:
+    """Make a connector from settings as TOML has them; ``function_named`` loads ``SCRIPT.py:FUNCTION``.
+
+    Raises:
+        ConfigError: a setting is unknown, missing or of the wrong type, or a library is not installed.
+    """
+    factory = kind.load()
+    parameters = {
+        name: part for name, part in inspect.signature(factory).parameters.items() if part.kind is not part.VAR_KEYWORD
+    }
+    types = get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
+    for name in settings:
+        if name not in parameters:
+            near = get_close_matches(name, parameters, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(parameters)}"
+            raise ConfigError(f"{kind.side} {kind.name!r} has no setting {name!r}: {hint}")
+    missing = [name for name, part in parameters.items() if part.default is part.empty and name not in settings]
+    if missing:
+        raise ConfigError(f"{kind.side} {kind.name!r} needs the setting {missing[0]!r}")
+    return factory(
+        **{name: _value(kind, name, value, types.get(name, Any), function_named) for name, value in settings.items()}
+    )
+
+
+def _value(kind: ConnectorKind, name: str, value: Any, wanted: Any, function_named: Callable[[str], Any]) -> Any:
+    if isinstance(value, str) and "Callable" in str(wanted) and ".py:" in value:
+        return function_named(value)
+    try:
+        return msgspec.convert(value, wanted)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{kind.side} {kind.name!r}, setting {name!r}: {error}") from None
+    except TypeError:  # A type that is not TOML's, such as a protocol: the factory checks the value.
+        return value
