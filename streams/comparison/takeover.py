@@ -25,7 +25,16 @@ from streams.core.errors import TopologyError
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.runtime import ApplicationPlan, Checkpoint, Plans, changelog_config, check_groups
 from streams.state import StoreFormat, StoreSpec, is_on_disk
-from streams.topology import ProcessorOperator, SinkNode, SourceNode, StoreNaming, Topology, periods_of
+from streams.topology import (
+    ProcessorNode,
+    ProcessorOperator,
+    SinkNode,
+    SourceNode,
+    StoreNaming,
+    Topology,
+    options_of,
+    periods_of,
+)
 
 #: Changelog topic settings that must change with the store, or state is lost.
 _LOSING = ("retention.ms", "min.compaction.lag.ms", "cleanup.policy")
@@ -145,7 +154,7 @@ class _Check:
         self._internal_topics()
         self._sources()
         self._times()
-        self._periods()
+        self._declared()
         worst_first = sorted(self.findings, key=lambda finding: -finding.level)
         return TakeOver(tuple(self.fates), tuple(worst_first), self.pairs)
 
@@ -496,14 +505,23 @@ class _Check:
             says = "is not in NEW: its punctuations are not carried over"
             self._add(Level.NOTE, f"node {node}", says)
 
-    # --- periods --------------------------------------------------------------------------
+    # --- periods and options ----------------------------------------------------------------
 
-    def _periods(self) -> None:
-        """Report changed periods of operators, stores and sources, such as ``ttl`` and ``idle_close``."""
-        for one, two in paired_nodes(self.old.topology, self.new.topology, self.pairs).items():
+    def _declared(self) -> None:
+        """Report changed periods and options of operators, stores and sources, such as ``ttl`` and ``concurrency``."""
+        paired = paired_nodes(self.old.topology, self.new.topology, self.pairs)
+        # A node without a store, such as one of batches, is known by its name only.
+        nodes = self.new.topology.nodes.keys() & self.old.topology.nodes.keys()
+        named = {name: name for name in sorted(nodes) if isinstance(self.old.topology.nodes[name], ProcessorNode)}
+        for one, two in (named | paired).items():
             was, now = _periods_of(self.old, one), _periods_of(self.new, two)
             for name in sorted(was.keys() | now.keys()):
                 self._period(f"node {one}", name, was.get(name), now.get(name))
+            chosen, chooses = _options_of(self.old, one), _options_of(self.new, two)
+            for name in sorted(chosen.keys() | chooses.keys()):
+                old, new = chosen.get(name, "none"), chooses.get(name, "none")
+                if old != new:
+                    self._add(Level.NOTE, f"node {one}", f"{name} is {old} in OLD and {new} in NEW")
         readers = [
             {topic: source.name for source in version.topology.sources() for topic in source.topics}
             for version in (self.old, self.new)
@@ -549,6 +567,10 @@ def _seconds(ms: int) -> str:
 
 def _periods_of(version: Version, node: str) -> dict[str, int]:
     return periods_of(version.topology, version.topology.nodes[node])
+
+
+def _options_of(version: Version, node: str) -> dict[str, int | str]:
+    return options_of(version.topology.nodes[node])
 
 
 def _written_forms(topology: Topology, topic: str) -> tuple[SerdeForm | None, SerdeForm | None]:

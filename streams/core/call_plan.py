@@ -113,6 +113,16 @@ class CallPlan:
     check: Callable[[Any], Any] | None = None
     in_threads: bool = False
 
+    @property
+    def options(self) -> dict[str, int | str]:
+        """The declared limits and order of calls, by name."""
+        return {"concurrency": self.concurrency, "order": self.order, "retries": self.retries}
+
+    @property
+    def periods(self) -> dict[str, int]:
+        """The declared timeout of a call in milliseconds, if there is one."""
+        return {} if self.timeout_s is None else {"timeout": round(self.timeout_s * 1000)}
+
     def bind(
         self, loop: asyncio.AbstractEventLoop, threads: CallThreads | None = None
     ) -> Callable[[Call], Awaitable[Any]]:

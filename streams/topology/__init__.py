@@ -3,6 +3,7 @@
 from streams.topology.compile import CompiledSubTopology as CompiledSubTopology
 from streams.topology.describe import TopologyDescription as TopologyDescription
 from streams.topology.describe import describe as describe
+from streams.topology.describe import options_of as options_of
 from streams.topology.describe import periods_of as periods_of
 from streams.topology.graph import GlobalStore as GlobalStore
 from streams.topology.graph import Partitioner as Partitioner

@@ -27,6 +27,8 @@ class NodeDescription:
     stores: tuple[str, ...] = ()
     #: Names and milliseconds, such as ``idle_close`` of a source, ``ttl`` of a store, ``within`` of an operator.
     periods: tuple[tuple[str, int], ...] = ()
+    #: Other limits and choices by name, such as ``concurrency`` of async calls, ``size`` of count windows in records.
+    options: tuple[tuple[str, int | str], ...] = ()
 
 
 @frozen
@@ -149,7 +151,8 @@ def _node(topology: Topology, node: Node) -> NodeDescription:
     if isinstance(node, SinkNode):
         return NodeDescription("sink", node.name, before, after, topic=node.topic)
     stores = tuple(sorted(topology.stores_of(node.name)))
-    return NodeDescription("processor", node.name, before, after, stores=stores, periods=periods)
+    options = tuple(options_of(node).items())
+    return NodeDescription("processor", node.name, before, after, stores=stores, periods=periods, options=options)
 
 
 def periods_of(topology: Topology, node: Node) -> dict[str, int]:
@@ -167,6 +170,12 @@ def periods_of(topology: Topology, node: Node) -> dict[str, int]:
     return periods | {names[name]: topology.stores[name].ttl_ms for name in expiring}
 
 
+def options_of(node: Node) -> dict[str, int | str]:
+    """Return the limits and choices other than periods that a node declares in ``options`` of its operator, by name."""
+    options: dict[str, int | str] = getattr(getattr(node, "operator", None), "options", {})
+    return options
+
+
 def _node_dict(node: NodeDescription) -> dict[str, Any]:
     result: dict[str, Any] = {
         "type": node.type,
@@ -180,7 +189,7 @@ def _node_dict(node: NodeDescription) -> dict[str, Any]:
         result["topic"] = node.topic
     else:
         result["stores"] = list(node.stores)
-    return result | {f"{name}_ms": period_ms for name, period_ms in node.periods}
+    return result | {f"{name}_ms": period_ms for name, period_ms in node.periods} | dict(node.options)
 
 
 def _node_lines(node: NodeDescription) -> Iterable[str]:
@@ -193,6 +202,8 @@ def _node_lines(node: NodeDescription) -> Iterable[str]:
         yield f"    Processor: {node.name} (stores: [{', '.join(node.stores)}])"
     for name, period_ms in node.periods:
         yield f"      {name}: {period_ms} ms"
+    for name, option in node.options:
+        yield f"      {name}: {option}"
     if node.type != "sink":
         yield f"      --> {', '.join(node.successors) or 'none'}"
     if node.type != "source":

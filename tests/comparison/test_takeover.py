@@ -640,6 +640,17 @@ def test_changed_periods_are_named(declare, change, says):
     assert " is 300 s in OLD and " not in said(verdict(before, before), Level.NOTE)
 
 
+def test_changed_limits_are_named():
+    def batching(max_records: int) -> Any:
+        def topology(builder: StreamsBuilder) -> None:
+            builder.stream(clicks).map_values_batches(lambda values: values, name="b", max_records=max_records)
+
+        return topology
+
+    assert "node b: max_records is 10 in OLD and 20 in NEW" in said(verdict(batching(10), batching(20)), Level.NOTE)
+    assert "max_records" not in said(verdict(batching(10), batching(10)), Level.NOTE)
+
+
 def test_a_changed_idle_time_of_the_settings_is_named():
     versions = [planned(_idle(None), idle_close_ms=idle_ms) for idle_ms in (0, 60_000)]
 

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from streams import StreamsBuilder, Topic, build_topology
+from streams import CountWindows, StreamsBuilder, TimeWindows, Topic, build_topology
 from streams.core.config import StreamsConfig
 from streams.topology.describe import describe
 
@@ -50,6 +50,29 @@ def test_declared_times_of_operators_and_stores_are_in_text_and_json():
     assert times == ["within: 7000 ms", "tolerance: 1000 ms", "grace: 0 ms", "ttl: 9000 ms"]
     nodes = {node["name"]: node for node in description.to_dict()["subtopologies"][0]["nodes"]}
     assert (nodes["once"]["within_ms"], nodes["counts"]["ttl_ms"]) == (7000, 9000)
+
+
+async def fetched(value: str) -> str:
+    return value
+
+
+def test_declared_limits_of_operators_are_in_text_and_json():
+    builder = StreamsBuilder()
+    keyed = builder.stream("keyed", key=str, value=str)
+    keyed.map_values_async(fetched, name="calls", concurrency=7, timeout=timedelta(seconds=2), order="partition")
+    keyed.map_values_batches(lambda values: values, name="batches", max_records=50)
+    keyed.group_by_key().windowed_by(CountWindows.of(4, advance=2)).count("counts")
+    windows = TimeWindows.of(timedelta(minutes=1))
+    keyed.group_by_key().windowed_by(windows).emit(early_every=3).count("early")
+    description = describe(builder.build())
+
+    found = {node["name"]: node for node in description.to_dict()["subtopologies"][0]["nodes"]}
+    calls = found["calls"]
+    assert (calls["concurrency"], calls["order"], calls["retries"], calls["timeout_ms"]) == (7, "partition", 0, 2000)
+    assert found["batches"]["max_records"] == 50
+    assert (found["counts"]["size"], found["counts"]["advance"]) == (4, 2)
+    assert found["early-early"]["early_every"] == 3
+    assert "      concurrency: 7\n      order: partition\n" in description.to_text()
 
 
 def test_mermaid_has_a_box_per_sub_topology_and_edges_to_topics_and_stores():

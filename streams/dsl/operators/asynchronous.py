@@ -25,6 +25,16 @@ class AsyncMap:
     plan: CallPlan
     is_flat: bool = False
 
+    @property
+    def options(self) -> dict[str, int | str]:
+        """The declared limits and order of calls."""
+        return self.plan.options
+
+    @property
+    def periods(self) -> dict[str, int]:
+        """The declared timeout of a call, in milliseconds."""
+        return self.plan.periods
+
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
         loop = context.call_loop()

@@ -44,6 +44,16 @@ class BatchMap:
 
     plan: BatchPlan
 
+    @property
+    def options(self) -> dict[str, int | str]:
+        """The declared maximum number of records of a batch."""
+        return {"max_records": self.plan.max_records}
+
+    @property
+    def periods(self) -> dict[str, int]:
+        """The declared maximum age of a batch, in milliseconds."""
+        return {} if self.plan.max_wait_ms is None else {"max_wait": self.plan.max_wait_ms}
+
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
         node = _BatchNode(self.plan, context)

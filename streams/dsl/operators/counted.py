@@ -40,6 +40,11 @@ class CountWindowAggregate:
     emit_on_close: bool = False
 
     @property
+    def options(self) -> dict[str, int | str]:
+        """The declared numbers of records of a window."""
+        return {"size": self.windows.size, "advance": self.windows.advance}
+
+    @property
     def ignores_values(self) -> bool:
         """Whether the result does not depend on the values of records."""
         return self.fold.ignores_values

@@ -72,6 +72,11 @@ class EarlyResults:
         """The declared interval of stream time, in milliseconds."""
         return {} if self.every.ms is None else {"early_every": self.every.ms}
 
+    @property
+    def options(self) -> dict[str, int | str]:
+        """The declared number of records after which a result is emitted early."""
+        return {} if self.every.records is None else {"early_every": self.every.records}
+
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
         time, ticked = context.stream_time(), context.stream_time("ticked")

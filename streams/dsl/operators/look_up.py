@@ -107,10 +107,15 @@ class LookUp:
 
     @property
     def periods(self) -> dict[str, int]:
-        """The declared periods for which answers are used, in milliseconds; answers that never expire have none."""
+        """The timeout of a call and the periods for which answers are used, in milliseconds, if they are limited."""
         plan = self.plan
         times = {"answer_ttl": plan.ttl_ms, "stale": plan.stale_ms or None, "negative": plan.negative_ms}
-        return {name: time_ms for name, time_ms in times.items() if time_ms is not None}
+        return self.calls.periods | {name: time_ms for name, time_ms in times.items() if time_ms is not None}
+
+    @property
+    def options(self) -> dict[str, int | str]:
+        """The declared limits and order of calls."""
+        return self.calls.options
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
