@@ -1,14 +1,24 @@
 """Connectors: sinks that write topics to other systems, and sources that read other systems into topics."""
 
 from streams.connect.errors import ConnectError, SinkFencedError
-from streams.connect.protocol import Guarantee, SinkBlock, SinkConnector, SourceBlock, SourceConnector
+from streams.connect.lifecycle import Progress
+from streams.connect.protocol import Guarantee, Position, SinkBlock, SinkConnector, SourceBlock, SourceConnector
+from streams.connect.sink_worker import SinkWorker
+from streams.connect.source_worker import SourceWorker
+from streams.connect.worker_settings import SinkSettings, SourceSettings
 
 __all__ = [
     "ConnectError",
     "Guarantee",
+    "Position",
+    "Progress",
     "SinkBlock",
     "SinkConnector",
     "SinkFencedError",
+    "SinkSettings",
+    "SinkWorker",
     "SourceBlock",
     "SourceConnector",
+    "SourceSettings",
+    "SourceWorker",
 ]

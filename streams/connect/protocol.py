@@ -15,10 +15,6 @@ from streams.core.topic import Topic
 
 K = TypeVar("K")
 V = TypeVar("V")
-K_contra = TypeVar("K_contra", contravariant=True)
-V_contra = TypeVar("V_contra", contravariant=True)
-K_co = TypeVar("K_co", covariant=True)
-V_co = TypeVar("V_co", covariant=True)
 
 #: A position in a source: anything that JSON can represent.
 Position: TypeAlias = Any
@@ -39,6 +35,8 @@ class Guarantee(StrEnum):
 class SinkBlock(Generic[K, V]):
     """Deserialized records of one partition, as columns of equal length, in ascending order of offset.
 
+    A block may be empty, if none of its records could be deserialized; its position counts nevertheless.
+
     A value of None is a tombstone.  ``headers`` is None if no record of the block has headers.  ``timestamps_ms`` are
     event times in epoch milliseconds.  ``next_offset`` is the position after the block; it can be larger than the last
     offset plus one, since transaction markers have offsets too.
@@ -57,7 +55,7 @@ class SinkBlock(Generic[K, V]):
         return len(self.offsets)
 
 
-class SinkConnector(Protocol[K_contra, V_contra]):
+class SinkConnector(Protocol[K, V]):
     """Writes records of one topic to a target.
 
     A worker calls ``open`` for the partitions it was assigned, then ``write`` and ``commit`` again and again, and
@@ -81,7 +79,7 @@ class SinkConnector(Protocol[K_contra, V_contra]):
             ConfigError: the target does not fit the topic's types; the message says what, where and what to do.
         """
 
-    def write(self, block: SinkBlock[K_contra, V_contra]) -> None:
+    def write(self, block: SinkBlock[K, V]) -> None:
         """Write a block; it becomes visible and durable with the next ``commit``."""
 
     def commit(self) -> None:
@@ -95,7 +93,7 @@ class SinkConnector(Protocol[K_contra, V_contra]):
         """
 
     def abort(self) -> None:
-        """Drop all blocks written since the last ``commit``; called after any error, also of ``commit`` and ``open``."""
+        """Drop all blocks written since the last ``commit``; called after any error, also one of ``commit``."""
 
     def is_retriable(self, error: Exception) -> bool:
         """Whether the worker should try again after this error, with backoff, instead of stopping."""
@@ -123,7 +121,7 @@ class SourceBlock(Generic[K, V]):
         return len(self.values)
 
 
-class SourceConnector(Protocol[K_co, V_co]):
+class SourceConnector(Protocol[K, V]):
     """Reads a system into one topic.
 
     A worker calls ``open`` with the stored positions, then ``poll`` again and again.  It writes each block and its
@@ -135,7 +133,7 @@ class SourceConnector(Protocol[K_co, V_co]):
     def open(self, positions: Mapping[str, Position]) -> None:
         """Begin after these positions, by partition of the source; at the start for those that are missing."""
 
-    def poll(self, timeout_ms: int) -> Sequence[SourceBlock[K_co, V_co]]:
+    def poll(self, timeout_ms: int) -> Sequence[SourceBlock[K, V]]:
         """Return the next blocks, waiting at most ``timeout_ms`` for the first; none if there is nothing new."""
 
     def committed(self, positions: Mapping[str, Position]) -> None:

@@ -1,0 +1,165 @@
+"""The life of a worker: its thread, its progress, its end, and the pauses between retries.
+
+Of the other packages, this module imports only ``core``.
+"""
+
+import logging
+from collections.abc import Callable
+
+from attrs import define, evolve, field, frozen
+
+from streams.connect.errors import ConnectError
+from streams.core.clock import Clock
+from streams.core.errors import ClientClosedError
+from streams.core.threads import Signal, Threads, Worker
+
+log = logging.getLogger(__name__)
+
+
+@frozen(kw_only=True)
+class Progress:
+    """What a worker has done since it was started; a snapshot.
+
+    ``lag`` is the number of offsets between the committed positions and the ends of the assigned partitions, None
+    while it is unknown, and for sources.  ``skipped`` counts records that could not be deserialized, ``lost`` offsets
+    that the topic no longer had.  ``last_error`` is the last error, also if it was retried.
+    """
+
+    records: int = 0
+    bytes: int = 0
+    batches: int = 0
+    skipped: int = 0
+    lost: int = 0
+    retries: int = 0
+    fenced: int = 0
+    lag: int | None = None
+    last_error: str | None = None
+
+
+@define(eq=False)
+class Life:
+    """Runs a function in the caller's thread or in a thread of its own, and keeps how it ended."""
+
+    name: str
+    threads: Threads
+    progress: Progress = field(factory=Progress)
+    _worker: Worker | None = None
+    _error: Exception | None = None
+    _is_begun: bool = False
+    _stop: Signal = field(init=False)
+    _ended: Signal = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._stop = self.threads.signal()
+        self._ended = self.threads.signal()
+
+    def count(self, **added: int) -> None:
+        """Add to counters of the progress."""
+        self.progress = evolve(
+            self.progress, **{name: getattr(self.progress, name) + number for name, number in added.items()}
+        )
+
+    def note(self, error: Exception) -> None:
+        """Keep an error as the last one."""
+        self.progress = evolve(self.progress, last_error=f"{type(error).__name__}: {error}")
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the worker was told to stop."""
+        return self._stop.is_set()
+
+    def pause(self, timeout_ms: int) -> None:
+        """Wait until the worker is told to stop, or the timeout expires."""
+        self._stop.wait(timeout_ms)
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Do the work in this thread.
+
+        Raises:
+            ClientClosedError: the worker was started before.
+        """
+        if self._is_begun:
+            raise ClientClosedError(f"worker {self.name!r} was started before; make a new one")
+        self._is_begun = True
+        try:
+            work()
+        except Exception as error:
+            self._error = error
+            self.note(error)
+            raise
+        finally:
+            self._ended.set()
+
+    def start(self, work: Callable[[], None]) -> None:
+        """Do the work in a thread of its own."""
+        if self._worker is not None or self._is_begun:
+            raise ClientClosedError(f"worker {self.name!r} was started before; make a new one")
+
+        def target() -> None:
+            try:
+                self.run(work)
+            except Exception as error:  # noqa: BLE001 - wait() and close() raise it.
+                log.error("worker %r has stopped: %s", self.name, error)
+
+        self._worker = self.threads.start(f"streams-connect-{self.name}", target)
+
+    def wait(self, timeout_ms: int | None) -> bool:
+        """Wait for the end; return whether it has come.
+
+        Raises:
+            Exception: the error with which the work has ended.
+        """
+        if self._worker is None and not self._is_begun:
+            raise ClientClosedError(f"worker {self.name!r} was not started; call start() or run()")
+        is_over = self._ended.wait(timeout_ms)
+        if is_over and self._error is not None:
+            raise self._error
+        return is_over
+
+    def stop(self) -> None:
+        """Tell the work to stop."""
+        self._stop.set()
+
+    @property
+    def has_thread(self) -> bool:
+        """Whether ``start`` was called."""
+        return self._worker is not None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the work was begun and has not ended."""
+        return self._is_begun and not self._ended.is_set()
+
+
+@define(eq=False)
+class Retries:
+    """The pauses between attempts after passing errors: each is twice as long as the one before."""
+
+    _clock: Clock
+    _first_ms: int
+    _max_ms: int
+    _timeout_ms: int
+    _next_ms: int = 0
+    _deadline_ms: int | None = None
+
+    def succeeded(self) -> None:
+        """Begin anew with the next error."""
+        self._next_ms, self._deadline_ms = 0, None
+
+    def after(self, error: Exception, what: str) -> int:
+        """Return the pause in milliseconds before the next attempt.
+
+        Raises:
+            ConnectError: errors have been retried for longer than ``retry_timeout_ms``; the cause is the last one.
+        """
+        now = self._clock.monotonic_ms()
+        if self._deadline_ms is None:
+            self._deadline_ms, self._next_ms = now + self._timeout_ms, self._first_ms
+        if now >= self._deadline_ms:
+            raise ConnectError(
+                f"{what}: tried again for retry_timeout_ms={self._timeout_ms} without success: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        pause = min(self._next_ms, self._max_ms, self._deadline_ms - now)
+        self._next_ms *= 2
+        return max(1, pause)

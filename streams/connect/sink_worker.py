@@ -1,0 +1,452 @@
+"""The worker of a sink: reads a topic as a member of a group, and writes it to the sink in batches.
+
+Records wait as raw blocks until a batch is complete; then they are deserialized column by column, written with one
+call per partition, and committed.  After a passing error the sink is opened again, and reading goes on at the
+positions that the target knows.
+Of the other packages, this module imports only ``clients``, ``core`` and ``protocol``.
+"""
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from attrs import evolve
+
+from streams.clients import Consumer, Producer, RebalanceListener, WakeupError
+from streams.clients.accumulator import block_size
+from streams.clients.errors import is_transient
+from streams.connect.columns import Unreadable, joined, readable
+from streams.connect.errors import ConnectError, SinkFencedError
+from streams.connect.lifecycle import Life, Progress, Retries
+from streams.connect.protocol import SinkBlock, SinkConnector
+from streams.connect.worker_settings import SinkSettings
+from streams.core.clock import Clock, SystemClock
+from streams.core.dead_letters import error_headers
+from streams.core.errors import (
+    BrokerError,
+    ConfigError,
+    MemberFencedError,
+    RebalanceInProgressError,
+    SerializationError,
+)
+from streams.core.records import Block, TopicPartition
+from streams.core.setting import changed
+from streams.core.threads import SystemThreads, Threads
+from streams.core.topic import Topic, check_topic_name, typed_topic
+from streams.protocol.transport import Cluster
+
+log = logging.getLogger(__name__)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_POLL_MS = 500
+
+
+class SinkWorker(Generic[K, V]):
+    """Writes a topic to a sink.
+
+    Workers with the same name share the partitions of the topic, in one program or in several.  ``run`` works in the
+    caller's thread; ``start``, ``wait`` and ``close``, or a ``with`` block, in a thread of its own.
+
+    Args:
+        cluster: the embedded broker, or another ``Cluster``, such as ``TcpCluster``.
+        topic: the topic, whose types deserialize its records.
+        sink: the connector; the worker opens and closes it.
+        name: the name of the group, and the name under which the target stores positions.
+        settings: the base ``SinkSettings``.
+        clock: the source of time.
+        threads: starts the threads.
+        options: single settings by name, such as ``batch_ms=100``.
+
+    Raises:
+        ConfigError: a setting is unknown or invalid.
+        TopologyError: ``topic`` is not a ``Topic``, or the name is not legal.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: Topic[K, V],
+        sink: SinkConnector[K, V],
+        *,
+        name: str,
+        settings: SinkSettings | None = None,
+        clock: Clock | None = None,
+        threads: Threads | None = None,
+        **options: Any,
+    ) -> None:
+        self.name = check_topic_name(name)
+        self._cluster, self._topic, self._sink = cluster, typed_topic(topic, "SinkWorker"), sink
+        self._settings = changed(settings or SinkSettings(), options)
+        self._clock, self._threads = clock or SystemClock(), threads or SystemThreads()
+        self._life = Life(name, self._threads)
+        self._run: _SinkRun[K, V] | None = None
+
+    @property
+    def progress(self) -> Progress:
+        """What the worker has done so far: a snapshot, which may be read from any thread."""
+        return self._life.progress
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the worker was started and has not ended."""
+        return self._life.is_running
+
+    def run(self) -> None:
+        """Work in this thread until ``close`` is called from another thread, or ``KeyboardInterrupt`` is raised.
+
+        What was read is written and committed before the end.
+
+        Raises:
+            ConnectError: the sink rejects a record, or does not answer within ``retry_timeout_ms``.
+            SinkFencedError: another worker has written to the same partitions, again after this one had joined anew.
+            SerializationError: a record cannot be deserialized, and ``deserialization_handler`` is "fail".
+            BrokerError: the topic does not exist, or the broker rejects a request.
+            ClientClosedError: the worker was run or started before.
+        """
+        self._life.run(self._work)
+
+    def start(self) -> None:
+        """Work in a thread of its own.
+
+        Raises:
+            ClientClosedError: the worker was run or started before.
+        """
+        self._life.start(self._work)
+
+    def wait(self, timeout_ms: int | None = None) -> bool:
+        """Wait until the worker has ended, or the timeout expires (None: no timeout); return whether it has ended.
+
+        Raises:
+            ClientClosedError: the worker was not started.
+            Exception: the error that has ended the worker; see ``run``.
+        """
+        return self._life.wait(timeout_ms)
+
+    def close(self, timeout_ms: int | None = None) -> None:
+        """Stop: write and commit what was read, and wait for the end (None: no timeout).  Closing again has no effect.
+
+        Raises:
+            Exception: the error that has ended the worker; see ``run``.
+        """
+        self._life.stop()
+        if self._run is not None:
+            self._run.wakeup()
+        if self._life.has_thread:
+            self._life.wait(timeout_ms)
+
+    def __enter__(self) -> "SinkWorker[K, V]":
+        """Start the worker."""
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Close the worker; its error does not replace the one of the ``with`` block."""
+        try:
+            self.close()
+        except Exception as failure:
+            if error is None:
+                raise
+            error.add_note(f"and worker {self.name!r} has failed: {failure}")
+
+    def __repr__(self) -> str:
+        return f"<SinkWorker {self.name!r} of {self._topic.name!r}>"
+
+    def _work(self) -> None:
+        self._run = _SinkRun(self._life, self._cluster, self._topic, self._sink, self._settings, self._clock)
+        self._run.work(self._threads)
+
+
+class _SinkRun(RebalanceListener, Generic[K, V]):
+    """One run of a worker: the consumer, the batch that is being read, and the state of the sink."""
+
+    def __init__(
+        self,
+        life: Life,
+        cluster: Cluster,
+        topic: Topic[K, V],
+        sink: SinkConnector[K, V],
+        settings: SinkSettings,
+        clock: Clock,
+    ) -> None:
+        self._life, self._cluster, self._topic, self._sink = life, cluster, topic, sink
+        self._settings, self._clock = settings, clock
+        self._retries = Retries(
+            clock, settings.retry_backoff_ms, settings.retry_backoff_max_ms, settings.retry_timeout_ms
+        )
+        self._consumer: Consumer | None = None
+        self._dead_letters: Producer | None = None
+        self._is_open = False
+        #: Whether the worker was fenced and has not committed since then.
+        self._was_fenced = False
+        #: An error in a callback of the group, which the next turn handles.
+        self._failure: Exception | None = None
+        #: Monotonic time of the next attempt after a passing error.
+        self._resume_at_ms = 0
+        self._empty()
+
+    def wakeup(self) -> None:
+        """End a poll that waits; called from other threads."""
+        if self._consumer is not None:
+            self._consumer.wakeup()
+
+    def work(self, threads: Threads) -> None:
+        """Read and write until the worker is told to stop."""
+        settings, name = self._settings, self._life.name
+        consumer = Consumer(
+            self._cluster,
+            name,
+            client_id=f"{name}-sink",
+            auto_offset_reset="none",
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            allow_auto_create_topics=False,
+            background_heartbeat=True,
+            session_timeout_ms=settings.session_timeout_ms,
+            heartbeat_interval_ms=max(1, min(3_000, settings.session_timeout_ms // 3)),
+            max_poll_interval_ms=settings.max_poll_interval_ms,
+            clock=self._clock,
+            threads=threads,
+        )
+        self._consumer = consumer
+        log.info("sink %r: %s, reads topic %r", name, self._sink.guarantee, self._topic.name)
+        try:
+            with consumer:
+                if not consumer.partitions_for(self._topic.name):
+                    log.warning("sink %r: topic %r does not exist; waiting until it is created", name, self._topic.name)
+                consumer.subscribe([self._topic], self)
+                try:
+                    while not self._life.is_stopping:
+                        self._attempt(consumer)
+                    self._flush(consumer)
+                except KeyboardInterrupt:
+                    self._flush(consumer)
+                    raise
+                finally:
+                    # What is left was not committed, so the listener must not write it while the consumer closes.
+                    self._drop()
+        finally:
+            self._sink.close()
+            if self._dead_letters is not None:
+                self._dead_letters.close()
+
+    # --- turns ------------------------------------------------------------------------
+
+    def _attempt(self, consumer: Consumer) -> None:
+        try:
+            self._turn(consumer)
+        except WakeupError:
+            pass  # The worker was told to stop, or partitions were assigned.
+        except Exception as error:  # noqa: BLE001 - errors that are not passing are raised again.
+            self._recover(consumer, error)
+
+    def _turn(self, consumer: Consumer) -> None:
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        pause_ms = self._resume_at_ms - self._clock.monotonic_ms()
+        if pause_ms > 0:
+            # A poll without records keeps the membership of the group.
+            consumer.poll_blocks(pause_ms)
+            return
+        if not self._is_open and consumer.assignment():
+            self._open(consumer)
+        settings = self._settings
+        wait_ms = _POLL_MS
+        if self._pending:
+            wait_ms = max(0, min(_POLL_MS, self._due_ms - self._clock.monotonic_ms()))
+        for partition, blocks in consumer.poll_blocks(wait_ms, settings.batch_records).items():
+            self._take(consumer, partition, blocks)
+        is_due = self._pending and self._clock.monotonic_ms() >= self._due_ms
+        if is_due or self._records >= settings.batch_records or self._bytes >= settings.batch_bytes:
+            self._flush(consumer)
+        self._life.progress = evolve(self._life.progress, lag=self._lag(consumer))
+
+    def _take(self, consumer: Consumer, partition: TopicPartition, blocks: Sequence[Block]) -> None:
+        if not self._pending:
+            self._due_ms = self._clock.monotonic_ms() + self._settings.batch_ms
+        self._pending.setdefault(partition, []).extend(blocks)
+        self._records += sum(map(len, blocks))
+        self._bytes += sum(map(block_size, blocks))
+        last = max(int(block.offsets[-1]) for block in blocks) + 1
+        # Transaction markers have offsets too, so the position can be further.
+        self._next[partition] = max(last, consumer.known_position(partition) or 0)
+
+    def _flush(self, consumer: Consumer) -> None:
+        """Write and commit what was read."""
+        if not self._pending:
+            return
+        skipped = 0
+        for partition, blocks in self._pending.items():
+            block, unreadable = self._columns(partition, blocks)
+            skipped += len(unreadable)
+            self._bury(partition, unreadable)
+            self._sink.write(block)
+        if self._dead_letters is not None:
+            self._dead_letters.flush()
+        self._sink.commit()
+        positions, records, size = self._next, self._records, self._bytes
+        self._empty()
+        self._life.count(records=records - skipped, bytes=size, batches=1, skipped=skipped)
+        self._retries.succeeded()
+        self._was_fenced = False
+        try:
+            consumer.commit_sync(positions)
+        except (MemberFencedError, RebalanceInProgressError) as error:
+            # The rows are there; a sink that is not exactly-once gets them again from the next owner.
+            self._life.note(error)
+            log.warning("sink %r: %s", self._life.name, error)
+
+    def _columns(
+        self, partition: TopicPartition, blocks: Sequence[Block]
+    ) -> tuple[SinkBlock[K, V], Sequence[Unreadable]]:
+        raw = joined(blocks)
+        keys, values, unreadable = readable(self._topic, raw)
+        if unreadable:
+            first = unreadable[0]
+            if self._settings.deserialization_handler == "fail":
+                raise SerializationError(
+                    f"sink {self._life.name!r}: {partition}, offset {first.offset}: {first.error}; fix the type of the "
+                    "topic, or skip such records with deserialization_handler=continue"
+                ) from first.error
+            for bad in unreadable:
+                log.warning("sink %r: %s, offset %d is skipped: %s", self._life.name, partition, bad.offset, bad.error)
+            raw = raw.without({bad.index for bad in unreadable})
+        block = SinkBlock(
+            self._topic,
+            partition.partition,
+            raw.offsets,
+            keys,
+            values,
+            raw.timestamps_ms,
+            raw.headers,
+            self._next[partition],
+        )
+        return block, unreadable
+
+    def _bury(self, partition: TopicPartition, unreadable: Sequence[Unreadable]) -> None:
+        """Send unreadable records to the dead letter topic, if there is one."""
+        topic = self._settings.errors_dead_letter_queue_topic_name
+        if not topic or not unreadable:
+            return
+        if self._dead_letters is None:
+            self._dead_letters = Producer(self._cluster, clock=self._clock, client_id=f"{self._life.name}-dead-letters")
+        for bad in unreadable:
+            why = error_headers(bad.error, partition.topic, partition.partition, bad.offset, self._life.name)
+            self._dead_letters.send(
+                topic, bad.value, key=bad.key, timestamp_ms=bad.timestamp_ms, headers=(*bad.headers, *why)
+            )
+
+    # --- opening and errors -----------------------------------------------------------
+
+    def _open(self, consumer: Consumer) -> None:
+        """Open the sink for the assigned partitions, and go to the positions that the target or the group knows."""
+        assigned = sorted(consumer.assignment())
+        self._empty()
+        known = self._sink.open(self._life.name, self._topic, [partition.partition for partition in assigned])
+        begins, ends = consumer.beginning_offsets(assigned), consumer.end_offsets(assigned)
+        committed = consumer.committed([it for it in assigned if it.partition not in known])
+        for partition in assigned:
+            stored = known.get(partition.partition)
+            if stored is None and partition in committed:
+                stored = committed[partition].offset
+            if stored is None:
+                is_first = self._settings.auto_offset_reset == "earliest"
+                stored = begins[partition] if is_first else ends[partition]
+            consumer.seek(partition, self._checked(partition, stored, begins[partition], ends[partition]))
+        consumer.resume(assigned)
+        self._is_open = True
+
+    def _checked(self, partition: TopicPartition, stored: int, begin: int, end: int) -> int:
+        """Return the position to begin at, given the stored one and the ends of the log."""
+        name = self._life.name
+        if stored > end:
+            raise ConfigError(
+                f"sink {name!r}: its position in {partition} is {stored}, but the log ends at {end}: the topic was "
+                "created anew, or it is the topic of another cluster; delete the position, or give another name"
+            )
+        if stored >= begin:
+            return stored
+        if self._settings.lost_records == "fail":
+            raise ConnectError(
+                f"sink {name!r}: its position in {partition} is {stored}, but the log begins at {begin}: "
+                f"{begin - stored} offsets were deleted before they were written; lost_records=continue goes on there"
+            )
+        self._life.count(lost=begin - stored)
+        log.warning("sink %r: %d offsets of %s were deleted before they were written", name, begin - stored, partition)
+        return begin
+
+    def _recover(self, consumer: Consumer, error: Exception) -> None:
+        """Drop what was not committed, and pause before the next attempt; raise errors that are not passing."""
+        self._life.note(error)
+        self._drop()
+        if isinstance(error, SinkFencedError) and not self._was_fenced:
+            # A worker that was suspended for long finds out here that others have its partitions: it joins anew.
+            self._was_fenced = True
+            self._life.count(fenced=1)
+            log.warning("sink %r: %s", self._life.name, error)
+            consumer.enforce_rebalance("another worker has written to the sink")
+            return
+        is_passing = is_transient(error) if isinstance(error, BrokerError) else self._sink.is_retriable(error)
+        if isinstance(error, SinkFencedError) or not is_passing:
+            raise error
+        pause_ms = self._retries.after(error, f"sink {self._life.name!r}")
+        self._life.count(retries=1)
+        log.warning("sink %r: tried again in %d ms: %s", self._life.name, pause_ms, error)
+        consumer.pause(consumer.assignment())
+        self._resume_at_ms = self._clock.monotonic_ms() + pause_ms
+
+    def _drop(self) -> None:
+        """Forget what was read and not committed."""
+        self._empty()
+        self._is_open = False
+        try:
+            self._sink.abort()
+        except Exception as error:  # noqa: BLE001 - the target drops it, too; the first error is the one to tell.
+            log.warning("sink %r: abort: %s", self._life.name, error)
+
+    def _empty(self) -> None:
+        self._pending: dict[TopicPartition, list[Block]] = {}
+        self._next: dict[TopicPartition, int] = {}
+        self._records = self._bytes = self._due_ms = 0
+
+    def _lag(self, consumer: Consumer) -> int | None:
+        lag = 0
+        for partition in consumer.assignment():
+            end, position = consumer.known_end(partition), consumer.known_position(partition)
+            if end is None or position is None or not self._is_open:
+                return None
+            lag += max(0, end - position)
+        return lag + self._records
+
+    # --- callbacks of the group -------------------------------------------------------
+
+    def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """Read nothing before the sink is open for the new partitions."""
+        consumer = self._consumer
+        assert consumer is not None, "the consumer calls"
+        self._guarded(partial(self._flush, consumer))
+        self._is_open = False
+        consumer.pause(consumer.assignment())
+        consumer.wakeup()
+
+    def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """Write and commit what was read, before others get the partitions."""
+        assert self._consumer is not None, "the consumer calls"
+        self._guarded(partial(self._flush, self._consumer))
+        self._is_open = False
+
+    def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """Forget what was read: others may have the partitions."""
+        self._drop()
+
+    def _guarded(self, step: "partial[None]") -> None:
+        """Leave an error of a callback to the next turn."""
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - the next turn raises or retries it.
+            self._failure = error
+            self._empty()

@@ -1,0 +1,309 @@
+"""The worker of a source: writes blocks of a source and their positions to the cluster, in one transaction each.
+
+The positions are in the compacted topic ``<name>-positions``.  A worker that starts fences the one before it, and
+reads the positions to the end.
+Of the other packages, this module imports only ``clients``, ``core`` and ``protocol``.
+"""
+
+import json
+import logging
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Final, Generic, TypeVar
+
+from streams.clients import Admin, Consumer, Producer
+from streams.clients.accumulator import block_size
+from streams.clients.errors import is_transient
+from streams.connect.errors import ConnectError
+from streams.connect.lifecycle import Life, Progress, Retries
+from streams.connect.protocol import Position, SourceBlock, SourceConnector
+from streams.connect.worker_settings import SourceSettings
+from streams.core.clock import Clock, SystemClock
+from streams.core.errors import BrokerError, ConfigError, ProducerFencedError
+from streams.core.partitioning import partitions_for
+from streams.core.records import Block, Headers, TopicPartition
+from streams.core.setting import changed
+from streams.core.threads import SystemThreads, Threads
+from streams.core.timestamps import to_milliseconds
+from streams.core.topic import Topic, check_topic_name, typed_topic
+from streams.protocol.messages import TopicSpec
+from streams.protocol.transport import Cluster
+
+log = logging.getLogger(__name__)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_POSITIONS: Final = "-positions"
+
+
+class SourceWorker(Generic[K, V]):
+    """Writes what a source reads to a topic, exactly once.
+
+    One worker of a name works at a time: one that starts fences the one before.  ``run`` works in the caller's thread;
+    ``start``, ``wait`` and ``close``, or a ``with`` block, in a thread of its own.
+
+    Args:
+        cluster: the embedded broker, or another ``Cluster``, such as ``TcpCluster``.
+        topic: the topic, whose types serialize the records; it must exist.
+        source: the connector; the worker opens and closes it.
+        name: the transactional id; the positions are in the topic ``<name>-positions``, which is created.
+        settings: the base ``SourceSettings``.
+        clock: the source of time.
+        threads: starts the threads.
+        options: single settings by name, such as ``poll_ms=100``.
+
+    Raises:
+        ConfigError: a setting is unknown or invalid.
+        TopologyError: ``topic`` is not a ``Topic``, or the name is not legal.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: Topic[K, V],
+        source: SourceConnector[K, V],
+        *,
+        name: str,
+        settings: SourceSettings | None = None,
+        clock: Clock | None = None,
+        threads: Threads | None = None,
+        **options: Any,
+    ) -> None:
+        self.name = check_topic_name(name)
+        self._cluster, self._topic, self._source = cluster, typed_topic(topic, "SourceWorker"), source
+        self._settings = changed(settings or SourceSettings(), options)
+        self._clock, self._threads = clock or SystemClock(), threads or SystemThreads()
+        self._life = Life(name, self._threads)
+
+    @property
+    def progress(self) -> Progress:
+        """What the worker has done so far: a snapshot, which may be read from any thread."""
+        return self._life.progress
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the worker was started and has not ended."""
+        return self._life.is_running
+
+    def run(self) -> None:
+        """Work in this thread until ``close`` is called from another thread, or ``KeyboardInterrupt`` is raised.
+
+        Raises:
+            ConnectError: the source does not answer within ``retry_timeout_ms``.
+            ProducerFencedError: another worker with this name was started.
+            SerializationError: a record does not fit the types of the topic.
+            UnknownTopicError: the topic does not exist.
+            ClientClosedError: the worker was run or started before.
+        """
+        self._life.run(self._work)
+
+    def start(self) -> None:
+        """Work in a thread of its own.
+
+        Raises:
+            ClientClosedError: the worker was run or started before.
+        """
+        self._life.start(self._work)
+
+    def wait(self, timeout_ms: int | None = None) -> bool:
+        """Wait until the worker has ended, or the timeout expires (None: no timeout); return whether it has ended.
+
+        Raises:
+            ClientClosedError: the worker was not started.
+            Exception: the error that has ended the worker; see ``run``.
+        """
+        return self._life.wait(timeout_ms)
+
+    def close(self, timeout_ms: int | None = None) -> None:
+        """Stop after the current block, and wait for the end (None: no timeout).  Closing again has no effect.
+
+        Raises:
+            Exception: the error that has ended the worker; see ``run``.
+        """
+        self._life.stop()
+        self._source.wakeup()
+        if self._life.has_thread:
+            self._life.wait(timeout_ms)
+
+    def __enter__(self) -> "SourceWorker[K, V]":
+        """Start the worker."""
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Close the worker; its error does not replace the one of the ``with`` block."""
+        try:
+            self.close()
+        except Exception as failure:
+            if error is None:
+                raise
+            error.add_note(f"and worker {self.name!r} has failed: {failure}")
+
+    def __repr__(self) -> str:
+        return f"<SourceWorker {self.name!r} of {self._topic.name!r}>"
+
+    def _work(self) -> None:
+        _SourceRun(self._life, self._cluster, self._topic, self._source, self._settings, self._clock).work()
+
+
+class _SourceRun(Generic[K, V]):
+    """One run of a worker, which begins again with a new producer after a passing error."""
+
+    def __init__(
+        self,
+        life: Life,
+        cluster: Cluster,
+        topic: Topic[K, V],
+        source: SourceConnector[K, V],
+        settings: SourceSettings,
+        clock: Clock,
+    ) -> None:
+        self._life, self._cluster, self._topic, self._source = life, cluster, topic, source
+        self._settings, self._clock = settings, clock
+        self._positions_topic = TopicPartition(life.name + _POSITIONS, 0)
+        self._retries = Retries(
+            clock, settings.retry_backoff_ms, settings.retry_backoff_max_ms, settings.retry_timeout_ms
+        )
+        #: Partition of the next block without keys.
+        self._home = 0
+
+    def work(self) -> None:
+        """Read and write until the worker is told to stop."""
+        while not self._life.is_stopping:
+            try:
+                self._session()
+            except Exception as error:  # noqa: BLE001 - errors that are not passing are raised again.
+                self._recover(error)
+
+    def _recover(self, error: Exception) -> None:
+        self._life.note(error)
+        if isinstance(error, ProducerFencedError):
+            raise ProducerFencedError(
+                f"source {self._life.name!r}: another worker with this name was started: {error}",
+                code=error.code,
+                transactional_id=error.transactional_id,
+            ) from error
+        cause = error.__cause__ if isinstance(error, BrokerError) and isinstance(error.__cause__, Exception) else error
+        is_passing = is_transient(cause) if isinstance(error, BrokerError) else self._source.is_retriable(error)
+        if not is_passing:
+            raise error
+        pause_ms = self._retries.after(error, f"source {self._life.name!r}")
+        self._life.count(retries=1)
+        log.warning("source %r: tried again in %d ms: %s", self._life.name, pause_ms, error)
+        self._life.pause(pause_ms)
+
+    def _session(self) -> None:
+        """Fence the worker before, go on after the stored positions, and write blocks until the worker has to stop."""
+        settings, name = self._settings, self._life.name
+        self._create_positions()
+        with Producer(
+            self._cluster,
+            client_id=f"{name}-source",
+            transactional_id=name,
+            transaction_timeout_ms=settings.transaction_timeout_ms,
+            clock=self._clock,
+        ) as producer:
+            producer.init_transactions()
+            producer.partition_count(self._topic.name)
+            try:
+                self._source.open(self._stored())
+                while not self._life.is_stopping:
+                    blocks = self._source.poll(settings.poll_ms)
+                    self._retries.succeeded()
+                    if blocks:
+                        self._write(producer, blocks)
+            finally:
+                self._source.close()
+
+    def _create_positions(self) -> None:
+        with Admin(self._cluster) as admin:
+            spec = TopicSpec(self._positions_topic.topic, 1, {"cleanup.policy": "compact"})
+            admin.create_topics([spec], exist_ok=True)
+
+    def _stored(self) -> dict[str, Position]:
+        """Return the positions that were committed."""
+        partition = self._positions_topic
+        positions: dict[str, Position] = {}
+        with Consumer(
+            self._cluster,
+            clock=self._clock,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            allow_auto_create_topics=False,
+        ) as consumer:
+            consumer.assign([partition])
+            consumer.seek_to_beginning([partition])
+            end = consumer.end_offsets([partition])[partition]
+            while (consumer.known_position(partition) or 0) < end:
+                for block in (block for blocks in consumer.poll_blocks(100).values() for block in blocks):
+                    for key, value in zip(block.keys, block.values, strict=True):
+                        positions[(key or b"").decode()] = None if value is None else json.loads(value)
+        return positions
+
+    def _write(self, producer: Producer, blocks: Sequence[SourceBlock[K, V]]) -> None:
+        """Write blocks and their positions in one transaction."""
+        positions = {block.partition: block.position for block in blocks}
+        # Nothing is sent before all of it is known to be writable.
+        notes = {partition: self._noted(position) for partition, position in positions.items()}
+        count = producer.partition_count(self._topic.name)
+        parts = [part for block in blocks for part in self._parts(block, count)]
+        with producer.transaction():
+            for partition, part in parts:
+                producer.send_block(partition, part, has_more=True)
+            for key, note in notes.items():
+                producer.send(self._positions_topic.topic, note, key=key.encode(), partition=0)
+        size = sum(block_size(part) for _, part in parts)
+        self._life.count(records=sum(map(len, blocks)), bytes=size, batches=1)
+        self._source.committed(positions)
+
+    def _noted(self, position: Position) -> bytes:
+        try:
+            return json.dumps(position).encode()
+        except (TypeError, ValueError) as error:
+            raise ConnectError(
+                f"source {self._life.name!r}: its position {position!r:.100} is not JSON: {error}"
+            ) from error
+
+    def _parts(self, block: SourceBlock[K, V], count: int) -> list[tuple[TopicPartition, Block]]:
+        """Return the records of a block as serialized blocks by partition."""
+        size = len(block)
+        if not size:
+            return []
+        topic, timestamps, headers = self._topic, self._timestamps(block), block.headers
+        if not (len(block.keys) == len(timestamps) == size and (headers is None or len(headers) == size)):
+            raise ConfigError(f"source {self._life.name!r}: the columns of a block have different lengths")
+        keys, values = topic.key_serde.serialize_all(block.keys), topic.value_serde.serialize_all(block.values)
+        rows: dict[int, list[int]] = {}
+        for index, partition in enumerate(self._partitions(keys, count)):
+            rows.setdefault(partition, []).append(index)
+        made = []
+        for partition, indexes in rows.items():
+            chosen: list[Headers] | None = None if headers is None else [headers[index] for index in indexes]
+            part = Block(
+                [keys[index] for index in indexes],
+                [values[index] for index in indexes],
+                [timestamps[index] for index in indexes],
+                chosen,
+                range(len(indexes)),
+            )
+            made.append((TopicPartition(topic.name, partition), part))
+        return made
+
+    def _timestamps(self, block: SourceBlock[K, V]) -> Sequence[int]:
+        if block.timestamps_ms is not None:
+            return block.timestamps_ms
+        now_ms, time_of = self._clock.now_ms(), self._topic.timestamp
+        if time_of is None:
+            return [now_ms] * len(block)
+        return [now_ms if value is None else to_milliseconds(time_of(value)) for value in block.values]
+
+    def _partitions(self, keys: Sequence[bytes | None], count: int) -> list[int]:
+        """Return the partition of each record: by its key, as with every Kafka client, or one for all without a key."""
+        self._home = (self._home + 1) % count
+        # A windowed key is partitioned by its inner key.
+        suffix = self._topic.key_serde.key_suffix
+        found = [key if key is None or not suffix else key[:-suffix] for key in keys]
+        own = iter(partitions_for([key for key in found if key is not None], count))
+        return [self._home if key is None else next(own) for key in found]
