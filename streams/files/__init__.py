@@ -3,7 +3,8 @@
 ``kinds`` determines a file's kind, ``lines`` and ``formats`` split files into rows, ``forms`` converts keys and
 values from and to JSON, ``reader`` turns rows into records, and ``writer`` writes records to files.  ``listing``
 finds the files of folders and patterns, ``parts`` divides a file among several readers, ``lake`` recognizes folders
-with table formats, and ``ledger`` records which input files have been read with a state directory.
+with table formats, ``lake_tables`` creates such tables, ``record_columns`` has the columns of records in tables, and
+``ledger`` records which input files have been read with a state directory.
 Of the other packages, this package imports only ``core``.
 """
 
@@ -27,6 +28,11 @@ from streams.files.lake import FORMATS as FORMATS
 from streams.files.lake import LakeTable as LakeTable
 from streams.files.lake import table_around as table_around
 from streams.files.lake import table_below as table_below
+from streams.files.lake_tables import created_delta as created_delta
+from streams.files.lake_tables import created_iceberg as created_iceberg
+from streams.files.lake_tables import explained_delta as explained_delta
+from streams.files.lake_tables import explained_iceberg as explained_iceberg
+from streams.files.lake_tables import iceberg_catalog as iceberg_catalog
 from streams.files.ledger import Continued as Continued
 from streams.files.ledger import Ledger as Ledger
 from streams.files.listing import is_hidden as is_hidden
@@ -39,6 +45,12 @@ from streams.files.reader import Records as Records
 from streams.files.reader import RowReader as RowReader
 from streams.files.reader import open_input as open_input
 from streams.files.reader import open_table as open_table
+from streams.files.record_columns import NULL_FOLDER as NULL_FOLDER
+from streams.files.record_columns import PartitionColumn as PartitionColumn
+from streams.files.record_columns import RecordColumns as RecordColumns
+from streams.files.record_columns import file_schema as file_schema
+from streams.files.record_columns import headers_array as headers_array
+from streams.files.record_columns import headers_type as headers_type
 from streams.files.writer import FileOutput as FileOutput
 from streams.files.writer import OutputError as OutputError
 from streams.files.writer import open_output as open_output

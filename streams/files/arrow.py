@@ -21,10 +21,11 @@ from streams.files.forms import form_of, json_type
 
 @frozen
 class ArrowColumn:
-    """A pyarrow type, and a conversion from serialized keys or values to a list of values of this type."""
+    """A pyarrow type, and conversions from serialized and from deserialized keys or values to values of this type."""
 
     type: Any
     values: Callable[[Sequence[bytes | None]], list[Any]]
+    of_objects: Callable[[Sequence[Any]], list[Any]]
 
 
 @frozen
@@ -40,7 +41,7 @@ def arrow_column(serde: Serde[Any] | None) -> ArrowColumn:
     import pyarrow as pa
 
     if serde is None:
-        return ArrowColumn(pa.binary(), list)
+        return ArrowColumn(pa.binary(), list, list)
     plain = {
         STRING: pa.string(),
         LONG: pa.int64(),
@@ -50,20 +51,17 @@ def arrow_column(serde: Serde[Any] | None) -> ArrowColumn:
         BYTES: pa.binary(),
     }
     if serde in plain:
-        return ArrowColumn(plain[serde], serde.deserialize_all)
+        return ArrowColumn(plain[serde], serde.deserialize_all, list)
     if serde is UUID:
-        return ArrowColumn(pa.string(), STRING.deserialize_all)
+        return ArrowColumn(pa.string(), STRING.deserialize_all, _texts)
     if isinstance(serde, WindowedSerde):
         return _windowed(serde)
     kind = json_type(serde)
     if kind is not None:
         form = _structured(inspect.type_info(kind[0]))
         if form is not None:
-            return ArrowColumn(form.type, _objects(serde_for(kind[0]), form))
-    to_json = form_of(serde).to_json
-    return ArrowColumn(
-        pa.string(), lambda column: [None if data is None else to_json(data).decode() for data in column]
-    )
+            return _objects(serde, serde_for(kind[0]), form)
+    return _json(serde)
 
 
 def _windowed(serde: WindowedSerde[Any]) -> ArrowColumn:
@@ -80,7 +78,25 @@ def _windowed(serde: WindowedSerde[Any]) -> ArrowColumn:
             for key, window in zip(keys, windows, strict=True)
         ]
 
-    return ArrowColumn(pa.struct({"key": inner.type, "start": pa.int64(), "end": pa.int64()}), values)
+    def of_objects(column: Sequence[Any]) -> list[Any]:
+        keys = inner.of_objects([None if windowed is None else windowed.key for windowed in column])
+        return [
+            None if windowed is None else {"key": key, "start": windowed.window.start_ms, "end": windowed.window.end_ms}
+            for key, windowed in zip(keys, column, strict=True)
+        ]
+
+    return ArrowColumn(pa.struct({"key": inner.type, "start": pa.int64(), "end": pa.int64()}), values, of_objects)
+
+
+def _json(serde: Serde[Any]) -> ArrowColumn:
+    import pyarrow as pa
+
+    to_json = form_of(serde).to_json
+
+    def values(column: Sequence[bytes | None]) -> list[Any]:
+        return [None if data is None else to_json(data).decode() for data in column]
+
+    return ArrowColumn(pa.string(), values, lambda column: values(serde.serialize_all(column)))
 
 
 #: Types that msgspec leaves unchanged, because Arrow has them too.
@@ -89,14 +105,25 @@ _KEPT = (datetime, date, time, bytes, bytearray, Decimal)
 _PRECISION, _SCALE = 38, 18
 
 
-def _objects(serde: Serde[Any], form: _ArrowForm) -> Callable[[Sequence[bytes | None]], list[Any]]:
-    def values(column: Sequence[bytes | None]) -> list[Any]:
+def _objects(serde: Serde[Any], plain: Serde[Any], form: _ArrowForm) -> ArrowColumn:
+    """Return a column of structs; ``plain`` reads the bytes of ``serde`` as objects that msgspec knows."""
+
+    def of_plain(column: Sequence[Any]) -> list[Any]:
         return [
             None if value is None else form.convert(msgspec.to_builtins(value, builtin_types=_KEPT, str_keys=True))
-            for value in serde.deserialize_all(column)
+            for value in column
         ]
 
-    return values
+    def values(column: Sequence[bytes | None]) -> list[Any]:
+        return of_plain(plain.deserialize_all(column))
+
+    if plain is serde:
+        return ArrowColumn(form.type, values, of_plain)
+    return ArrowColumn(form.type, values, lambda column: values(serde.serialize_all(column)))
+
+
+def _texts(values: Sequence[Any]) -> list[Any]:
+    return [None if value is None else str(value) for value in values]
 
 
 def _json_text(value: Any) -> Any:

@@ -17,10 +17,10 @@ from attrs import frozen
 from streams.core.errors import StreamsError
 from streams.core.records import NO_TIMESTAMP, Block, Headers
 from streams.core.topic import Topic
-from streams.files.arrow import arrow_column
 from streams.files.forms import form_of, text_or_hex_json
 from streams.files.kinds import STANDARD_OUTPUT, WRITTEN, FileKind, Kind, kind_of, listed
 from streams.files.lake import table_around
+from streams.files.record_columns import RecordColumns
 
 #: The records to write as (partition, block), ordered by partition and offset.
 Blocks = Iterable[tuple[int, Block]]
@@ -149,37 +149,14 @@ def _headers_json(headers: Headers) -> bytes:
 
 
 def _write_parquet(stream: IO[bytes], topic: Topic[Any, Any] | None, blocks: Blocks) -> int:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    key = arrow_column(topic.key_serde if topic else None)
-    value = arrow_column(topic.value_serde if topic else None)
-    header = pa.struct({"name": pa.string(), "value": pa.binary()})
-    schema = pa.schema(
-        {
-            "key": key.type,
-            "value": value.type,
-            "timestamp": pa.int64(),
-            "headers": pa.list_(header),
-            "partition": pa.int32(),
-            "offset": pa.int64(),
-        }
-    )
+    columns = RecordColumns(topic)
     count = 0
-    with pq.ParquetWriter(stream, schema) as writer:
+    with pq.ParquetWriter(stream, columns.schema) as writer:
         for partition, block in blocks:
             if not len(block):
                 continue
-            headers = block.headers or [()] * len(block)
-            columns = [
-                key.values(block.keys),
-                value.values(block.values),
-                list(block.timestamps),
-                [[{"name": name, "value": data} for name, data in record] for record in headers],
-                [partition] * len(block),
-                list(block.offsets),
-            ]
-            arrays = [pa.array(column, part.type) for column, part in zip(columns, schema, strict=True)]
-            writer.write_batch(pa.record_batch(arrays, schema=schema))
+            writer.write_batch(columns.batch(partition, block))
             count += len(block)
     return count

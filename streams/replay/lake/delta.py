@@ -1,8 +1,7 @@
 """Reading and writing of Delta Lake tables with the package ``deltalake``."""
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -10,6 +9,7 @@ from attrs import define, field
 
 from streams.core.clock import SystemClock
 from streams.core.errors import InputError
+from streams.files import created_delta, explained_delta
 from streams.replay.errors import ReplayError
 from streams.replay.lake.log import (
     Commit,
@@ -17,27 +17,11 @@ from streams.replay.lake.log import (
     LakeName,
     LakeState,
     Partition,
-    kept_columns,
-    needs_library,
 )
 from streams.replay.storage.places import Place
 
 #: Maximum number of operations that are read from the table history.
 _OPERATIONS = 1_000
-
-
-@contextmanager
-def _explained(what: str) -> Iterator[None]:
-    """Within the ``with`` block, raise errors of ``deltalake`` as ``InputError``; ``what`` begins the message."""
-    try:
-        from deltalake.exceptions import DeltaError
-    except ImportError as error:
-        raise needs_library("deltalake", error) from None
-    try:
-        yield
-    except (DeltaError, OSError) as error:
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise InputError(f"{what}: {reason[0]}") from error
 
 
 def _opened(name: LakeName) -> Any:
@@ -47,7 +31,7 @@ def _opened(name: LakeName) -> Any:
         ConfigError: ``deltalake`` is not installed.
         InputError: there is no such table or version.
     """
-    with _explained(f"{name}: cannot be read as a Delta table"):
+    with explained_delta(f"{name}: cannot be read as a Delta table"):
         from deltalake import DeltaTable
 
         table = DeltaTable(_uri(name))
@@ -69,7 +53,7 @@ def delta_state(name: LakeName) -> LakeState:
         InputError: there is no such table or version.
     """
     table = _opened(name)
-    with _explained(f"{name}: its log cannot be read"):
+    with explained_delta(f"{name}: its log cannot be read"):
         operations = [
             (str(found.get("version", "")), str(found.get("operation", ""))) for found in table.history(_OPERATIONS)
         ]
@@ -86,7 +70,7 @@ def delta_rows(name: LakeName, state: LakeState, files: Sequence[str]) -> Any:
     Raises:
         InputError: the table has a feature that ``deltalake`` cannot read, such as deletion vectors.
     """
-    with _explained(f"{name}: cannot be read as a Delta table"):
+    with explained_delta(f"{name}: cannot be read as a Delta table"):
         from deltalake import DeltaTable
         from pyarrow.dataset import FileSystemDataset
 
@@ -115,21 +99,12 @@ class DeltaLog:
             InputError: the table has other columns or partition columns, or the folder has files but no table.
         """
         uri = str(target.path) if target.is_local else target.uri
-        with _explained(f"delta:{target}: cannot be written as a Delta table"):
+        with explained_delta(f"delta:{target}: cannot be written as a Delta table"):
             from deltalake import DeltaTable
 
-            if not DeltaTable.is_deltatable(uri):
-                if target.files():
-                    raise InputError(f"delta:{target}: has files, but is no Delta table; give another folder")
-                DeltaTable.create(uri, schema, mode="ignore", partition_by=list(columns))
-            table = DeltaTable(uri)
-            found = list(table.metadata().partition_columns)
-            if found != list(columns):
-                there, here = (", ".join(names) or "nothing" for names in (found, columns))
-                raise InputError(
-                    f"delta:{target}: is partitioned by {there}, partition_by is {here}; give the same columns"
-                )
-            kept_columns([part.name for part in table.schema().fields], schema, f"delta:{target}")
+            if not DeltaTable.is_deltatable(uri) and target.files():
+                raise InputError(f"delta:{target}: has files, but is no Delta table; give another folder")
+        table = created_delta(uri, schema, columns)
         return cls(table, tuple(columns), target)
 
     def __str__(self) -> str:

@@ -2,54 +2,20 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from datetime import date, timedelta
 from typing import Any
 
 from attrs import define, field
 
 from streams.core.errors import InputError
+from streams.files import created_iceberg, explained_iceberg, iceberg_catalog
 from streams.replay.errors import ReplayError
-from streams.replay.lake.log import Commit, DataFile, LakeName, LakeState, kept_columns, needs_library
+from streams.replay.lake.log import Commit, DataFile, LakeName, LakeState
 from streams.replay.storage.places import Place
 
 #: Prefix of the table properties that list the committed slices of a replay.
 _SLICES = "streams.slices."
-#: Table property set on creation: the paths of the partition fields, as JSON.
-_PARTITIONS = "streams.partition-by"
 _EPOCH = date(1970, 1, 1)
-
-
-@contextmanager
-def _explained(what: str) -> Iterator[None]:
-    """Within the ``with`` block, raise errors of ``pyiceberg`` as ``InputError``; ``what`` begins the message."""
-    try:
-        from pyiceberg.exceptions import NoSuchTableError, RESTError, ServiceUnavailableError, ValidationError
-    except ImportError as error:
-        raise needs_library("pyiceberg", error) from None
-    try:
-        yield
-    except (NoSuchTableError, RESTError, ServiceUnavailableError, ValidationError, ValueError, OSError) as error:
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise InputError(f"{what}: {reason[0]}") from error
-
-
-def _catalog(name: LakeName) -> tuple[Any, str]:
-    """Return the catalog of a table, and the name of the table within it.
-
-    The catalog is the first part of a name with at least three parts, otherwise ``default``.
-
-    Raises:
-        InputError: the name has no namespace.
-    """
-    from pyiceberg.catalog import load_catalog
-
-    catalog, _, rest = name.table.partition(".")
-    if "." not in rest:
-        catalog, rest = "default", name.table
-    if "." not in rest:
-        raise InputError(f"{name}: give iceberg:[CATALOG.]NAMESPACE.TABLE")
-    return load_catalog(catalog), rest
 
 
 def _snapshot(name: LakeName, table: Any) -> Any:
@@ -76,8 +42,8 @@ def iceberg_state(name: LakeName) -> LakeState:
     Raises:
         InputError: there is no such table or snapshot.
     """
-    with _explained(f"{name}: cannot be read as an Iceberg table"):
-        catalog, rest = _catalog(name)
+    with explained_iceberg(f"{name}: cannot be read as an Iceberg table"):
+        catalog, rest = iceberg_catalog(name.table)
         table = catalog.load_table(rest)
         snapshot = _snapshot(name, table)
         if snapshot is None:
@@ -108,12 +74,12 @@ def iceberg_rows(name: LakeName, state: LakeState, files: Sequence[str]) -> Any:
     Raises:
         InputError: the files cannot be read.
     """
-    with _explained(f"{name}: cannot be read as an Iceberg table"):
+    with explained_iceberg(f"{name}: cannot be read as an Iceberg table"):
         import pyarrow as pa
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 
-        catalog, rest = _catalog(name)
+        catalog, rest = iceberg_catalog(name.table)
         table = catalog.load_table(rest)
         scan = table.scan(snapshot_id=int(state.version))
         tasks = _tasks(table, int(state.version))
@@ -150,15 +116,9 @@ class IcebergLog:
         Raises:
             InputError: the table has other columns or partition fields, or the catalog is not known.
         """
-        with _explained(f"{name}: cannot be written as an Iceberg table"):
-            catalog, rest = _catalog(name)
-            table = _created(catalog, rest, schema, columns)
-            found = [_described(field, table) for field in table.spec().fields]
-            given = ["day(timestamp)" if not path else ".".join(path) for path in columns]
-            if found != given:
-                there, here = (", ".join(names) or "nothing" for names in (found, given))
-                raise InputError(f"{name}: is partitioned by {there}, partition_by is {here}; give the same columns")
-            kept_columns([part.name for part in table.schema().fields], schema, str(name))
+        with explained_iceberg(f"{name}: cannot be written as an Iceberg table"):
+            catalog, rest = iceberg_catalog(name.table)
+            table = created_iceberg(catalog, rest, schema, columns)
             if table.name_mapping() is None:
                 mapping = table.schema().name_mapping.model_dump_json()
                 with table.transaction() as change:
@@ -262,38 +222,6 @@ class IcebergLog:
             key_metadata=None,
             **statistics.to_serialized_dict(),
         )
-
-
-def _created(catalog: Any, name: str, given: Any, columns: Sequence[tuple[str, ...]]) -> Any:
-    """Return a table; create it if it does not exist.
-
-    The partition fields are added in a second step.  If a process ends between both steps, the next call adds them: the
-    property has the partition fields for which the table was created.
-    """
-    from pyiceberg.exceptions import NoSuchTableError
-    from pyiceberg.transforms import DayTransform, IdentityTransform
-
-    listed = json.dumps(columns)
-    try:
-        table = catalog.load_table(name)
-    except NoSuchTableError:
-        catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
-        table = catalog.create_table_if_not_exists(name, given, properties={_PARTITIONS: listed})
-    if columns and not table.spec().fields and table.properties.get(_PARTITIONS) == listed:
-        with table.update_spec() as spec:
-            for path in columns:
-                if path:
-                    spec.add_field(".".join(path), IdentityTransform(), path[-1])
-                else:
-                    spec.add_field("timestamp", DayTransform(), "day")
-    return table
-
-
-def _described(part: Any, table: Any) -> str:
-    """Return the source column and transform of a partition field as text, such as ``day(timestamp)``."""
-    column = table.schema().find_column_name(part.source_id)
-    transform = str(part.transform)
-    return str(column) if transform == "identity" else f"{transform}({column})"
 
 
 def _value(text: str | None, part: Any, schema: Any) -> Any:

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 from urllib.parse import unquote
 
 from attrs import frozen
 
-from streams.core.errors import ConfigError, InputError
+from streams.core.errors import InputError
 from streams.replay.storage.places import Place
 
 #: Prefixes of text that names a lake table.
@@ -129,21 +129,3 @@ def partition_of(path: str, names: Sequence[str], null: str) -> Partition:
     """
     folders = dict(folder.split("=", 1) for folder in path.split("/")[:-1])
     return tuple(None if folders[name] == null else unquote(folders[name]) for name in names)
-
-
-def needs_library(name: str, error: ImportError) -> ConfigError:
-    """Return the error for a missing library of a format."""
-    return ConfigError(f"tables of this format need {name} ({error}); install it with: pip install 'streams[lake]'")
-
-
-def kept_columns(names: Sequence[str], given: Any, what: str) -> None:
-    """Check that a table has exactly the columns of the Arrow schema ``given``; ``what`` names the table.
-
-    Raises:
-        InputError: a column is missing, or the table has further columns.
-    """
-    missing, others = set(given.names) - set(names), set(names) - set(given.names)
-    if missing or others:
-        problems = [f"has no column {name}" for name in sorted(missing)]
-        problems += [f"has column {name}, which the output has not" for name in sorted(others)]
-        raise InputError(f"{what}: {', '.join(problems)}; write to another table, or add and drop these columns there")

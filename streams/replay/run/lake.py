@@ -13,14 +13,15 @@ from typing import Any
 from attrs import define, field
 
 from streams.core.errors import InputError
-from streams.replay.calls.columns import OutputColumns, output_topic
+from streams.files import NULL_FOLDER, PartitionColumn, RecordColumns, file_schema
+from streams.replay.calls.columns import output_topic
 from streams.replay.errors import ReplayError
 from streams.replay.lake.delta import DeltaLog
 from streams.replay.lake.iceberg import IcebergLog
 from streams.replay.lake.log import Commit, DataFile, LakeLog, LakeName, partition_of
 from streams.replay.run.commits import Mode, Run, SliceOutput, slice_outputs
 from streams.replay.run.session import ReplaySession
-from streams.replay.run.writing import NULL_FOLDER, PartitionColumn, WriteReport, WriteWork, file_schema
+from streams.replay.run.writing import WriteReport, WriteWork
 from streams.replay.storage.places import Place
 
 
@@ -34,7 +35,7 @@ def lake_log(target: str, session: ReplaySession, topic: str, columns: Sequence[
     name = LakeName.of(target)
     if name.version is not None or name.time is not None:
         raise InputError(f"{target}: a version is for inputs; an output is written to the newest one")
-    schema = OutputColumns(output_topic(session.topology, topic), as_table=True).schema
+    schema = RecordColumns(output_topic(session.topology, topic), as_table=True).schema
     if name.format == "iceberg":
         return IcebergLog.opened(name, schema, [column.path for column in columns])
     import pyarrow as pa

@@ -4,7 +4,6 @@ One call writes one partition of a topic for one slice.  File names are derived 
 partition, and the rows of a slice are always the same, so a repeated call replaces its own files.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -12,10 +11,10 @@ from typing import Any
 from attrs import define, field, frozen
 
 from streams.core.clock import VirtualClock
-from streams.core.errors import InputError
 from streams.core.records import NO_TIMESTAMP
+from streams.files import PartitionColumn, RecordColumns, file_schema
 from streams.replay.calls.application import Application
-from streams.replay.calls.columns import OutputColumns, output_topic
+from streams.replay.calls.columns import output_topic
 from streams.replay.calls.outputs import OutputPart, read_output
 from streams.replay.calls.work import CallMeter, StageReport
 from streams.replay.storage.places import Place
@@ -25,75 +24,6 @@ _GROUP_ROWS = 100_000
 _WAITING_ROWS = 400_000
 #: Maximum number of files that one call has open.
 _OPEN_FILES = 64
-#: The characters that Spark escapes in the names of partition folders.
-_ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
-#: The folder of a null, as in Hive.
-NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
-
-
-@frozen
-class PartitionColumn:
-    """A column by which a folder is partitioned: the UTC day of the event time, or a field."""
-
-    name: str
-    #: Names of the column and its nested fields, empty for the day.
-    path: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, given: str, schema: Any) -> "PartitionColumn":
-        """Return the partition column for ``day``, the name of a column, or a field such as ``value.country``.
-
-        Raises:
-            InputError: there is no such column, or its type is not text, whole number, boolean or date.
-        """
-        import pyarrow as pa
-
-        if given == "day":
-            return cls("day")
-        path = tuple(given.split("."))
-        kind: Any = pa.struct(list(schema))
-        for name in path:
-            if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
-                known = [*schema.names, *(f"value.{part.name}" for part in _fields(schema.field("value").type))]
-                raise InputError(f"partition_by {given!r}: there is no such column; give day, {', '.join(known)}")
-            kind = kind.field(name).type
-        checks = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date)
-        if not any(check(kind) for check in checks):
-            raise InputError(
-                f"partition_by {given!r}: has type {kind}; give a column of text, whole numbers, booleans or dates"
-            )
-        return cls(path[-1], path)
-
-    def type_in(self, schema: Any) -> Any:
-        """Return the Arrow type of the column, given the columns of the output."""
-        import pyarrow as pa
-
-        found: Any = pa.struct(list(schema))
-        for name in self.path:
-            found = found.field(name).type
-        return found if self.path else pa.date32()
-
-    def texts(self, batch: Any) -> list[str]:
-        """Return the values of a batch as they are written in names of folders."""
-        import pyarrow.compute as pc
-
-        if not self.path:
-            found = pc.cast(batch.column("timestamp"), "date32")
-        else:
-            found = batch.column(self.path[0])
-            for name in self.path[1:]:
-                found = pc.struct_field(found, name)
-        return [NULL_FOLDER if text is None else _escaped(text) for text in pc.cast(found, "string").to_pylist()]
-
-
-def _fields(kind: Any) -> list[Any]:
-    import pyarrow as pa
-
-    return list(kind) if pa.types.is_struct(kind) else []
-
-
-def _escaped(text: str) -> str:
-    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text) or NULL_FOLDER
 
 
 @frozen
@@ -143,7 +73,7 @@ def run_write(work: WriteWork) -> WriteReport:
         StreamsError: a record cannot be read, or a file cannot be written.
     """
     topology = work.application.plan(VirtualClock(NO_TIMESTAMP)).topology
-    columns = OutputColumns(output_topic(topology, work.topic), as_table=True)
+    columns = RecordColumns(output_topic(topology, work.topic), as_table=True)
     with CallMeter(work) as meter:
         name = f"{work.prefix}-p{work.part.partition:05d}"
         kept = columns.schema if work.keeps_columns else file_schema(columns.schema, work.partition_by)
@@ -248,14 +178,6 @@ class FolderWriter:
         for opened in self._open.values():
             opened.writer.is_open = False  # Otherwise its finalizer would write to the closed file.
             opened.context.__exit__(kind, error, trace)
-
-
-def file_schema(schema: Any, partition_by: Sequence[PartitionColumn]) -> Any:
-    """Return the columns of the files of a partitioned folder."""
-    import pyarrow as pa
-
-    in_names = {column.name for column in partition_by}
-    return pa.schema([part for part in schema if part.name not in in_names])
 
 
 def _count(batches: Sequence[Any]) -> int:

@@ -18,6 +18,7 @@ from attrs import define, field
 
 from streams.core.clock import VirtualClock
 from streams.core.records import NO_TIMESTAMP
+from streams.files import PartitionColumn
 from streams.replay.calls.failures import TaskFailure, failure_text
 from streams.replay.calls.memory import CallMemory
 from streams.replay.calls.outputs import OutputPart
@@ -26,7 +27,6 @@ from streams.replay.errors import ReplayError
 from streams.replay.run.commits import Mode, Run
 from streams.replay.run.session import ReplaySession
 from streams.replay.run.through_spark import SPARK_CALLS, SparkCall
-from streams.replay.run.writing import PartitionColumn
 from streams.replay.spark.catalog import write_table
 from streams.replay.spark.frames import Collect
 from streams.replay.spark.ingest import run_through_spark

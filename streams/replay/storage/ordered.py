@@ -13,9 +13,9 @@ from typing import Any
 from attrs import define, field
 
 from streams.core.records import TopicPartition
-from streams.files import Records
+from streams.files import Records, headers_array
 from streams.replay.storage.places import Place
-from streams.replay.storage.segments import GROUP_ROWS, Extent, ExtentReader, GroupWriter, headers_array
+from streams.replay.storage.segments import GROUP_ROWS, Extent, ExtentReader, GroupWriter
 
 #: Maximum size of a run in bytes of Arrow data; sorting and writing it needs the same amount again.
 RUN_BYTES = 64 << 20

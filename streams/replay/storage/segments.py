@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from attrs import define, evolve, field
 
 from streams.core.records import NO_TIMESTAMP, Block, Headers, TopicPartition
+from streams.files import headers_array, headers_type
 from streams.replay.errors import ReplayError
 from streams.replay.storage.places import Place
 from streams.replay.storage.scattered import Scattered, row_groups
@@ -87,7 +88,6 @@ def schema() -> Any:
     """
     import pyarrow as pa
 
-    header = pa.struct({"name": pa.string(), "value": pa.binary()})
     return pa.schema(
         {
             "kind": pa.string(),
@@ -98,7 +98,7 @@ def schema() -> Any:
             "key": pa.binary(),
             "value": pa.binary(),
             "timestamp": pa.int64(),
-            "headers": pa.list_(header),
+            "headers": headers_type(),
             "origin": pa.int64(),
         }
     )
@@ -412,16 +412,6 @@ def _time_bounds(times: Any, starts: Any) -> tuple[list[int], list[int]]:
 def _joined(columns: Sequence[list[Any]], sizes: Sequence[int]) -> list[Any]:
     """Return the first values of columns as one list."""
     return [value for column, size in zip(columns, sizes, strict=True) for value in column[:size]]
-
-
-def headers_array(headers: Sequence[Headers] | None, size: int) -> Any:
-    """Return the Arrow column of record headers; it is null if ``headers`` is None."""
-    import pyarrow as pa
-
-    kind = schema().field("headers").type
-    if headers is None:
-        return pa.nulls(size, kind)
-    return pa.array([[{"name": name, "value": data} for name, data in record] for record in headers], kind)
 
 
 def headers_of(column: Any) -> list[Headers] | None:

@@ -1,0 +1,179 @@
+"""Columns of topics: records as rows of Arrow tables, in two forms.
+
+The record form is that of a record: a windowed key is a struct, and times are epoch milliseconds, as in files and
+inputs, so a reader needs no time zone.  The table form is for data lakes: a windowed key is three columns, and times
+are timestamps in UTC.  Of the other packages, this module imports only ``core``.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import frozen
+
+from streams.core.errors import InputError
+from streams.core.records import Block, Headers
+from streams.core.serdes import WindowedSerde
+from streams.core.topic import Topic
+from streams.files.arrow import arrow_column
+
+#: The last millisecond of the year 9999, the limit of timestamps of most tables.
+_LAST_MS = 253_402_300_799_999
+#: The characters that Spark escapes in the names of partition folders.
+_ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
+#: The folder of a null, as in Hive.
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+
+
+@frozen
+class RecordColumns:
+    """The columns of a topic: ``key``, ``value``, ``timestamp``, ``headers``, ``partition`` and ``offset``.
+
+    ``as_table`` selects the table form, in which a windowed key is ``key``, ``window_start`` and ``window_end``.
+    """
+
+    topic: Topic[Any, Any] | None
+    as_table: bool = False
+
+    @property
+    def schema(self) -> Any:
+        """The Arrow schema."""
+        import pyarrow as pa
+
+        key = arrow_column(self.topic.key_serde if self.topic else None).type
+        value = arrow_column(self.topic.value_serde if self.topic else None).type
+        at = pa.timestamp("us", "UTC")
+        keys = {"key": key}
+        if self._splits_windows:
+            keys = {"key": key.field("key").type, "window_start": at, "window_end": at}
+        rest = {"headers": headers_type(), "partition": pa.int32(), "offset": pa.int64()}
+        return pa.schema({**keys, "value": value, "timestamp": at if self.as_table else pa.int64(), **rest})
+
+    @property
+    def _splits_windows(self) -> bool:
+        return self.as_table and self.topic is not None and isinstance(self.topic.key_serde, WindowedSerde)
+
+    def batch(self, number: int, block: Block) -> Any:
+        """Return serialized records of partition ``number`` as an Arrow batch."""
+        key = arrow_column(self.topic.key_serde if self.topic else None)
+        value = arrow_column(self.topic.value_serde if self.topic else None)
+        return self.batch_of(number, block, key.values(block.keys), value.values(block.values))
+
+    def batch_of(self, number: int, records: Block, keys: Sequence[Any], values: Sequence[Any]) -> Any:
+        """Return records as an Arrow batch; ``keys`` and ``values`` are what ``arrow_column`` makes of theirs."""
+        import pyarrow as pa
+
+        key = arrow_column(self.topic.key_serde if self.topic else None).type
+        columns = self.schema
+        size = len(records)
+        arrays = [pa.array(keys, key)]
+        if self._splits_windows:
+            plain, start, end = arrays[0].flatten()
+            arrays = [plain, _timestamps(start), _timestamps(end)]
+        times = pa.array(list(records.timestamps), pa.int64())
+        arrays += [
+            pa.array(values, columns.field("value").type),
+            _timestamps(times) if self.as_table else times,
+            headers_array(records.headers if records.headers is not None else [()] * size, size),
+            pa.array([number] * size, pa.int32()),
+            pa.array(list(records.offsets), pa.int64()),
+        ]
+        return pa.record_batch(arrays, schema=columns)
+
+
+def headers_type() -> Any:
+    """Return the Arrow type of record headers."""
+    import pyarrow as pa
+
+    return pa.list_(pa.struct({"name": pa.string(), "value": pa.binary()}))
+
+
+def headers_array(headers: Sequence[Headers] | None, size: int) -> Any:
+    """Return the Arrow column of record headers; it is null if ``headers`` is None."""
+    import pyarrow as pa
+
+    if headers is None:
+        return pa.nulls(size, headers_type())
+    return pa.array([[{"name": name, "value": data} for name, data in record] for record in headers], headers_type())
+
+
+def _timestamps(milliseconds: Any) -> Any:
+    """Convert epoch milliseconds to timestamps in microseconds; an unlimited window has no end."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    known = pc.if_else(pc.less_equal(milliseconds, _LAST_MS), milliseconds, pa.scalar(None, pa.int64()))
+    return known.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
+
+
+@frozen
+class PartitionColumn:
+    """A column by which a folder is partitioned: the UTC day of the event time, or a field."""
+
+    name: str
+    #: Names of the column and its nested fields, empty for the day.
+    path: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, given: str, schema: Any) -> "PartitionColumn":
+        """Return the partition column for ``day``, the name of a column, or a field such as ``value.country``.
+
+        Raises:
+            InputError: there is no such column, or its type is not text, whole number, boolean or date.
+        """
+        import pyarrow as pa
+
+        if given == "day":
+            return cls("day")
+        path = tuple(given.split("."))
+        kind: Any = pa.struct(list(schema))
+        for name in path:
+            if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
+                known = [*schema.names, *(f"value.{part.name}" for part in _fields(schema.field("value").type))]
+                raise InputError(f"partition_by {given!r}: there is no such column; give day, {', '.join(known)}")
+            kind = kind.field(name).type
+        checks = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date)
+        if not any(check(kind) for check in checks):
+            raise InputError(
+                f"partition_by {given!r}: has type {kind}; give a column of text, whole numbers, booleans or dates"
+            )
+        return cls(path[-1], path)
+
+    def type_in(self, schema: Any) -> Any:
+        """Return the Arrow type of the column, given the columns of the output."""
+        import pyarrow as pa
+
+        found: Any = pa.struct(list(schema))
+        for name in self.path:
+            found = found.field(name).type
+        return found if self.path else pa.date32()
+
+    def texts(self, batch: Any) -> list[str]:
+        """Return the values of a batch as they are written in names of folders."""
+        import pyarrow.compute as pc
+
+        if not self.path:
+            found = pc.cast(batch.column("timestamp"), "date32")
+        else:
+            found = batch.column(self.path[0])
+            for name in self.path[1:]:
+                found = pc.struct_field(found, name)
+        return [NULL_FOLDER if text is None else _escaped(text) for text in pc.cast(found, "string").to_pylist()]
+
+
+def _fields(kind: Any) -> list[Any]:
+    import pyarrow as pa
+
+    return list(kind) if pa.types.is_struct(kind) else []
+
+
+def _escaped(text: str) -> str:
+    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text) or NULL_FOLDER
+
+
+def file_schema(schema: Any, partition_by: Sequence[PartitionColumn]) -> Any:
+    """Return the columns of the files of a partitioned folder."""
+    import pyarrow as pa
+
+    in_names = {column.name for column in partition_by}
+    return pa.schema([part for part in schema if part.name not in in_names])
