@@ -46,8 +46,8 @@ from streams.files.reader import RowReader as RowReader
 from streams.files.reader import open_input as open_input
 from streams.files.reader import open_table as open_table
 from streams.files.record_columns import NULL_FOLDER as NULL_FOLDER
+from streams.files.record_columns import ArrowRecords as ArrowRecords
 from streams.files.record_columns import PartitionColumn as PartitionColumn
-from streams.files.record_columns import TopicColumns as TopicColumns
 from streams.files.record_columns import file_schema as file_schema
 from streams.files.record_columns import headers_array as headers_array
 from streams.files.record_columns import headers_type as headers_type

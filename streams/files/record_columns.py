@@ -26,7 +26,7 @@ NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 
 @frozen
-class TopicColumns:
+class ArrowRecords:
     """The columns of a topic: ``key``, ``value``, ``timestamp``, ``headers``, ``partition`` and ``offset``.
 
     ``as_table`` selects the table form, in which a windowed key is ``key``, ``window_start`` and ``window_end``.

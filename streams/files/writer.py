@@ -20,7 +20,7 @@ from streams.core.topic import Topic
 from streams.files.forms import form_of, text_or_hex_json
 from streams.files.kinds import STANDARD_OUTPUT, WRITTEN, FileKind, Kind, kind_of, listed
 from streams.files.lake import table_around
-from streams.files.record_columns import TopicColumns
+from streams.files.record_columns import ArrowRecords
 
 #: The records to write as (partition, block), ordered by partition and offset.
 Blocks = Iterable[tuple[int, Block]]
@@ -151,7 +151,7 @@ def _headers_json(headers: Headers) -> bytes:
 def _write_parquet(stream: IO[bytes], topic: Topic[Any, Any] | None, blocks: Blocks) -> int:
     import pyarrow.parquet as pq
 
-    columns = TopicColumns(topic)
+    columns = ArrowRecords(topic)
     count = 0
     with pq.ParquetWriter(stream, columns.schema) as writer:
         for partition, block in blocks:

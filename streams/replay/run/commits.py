@@ -13,7 +13,7 @@ from attrs import define, field, frozen
 
 from streams.core.errors import InputError
 from streams.core.records import TopicPartition
-from streams.files import PartitionColumn, TopicColumns, is_hidden
+from streams.files import ArrowRecords, PartitionColumn, is_hidden
 from streams.replay.calls.columns import output_topic
 from streams.replay.calls.outputs import OutputPart, lanes_of, output_partitions
 from streams.replay.calls.state import Outputs, outputs_from_json, read_manifest
@@ -235,7 +235,7 @@ def partition_columns(session: ReplaySession, topic: str, given: str | Sequence[
     Raises:
         InputError: there is no such column, its type is not supported, or two have the same name.
     """
-    schema = TopicColumns(output_topic(session.topology, topic), as_table=True).schema
+    schema = ArrowRecords(output_topic(session.topology, topic), as_table=True).schema
     columns = tuple(PartitionColumn.of(name, schema) for name in ([given] if isinstance(given, str) else given))
     names = [column.name for column in columns]
     if len(set(names)) < len(names):

@@ -13,7 +13,7 @@ from typing import Any
 from attrs import define, field
 
 from streams.core.errors import InputError
-from streams.files import NULL_FOLDER, PartitionColumn, TopicColumns, file_schema
+from streams.files import NULL_FOLDER, ArrowRecords, PartitionColumn, file_schema
 from streams.replay.calls.columns import output_topic
 from streams.replay.errors import ReplayError
 from streams.replay.lake.delta import DeltaLog
@@ -35,7 +35,7 @@ def lake_log(target: str, session: ReplaySession, topic: str, columns: Sequence[
     name = LakeName.of(target)
     if name.version is not None or name.time is not None:
         raise InputError(f"{target}: a version is for inputs; an output is written to the newest one")
-    schema = TopicColumns(output_topic(session.topology, topic), as_table=True).schema
+    schema = ArrowRecords(output_topic(session.topology, topic), as_table=True).schema
     if name.format == "iceberg":
         return IcebergLog.opened(name, schema, [column.path for column in columns])
     import pyarrow as pa

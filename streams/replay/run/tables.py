@@ -6,7 +6,7 @@ from typing import Any
 from attrs import frozen
 
 from streams.core.errors import ConfigError
-from streams.files import TopicColumns
+from streams.files import ArrowRecords
 from streams.replay.calls.columns import output_topic
 from streams.replay.calls.outputs import OutputPart, read_output
 from streams.replay.run.session import ReplaySession
@@ -88,7 +88,7 @@ def output_table(
     frame: Callable[[], Any] | None = None,
 ) -> ResultTable:
     """Return partitions of an output topic in the record form, or in the table form."""
-    columns = TopicColumns(output_topic(session.topology, name), as_table)
+    columns = ArrowRecords(output_topic(session.topology, name), as_table)
 
     def batches() -> Iterator[Any]:
         for part in parts:

@@ -12,7 +12,7 @@ from attrs import define, field, frozen
 
 from streams.core.clock import VirtualClock
 from streams.core.records import NO_TIMESTAMP
-from streams.files import PartitionColumn, TopicColumns, file_schema
+from streams.files import ArrowRecords, PartitionColumn, file_schema
 from streams.replay.calls.application import Application
 from streams.replay.calls.columns import output_topic
 from streams.replay.calls.outputs import OutputPart, read_output
@@ -73,7 +73,7 @@ def run_write(work: WriteWork) -> WriteReport:
         StreamsError: a record cannot be read, or a file cannot be written.
     """
     topology = work.application.plan(VirtualClock(NO_TIMESTAMP)).topology
-    columns = TopicColumns(output_topic(topology, work.topic), as_table=True)
+    columns = ArrowRecords(output_topic(topology, work.topic), as_table=True)
     with CallMeter(work) as meter:
         name = f"{work.prefix}-p{work.part.partition:05d}"
         kept = columns.schema if work.keeps_columns else file_schema(columns.schema, work.partition_by)

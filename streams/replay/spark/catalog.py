@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from streams.core.errors import InputError
-from streams.files import PartitionColumn, TopicColumns, file_schema
+from streams.files import ArrowRecords, PartitionColumn, file_schema
 from streams.replay.calls.columns import output_topic
 from streams.replay.run.commits import FolderTarget, Mode, Run
 from streams.replay.run.lake import LakeTarget, lake_log
@@ -55,7 +55,7 @@ def _create(spark: Any, session: ReplaySession, topic: str, name: str, columns: 
     import pyarrow as pa
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    schema = TopicColumns(output_topic(session.topology, topic), as_table=True).schema
+    schema = ArrowRecords(output_topic(session.topology, topic), as_table=True).schema
     parts = [pa.field(column.name, column.type_in(schema)) for column in columns]
     declared = from_arrow_schema(pa.schema([*file_schema(schema, columns), *parts]))
     writer = spark.createDataFrame([], declared).write.format("parquet")

@@ -8,7 +8,7 @@ import pickle
 from collections.abc import Sequence
 from typing import Any
 
-from streams.files import TopicColumns
+from streams.files import ArrowRecords
 from streams.replay.calls.columns import output_topic
 from streams.replay.calls.outputs import OutputPart
 from streams.replay.run.session import ReplaySession
@@ -33,7 +33,7 @@ def output_frame(
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    schema = from_arrow_schema(TopicColumns(output_topic(session.topology, name), as_table).schema)
+    schema = from_arrow_schema(ArrowRecords(output_topic(session.topology, name), as_table).schema)
     if not parts:
         return spark.createDataFrame([], schema)
     assert session.plan is not None

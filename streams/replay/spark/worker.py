@@ -19,7 +19,7 @@ from attrs import frozen
 
 from streams.core.clock import VirtualClock
 from streams.core.records import NO_TIMESTAMP
-from streams.files import TopicColumns
+from streams.files import ArrowRecords
 from streams.replay.calls.application import Application
 from streams.replay.calls.columns import output_topic
 from streams.replay.calls.failures import packed
@@ -217,7 +217,7 @@ def read_parts(
     """Yield the records of output partitions, given by number, as rows of the output table."""
     check_kept(root)
     topology = application.plan(VirtualClock(NO_TIMESTAMP)).topology
-    columns = TopicColumns(output_topic(topology, topic), as_table)
+    columns = ArrowRecords(output_topic(topology, topic), as_table)
     for number in _numbers(batches):
         part: OutputPart = pickle.loads(items.read(number))
         for block in read_output(root, part):
