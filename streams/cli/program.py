@@ -12,7 +12,6 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -26,6 +25,7 @@ from streams.cli import (
     dlq,
     golive,
     groups,
+    new,
     produce,
     publish,
     replay,
@@ -39,10 +39,12 @@ from streams.cli import (
 )
 from streams.cli.interrupts import INTERRUPTED
 from streams.cli.mistakes import MISTAKE, report
+from streams.cli.versions import installed_version
 from streams.core.clock import Clock, SystemClock
 
 #: Commands in the order in which the help lists them.
 _COMMANDS = (
+    new,
     run,
     top,
     replay,
@@ -91,18 +93,11 @@ def parser() -> argparse.ArgumentParser:
         prog="streams",
         description="Run a stream processing topology over files or live, and describe it.",
     )
-    main_parser.add_argument("--version", action="version", version=f"streams {_version()}")
+    main_parser.add_argument("--version", action="version", version=f"streams {installed_version() or '(not installed)'}")
     commands = main_parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
     for command in _COMMANDS:
         command.add_parser(commands)
     return main_parser
-
-
-def _version() -> str:
-    try:
-        return version("streams")
-    except PackageNotFoundError:  # The program runs from a source tree that is not installed.
-        return "(not installed)"
 
 
 class MessageHandler(logging.Handler):
