@@ -27,7 +27,8 @@ from streams.comparison import (
     TakeOver,
     TopicComparison,
 )
-from streams.replay.calls.shown import value_text
+from streams.core.records import Record
+from streams.replay.calls.shown import key_text, value_text
 from streams.replay.times import time_text
 
 #: Maximum line width of sentences.
@@ -71,6 +72,21 @@ def as_text(comparison: Comparison, title: Title) -> str:
     if not title.only_state:
         lines += ["", "OUTPUTS", *_topics(comparison), "", "STORES", *_stores(comparison)]
     return "\n".join([*lines, "", "TAKING OVER", *_taking_over(comparison.take_over)])
+
+
+def changes_text(comparison: Comparison) -> str:
+    """Return the outputs and stores that differ as text, which is empty if none does."""
+    topics = tuple(topic for topic in comparison.topics if not topic.is_same)
+    stores = tuple(store for store in comparison.stores if not store.is_same)
+    differing = attrs.evolve(comparison, topics=topics, stores=stores)
+    outputs = ["OUTPUTS", *_topics(differing)] if topics else []
+    return "\n".join([*outputs, *(["STORES", *_stores(differing)] if stores else [])])
+
+
+def record_line(record: Record[Any, Any]) -> str:
+    """Return a record as one line: its key, if it has one, its time and its value."""
+    key = "" if record.key is None else f"{key_text(record.key)}: "
+    return f"{key}{value_text(record.value)} at {time_text(record.timestamp_ms)}"
 
 
 # --- outputs ------------------------------------------------------------------------------

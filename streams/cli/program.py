@@ -21,6 +21,7 @@ from streams.cli import (
     capture,
     consume,
     describe,
+    dev,
     diff,
     dlq,
     golive,
@@ -45,6 +46,7 @@ from streams.core.clock import Clock, SystemClock
 #: Commands in the order in which the help lists them.
 _COMMANDS = (
     new,
+    dev,
     run,
     top,
     replay,
@@ -93,7 +95,8 @@ def parser() -> argparse.ArgumentParser:
         prog="streams",
         description="Run a stream processing topology over files or live, and describe it.",
     )
-    main_parser.add_argument("--version", action="version", version=f"streams {installed_version() or '(not installed)'}")
+    version = installed_version() or "(not installed)"
+    main_parser.add_argument("--version", action="version", version=f"streams {version}")
     commands = main_parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
     for command in _COMMANDS:
         command.add_parser(commands)

@@ -20,6 +20,7 @@ from streams.cli.sharing import announcing, run_on_cluster
 
 if TYPE_CHECKING:
     from streams.bounded import Begins, BoundedRun
+    from streams.core.clock import Clock
     from streams.core.config import StreamsConfig
     from streams.core.settings import Settings
     from streams.files import Continued, FileInput, FileOutput, Ledger
@@ -414,6 +415,20 @@ class NamedFiles:
     next_inputs: Collection[str] = ()
 
     @classmethod
+    def of_inputs(cls, inputs: Mapping[str, str]) -> "NamedFiles":
+        """Return the local files of inputs, which are given as files, folders or patterns.
+
+        Raises:
+            UsageError: an input is an archive, a table or a URI.
+            InputError: there is no such file.
+        """
+        from streams.files import local_files
+
+        for topic, path in inputs.items():
+            _refuse_history(topic, path)
+        return cls({topic: local_files(path) for topic, path in inputs.items()}, {})
+
+    @classmethod
     def parse(cls, options: argparse.Namespace) -> "NamedFiles":
         """Parse the file arguments.
 
@@ -421,15 +436,11 @@ class NamedFiles:
             UsageError: an argument is malformed, or a file is given twice.
             InputError: there is no such file.
         """
-        from streams.files import local_files
-
         given = dict(pairs(options.input, "--input", "TOPIC=PATH"))
         following = dict(pairs(options.next, "--next", "TOPIC=PATH"))
         for topic in sorted(given.keys() & following.keys()):
             raise UsageError(f"topic {topic!r} has an --input and a --next; give one file in a run, one run for each")
-        for topic, path in (given | following).items():
-            _refuse_history(topic, path)
-        inputs = {topic: local_files(path) for topic, path in (given | following).items()}
+        inputs = cls.of_inputs(given | following).inputs
         outputs = dict(pairs(options.output, "--output", "TOPIC=FILE"))
         taken = {os.path.realpath(path): f"--input {topic}" for topic, found in inputs.items() for path in found}
         for topic, path in outputs.items():
@@ -439,8 +450,10 @@ class NamedFiles:
             taken[place] = f"--output {topic}"
         return cls(inputs, outputs, frozenset(following))
 
-    def readers(self, topology: "Topology", *, on_bad_row: Any) -> dict[str, list["FileInput"]]:
-        """Return readers of the input files of each topic.
+    def readers(
+        self, topology: "Topology", *, on_bad_row: Any, clock: "Clock | None" = None
+    ) -> dict[str, list["FileInput"]]:
+        """Return readers of the input files of each topic; rows without a time get that of ``clock``.
 
         Raises:
             UsageError: a topic is not a source of the topology.
@@ -450,7 +463,9 @@ class NamedFiles:
         from streams.files import open_input
 
         readers = {
-            name: [open_input(declared_source(topology, name), path, on_bad_row=on_bad_row) for path in paths]
+            name: [
+                open_input(declared_source(topology, name), path, on_bad_row=on_bad_row, clock=clock) for path in paths
+            ]
             for name, paths in self.inputs.items()
         }
         for name in sorted(source_topics(topology) - readers.keys() - sink_topics(topology)):

@@ -33,6 +33,11 @@ class ScriptModules:
     _modules: dict[str, ModuleType] = field(factory=dict)
     _path: list[str] = field(factory=list)
 
+    @property
+    def files(self) -> set[Path]:
+        """The files of the modules, as resolved paths."""
+        return {Path(file).resolve() for module in self._modules.values() if (file := module.__file__) is not None}
+
     @contextmanager
     def inside(self) -> Iterator[None]:
         """Make the modules of the script importable within the ``with`` block, and keep newly imported ones."""
