@@ -111,6 +111,7 @@ REST = (
     Rest("inputs of streams run", "tests/cli/test_run.py::*one_file_by_name[days]"),
     Rest("inputs of streams run", "tests/cli/test_run.py::*spread_over_all_partitions*", keep=("*[4]",)),
     Rest("exit statuses of streams run", "tests/cli/test_statuses.py::*", keep=("*[3-*",)),
+    Rest("projects under their type check", "tests/cli/test_new.py::*type_check"),
     Rest(KILLED, "tests/cli/test_broker.py::*killed_anywhere*"),
     Rest(CAPSULES, "tests/capsule/test_stepping.py::*from_behind"),
     Rest(CAPSULES, "tests/cli/test_capture.py::*that_was_killed*"),

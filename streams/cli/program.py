@@ -19,6 +19,7 @@ from streams.cli import (
     archive,
     broker,
     capture,
+    completion,
     consume,
     describe,
     dev,
@@ -66,6 +67,7 @@ _COMMANDS = (
     produce,
     consume,
     describe,
+    completion,
 )
 #: Exit status after SIGPIPE by shell convention (128 + 13).
 PIPE_CLOSED = 141
@@ -173,7 +175,9 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; return its exit status."""
-    options = parser().parse_args(arguments)
+    main_parser = parser()
+    completion.answer_if_asked(main_parser)
+    options = main_parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, _terminate)
     try:
         with _logging(is_debug=options.debug):

@@ -9,6 +9,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import ModuleType
 
@@ -24,6 +25,8 @@ _SHARED = tuple(
         *(sysconfig.get_path(kind) for kind in ("purelib", "platlib", "stdlib", "platstdlib")),
     )
 )
+#: Names of folders of libraries in every environment.
+_LIBRARIES = frozenset({"site-packages", "dist-packages"})
 
 
 @define(eq=False)
@@ -70,5 +73,7 @@ def _is_own(module: ModuleType) -> bool:
 
 
 def _is_shared(file: str) -> bool:
-    resolved = str(Path(file).resolve())
-    return any(resolved.startswith(f"{folder}/") for folder in _SHARED)
+    resolved = Path(file).resolve()
+    # An environment may have libraries of another one behind it, and an extension is loaded once per process.
+    is_library = not _LIBRARIES.isdisjoint(resolved.parts) or resolved.name.endswith(tuple(EXTENSION_SUFFIXES))
+    return is_library or any(str(resolved).startswith(f"{folder}/") for folder in _SHARED)

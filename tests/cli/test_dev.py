@@ -65,7 +65,7 @@ WAITING = "waiting for a change"
 
 
 def test_each_save_shows_what_it_changes(shop):
-    """The script, a module that it imports, and the sample; a mistake is shown with its line, and the next save runs."""
+    """The script, a module that it imports, the sample; a mistake is shown with its line, and the next save runs."""
     with developing(shop) as (process, awaited):
         first = awaited("totals: 3 records", WAITING)
         assert "ann: 14 at" in first
