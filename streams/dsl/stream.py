@@ -479,7 +479,10 @@ class KStream(Generic[K, V]):
         """Write the records to a ``Topic``, to a topic given by name, or to the topic that a function returns.
 
         The function takes (key, value) or (key, value, context), where the context is the
-        ``RecordContext`` of the record.
+        ``RecordContext`` of the record.  ``key`` and ``value`` declare types for a topic without a declaration.
+
+        Raises:
+            TopologyError: ``topic`` is not a topic, or a ``Topic`` is given together with ``key`` or ``value``.
 
         >>> doubled = Topic("doubled", key=str, value=int)
         >>> orders.map_values(lambda amount: 2 * amount).to(doubled)

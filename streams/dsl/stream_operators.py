@@ -32,6 +32,7 @@ from streams.dsl.serde_variables import annotated, declared_or_annotated, joint,
 from streams.dsl.side_outputs import SideOutputs
 from streams.dsl.table_state import SourceState
 from streams.topology import (
+    UNSET,
     Filter,
     FlatMap,
     FlatMapValues,
@@ -229,6 +230,12 @@ def to_topic(
     fixed, topic_for = None, None
     keys, values = overridden(stream.key, key, stream.name), overridden(stream.value, value, stream.name)
     if isinstance(topic, Sink):
+        given = [name for name, form in (("key=", key), ("value=", value)) if form is not UNSET]
+        if given:
+            raise TopologyError(
+                f"to() of {topic!r} also has {' and '.join(given)}: a Topic declares its types; leave these out, or "
+                f"give the topic by its name, {topic.name!r}"
+            )
         fixed = topic.name
         if isinstance(topic, Topic):
             stream.graph.declare(topic)

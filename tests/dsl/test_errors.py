@@ -118,6 +118,11 @@ MISTAKES: list[tuple[str, Callable[[StreamsBuilder], Any], str]] = [
     ("no partitions", lambda b: b.stream(orders).repartition(partitions=0), "partitions must be an int of at least 1"),
     ("a sink of nothing", lambda b: b.stream(orders).to(None), "needs a Topic, a topic's name or a function"),
     (
+        "types told twice",
+        lambda b: b.stream(orders).to(orders, value=str),
+        r"also has value=: a Topic declares its types",
+    ),
+    (
         "an unknown option",
         lambda b: b.table(orders, cashing=True),
         "unknown option 'cashing' of store .*; there are caching, changelog, history, logging",

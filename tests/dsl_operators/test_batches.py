@@ -214,7 +214,7 @@ def test_wrong_results_fail_with_the_remedy(returned, message):
 )
 def test_results_of_a_flat_batch_are_pairs_or_its_records_fail(returned, message):
     def application(builder: StreamsBuilder) -> None:
-        builder.stream(NUMBERS).flat_map_batches(lambda records: returned).to(out, key=str, value=int)
+        builder.stream(NUMBERS).flat_map_batches(lambda records: returned).to(out)
 
     with TopologyTestDriver(application) as driver:
         with pytest.raises(ProcessingError, match=rf"'.*<lambda>' \(.*\) of flat_map_batches {message}"):

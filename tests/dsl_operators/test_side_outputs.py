@@ -383,7 +383,7 @@ def test_records_of_a_grouped_stream_that_are_older_than_the_store_keeps(options
     def topology(builder: StreamsBuilder) -> None:
         grouped = builder.stream(orders).group_by_key()
         grouped.dropped().to(lost)
-        grouped.count("counts", **options).to_stream().to(out, value=int | None)
+        grouped.count("counts", **options).to_stream().to(out)
 
     driver = TopologyTestDriver(topology)
     driver.pipe(orders, 5, key="z", timestamp_ms=900_000)
@@ -401,7 +401,7 @@ def rekeyed(builder: StreamsBuilder):
 
 def sessions(builder: StreamsBuilder, stream):
     windowed = stream.group_by_key(key=str, value=int).windowed_by(SessionWindows.of(SECOND))
-    windowed.count().to_stream(lambda windowed, count: windowed.key).to(out, value=int | None)
+    windowed.count().to_stream(lambda windowed, count: windowed.key).to(out)
     return windowed
 
 
