@@ -119,8 +119,8 @@ def new_database(postgres: Postgres, name: str) -> Iterator[str]:
     import psycopg
 
     with psycopg.connect(postgres.dsn, autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"')  # type: ignore[arg-type]
+        connection.execute(f'CREATE DATABASE "{name}"')
         try:
             yield postgres.dsn_of(name)
         finally:
-            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')  # type: ignore[arg-type]
+            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')

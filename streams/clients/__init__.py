@@ -1,5 +1,6 @@
 """Consumer, producer and admin client, which access a cluster only through the ``Cluster`` interface."""
 
+from streams.clients.accumulator import block_size as block_size
 from streams.clients.accumulator import oversized as oversized
 from streams.clients.admin import EARLIEST as EARLIEST
 from streams.clients.admin import LATEST as LATEST
@@ -23,6 +24,7 @@ from streams.clients.errors import RequestTimeoutError as RequestTimeoutError
 from streams.clients.errors import StatefulGroupError as StatefulGroupError
 from streams.clients.errors import TopicExistsError as TopicExistsError
 from streams.clients.errors import WakeupError as WakeupError
+from streams.clients.errors import is_transient as is_transient
 from streams.clients.internal_topics import LANES_GROUP as LANES_GROUP
 from streams.clients.internal_topics import InternalTopic as InternalTopic
 from streams.clients.internal_topics import internal_topics as internal_topics

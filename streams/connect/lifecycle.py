@@ -37,7 +37,7 @@ class Progress:
 
 
 @define(eq=False)
-class Life:
+class WorkerLife:
     """Runs a function in the caller's thread or in a thread of its own, and keeps how it ended."""
 
     name: str

@@ -14,12 +14,10 @@ from typing import Any, Generic, TypeVar
 
 from attrs import evolve
 
-from streams.clients import Consumer, Producer, RebalanceListener, WakeupError
-from streams.clients.accumulator import block_size
-from streams.clients.errors import is_transient
+from streams.clients import Consumer, Producer, RebalanceListener, WakeupError, block_size, is_transient
 from streams.connect.columns import Unreadable, joined, readable
 from streams.connect.errors import ConnectError, SinkFencedError
-from streams.connect.lifecycle import Life, Progress, Retries
+from streams.connect.lifecycle import WorkerLife, Progress, Retries
 from streams.connect.protocol import SinkBlock, SinkConnector
 from streams.connect.worker_settings import SinkSettings
 from streams.core.clock import Clock, SystemClock
@@ -82,7 +80,7 @@ class SinkWorker(Generic[K, V]):
         self._cluster, self._topic, self._sink = cluster, typed_topic(topic, "SinkWorker"), sink
         self._settings = changed(settings or SinkSettings(), options)
         self._clock, self._threads = clock or SystemClock(), threads or SystemThreads()
-        self._life = Life(name, self._threads)
+        self._life = WorkerLife(name, self._threads)
         self._run: _SinkRun[K, V] | None = None
 
     @property
@@ -165,7 +163,7 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
 
     def __init__(
         self,
-        life: Life,
+        life: WorkerLife,
         cluster: Cluster,
         topic: Topic[K, V],
         sink: SinkConnector[K, V],

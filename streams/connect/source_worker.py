@@ -11,11 +11,9 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
-from streams.clients import Admin, Consumer, Producer
-from streams.clients.accumulator import block_size
-from streams.clients.errors import is_transient
+from streams.clients import Admin, Consumer, Producer, block_size, is_transient
 from streams.connect.errors import ConnectError
-from streams.connect.lifecycle import Life, Progress, Retries
+from streams.connect.lifecycle import WorkerLife, Progress, Retries
 from streams.connect.protocol import Position, SourceBlock, SourceConnector
 from streams.connect.worker_settings import SourceSettings
 from streams.core.clock import Clock, SystemClock
@@ -74,7 +72,7 @@ class SourceWorker(Generic[K, V]):
         self._cluster, self._topic, self._source = cluster, typed_topic(topic, "SourceWorker"), source
         self._settings = changed(settings or SourceSettings(), options)
         self._clock, self._threads = clock or SystemClock(), threads or SystemThreads()
-        self._life = Life(name, self._threads)
+        self._life = WorkerLife(name, self._threads)
 
     @property
     def progress(self) -> Progress:
@@ -152,7 +150,7 @@ class _SourceRun(Generic[K, V]):
 
     def __init__(
         self,
-        life: Life,
+        life: WorkerLife,
         cluster: Cluster,
         topic: Topic[K, V],
         source: SourceConnector[K, V],
