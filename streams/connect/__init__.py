@@ -2,15 +2,18 @@
 
 from streams.connect.errors import ConnectError, SinkFencedError
 from streams.connect.lifecycle import Progress
+from streams.connect.postgres_sink import PostgresSink
 from streams.connect.protocol import Guarantee, Position, SinkBlock, SinkConnector, SourceBlock, SourceConnector
 from streams.connect.sink_worker import SinkWorker
 from streams.connect.source_worker import SourceWorker
+from streams.connect.sql_sink import SqlSink
 from streams.connect.worker_settings import SinkSettings, SourceSettings
 
 __all__ = [
     "ConnectError",
     "Guarantee",
     "Position",
+    "PostgresSink",
     "Progress",
     "SinkBlock",
     "SinkConnector",
@@ -21,4 +24,5 @@ __all__ = [
     "SourceConnector",
     "SourceSettings",
     "SourceWorker",
+    "SqlSink",
 ]

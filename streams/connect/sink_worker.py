@@ -17,7 +17,7 @@ from attrs import evolve
 from streams.clients import Consumer, Producer, RebalanceListener, WakeupError, block_size, is_transient
 from streams.connect.columns import Unreadable, joined, readable
 from streams.connect.errors import ConnectError, SinkFencedError
-from streams.connect.lifecycle import WorkerLife, Progress, Retries
+from streams.connect.lifecycle import Progress, Retries, WorkerLife
 from streams.connect.protocol import SinkBlock, SinkConnector
 from streams.connect.worker_settings import SinkSettings
 from streams.core.clock import Clock, SystemClock

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from streams.clients import Admin, Consumer, Producer, block_size, is_transient
 from streams.connect.errors import ConnectError
-from streams.connect.lifecycle import WorkerLife, Progress, Retries
+from streams.connect.lifecycle import Progress, Retries, WorkerLife
 from streams.connect.protocol import Position, SourceBlock, SourceConnector
 from streams.connect.worker_settings import SourceSettings
 from streams.core.clock import Clock, SystemClock

@@ -119,6 +119,10 @@ class SerdeFormat(Protocol):
     All functions that convert raise SerializationError or an error of ``CODEC_ERRORS``.
     """
 
+    @property
+    def form(self) -> Any:
+        """The type of the values, such as a class; None if it is unknown, as for dicts of a schema."""
+
     def on_topic(self, topic: str, side: str) -> Serde[Any]:
         """Return the serde for the keys or values (``side`` is "key" or "value") of a topic."""
 

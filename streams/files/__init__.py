@@ -15,6 +15,7 @@ from streams.files.forms import BAD_INPUT as BAD_INPUT
 from streams.files.forms import Form as Form
 from streams.files.forms import form_of as form_of
 from streams.files.forms import json_type as json_type
+from streams.files.forms import object_type as object_type
 from streams.files.kinds import STANDARD_OUTPUT as STANDARD_OUTPUT
 from streams.files.kinds import WHOLE as WHOLE
 from streams.files.kinds import WRITTEN as WRITTEN

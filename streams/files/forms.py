@@ -168,6 +168,14 @@ def declared_type(serde: Serde[Any]) -> tuple[Any] | None:
     return json_type(serde) if plain is None else (plain,)
 
 
+def object_type(serde: Serde[Any]) -> tuple[Any] | None:
+    """Return the type of deserialized objects as msgspec knows it, also of formats; otherwise as ``declared_type``."""
+    if isinstance(serde, FormatSerde):
+        form = serde.format.form
+        return None if form is None else (_shape(form),)
+    return declared_type(serde)
+
+
 # Undeclared keys and values, and those declared as None whose bytes another program has written.
 
 

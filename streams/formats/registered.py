@@ -209,6 +209,11 @@ class _Registered(Generic[T]):
     #: The serde inside the application, once it is made: stores compare serdes by identity.
     _inside: list[Serde[T]] = field(factory=list)
 
+    @property
+    def form(self) -> Any:
+        form = self.arguments[0]
+        return form if isinstance(form, type) else None
+
     def on_topic(self, topic: str, side: str) -> Serde[T]:
         return registered_serde(self.make, self.arguments, self.registration, (topic, side))
 
