@@ -3,12 +3,14 @@
 This module imports the lower layers, and none of them imports it.
 """
 
+import asyncio
 import os
 import signal
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
@@ -18,6 +20,7 @@ from streams.clients.tcp import TcpCluster
 from streams.core.clock import Clock, SystemClock
 from streams.core.config import StreamsConfig
 from streams.core.errors import ClientClosedError, ConfigError
+from streams.core.event_loops import LoopCalls, settle
 from streams.core.metrics import Metrics
 from streams.core.records import TaskId
 from streams.core.settings import ApplicationSettings, Settings
@@ -48,6 +51,7 @@ from streams.runtime import (
     owner_of,
     request_of,
     spec_of,
+    tuned_collector,
 )
 from streams.topology import PartitionGrouper
 from streams.why import FollowLimits, Question, Story, follow
@@ -141,6 +145,7 @@ class Streams:
         #: The runtime of this application, for servers and tools.
         self.instance = Instance(self.topology, self.config, environment, listeners, grouper)
         self._servers: list[WebServer] = []
+        self._calls: LoopCalls | None = None
 
     def _environment(self, clock: Clock, threads: Threads) -> Environment:
         self._otlp = _otlp_of(self.config, clock)
@@ -393,6 +398,39 @@ class Streams:
         self._servers.append(server)
         return server
 
+    async def finished(self) -> None:
+        """Wait in a coroutine until all stream threads have ended, without blocking the event loop.
+
+        Raises:
+            ClientClosedError: the application was not started.
+            StreamsError: the application failed.
+        """
+        if self.state is not State.CREATED:
+            ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            with self.instance.telling_end(partial(settle, ended, lambda: True)):
+                await ended
+        self.wait()
+
+    async def __aenter__(self) -> Self:
+        """Start the application on another thread; it is closed at the end of the ``async with`` block."""
+        self._calls = LoopCalls(f"{self.config.application_id}-calls")
+        try:
+            await self._calls.call(self.start)
+        except BaseException:
+            await self._calls.call(self.close, is_certain=True)
+            self._calls.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._calls is not None
+        try:
+            await self._calls.call(partial(self.__exit__, kind, error, trace), is_certain=True)
+        finally:
+            self._calls.close()
+
     def __enter__(self) -> Self:
         try:
             self.start()
@@ -472,7 +510,8 @@ def run_until_signal(streams: Streams) -> None:
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)} if is_main else {}
     notifier = Notifier.of(streams.instance, os.environ)
     try:
-        with streams:
+        # Whoever calls this gives the process to the application; one that is embedded leaves the collector alone.
+        with tuned_collector(), streams:
             # Wait in short steps, since signals are delivered between the steps.
             while not stop.is_set() and not streams.wait(_LOOK_MS):
                 notifier.look()

@@ -228,7 +228,7 @@ def _run_bounded(
     from streams.cli.interrupts import orderly
     from streams.cli.progress import shown, state_of
     from streams.core.clock import SystemClock
-    from streams.runtime import late_of
+    from streams.runtime import late_of, tuned_collector
 
     limit = limit_of(options)
     inputs = files.readers(topology, on_bad_row="continue" if config.deserialization_handler != "fail" else "fail")
@@ -237,7 +237,7 @@ def _run_bounded(
     passed = {name: value for name, value in settings.items() if name not in ("application_id", "state_dir")}
     clock = SystemClock()
     started_ms = clock.monotonic_ms()
-    with orderly() as interrupt, shown(config.application_id) as show:
+    with tuned_collector(), orderly() as interrupt, shown(config.application_id) as show:
 
         def on_progress(progress: Progress) -> None:
             interrupt.check()

@@ -8,6 +8,8 @@ from streams.clients.admin import Admin as Admin
 from streams.clients.admin import GroupListing as GroupListing
 from streams.clients.application_reset import ResetPlan as ResetPlan
 from streams.clients.application_reset import ResetTarget as ResetTarget
+from streams.clients.async_consumer import AsyncConsumer as AsyncConsumer
+from streams.clients.async_producer import AsyncProducer as AsyncProducer
 from streams.clients.consumer import Consumer as Consumer
 from streams.clients.dead_letters import DeadLetters as DeadLetters
 from streams.clients.dead_letters import Redriven as Redriven

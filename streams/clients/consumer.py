@@ -10,18 +10,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias, Unpack
 
+from streams.clients.async_consumer import AsyncConsumer
 from streams.clients.consumer_parts import ConsumerParts
 from streams.clients.errors import RequestTimeoutError, WakeupError, error_for
 from streams.clients.fetcher import Fetcher
 from streams.clients.heartbeat import BackgroundHeartbeat, ConsumerLock, exclusive
-from streams.clients.metadata import MetadataCache
-from streams.clients.network import Network
 from streams.clients.offsets import list_offsets, partitions_of, with_metadata
 from streams.clients.positions import Positions
 from streams.clients.records import BadRecord, GroupMetadata, OffsetAndTimestamp, decode_block
 from streams.clients.session import CommitCallback, GroupSession, RebalanceListener, checked_listener
 from streams.clients.settings import isolation_level_of
-from streams.clients.subscription import PartitionState, SubscriptionState
+from streams.clients.subscription import PartitionState
 from streams.clients.tcp import cluster_of
 from streams.clients.topic_subscription import Topics, TopicSubscription
 from streams.clients.unconsumed import Unconsumed
@@ -65,6 +64,10 @@ class Consumer:
         ConfigError: a setting is unknown or invalid.
     """
 
+    _async: AsyncConsumer | None = None
+    _lock: ConsumerLock | None = None
+    _heartbeat: BackgroundHeartbeat | None = None
+
     def __init__(
         self,
         broker: Cluster | None = None,
@@ -80,7 +83,7 @@ class Consumer:
     ) -> None:
         broker = cluster_of(broker, bootstrap_servers, security, "a consumer")
         settings = changed(settings or ConsumerSettings(), options)
-        parts = self._parts = _parts_of(broker, group_id, settings, clock or SystemClock())
+        parts = self._parts = ConsumerParts.of(broker, group_id, settings, clock or SystemClock())
         self._settings, self._network, self._clock = settings, parts.network, parts.clock
         self._state, self._metadata = parts.subscription, parts.metadata
         self._fetcher = Fetcher(parts)
@@ -88,13 +91,13 @@ class Consumer:
         self._positions = Positions(parts, self._session)
         self._watch = TopicWatch(parts, self._on_metadata)
         self._topics, self._unconsumed = TopicSubscription(), Unconsumed()
-        self._timeout_ms = settings.default_api_timeout_ms
+        self._threads, self._timeout_ms = threads or SystemThreads(), settings.default_api_timeout_ms
         self._next_auto_commit_ms = self._clock.monotonic_ms() + settings.auto_commit_interval_ms
         self._absent: list[TopicPartition] = []
         self._settled_ms = 0  # Until then a broker may lack metadata of the assigned partitions.
         self._is_woken = self._is_closed = False
         self._late_callbacks: deque[Callable[[], None]] = deque()
-        self._lock, self._heartbeat = self._background(threads)
+        self._start_heartbeat(is_wanted=settings.background_heartbeat)
 
     def record_metrics(self, metrics: Metrics) -> None:
         """Start recording the metrics of this consumer, such as ``records-lag-max``, in a registry."""
@@ -235,12 +238,23 @@ class Consumer:
 
     def __next__(self) -> ConsumerRecord[Any, Any]:
         """Wait for the next record and return it."""
-        self._unconsumed.keep(self._state.partitions)
-        while not self._unconsumed:
+        while (record := self.next_record()) is None:
             if self._is_closed:
                 raise StopIteration
-            self._unconsumed.add(self.poll(self._timeout_ms))
-        return self._unconsumed.next()
+            self.read_ahead(self._timeout_ms)
+        return record
+
+    def next_record(self) -> ConsumerRecord[Any, Any] | None:
+        """Return the next record that ``read_ahead`` or iteration has polled, or None; without waiting."""
+        self._unconsumed.keep(self._state.partitions)
+        return self._unconsumed.next() if self._unconsumed else None
+
+    @exclusive
+    def read_ahead(self, timeout_ms: int) -> None:
+        """Poll records for ``next_record``, unless there are some; they count as consumed when they are returned."""
+        self._unconsumed.keep(self._state.partitions)
+        if not self._unconsumed:
+            self._unconsumed.add(self.poll(timeout_ms))
 
     @exclusive
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
@@ -442,6 +456,17 @@ class Consumer:
         """Close the consumer."""
         self.close()
 
+    async def __aenter__(self) -> AsyncConsumer:
+        """Return the consumer for coroutines, which is closed at the end of the ``async with`` block."""
+        self._start_heartbeat()
+        self._async = AsyncConsumer(self, self._settings.client_id)
+        return self._async
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the consumer without blocking the event loop."""
+        assert self._async is not None
+        await self._async.close()
+
     # --- inside -----------------------------------------------------------------------
 
     def _member_of_group(self, assignors: Sequence[Assignor] | None) -> GroupSession:
@@ -450,14 +475,10 @@ class Consumer:
         session.before_revoke = self._before_revoke
         return session
 
-    def _background(self, threads: Threads | None) -> tuple[ConsumerLock | None, BackgroundHeartbeat | None]:
-        """Start the background heartbeat if it is enabled; return the consumer's lock and the heartbeat."""
-        if self._session is None or not self._settings.background_heartbeat:
-            return None, None
-        threads = threads or SystemThreads()
-        lock = ConsumerLock(threads)
-        name = f"{self._settings.client_id}-heartbeat"
-        return lock, BackgroundHeartbeat(threads, lock, self._session.keep_alive, name)
+    def _start_heartbeat(self, *, is_wanted: bool = True) -> None:
+        if is_wanted and self._session is not None and self._heartbeat is None:
+            self._lock, name = ConsumerLock(self._threads), f"{self._settings.client_id}-heartbeat"
+            self._heartbeat = BackgroundHeartbeat(self._threads, self._lock, self._session.keep_alive, name)
 
     def _work(self) -> bool:
         """Do due work except fetching (callbacks, metadata, group, positions, commits); return whether any was due."""
@@ -569,11 +590,3 @@ class Consumer:
         if self._is_woken:
             self._is_woken = False
             raise WakeupError("wakeup() was called while the consumer polled")
-
-
-def _parts_of(broker: Cluster, group_id: str | None, settings: ConsumerSettings, clock: Clock) -> ConsumerParts:
-    if group_id is not None:
-        settings.check_membership()
-    connection = broker.connect(settings.client_id)
-    network = Network(connection, clock, request_timeout_ms=settings.client.request_timeout_ms)
-    return ConsumerParts(network, clock, SubscriptionState(), MetadataCache(), settings, group_id or "")

@@ -3,10 +3,12 @@
 Of the other packages, this module imports only ``core``.
 """
 
-from collections.abc import Callable
-from typing import Protocol
+import asyncio
+from collections.abc import Callable, Generator
+from typing import Any, Protocol
 
 from streams.core.errors import BrokerError, ConfigError
+from streams.core.event_loops import settle
 from streams.core.records import Block, RecordMetadata, TopicPartition
 from streams.core.user_code import refuse_result, refuse_unawaited
 
@@ -18,11 +20,16 @@ class DeliveryDriver(Protocol):
         """Drive the producer until ``delivery`` is done or the timeout expires."""
         ...
 
+    def ensure_driven(self) -> None:
+        """Let a background thread drive the producer."""
+        ...
+
 
 class Delivery:
     """A future for a record or a block of records that was sent.
 
-    Waiting for ``result`` drives the producer, so no background thread is needed.
+    Waiting for ``result`` drives the producer, so no background thread is needed.  In a coroutine, ``await delivery``
+    returns and raises the same without blocking the event loop.
     """
 
     __slots__ = (
@@ -70,6 +77,19 @@ class Delivery:
         if error is not None:
             raise error
         return RecordMetadata(self.partition.topic, self.partition.partition, self._offset)
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        """Wait in a coroutine; see ``result``.  A record whose wait is cancelled is written nevertheless."""
+        if not self._is_done:
+            acknowledged: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+            self.add_done_callback(lambda done: settle(acknowledged, done.result))
+            self._driver.ensure_driven()
+            try:
+                return (yield from acknowledged)
+            except asyncio.CancelledError as error:
+                error.add_note(f"the record for {self.partition} was sent: it is, or will be, written unless it fails")
+                raise
+        return self.result()
 
     def base_offset(self, timeout_ms: int | None = None) -> int:
         """Wait, and return the offset of the record, or of the first record in a block."""

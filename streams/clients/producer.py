@@ -1,7 +1,8 @@
 """The producer, which appends records and blocks of records asynchronously, in order, optionally in transactions.
 
-The producer is thread-safe.  Threads that send, flush or wait for a result drive the sender, one at a time; with
-``linger_ms`` a background thread does so too.  The lock rules are in ``sender_driver``.
+The producer is thread-safe.  Threads that send, flush or wait for a result drive the sender, one at a time; a
+background thread does so while records are outstanding that no call waits for.  The lock rules are in
+``sender_driver``.
 Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
@@ -10,8 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, TypeVar, Unpack, overload
+from weakref import finalize
 
 from streams.clients.accumulator import block_size, record_size
+from streams.clients.async_producer import AsyncProducer
 from streams.clients.delivery import Delivery
 from streams.clients.errors import error_for
 from streams.clients.network import Network
@@ -67,13 +70,15 @@ class Producer:
         bootstrap_servers: Kafka brokers as "host:port", instead of ``broker``; ``security`` configures TLS and SASL.
         partitioner: chooses the partition for records without an explicit partition.
         clock: the source of time; tests pass a virtual clock.
-        threads: starts the thread that sends lingering batches.
+        threads: starts the thread of ``background_sender`` and ``linger_ms``.
         settings: the base ``ProducerSettings``, by default Kafka's defaults.
         options: single settings by name, such as ``linger_ms=5``; see the settings reference.
 
     Raises:
         ConfigError: a setting is unknown or invalid.
     """
+
+    _async: AsyncProducer | None = None
 
     def __init__(
         self,
@@ -94,9 +99,7 @@ class Producer:
         connection, timeout_ms = broker.connect(client_id), settings.client.request_timeout_ms
         self._sender = Sender(Network(connection, self._clock, request_timeout_ms=timeout_ms), self._clock, settings)
         self._accumulator, self._lock = self._sender.accumulator, self._sender.lock
-        # Under a virtual clock there is no background thread unless ``threads`` is given.
-        has_thread = settings.linger_ms > 0 and (threads is not None or isinstance(self._clock, SystemClock))
-        self._driver = SenderDriver(self._sender, threads or SystemThreads(), has_thread=has_thread)
+        self._driver = self._driver_of(threads)
         self._partitioning = Partitioning(partitioner, murmur2(client_id.encode()) & 0x7FFFFFFF)
         self._transaction = self._sender.transaction
         self._transactor: Transactor | None = None
@@ -105,6 +108,19 @@ class Producer:
         self._is_closed = False
         #: Total bytes of the blocks that are queued to share a request.
         self._batched_bytes = 0
+
+    def _driver_of(self, threads: Threads | None) -> SenderDriver:
+        # Under a virtual clock there is no background thread unless ``threads`` is given.
+        may_start = threads is not None or isinstance(self._clock, SystemClock)
+        driver = SenderDriver(
+            self._sender,
+            threads or SystemThreads(),
+            has_thread=may_start and self._settings.linger_ms > 0,
+            may_start=may_start and self._settings.background_sender,
+        )
+        # A producer that is dropped without close() leaves no thread behind.
+        finalize(self, driver.orphan).atexit = False
+        return driver
 
     def record_metrics(self, metrics: Metrics) -> None:
         """Start recording the metrics of this producer, such as ``record-send-rate``, in a registry."""
@@ -244,9 +260,8 @@ class Producer:
         return len(self._described(topic).leaders)
 
     def _described(self, topic: str) -> TopicMetadata:
-        since = self._sender.known_since_ms.get(topic)
         found = self._sender.metadata.topics.get(topic)
-        is_old = since is None or self._clock.monotonic_ms() - since > self._settings.client.metadata_max_age_ms
+        is_old = self._is_old(topic)
         while found is None or is_old:
             heard: list[BrokerError | None] = []
             self._sender.look_up(topic, heard.append)
@@ -259,6 +274,11 @@ class Producer:
             found, is_old = self._sender.metadata.topics.get(topic), False
         return found
 
+    def _is_old(self, topic: str) -> bool:
+        """Whether the metadata of a topic has to be looked up again."""
+        since = self._sender.known_since_ms.get(topic)
+        return since is None or self._clock.monotonic_ms() - since > self._settings.client.metadata_max_age_ms
+
     def poll(self, timeout_ms: int = 0) -> None:
         """Send due requests and process responses, waiting up to ``timeout_ms``; ``flush`` does this too."""
         self._check_open()
@@ -267,7 +287,7 @@ class Producer:
     @property
     def has_outstanding(self) -> bool:
         """Whether records are queued or requests are in flight."""
-        return self._sender.in_flight > 0 or not self._accumulator.is_empty
+        return self._driver.has_outstanding
 
     def flush(self, timeout_ms: int | None = None) -> None:
         """Wait until all records sent so far are acknowledged.
@@ -321,6 +341,24 @@ class Producer:
     def __exit__(self, *_: object) -> None:
         """Close the producer."""
         self.close()
+
+    async def __aenter__(self) -> AsyncProducer:
+        """Return the producer for coroutines, which is closed at the end of the ``async with`` block."""
+        # Only the background thread drives the producer, so that no send in the event loop does.
+        self._driver.ensure_driven()
+        self._async = AsyncProducer(self, self._may_block, self._settings.client_id)
+        return self._async
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the producer without blocking the event loop."""
+        assert self._async is not None
+        await self._async.close()
+
+    def _may_block(self, topic: str) -> bool:
+        """Whether sending to a topic may wait: for its metadata, or for room in the buffer."""
+        settings = self._settings
+        is_full = self._accumulator.used_bytes + settings.max_request_bytes > settings.buffer_memory_bytes
+        return is_full or topic not in self._sender.metadata.topics or self._is_old(topic)
 
     # --- transactions -----------------------------------------------------------------
 

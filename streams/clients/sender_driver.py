@@ -1,5 +1,8 @@
 """Drives a producer's sender: any thread that sends, flushes or waits for a result, one at a time.
 
+A background thread drives it while no other does: from the start if batches linger, otherwise from the first record
+that is not acknowledged at once.
+
 Lock rules: the sender's ``lock`` guards the accumulator and the sender, and is never held while a thread waits.
 A thread that drives the sender sets a flag under the lock, instead of holding a lock during network I/O.  The other
 threads wait for a signal that is set after each iteration.  Callbacks run after an iteration, when neither
@@ -29,9 +32,13 @@ _IDLE_MS: Final = 60_000
 
 
 class SenderDriver:
-    """The driver of a producer's sender; ``has_thread`` starts a background thread that sends lingering batches."""
+    """The driver of a producer's sender.
 
-    def __init__(self, sender: Sender, threads: Threads, *, has_thread: bool) -> None:
+    ``has_thread`` starts the background thread now; ``may_start`` starts it with the first record that is not
+    acknowledged at once.
+    """
+
+    def __init__(self, sender: Sender, threads: Threads, *, has_thread: bool, may_start: bool) -> None:
         self._sender = sender
         self._threads = threads
         self._network, self._clock, self._lock = sender.network, sender.clock, sender.lock
@@ -41,8 +48,28 @@ class SenderDriver:
         self._is_closed = False
         self._waiters: list[Signal] = []
         self._worker: Worker | None = None
+        self._may_start = may_start
+        self._is_orphan = False
         if has_thread:
-            self._worker = threads.start(f"{sender.settings.client_id}-sender", self._run)
+            self.ensure_driven()
+
+    def ensure_driven(self) -> None:
+        """Start the background thread, unless it runs already."""
+        with self._lock:
+            if self._worker is None and not self._is_closed:
+                self._worker = self._threads.start(f"{self._sender.settings.client_id}-sender", self._run)
+
+    def orphan(self) -> None:
+        """Let the background thread end when nothing is outstanding, because the producer is no longer referenced.
+
+        The thread is not woken, because this may be called by the garbage collector in any thread.
+        """
+        self._is_orphan = True
+
+    @property
+    def has_outstanding(self) -> bool:
+        """Whether records are queued or requests are in flight."""
+        return self._sender.in_flight > 0 or not self._accumulator.is_empty
 
     def take_failure(self) -> BrokerError | None:
         """Return the error of the first record that has failed since the last call, or None if no record has failed."""
@@ -89,15 +116,18 @@ class SenderDriver:
             if is_due:
                 self._network.wakeup()
             return
-        while True:
-            with self._lock:
-                now = self._clock.monotonic_ms()
-                if self._is_driven or self._sender.in_flight >= self._sender.max_in_flight:
-                    return
-                if self._sender.next_ms(now) != now:
-                    return
-            if not self.run_once(0):
-                return
+        while self._can_send() and self.run_once(0):
+            pass
+        if self._may_start and self.has_outstanding:
+            self.ensure_driven()
+
+    def _can_send(self) -> bool:
+        """Whether something is due that no other thread sends."""
+        with self._lock:
+            if self._is_driven or self._sender.in_flight >= self._sender.max_in_flight:
+                return False
+            now = self._clock.monotonic_ms()
+            return self._sender.next_ms(now) == now
 
     def flush(self, timeout_ms: int | None = None) -> None:
         """Wait until all records sent so far are acknowledged or have failed."""
@@ -147,8 +177,8 @@ class SenderDriver:
     # --- inside -----------------------------------------------------------------------
 
     def _run(self) -> None:
-        """Send due lingering batches until the driver is closed; the background thread runs this method."""
-        while not self._is_closed:
+        """Send due batches and process responses until the driver is closed; run by the background thread."""
+        while not self._is_closed and not (self._is_orphan and not self.has_outstanding):
             try:
                 self.run_once(self._idle_ms())
             except ClientClosedError:

@@ -212,6 +212,12 @@ class ProducerSettings:
             "doc": "How long a record waits for others to share its batch (Kafka Streams: 100); runs are blocks anyway."
         },
     )
+    background_sender: bool = flag(
+        True,
+        "Whether a thread sends, retries and completes records that no call waits for; it starts with the first "
+        "record that is not acknowledged at once.",
+        of_client=True,
+    )
     batch_size_bytes: int = whole(
         16 * 1024,
         "bytes",

@@ -102,6 +102,7 @@ class ProducerOptions(_Producer, total=False):
     """Settings of a ``Producer``."""
 
     client_id: str
+    background_sender: bool
     enable_idempotence: bool | None
     transactional_id: str | None
 

@@ -1,9 +1,10 @@
-"""Tuning of the cyclic garbage collector while an application runs.
+"""Tuning of the cyclic garbage collector, for processes that belong to an application.
 
 Blocks of records and stores consist of many live objects without reference cycles.  With Python's default thresholds,
 traversing them repeatedly costs up to half of the throughput.  Therefore objects that exist at the start are frozen,
-and collections are less frequent.  The settings are per process: all instances share them, and closing the last
-instance restores them.
+and collections are less frequent.  ``streams run``, ``run`` and simulations do this.  A program that embeds ``Streams``
+has objects of its own, and its collector is left alone.  The settings are per process: nested uses share them, and the
+end of the last one restores them.
 
 A process that has frozen objects itself, such as one that was forked from a preloaded parent, keeps them frozen:
 ``gc.unfreeze`` cannot tell whose they are, and each collection would then traverse and copy the parent's memory.
@@ -24,7 +25,7 @@ _has_frozen = False
 
 
 def tune() -> None:
-    """Freeze existing objects and make collections less frequent, when an instance starts."""
+    """Freeze existing objects and make collections less frequent, at the first use."""
     global _users, _before, _has_frozen
     with _lock:
         _users += 1
@@ -37,7 +38,7 @@ def tune() -> None:
 
 
 def restore() -> None:
-    """Restore the collector's previous settings when the last instance of the process has been closed."""
+    """Restore the collector's previous settings at the end of the last use."""
     global _users, _before
     with _lock:
         _users -= 1
@@ -50,7 +51,7 @@ def restore() -> None:
 
 @contextmanager
 def tuned_collector() -> Iterator[None]:
-    """Tune the collector during a ``with`` block that builds and drops many instances, as a simulation does."""
+    """Tune the collector during a ``with`` block, which may be nested in others."""
     tune()
     try:
         yield

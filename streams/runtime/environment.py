@@ -27,8 +27,7 @@ class Environment:
     """The environment of an instance: its cluster, clock and threads, and the place where it keeps its stores.
 
     With ``creates_topics``, missing source and sink topics are created with their declared partition counts; on an
-    external cluster they are not created.  With ``tunes_collector``, the garbage collector is tuned while the instance
-    runs.
+    external cluster they are not created.
     """
 
     cluster: Cluster
@@ -36,7 +35,6 @@ class Environment:
     home: StateHome = field(factory=MemoryHome)
     threads: Threads = field(factory=SystemThreads)
     creates_topics: bool = False
-    tunes_collector: bool = True
     #: Creates the event loop for calls of async functions of a thread; its argument wakes the thread.
     call_loop: Callable[[Callable[[], None]], PolledLoop] = ThreadedLoop
     #: Creates the spans of sampled records; None without tracing.

@@ -6,7 +6,8 @@ imports only ``clients``, ``core``, ``state`` and ``topology`` from outside ``ru
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,6 @@ from streams.core.metrics import Metrics
 from streams.core.records import TaskId
 from streams.core.threads import Signal, ThreadKilled
 from streams.core.user_code import place_in_user_code, refuse_result
-from streams.runtime import collector
 from streams.runtime.assignment import Blueprint
 from streams.runtime.bounded import BoundedProgress
 from streams.runtime.bounds import DerivedBounds
@@ -77,7 +77,7 @@ class Instance:
     tracing: threading.Lock = field(init=False, factory=threading.Lock)
     _globals: GlobalStores | None = field(init=False, default=None)
     _views: Mapping[str, Any] = field(init=False, factory=dict)
-    _is_tuned: bool = field(init=False, default=False)
+    _on_ended: list[Callable[[], None]] = field(init=False, factory=list)
     _is_locked: bool = field(init=False, default=False)
     _plan: ApplicationPlan | None = field(init=False, default=None)
     _plans: Plans = field(init=False)
@@ -131,9 +131,6 @@ class Instance:
             if self.bounds is not None:
                 self.bounded = self.bounds(plan)
             self._views = self._open_globals(plan)
-            if self.environment.tunes_collector:
-                collector.tune()
-                self._is_tuned = True
             # The instance is not ready until all threads have started.
             with self.life.lock:
                 if self.life.move(State.REBALANCING):
@@ -153,7 +150,7 @@ class Instance:
         """
         if self.state is State.CREATED:
             self._move(State.NOT_RUNNING)
-            self.ended.set()
+            self._end()
         self._move(State.PENDING_SHUTDOWN)
         if not self._end_threads(timeout_ms):
             return False
@@ -171,6 +168,22 @@ class Instance:
     def is_closed(self) -> bool:
         """Whether the instance was never started, or is closed."""
         return self.state in (State.CREATED, State.NOT_RUNNING, State.ERROR) and not self._is_locked
+
+    @contextmanager
+    def telling_end(self, call: Callable[[], None]) -> Iterator[None]:
+        """Call a function when ``ended`` is set, in the thread that sets it, or now if it is; possibly twice."""
+        self._on_ended.append(call)
+        try:
+            if self.ended.is_set():
+                call()
+            yield
+        finally:
+            self._on_ended.remove(call)
+
+    def _end(self) -> None:
+        self.ended.set()
+        for call in list(self._on_ended):
+            call()
 
     def ask(self, question: Callable[[StreamThread], Any]) -> list[Any]:
         """Call a function with each stream thread, between two iterations of the thread's loop, and return the results.
@@ -345,7 +358,7 @@ class Instance:
             self._settle()
             if is_last:
                 self._move(State.ERROR)
-                self.ended.set()
+                self._end()
 
     def _on_failure(self, member: PooledThread, error: BaseException) -> None:
         """Call the user's handler for a failed thread; without a handler the instance shuts down."""
@@ -414,7 +427,7 @@ class Instance:
             text = "application %r failed: %s"
             log.error(text, self.config.application_id, _one_line(error), exc_info=trace, extra={"failure": error})
         self.life.notify()
-        self.ended.set()
+        self._end()
         if self.bounded is not None:
             self.bounded.done.set()
 
@@ -445,9 +458,6 @@ class Instance:
     def _release(self) -> None:
         if self._watchdog is not None:
             self._watchdog.stop()
-        if self._is_tuned:
-            self._is_tuned = False
-            collector.restore()
         if self._globals is not None:
             self._globals.close()
             self._globals = None

@@ -69,6 +69,7 @@ class InstanceClients:
                 settings=config.producer,
                 client_id=name,
                 transactional_id=transactional_id if is_transactional else None,
+                background_sender=False,  # The stream thread polls it.
                 clock=self._clock,
             )
         )

@@ -18,6 +18,7 @@ from attrs import frozen
 
 from streams import EmbeddedBroker, Streams, StreamsBuilder, Topic, TopicPartition
 from streams.core.records import Block
+from streams.runtime import tuned_collector
 from topology_examples.nexmark import Nexmark
 
 PARTITIONS = 4
@@ -98,7 +99,10 @@ def run_once(pipeline: Pipeline, blocks: Mapping[str, list[tuple[int, Block]]]) 
         settings = {"cache_max_bytes": 0, **state, **pipeline.settings}
         gc.collect()
         wall, cpu = time.perf_counter_ns(), time.process_time_ns()
-        with Streams(pipeline.topology, application_id="bench", broker=broker, **settings) as streams:
+        with (
+            tuned_collector(),
+            Streams(pipeline.topology, application_id="bench", broker=broker, **settings) as streams,
+        ):
             waited = _follow(streams, records)
         wall, cpu = time.perf_counter_ns() - wall - waited, time.process_time_ns() - cpu
         if streams.failure is not None:

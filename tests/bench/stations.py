@@ -24,6 +24,7 @@ from streams import Admin, Producer, SessionWindows, State, Streams, StreamsBuil
 from streams.clients.consumer import Consumer
 from streams.protocol import batch
 from streams.protocol.messages import TopicSpec
+from streams.runtime import tuned_collector
 from streams.runtime.committing import Committer
 from streams.runtime.outbox import Outbox
 from streams.runtime.queues import TaskQueues
@@ -185,7 +186,7 @@ def profile(name: str, servers: str, events: int) -> dict[str, float]:
     application = f"stations-{uuid.uuid4().hex[:8]}"
     with tempfile.TemporaryDirectory() as folder, doors(clock_of):
         used = time.process_time_ns()
-        with Streams(topology, application_id=application, state_dir=folder, **settings) as streams:
+        with tuned_collector(), Streams(topology, application_id=application, state_dir=folder, **settings) as streams:
             while streams.metrics.get("process-total") < records * steps:
                 assert not streams.wait(20)
         used = time.process_time_ns() - used

@@ -78,7 +78,6 @@ class Machine:
                 self.scheduler.clock,
                 SimHome(self.disk, process, identity),
                 SimThreads(process),
-                tunes_collector=False,
                 call_loop=lambda _: self._call_loop(process, f"calls {self.seed} {identity}"),
             ),
             InstanceListeners(on_state=self._on_state, on_exception=self._on_exception),

@@ -49,6 +49,7 @@ class InputWriter:
             request_timeout_ms=2_000,
             metadata_max_age_ms=2_000,
             delivery_timeout_ms=timeout_ms,
+            background_sender=False,
             clock=scheduler.clock,
             threads=SimThreads(self._process),
         )

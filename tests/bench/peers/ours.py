@@ -15,6 +15,7 @@ from typing import Any
 
 from streams import Admin, State, Streams
 from streams.core.threads import SystemThreads, Worker
+from streams.runtime import tuned_collector
 from tests.bench.peers.meter import Meter
 from tests.bench.peers.queries import QUERIES, records_in, records_processed
 from tests.bench.peers.topics import drop_topics, fresh_topic, records_of
@@ -48,7 +49,10 @@ def measure(query: str, bids: int, application: str, settings: dict[str, Any], p
             meter.mark()
 
     threads = SystemThreads() if profile is None else ProfiledThreads(profile)
-    with Streams(QUERIES[query], application_id=application, on_state=on_state, threads=threads, **settings) as streams:
+    with (
+        tuned_collector(),
+        Streams(QUERIES[query], application_id=application, on_state=on_state, threads=threads, **settings) as streams,
+    ):
         follow(streams, meter, records_processed(query, bids))
     meter.mark()
     meter.dropped = streams.metrics.get("dropped-records-total")
