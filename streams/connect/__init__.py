@@ -1,7 +1,7 @@
 """Connectors: sinks that write topics to other systems, and sources that read other systems into topics."""
 
 from streams.connect.errors import ConnectError, SinkFencedError
-from streams.connect.lifecycle import Progress
+from streams.connect.lifecycle import WorkerProgress
 from streams.connect.postgres_sink import PostgresSink
 from streams.connect.protocol import Guarantee, Position, SinkBlock, SinkConnector, SourceBlock, SourceConnector
 from streams.connect.sink_worker import SinkWorker
@@ -14,7 +14,7 @@ __all__ = [
     "Guarantee",
     "Position",
     "PostgresSink",
-    "Progress",
+    "WorkerProgress",
     "SinkBlock",
     "SinkConnector",
     "SinkFencedError",

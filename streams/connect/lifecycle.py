@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 @frozen(kw_only=True)
-class Progress:
+class WorkerProgress:
     """What a worker has done since it was started; a snapshot.
 
     ``lag`` is the number of offsets between the committed positions and the ends of the assigned partitions, None
@@ -42,7 +42,7 @@ class WorkerLife:
 
     name: str
     threads: Threads
-    progress: Progress = field(factory=Progress)
+    progress: WorkerProgress = field(factory=WorkerProgress)
     _worker: Worker | None = None
     _error: Exception | None = None
     _is_begun: bool = False

@@ -17,7 +17,7 @@ from attrs import evolve
 from streams.clients import Consumer, Producer, RebalanceListener, WakeupError, block_size, is_transient
 from streams.connect.columns import Unreadable, joined, readable
 from streams.connect.errors import ConnectError, SinkFencedError
-from streams.connect.lifecycle import Progress, Retries, WorkerLife
+from streams.connect.lifecycle import Retries, WorkerLife, WorkerProgress
 from streams.connect.protocol import SinkBlock, SinkConnector
 from streams.connect.worker_settings import SinkSettings
 from streams.core.clock import Clock, SystemClock
@@ -84,7 +84,7 @@ class SinkWorker(Generic[K, V]):
         self._run: _SinkRun[K, V] | None = None
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> WorkerProgress:
         """What the worker has done so far: a snapshot, which may be read from any thread."""
         return self._life.progress
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from streams.clients import Admin, Consumer, Producer, block_size, is_transient
 from streams.connect.errors import ConnectError
-from streams.connect.lifecycle import Progress, Retries, WorkerLife
+from streams.connect.lifecycle import Retries, WorkerLife, WorkerProgress
 from streams.connect.protocol import Position, SourceBlock, SourceConnector
 from streams.connect.worker_settings import SourceSettings
 from streams.core.clock import Clock, SystemClock
@@ -75,7 +75,7 @@ class SourceWorker(Generic[K, V]):
         self._life = WorkerLife(name, self._threads)
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> WorkerProgress:
         """What the worker has done so far: a snapshot, which may be read from any thread."""
         return self._life.progress
 

@@ -21,7 +21,6 @@ from streams.core.serdes import time_windowed
 from streams.core.topic import Topic
 from tests.waiting import until
 
-
 TOKEN = uuid.UUID(int=7)
 
 
