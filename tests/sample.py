@@ -244,6 +244,7 @@ REST = (
     Rest(KILLED, "tests/kafka/test_queries.py::*is_killed*"),
     Rest(KILLED, "tests/broker/test_disk.py::*killed_again*", keep=("*[commit]",)),
     Rest(KILLED, "tests/cli/test_workers.py::*broker_is_away*"),
+    Rest(KILLED, "tests/examples/test_web_service.py::*"),
     Rest(KILLED, "tests/cli/test_workers.py::*that_fails_ends_the_run*"),
     Rest(EXAMPLES, "tests/test_installation.py::*[mypy]"),
     Rest(EXAMPLES, "tests/examples/test_nexmark.py::*all_queries*"),

@@ -60,7 +60,7 @@ class PostgresSink:
         ConfigError: psycopg is not installed, or an argument is invalid.
     """
 
-    guarantee: Final = Guarantee.EXACTLY_ONCE
+    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ class SqlSink:
         ConfigError: SQLAlchemy or the driver of the database is not installed, or an argument is invalid.
     """
 
-    guarantee: Final = Guarantee.EXACTLY_ONCE
+    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
 
     def __init__(
         self,
