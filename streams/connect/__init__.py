@@ -1,6 +1,8 @@
 """Connectors: sinks that write topics to other systems, and sources that read other systems into topics."""
 
+from streams.connect.delta_sink import DeltaSink
 from streams.connect.errors import ConnectError, SinkFencedError
+from streams.connect.iceberg_sink import IcebergSink
 from streams.connect.lifecycle import WorkerProgress
 from streams.connect.postgres_sink import PostgresSink
 from streams.connect.protocol import Guarantee, Position, SinkBlock, SinkConnector, SourceBlock, SourceConnector
@@ -11,7 +13,9 @@ from streams.connect.worker_settings import SinkSettings, SourceSettings
 
 __all__ = [
     "ConnectError",
+    "DeltaSink",
     "Guarantee",
+    "IcebergSink",
     "Position",
     "PostgresSink",
     "WorkerProgress",

@@ -42,6 +42,8 @@ class ConnectorKind:
 KINDS = (
     ConnectorKind("postgres", "sink", "streams.connect.postgres_sink", "PostgresSink"),
     ConnectorKind("sql", "sink", "streams.connect.sql_sink", "SqlSink"),
+    ConnectorKind("delta", "sink", "streams.connect.delta_sink", "DeltaSink"),
+    ConnectorKind("iceberg", "sink", "streams.connect.iceberg_sink", "IcebergSink"),
 )
 
 

@@ -50,6 +50,7 @@ from streams.files.record_columns import NULL_FOLDER as NULL_FOLDER
 from streams.files.record_columns import ArrowRecords as ArrowRecords
 from streams.files.record_columns import PartitionColumn as PartitionColumn
 from streams.files.record_columns import file_schema as file_schema
+from streams.files.record_columns import folders_of as folders_of
 from streams.files.record_columns import headers_array as headers_array
 from streams.files.record_columns import headers_type as headers_type
 from streams.files.writer import FileOutput as FileOutput

@@ -6,7 +6,7 @@ are timestamps in UTC.  Of the other packages, this module imports only ``core``
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -148,17 +148,23 @@ class PartitionColumn:
             found = found.field(name).type
         return found if self.path else pa.date32()
 
+    def array(self, batch: Any) -> Any:
+        """Return the values of a batch, as an Arrow array."""
+        import pyarrow.compute as pc
+
+        if not self.path:
+            return pc.cast(batch.column("timestamp"), "date32")
+        found = batch.column(self.path[0])
+        for name in self.path[1:]:
+            found = pc.struct_field(found, name)
+        return found
+
     def texts(self, batch: Any) -> list[str]:
         """Return the values of a batch as they are written in names of folders."""
         import pyarrow.compute as pc
 
-        if not self.path:
-            found = pc.cast(batch.column("timestamp"), "date32")
-        else:
-            found = batch.column(self.path[0])
-            for name in self.path[1:]:
-                found = pc.struct_field(found, name)
-        return [NULL_FOLDER if text is None else _escaped(text) for text in pc.cast(found, "string").to_pylist()]
+        texts = pc.cast(self.array(batch), "string").to_pylist()
+        return [NULL_FOLDER if text is None else _escaped(text) for text in texts]
 
 
 def _fields(kind: Any) -> list[Any]:
@@ -177,3 +183,22 @@ def file_schema(schema: Any, partition_by: Sequence[PartitionColumn]) -> Any:
 
     in_names = {column.name for column in partition_by}
     return pa.schema([part for part in schema if part.name not in in_names])
+
+
+def folders_of(batch: Any, partition_by: Sequence[PartitionColumn], kept: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the rows of a batch by the folder that they belong to, such as ``day=2026-01-01/``.
+
+    ``kept`` is the schema of the files; without ``partition_by`` the whole batch belongs to the folder ``""``.
+    """
+    import pyarrow as pa
+
+    if not partition_by:
+        yield "", batch
+        return
+    found: dict[str, list[int]] = {}
+    texts = [[f"{column.name}={text}/" for text in column.texts(batch)] for column in partition_by]
+    for index, folder in enumerate(map("".join, zip(*texts, strict=True))):
+        found.setdefault(folder, []).append(index)
+    rows = batch.select(kept.names)
+    for folder, indexes in found.items():
+        yield folder, rows if len(found) == 1 else rows.take(pa.array(indexes))

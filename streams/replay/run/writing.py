@@ -4,7 +4,7 @@ One call writes one partition of a topic for one slice.  File names are derived 
 partition, and the rows of a slice are always the same, so a repeated call replaces its own files.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -12,7 +12,7 @@ from attrs import define, field, frozen
 
 from streams.core.clock import VirtualClock
 from streams.core.records import NO_TIMESTAMP
-from streams.files import ArrowRecords, PartitionColumn, file_schema
+from streams.files import ArrowRecords, PartitionColumn, file_schema, folders_of
 from streams.replay.calls.application import Application
 from streams.replay.calls.columns import output_topic
 from streams.replay.calls.outputs import OutputPart, read_output
@@ -117,27 +117,12 @@ class FolderWriter:
         Raises:
             ReplayError: a file cannot be written.
         """
-        for folder, rows in self._parts(batch):
+        for folder, rows in folders_of(batch, self._partition_by, self._kept):
             self._waiting.setdefault(folder, []).append(rows)
             if _count(self._waiting[folder]) >= _GROUP_ROWS:
                 self._flush(folder)
         while sum(map(_count, self._waiting.values())) > _WAITING_ROWS:
             self._flush(max(self._waiting, key=lambda folder: _count(self._waiting[folder])))
-
-    def _parts(self, batch: Any) -> Iterator[tuple[str, Any]]:
-        """Yield the rows of a batch by the folder that they belong to, with the columns of the files."""
-        import pyarrow as pa
-
-        if not self._partition_by:
-            yield "", batch
-            return
-        found: dict[str, list[int]] = {}
-        texts = [[f"{column.name}={text}/" for text in column.texts(batch)] for column in self._partition_by]
-        for index, folder in enumerate(map("".join, zip(*texts, strict=True))):
-            found.setdefault(folder, []).append(index)
-        kept = batch.select(self._kept.names)
-        for folder, indexes in found.items():
-            yield folder, kept if len(found) == 1 else kept.take(pa.array(indexes))
 
     def _flush(self, folder: str) -> None:
         import pyarrow as pa
