@@ -3,7 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-WORKERS ?= $(shell echo $$(( $$(nproc) + 1 )))
+# Half of the time of a test is waiting, for sockets, timers and processes.
+WORKERS ?= $(shell echo $$(( $$(nproc) + 2 )))
 PYTEST_ARGS ?=
 ROUNDS ?= 20
 BUSY ?= 4

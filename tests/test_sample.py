@@ -47,6 +47,8 @@ def test_each_entry_leaves_something_out_and_keeps_its_kind(request):
         "tests/properties/test_engines.py",
         "tests/properties/test_restore.py",
         "tests/replay/test_equality_spark.py",
+        "tests/runtime/test_idle_live.py",
+        "tests/replay/test_changes.py",
         "tests/replay/test_s3.py",
         "tests/replay/test_spark_cluster.py",
         "tests/replay/test_spark_failures.py",

@@ -10,6 +10,7 @@ import logging
 import socket
 import threading
 from collections.abc import Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 
 _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 _MAX_BODY_BYTES = 16 << 20
+#: How often the server looks whether it shall close.
+_POLL_S = 0.05
 _FORBIDDEN, _TOO_LARGE, _FAILED = 403, 413, 50001
 
 
@@ -47,7 +50,8 @@ class RegistryServer:
         host, port = self._server.server_address[:2]
         self.is_loopback = is_loopback(str(host))
         self.url = f"http://{Address('127.0.0.1' if host in WILDCARDS else str(host), int(port))}"
-        self._thread = threading.Thread(target=self._server.serve_forever, name="registry", daemon=True)
+        serve = partial(self._server.serve_forever, _POLL_S)
+        self._thread = threading.Thread(target=serve, name="registry", daemon=True)
         self._thread.start()
 
     def answer(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> tuple[int, str, bytes]:
