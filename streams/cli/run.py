@@ -473,10 +473,10 @@ class NamedFiles:
         return readers
 
     def writers(self, topology: "Topology", config: "StreamsConfig") -> dict[str, "FileOutput"]:
-        """Check the output topics, and return a writer of the file of each.
+        """Check the output topics, and return a file writer for each of them.
 
         Raises:
-            UsageError: the topology does not write a topic.
+            UsageError: the topology does not write to one of the topics.
             OutputError: a file cannot be written.
         """
         from streams.cli.topics import declared_output

@@ -23,7 +23,7 @@ class SerializationError(StreamsError):
 
 
 class SchemaError(StreamsError):
-    """A schema does not fit the others of its subject, or the schema registry does not answer."""
+    """A schema is incompatible with other schemas of its subject, or the schema registry does not respond."""
 
 
 class ForeignFormatError(SerializationError):

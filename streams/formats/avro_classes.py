@@ -53,9 +53,9 @@ _DATETIME = Shape({"type": "long", "logicalType": "timestamp-micros"}, _in_utc)
 
 
 def precision(digits: int, scale: int) -> msgspec.Meta:
-    """Declare how many digits a decimal has, and how many of them after the point.
+    """Declare the precision (total digits) and scale (digits after the decimal point) of a decimal.
 
-    As in ``Annotated[Decimal, precision(18, 2)]``.
+    For example, ``Annotated[Decimal, precision(18, 2)]``.
 
     Raises:
         ValueError: the scale is not between 0 and the number of digits.

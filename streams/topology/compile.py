@@ -59,7 +59,7 @@ class _Written:
 
 
 class Tracer(Protocol):
-    """Observes every record between the nodes of one task while its program is traced."""
+    """Observes every record that one node of a task passes to another, from ``Program.trace`` to ``untrace``."""
 
     def process(self, node: str, process: Process) -> Process:
         """Return a function that calls ``process``, which is that of an operator or sink, and reports each call."""

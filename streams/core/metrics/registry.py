@@ -24,7 +24,7 @@ Value: TypeAlias = int | float | str
 
 
 class MetricPlace(NamedTuple):
-    """The place that a sensor measures, such as thread, task and node; "" or None for irrelevant attributes."""
+    """The values of a sensor's tags, such as thread, task and node; "" or None for tags that it does not have."""
 
     thread: str = ""
     task: TaskId | None = None

@@ -1,7 +1,7 @@
-"""The interface for translations between message classes and Kafka messages, with common helpers.
+"""The interface for conversions between message classes and Kafka's requests and responses, with common helpers.
 
-Clients, the group core and the broker use the message classes (``protocol.messages``); Kafka messages are
-dicts that the tables describe.
+Clients, the group core and the broker use the message classes (``protocol.messages``). Kafka's requests and responses
+are dicts with the fields that ``protocol.wire.tables`` declares for each API and version.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
