@@ -34,12 +34,17 @@ from streams.runtime import (
     of_task,
 )
 from streams.state import RecordCache, open_store
+from streams.testing.outputs import ReadRecords
 from streams.testing.reference_order import TIMERS, ReferenceOrder, TopicOrder
 from streams.topology import Topology, sub_topologies
 from streams.why import Question, Recorder, Story, Trace, answer, targets_of
 
 K = TypeVar("K")
 V = TypeVar("V")
+R = TypeVar("R")
+
+#: Records and advances of the clock up to which a failing comparison asks why, which repeats them.
+_WHY_STEPS = 1_000
 
 Row = tuple[bytes | None, bytes | None, int, Headers]
 
@@ -206,16 +211,18 @@ class TopologyTestDriver:
             UnknownTopicError: the topology neither writes nor reads the topic.
             TopologyError: ``topic`` is a name; use ``read_bytes`` instead.
         """
-        pairs = [(record.key, record.value) for record in self.read_records(topic)]
-        return pairs if tombstones else [pair for pair in pairs if pair[1] is not None]
+        records = self.read_records(topic)
+        pairs = ((record.key, record.value) for record in records if tombstones or record.value is not None)
+        return self._outputs(topic, pairs)
 
     def read_records(self, topic: Topic[K, V]) -> list[Record[K, V | None]]:
         """Return the records written to a topic since the last read, by partition; the errors are those of ``read``."""
         topic = typed_topic(topic, "read()")
-        return [
+        records: list[Record[K, V | None]] = [
             Record(topic.key_serde.deserialize(key), topic.value_serde.deserialize(value), time, headers)  # type: ignore[arg-type]
             for _, (key, value, time, headers) in self._unread(topic.name)
         ]
+        return self._outputs(topic, records)
 
     def read_bytes(self, topic: TopicLike) -> list[Record[bytes | None, bytes | None]]:
         """Return the records written to a topic since it was last read, as bytes; the errors are those of ``read``."""
@@ -304,6 +311,19 @@ class TopologyTestDriver:
         with again:
             again._repeat(self._history)
             return answer(question, recorder.trace, self.topology, {task.task_id: task for task in again._tasks})
+
+    def _outputs(self, topic: Topic[Any, Any], records: Iterable[R]) -> ReadRecords[R]:
+        """Return records as a list that can say why there is none of a key."""
+
+        def why(key: Any) -> str | None:
+            if len(self._history) > _WHY_STEPS:
+                return None
+            try:
+                return self.why(key, topic, limit=1).text
+            except Exception as error:  # noqa: BLE001 - user code runs again; the comparison is to be shown anyway.
+                return f"why({key!r}): {error}"
+
+        return ReadRecords(topic.name, records, why)
 
     def _repeat(self, history: Iterable[tuple[TopicPartition, Row] | int]) -> None:
         """Repeat the actions of another driver: its records, and its clock advances (numbers of milliseconds).

@@ -15,7 +15,7 @@ def shop(streams):
 
 
 def test_the_project_passes_its_tests_and_its_type_check(shop):
-    for tool in (["pytest", "-q", "-p", "no:cacheprovider"], ["mypy", "--no-incremental"]):
+    for tool in (["pytest", "-q", "-p", "no:cacheprovider", "-p", "streams_pytest"], ["mypy", "--no-incremental"]):
         done = subprocess.run([sys.executable, "-m", *tool], cwd=shop, capture_output=True, text=True, check=False)
 
         assert done.returncode == 0, done.stdout + done.stderr
