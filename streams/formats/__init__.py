@@ -1,6 +1,6 @@
 """Formats with schemas, as types of topics: Avro, Protobuf and JSON Schema, with or without a schema registry.
 
-Each needs the extra of its name. ``registered`` is what they share: the wire format, and the requests to a registry.
+Each format needs the extra with its name. ``registered`` has the code that they share.
 """
 
 from streams.formats.avro_classes import precision

@@ -1,7 +1,7 @@
-"""Avro schemas of Python classes, and the conversion between their objects and what fastavro writes and reads.
+"""Avro schemas of Python classes, and the conversion between their instances and the objects of fastavro.
 
-attrs classes, dataclasses, msgspec structs, pydantic models, TypedDicts and NamedTuples are records; the other types
-are those that JSON has too. Pure; of other packages only ``core``.
+attrs classes, dataclasses, msgspec structs, pydantic models, TypedDicts and NamedTuples become records; the other
+supported types are those that can be written as JSON. Pure; of other packages only ``core``.
 """
 
 import re
@@ -24,7 +24,7 @@ Convert = Callable[[Any], Any]
 
 @frozen
 class Shape:
-    """The Avro schema of a type, and conversions to and from what fastavro takes; None if they are equal."""
+    """The Avro schema of a type, and its conversions to and from fastavro's objects; None if none is needed."""
 
     schema: Any
     to_datum: Convert | None = None
@@ -67,7 +67,7 @@ def precision(digits: int, scale: int) -> msgspec.Meta:
 
 @frozen
 class _Field:
-    """A field of a class: its name in Avro, its attribute, its argument in the constructor, its type and default."""
+    """A field of a class: its Avro name, attribute, constructor argument, type and default."""
 
     name: str
     attribute: str
@@ -78,7 +78,7 @@ class _Field:
 
 
 class _Builder:
-    """Builds the shapes of one schema; a record is declared once, and named afterwards."""
+    """Builds the shapes of one schema; a record is defined at its first use, and referenced by name afterwards."""
 
     def __init__(self, root: str | None, namespace: str | None) -> None:
         self._root, self._namespace = root, namespace
@@ -86,7 +86,7 @@ class _Builder:
         self._enums: dict[type, Shape] = {}
 
     def shape(self, info: inspect.Type, where: str, extra: Mapping[str, Any] | None = None) -> Shape:
-        """Return the shape of a type; ``where`` is its place for messages."""
+        """Return the shape of a type; ``where`` locates the type in error messages."""
         if isinstance(info, inspect.Metadata):
             return self.shape(info.type, where, {**(extra or {}), **(info.extra or {})})
         if isinstance(info, inspect.DecimalType):
@@ -190,10 +190,10 @@ class _Builder:
 
 
 def shape_of(form: Any, name: str | None = None, namespace: str | None = None) -> Shape:
-    """Return the shape of a class or type expression; ``name`` is that of its record (default: of the class).
+    """Return the shape of a class or type expression; ``name`` is that of the record (default: that of the class).
 
     Raises:
-        TopologyError: a type within has no Avro type.
+        TopologyError: a type in it has no Avro equivalent.
     """
     try:
         info = inspect.type_info(form)
@@ -225,7 +225,7 @@ def _literal(values: tuple[Any, ...], where: str) -> Shape:
 
 
 def _fields(info: inspect.Type) -> list[_Field] | None:
-    """Return the fields of a class; None if the type is no class with fields."""
+    """Return the fields of a class, or None if the type is not a class with fields."""
     if isinstance(info, inspect.CustomType):
         return _pydantic_fields(info.cls)
     if not isinstance(info, (inspect.StructType, inspect.DataclassType, inspect.NamedTupleType, inspect.TypedDictType)):
@@ -265,7 +265,7 @@ def _pydantic_fields(cls: Any) -> list[_Field] | None:
 
 
 def _default(value: Any, factory: Any) -> Any:
-    """Return the default of a field as JSON; ``NODEFAULT`` if it has none, or one that has no JSON in Avro."""
+    """Return the default of a field as JSON, or ``NODEFAULT`` if it has none, or if Avro has no JSON form for it."""
     if factory in (list, dict, set, frozenset, tuple):
         return {} if factory is dict else []
     if value is None or type(value) in (str, int, float, bool):
@@ -277,14 +277,14 @@ def _default(value: Any, factory: Any) -> Any:
 
 
 def _nullable(part: _Field) -> inspect.Type:
-    """Return the type of a field; a key that a TypedDict may lack is None in Avro."""
+    """Return the type of a field; a TypedDict key that is not required is nullable in Avro."""
     if not part.is_optional_key or isinstance(part.type, inspect.UnionType):
         return part.type
     return inspect.UnionType((part.type, inspect.NoneType()))
 
 
 def _declared(part: _Field, shape: Shape) -> dict[str, Any]:
-    """Return a field of a record's schema. A default is of the first type of a union (Avro 1.11)."""
+    """Return the schema of a record field. A default must match the first type of a union (Avro 1.11)."""
     default = None if part.is_optional_key else part.default
     schema = shape.schema
     if isinstance(schema, list) and "null" in schema and default is not msgspec.NODEFAULT and default is not None:
@@ -313,7 +313,7 @@ def _to_record(cls: Any, made: list[tuple[_Field, Shape]]) -> Convert:
 
 
 def _reader(cls: Any, attributes: list[str]) -> Callable[[Any], Iterable[Any]]:
-    """Return the function that returns the fields of an object in their order."""
+    """Return a function that returns the field values of an object in declaration order."""
     if typing_extensions.is_typeddict(cls):
         return lambda value: [value.get(name) for name in attributes]
     if issubclass(cls, tuple):
@@ -344,7 +344,7 @@ def _from_record(cls: Any, made: list[tuple[_Field, Shape]]) -> Convert:
 
 
 def _late(functions: list[Convert], index: int) -> Convert:
-    """Return a function that is set when its record has been built: a record may contain itself."""
+    """Return a placeholder that is resolved once its record has been built, because a record may contain itself."""
     return lambda value: functions[index](value)
 
 

@@ -1,4 +1,4 @@
-"""Avro by fastavro (extra ``avro``), with or without a schema registry."""
+"""The Avro format, by fastavro (extra ``avro``), with or without a schema registry."""
 
 import json
 import os
@@ -53,16 +53,16 @@ def avro(
 ) -> Serde[Any]:
     """Return the Avro serde of a class, or of a schema.
 
-    A class (attrs, dataclass, msgspec.Struct, pydantic, TypedDict, NamedTuple) has the schema of its fields. A schema
-    is a JSON text, the parsed JSON, or a path of an ``.avsc`` file; its records are dicts.
+    The schema of a class (attrs, dataclass, msgspec.Struct, pydantic, TypedDict, NamedTuple) comes from its fields. A
+    schema is given as JSON text, as parsed JSON, or as the path of an ``.avsc`` file; its records are dicts.
 
-    - ``registry``: the URL of a schema registry; the bytes begin with the ID of the schema, as Confluent's
-      serializers write them. Data of other schemas is read into the class by Avro's rules. By default, without a
-      registry, the bytes are the datum alone.
-    - ``subject``: where the schema is registered: by ``topic`` (the default), ``record`` or ``topic-record``.
-    - ``name``, ``namespace``: of the record; by default the name of the class, and none.
-    - ``auto_register``: whether the schema is registered; if False, it must be (default: True).
-    - ``schema_id``: write with this ID, and register nothing.
+    - ``registry``: the URL of a schema registry; the bytes then begin with the schema ID, in Confluent's wire
+      format, and data written with other schemas is read by Avro's schema resolution. Without a registry (the
+      default), the bytes are the bare Avro datum.
+    - ``subject``: the subject name strategy: ``topic`` (the default), ``record`` or ``topic-record``.
+    - ``name``, ``namespace``: name and namespace of the record (default: the name of the class, no namespace).
+    - ``auto_register``: whether to register the schema; if False, it must be registered already (default: True).
+    - ``schema_id``: the schema ID to write; nothing is registered.
 
     Raises:
         ConfigError: fastavro is not installed.
@@ -77,7 +77,7 @@ def avro(
 
 
 def any_avro(registry: str | RegistryAccess) -> Callable[[bytes], Any]:
-    """Return a function that reads values of any Avro schema of a registry; records are dicts.
+    """Return a function that deserializes values written with any Avro schema of a registry; records are dicts.
 
     Raises:
         ConfigError: fastavro is not installed.
@@ -106,7 +106,7 @@ def _fastavro() -> Any:
 
 
 def _read_any(writer: Schema, referenced: Mapping[str, Schema]) -> Decode[Any]:
-    """Return the function that reads what was written with a schema as what it is there."""
+    """Return a function that deserializes data with the schema of its writer."""
     if writer.kind != AVRO:
         raise ValueError(f"its schema is {writer.kind}, not AVRO")
     fastavro = _fastavro()
@@ -119,7 +119,7 @@ def _read_any(writer: Schema, referenced: Mapping[str, Schema]) -> Decode[Any]:
 
 
 def _errors(fastavro: Any) -> tuple[type[Exception], ...]:
-    """Return the errors that fastavro raises about schemas."""
+    """Return the exception classes that fastavro raises for invalid schemas."""
     return (
         fastavro.schema.SchemaParseException,
         fastavro.schema.UnknownType,
@@ -167,7 +167,7 @@ class _AvroCodec:
         return encode
 
     def decoder(self, writer: Schema, referenced: Mapping[str, Schema]) -> Decode[Any]:
-        """Return the function that reads what was written with a schema, by Avro's rules of resolution."""
+        """Return a function that deserializes data of a writer's schema, by Avro's schema resolution."""
         if writer.kind != AVRO:
             raise ValueError(f"its schema is {writer.kind}, not AVRO")
         named: dict[str, Any] = {}
@@ -208,6 +208,6 @@ def _kind(parsed: Any) -> Any:
 
 
 def _word(shape: Shape) -> str:
-    """Return the name of a schema without one: that of its type."""
+    """Return the name of a schema that has no name of its own, which is the name of its type."""
     kind = _kind(shape.schema)
     return kind if isinstance(kind, str) else "union"

@@ -1,8 +1,8 @@
-"""Change events of Debezium as rows of a table: what a row is now, or None once it is deleted.
+"""Change events of Debezium, read as rows of a table: the current row, or None if the row was deleted.
 
-An event has the row ``before`` and ``after`` the change, and an operation: ``c`` (insert), ``u`` (update), ``d``
-(delete), ``r`` (snapshot), ``t`` (truncate) or ``m`` (message). JSON events may be wrapped with their schema; Avro
-events have theirs in a registry.
+An event contains the row ``before`` and ``after`` the change, and an operation: ``c`` (insert), ``u`` (update), ``d``
+(delete), ``r`` (snapshot), ``t`` (truncate) or ``m`` (message). JSON events may include their schema; the schemas of
+Avro events are in a registry.
 """
 
 import json
@@ -28,15 +28,15 @@ _ERRORS = (msgspec.MsgspecError, *CODEC_ERRORS)
 def debezium(form: type[T], *, registry: str | RegistryAccess | None = None) -> Serde[T]:
     """Return the serde of a topic that Debezium writes, for the rows of a class; read the topic as a table.
 
-    As a value, an event is the row after the change; a deletion, and the tombstone that follows it, is None. As a key,
-    it is the key of the row. Fields of the row that the class has not are ignored, and its types are those that
-    Debezium writes. Without ``registry``, events are JSON, with or without their schemas; with it, they are Avro.
+    As a value, an event becomes the row after the change; a deletion and the tombstone that follows it become None. As
+    a key, it becomes the key of the row. Fields that the class does not have are ignored; types must match those that
+    Debezium writes. With ``registry``, events are Avro; otherwise they are JSON, with or without schemas.
 
-    JSON events can be written too, for tests: a row is an event of a snapshot, and None a tombstone. Avro events are
-    only read.
+    JSON events can also be written, for tests: a row as a snapshot event, and None as a tombstone. Avro events can
+    only be read.
 
     Raises:
-        ConfigError: a registry is given, and fastavro is not installed.
+        ConfigError: a registry is given, but fastavro is not installed.
         TopologyError: there is no serde for the class.
     """
     return _serde(form, registry, "value")
@@ -78,7 +78,7 @@ def _serde(form: Any, registry: str | RegistryAccess | None, side: str) -> Forma
 
 @frozen(eq=False)
 class _Events:
-    """The ``SerdeFormat`` of change events: stores keep rows, and rows of files are events or rows."""
+    """The ``SerdeFormat`` of change events: stores contain rows, and lines of files may be events or rows."""
 
     form: Any
     registry: str | RegistryAccess | None
@@ -93,7 +93,7 @@ class _Events:
         return self.rows
 
     def prepare(self, *, writes: bool) -> None:
-        """Nothing is registered: Debezium's converter does that."""
+        """Do nothing: Debezium's converter registers the schemas."""
 
     def from_json(self, text: bytes) -> Any:
         row = self.row_of(_parsed(text))
@@ -111,7 +111,7 @@ def _parsed(data: bytes) -> Any:
 
 
 def _payload(document: Any) -> Any:
-    """Return an event without its schema (``schemas.enable`` of Kafka Connect's converter)."""
+    """Return the payload of an event, without the schema that ``schemas.enable`` of Kafka Connect's converter adds."""
     if isinstance(document, Mapping) and document.keys() == {"schema", "payload"}:
         return document["payload"]
     return document
@@ -122,7 +122,7 @@ def _key_row(document: Any) -> Any:
 
 
 def _value_row(document: Any) -> Any:
-    """Return the row after a change; None if there is none."""
+    """Return the row after a change, or None if it was deleted."""
     event = _payload(document)
     if event is None:
         return None
@@ -132,5 +132,5 @@ def _value_row(document: Any) -> Any:
 
 
 def _avro_reader(registry: str | RegistryAccess) -> Callable[[bytes], Any]:
-    """Return the function that reads any Avro record as a dict, by the schema of its writer."""
+    """Return a function that deserializes any Avro record to a dict, with the schema of its writer."""
     return any_avro(registry)

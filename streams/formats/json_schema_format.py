@@ -1,4 +1,4 @@
-"""JSON Schema, with or without a schema registry; documents are validated by jsonschema (extra ``json-schema``)."""
+"""The JSON Schema format, with or without a schema registry; jsonschema (extra ``json-schema``) validates documents."""
 
 import json
 import os
@@ -52,16 +52,17 @@ def json_schema(
 ) -> Serde[Any]:
     """Return the serde of a class, or of a schema, whose bytes are JSON.
 
-    A class has the schema of its fields, with closed objects: fields may be added with a default, which an open schema
-    does not allow (see the guide). Reading checks the types of the fields. A schema is a JSON text, the parsed JSON, or
-    a path of a file; its values are those of JSON, and both reading and writing validate them.
+    The schema of a class is derived from its fields. Its objects are closed, so that a field with a default can be
+    added later, which is an incompatible change of an open schema (see the guide). Deserialization checks the types of
+    the fields. A schema is given as JSON text, as parsed JSON, or as the path of a file; its values are JSON values,
+    which are validated when they are read and when they are written.
 
     - ``registry``, ``subject``, ``auto_register``, ``schema_id``: as for ``avro``.
-    - ``title``: of the schema, which is its name for the subjects ``record`` and ``topic-record``; by default the name
-      of the class.
+    - ``title``: the title of the schema, which the strategies ``record`` and ``topic-record`` use as its name (default:
+      the name of the class).
 
     Raises:
-        ConfigError: a schema is given, and jsonschema is not installed.
+        ConfigError: a schema is given, but jsonschema is not installed.
         TopologyError: there is no JSON schema for the class, or the schema is invalid.
     """
     check_strategy(subject)
@@ -72,7 +73,7 @@ def json_schema(
 
 
 class _JsonCodec:
-    """The codec of a class, or of a schema whose values are those of JSON."""
+    """The codec of a class, or of a schema whose values are JSON values."""
 
     dependencies: Mapping[str, Schema]
 
@@ -92,14 +93,14 @@ class _JsonCodec:
             self.encode = _of_class(form, self._json.to_json)
 
     def decoder(self, writer: Schema, referenced: Mapping[str, Schema]) -> Decode[Any]:
-        """Return the function that reads documents, whatever their writer's schema is."""
+        """Return a function that deserializes documents, regardless of the schema of their writer."""
         if writer.kind != JSON:
             raise ValueError(f"its schema is {writer.kind}, not JSON")
         return self._decode
 
 
 def _schema_of(form: Any, title: str | None) -> dict[str, Any]:
-    """Return the JSON schema of a class: the class itself at the root, others in ``$defs``."""
+    """Return the JSON schema of a class, with the class at the root and the classes that it uses in ``$defs``."""
     make = getattr(form, "model_json_schema", None)
     try:
         found = make() if make is not None else msgspec.json.schema(form, schema_hook=_pydantic_schema)
@@ -136,7 +137,7 @@ def _loaded(form: Any) -> dict[str, Any]:
 
 
 def _validator(schema: dict[str, Any]) -> Callable[[Any], None]:
-    """Return a function that raises ValueError for a document that is not valid."""
+    """Return a function that raises ValueError for an invalid document."""
     try:
         import jsonschema
     except ModuleNotFoundError as error:

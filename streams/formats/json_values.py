@@ -1,4 +1,4 @@
-"""Values of classes as JSON: how rows of files and answers over HTTP show what other formats encode in bytes."""
+"""The JSON form of values whose topics have another format, for files and HTTP responses."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ from streams.core.serdes import is_immutable_form
 
 @frozen
 class JsonForm:
-    """Conversions between values of a type and JSON; bytes within are base64."""
+    """Conversions between values of a type and JSON; bytes are encoded as base64."""
 
     from_json: Callable[[bytes], Any]
     from_row: Callable[[Any], Any]
@@ -36,7 +36,7 @@ def json_form(form: Any) -> JsonForm:
 
 
 def _validated(cls: Any, value: Any) -> Any:
-    """Return an object of a pydantic model."""
+    """Return a validated instance of a pydantic model."""
     validate = getattr(cls, "model_validate", None)
     if validate is None:
         raise NotImplementedError(f"{cls.__qualname__} has no JSON form")

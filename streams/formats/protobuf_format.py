@@ -1,7 +1,7 @@
-"""Protobuf by its generated classes (extra ``protobuf``), with or without a schema registry.
+"""The Protobuf format, for generated classes (extra ``protobuf``), with or without a schema registry.
 
-In Confluent's wire format the indexes of the message within its file follow the ID of the schema: their number and
-each index as zigzag varints, or a single 0 for the first message of the file.
+In Confluent's wire format, the schema ID is followed by the message indexes, which locate the message type in its file:
+their number and each index as zigzag varints, or a single 0 for the first message type of the file.
 """
 
 import base64
@@ -32,12 +32,12 @@ def protobuf(
 ) -> Serde[M]:
     """Return the Protobuf serde of a generated message class.
 
-    The arguments are those of ``avro``. Files that the class's file imports are registered first, each in a subject of
-    its name, and referred to. Without a registry the bytes are the message alone.
+    The arguments are those of ``avro``. The files that the class's file imports are registered first, each under a
+    subject with the name of the file, and become references. Without a registry the bytes are the bare message.
 
     Raises:
         ConfigError: protobuf is not installed.
-        TopologyError: the class is no generated message.
+        TopologyError: the class is not a generated message class.
     """
     check_strategy(subject)
     registration = Registration(registry_at(registry), subject, auto_register, schema_id)
@@ -54,7 +54,7 @@ def _message_type() -> type[Any]:
 
 
 class _ProtobufCodec:
-    """The codec of a generated class; ``has_indexes`` says whether the place of the message is before it."""
+    """The codec of a generated class; with ``has_indexes`` the message indexes precede the message."""
 
     is_immutable = False
 
@@ -72,14 +72,14 @@ class _ProtobufCodec:
         self._prefix = _encoded(_indexes(descriptor)) if has_indexes else b""
 
     def encode(self, value: Any) -> bytes:
-        """Return the indexes and the message; maps are sorted, so that equal messages have equal bytes."""
+        """Return message indexes and message; map entries are sorted, so that equal messages have equal bytes."""
         if type(value) is not self._cls:
             raise TypeError(f"expected {self.name}")
         data: bytes = value.SerializeToString(deterministic=True)
         return self._prefix + data
 
     def decoder(self, writer: Schema, referenced: Mapping[str, Schema]) -> Decode[Any]:
-        """Return the function that reads messages of the same name, wherever they are in the writer's file."""
+        """Return a function that deserializes messages of this name, with any indexes in the writer's file."""
         if writer.kind != PROTOBUF:
             raise ValueError(f"its schema is {writer.kind}, not PROTOBUF")
         from google.protobuf.message import DecodeError
@@ -109,11 +109,11 @@ class _ProtobufCodec:
         return decode
 
     def from_json(self, text: bytes) -> Any:
-        """Return the message of a JSON text (Protobuf's JSON mapping)."""
+        """Return the message for a JSON text (Protobuf's JSON mapping)."""
         return self.from_row(json.loads(text))
 
     def from_row(self, row: Any) -> Any:
-        """Return the message of a dict."""
+        """Return the message for a dict."""
         from google.protobuf import json_format
 
         try:
@@ -122,7 +122,7 @@ class _ProtobufCodec:
             raise ValueError(error) from error
 
     def to_json(self, value: Any) -> bytes:
-        """Return a message as JSON, with the names of its fields as in the file."""
+        """Return a message as JSON, with the field names of the file."""
         from google.protobuf import json_format
 
         found = json_format.MessageToDict(value, preserving_proto_field_name=True)
@@ -130,7 +130,7 @@ class _ProtobufCodec:
 
 
 def _schema(file: Any, found: dict[str, Schema]) -> Schema:
-    """Return the schema of a file, after those that it imports, which are added to ``found`` by name."""
+    """Return the schema of a file, and add the schemas of the files that it imports to ``found`` by name."""
     imported = [other for other in file.dependencies if not other.name.startswith(_KNOWN)]
     for other in imported:
         if other.name not in found:
@@ -142,7 +142,7 @@ def _schema(file: Any, found: dict[str, Schema]) -> Schema:
 
 
 def _indexes(descriptor: Any) -> list[int]:
-    """Return the place of a message in its file: its index, after those of the messages that it is in."""
+    """Return the indexes of a message type in its file: those of the enclosing message types, then its own."""
     parent = descriptor.containing_type
     if parent is None:
         return [list(descriptor.file.message_types_by_name).index(descriptor.name)]
@@ -176,7 +176,7 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _decoded(data: bytes) -> tuple[tuple[int, ...], int]:
-    """Return the indexes before a message, and where it begins."""
+    """Return the message indexes, and the offset at which the message begins."""
     count, at = _read_varint(data, 0)
     if count == 0:
         return (0,), at
@@ -188,7 +188,7 @@ def _decoded(data: bytes) -> tuple[tuple[int, ...], int]:
 
 
 def _named(file: Any, indexes: tuple[int, ...]) -> str:
-    """Return the full name of the message at a place of a file."""
+    """Return the full name of the message type with these indexes in a file."""
     messages = list(file.message_types_by_name.values())
     found = messages[indexes[0]]
     for index in indexes[1:]:

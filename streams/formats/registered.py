@@ -1,7 +1,7 @@
-"""Serdes with schemas in a registry: Confluent's wire format, registration, and one reader per schema that was met.
+"""Serdes with schemas in a registry: Confluent's wire format, registration, and a cached decoder per writer's schema.
 
-The bytes are 0, the ID of the writer's schema in four bytes (big-endian), and what the format writes. A
-``ClassCodec`` is all that a format brings; everything else is the same for Avro, Protobuf and JSON Schema.
+The bytes are 0, the ID of the writer's schema in four bytes (big-endian), and the payload of the format. A format only
+provides a ``ClassCodec``; everything else is the same for Avro, Protobuf and JSON Schema.
 """
 
 import hashlib
@@ -32,9 +32,9 @@ Decode = Callable[[bytes], T]
 
 
 class ClassCodec(Protocol[T]):
-    """A format for one class: ``name`` of the record, its ``schema``, and conversions without a header.
+    """A format for one class: the ``name`` of the record, its ``schema``, and conversions to bytes without a header.
 
-    ``dependencies`` are files that the schema refers to by their names, which are registered before it.
+    ``dependencies`` are the files that the schema references by name; they are registered before it.
     """
 
     name: str
@@ -44,20 +44,20 @@ class ClassCodec(Protocol[T]):
 
     @property
     def encode(self) -> Callable[[T], bytes]:
-        """The function that writes a value."""
+        """The function that serializes a value."""
 
     def decoder(self, writer: Schema, referenced: Mapping[str, Schema]) -> Decode[T]:
-        """Return the function that reads what was written with a schema.
+        """Return a function that deserializes data of a writer's schema.
 
         Raises:
-            SerializationError: it cannot be read as this class.
+            SerializationError: data of this schema cannot be read as the class.
         """
 
     def from_json(self, text: bytes) -> T:
-        """Return the value of a JSON text."""
+        """Return the value for a JSON text."""
 
     def from_row(self, row: Any) -> T:
-        """Return the value of a string, or of a row as a dict, leniently."""
+        """Return the value for a string, or for a row as a dict, with lenient type conversions."""
 
     def to_json(self, value: T) -> bytes:
         """Return a value as JSON."""
@@ -67,8 +67,8 @@ class ClassCodec(Protocol[T]):
 class Registration:
     """How a serde uses its registry.
 
-    ``auto_register`` adds the schema to its subject; otherwise it must be there. ``schema_id`` is an ID to write with
-    instead.
+    ``auto_register`` adds the schema to its subject; otherwise the subject must have it. ``schema_id`` is a fixed ID
+    to write, without registration.
     """
 
     registry: RegistryAccess | None
@@ -79,14 +79,14 @@ class Registration:
 
 @frozen(eq=False)
 class Readers(Generic[T]):
-    """Reads bytes with a header: ``decoder`` makes the function for a writer's schema, once for each ID."""
+    """Deserializes bytes with a header; ``decoder`` creates the function for a writer's schema, once per schema ID."""
 
     registry: RegistryAccess
     decoder: Callable[[Schema, Mapping[str, Schema]], Decode[T]]
     _known: dict[bytes, Decode[T]] = field(factory=dict)
 
     def read(self, data: bytes) -> T:
-        """Return the value of bytes with a header.
+        """Return the value that bytes with a header contain.
 
         Raises:
             ValueError: the bytes have no header, or one with an unknown ID.
@@ -110,7 +110,7 @@ class Readers(Generic[T]):
 
 @frozen(eq=False)
 class _Wire(Generic[T]):
-    """What a serde has learned from the registry: the header that it writes, and how it reads."""
+    """The registry data that a serde caches: the header that it writes, and the decoders by schema ID."""
 
     codec: ClassCodec[T]
     registration: Registration
@@ -127,7 +127,7 @@ class _Wire(Generic[T]):
 
     @property
     def subject(self) -> str:
-        """The subject of the schema; inside an application each schema has one of its own: none breaks another."""
+        """The subject of the schema; each schema of an application's internal topics has a subject of its own."""
         if self.place is None:
             digest = hashlib.blake2b(self.codec.schema.text.encode(), digest_size=8).hexdigest()
             return f"streams-internal-{self.codec.name}-{digest}"
@@ -135,10 +135,10 @@ class _Wire(Generic[T]):
         return subject_of(self.registration.subject, topic, side, self.codec.name)
 
     def header(self) -> bytes:
-        """Return the header to write, from the registry if it is not known yet.
+        """Return the header to write; the schema ID is requested from the registry once.
 
         Raises:
-            SchemaError: the registry refuses the schema, has it not, or does not answer.
+            SchemaError: the registry rejects the schema, does not have it, or does not respond.
         """
         if not self._header:
             with self._lock:
@@ -168,7 +168,7 @@ class _Wire(Generic[T]):
         return f"{self.codec.name} in subject {self.subject!r}"
 
     def _references(self) -> tuple[Reference, ...]:
-        """Register what the schema depends on, each in a subject of its name, and return the references to it."""
+        """Register the dependencies of the schema, each under a subject with its name; return the references."""
         found: dict[str, Reference] = {}
         for name, schema in self.codec.dependencies.items():
             own = tuple(found[reference.name] for reference in schema.references)
@@ -181,10 +181,10 @@ class _Wire(Generic[T]):
         return tuple(found.get(name, held) for name, held in zip(direct, self.codec.schema.references, strict=True))
 
     def check(self) -> None:
-        """Check that what the latest version of the subject writes can be read.
+        """Check that data of the subject's latest version can be read.
 
         Raises:
-            SchemaError: it cannot, or the registry does not answer.
+            SchemaError: it cannot be read, or the registry does not respond.
         """
         try:
             latest = self.registry.version(self.subject, "latest")
@@ -199,7 +199,7 @@ class _Wire(Generic[T]):
 
 @frozen(eq=False)
 class _Registered(Generic[T]):
-    """The ``Format`` of a serde: how it is made for another topic, and its form as JSON."""
+    """The ``Format`` of a serde: how to create it for another topic, and its JSON form."""
 
     make: Callable[..., "ClassCodec[T]"]
     arguments: tuple[Any, ...]
@@ -223,7 +223,7 @@ class _Registered(Generic[T]):
         return self._inside[0]
 
     def keep_inside(self, serde: Serde[T]) -> None:
-        """Take this serde as the one inside the application."""
+        """Return this serde for internal topics and stores of the application."""
         self._inside.append(serde)
 
     def prepare(self, *, writes: bool) -> None:
@@ -250,9 +250,9 @@ def registered_serde(
     registration: Registration,
     place: tuple[str, str] | None = None,
 ) -> FormatSerde[T]:
-    """Return the serde of a codec, made by ``make(*arguments)``, which other processes make again.
+    """Return the serde of the codec that ``make(*arguments)`` creates; other processes call it again.
 
-    Without a registry the bytes have no header, and are read with the class's own schema.
+    Without a registry the bytes have no header, and are read with the schema of the class.
     """
     codec = make(*arguments)
     registry = registration.registry

@@ -1,6 +1,6 @@
-"""Requests to a schema registry, by the standard library: schemas by ID, versions of subjects, registration.
+"""Requests to a schema registry, with the standard library: schemas by ID, versions of subjects, registration.
 
-Answers are not cached here: serdes keep what they have read, since a schema never changes under its ID.
+Responses are not cached here: serdes cache schemas by ID, since the schema of an ID never changes.
 """
 
 import base64
@@ -28,19 +28,19 @@ class NoSuchSchema(SchemaError):
 
 
 class IncompatibleSchema(SchemaError):
-    """The registry refuses a schema, as it is incompatible with an earlier one of its subject."""
+    """The registry rejects a schema because it is incompatible with an earlier version of its subject."""
 
 
 @frozen
 class RegistryAccess:
-    """A schema registry: its URL, and how to reach it.
+    """The URL of a schema registry, with credentials and TLS settings.
 
-    ``user`` and ``password`` are sent by HTTP Basic; they may be in the URL too.  ``token`` is sent as a bearer token.
-    ``ca_file`` is a PEM file of certificates to trust instead of those of the system. ``timeout_s`` limits each wait
-    for the registry.
+    ``user`` and ``password`` are sent with HTTP Basic authentication; they may also be part of the URL.
+    ``token`` is sent as a bearer token. ``ca_file`` is a PEM file of CA certificates that replace those of the system.
+    ``timeout_s`` limits each wait for the registry.
 
     Raises:
-        ConfigError: it is no http or https URL.
+        ConfigError: the URL is not an http or https URL.
     """
 
     url: str
@@ -57,14 +57,14 @@ class RegistryAccess:
 
     @property
     def place(self) -> str:
-        """The URL without a user and a password, for messages."""
+        """The URL without user and password, for error messages."""
         parts = urlsplit(self.url)
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
 
     # --- what serdes ask --------------------------------------------------------------------
 
     def schema(self, schema_id: int) -> Schema:
-        """Return the schema with an ID; a Protobuf schema is a descriptor in base64.
+        """Return the schema with an ID; a Protobuf schema is a file descriptor in base64.
 
         Raises:
             NoSuchSchema: there is none.
@@ -82,10 +82,10 @@ class RegistryAccess:
         return Schema.parse(self._ask("GET", f"/subjects/{_quoted(subject)}/versions/{version}?format=serialized"))
 
     def register(self, subject: str, schema: Schema) -> int:
-        """Add a schema to a subject, unless it is there, and return its ID.
+        """Register a schema under a subject, unless the subject has it already, and return its ID.
 
         Raises:
-            IncompatibleSchema: the registry refuses it.
+            IncompatibleSchema: the registry rejects the schema.
             SchemaError: the schema is invalid, or the registry does not answer.
         """
         return int(self._ask("POST", f"/subjects/{_quoted(subject)}/versions", schema.payload())["id"])
@@ -100,7 +100,7 @@ class RegistryAccess:
         return self._ask("POST", f"/subjects/{_quoted(subject)}", schema.payload())
 
     def referenced(self, schema: Schema) -> dict[str, Schema]:
-        """Return the schemas that a schema refers to, directly or through others, by name; the deepest come first.
+        """Return the schemas that a schema references, directly or indirectly, by name, in dependency order.
 
         Raises:
             NoSuchSchema: one is missing.
@@ -163,5 +163,5 @@ def _refusal(what: str, status: int, body: bytes) -> SchemaError:
 
 
 def registry_at(given: "str | RegistryAccess | None") -> RegistryAccess | None:
-    """Return the registry that is given by its URL or as a whole."""
+    """Return the registry for a URL; a ``RegistryAccess`` is returned unchanged."""
     return RegistryAccess(given) if isinstance(given, str) else given

@@ -1,4 +1,4 @@
-"""Subjects: under which name a registry keeps the schemas of a topic (Confluent's subject name strategies)."""
+"""Subject name strategies (Confluent): the names under which a registry has the schemas of a topic."""
 
 from typing import Final, Literal, TypeAlias, get_args
 
@@ -13,7 +13,7 @@ def check_strategy(strategy: str) -> None:
     """Check the name of a strategy.
 
     Raises:
-        TopologyError: there is none of this name.
+        TopologyError: no strategy has this name.
     """
     if strategy not in STRATEGIES:
         raise TopologyError(f"subject={strategy!r} is none of {', '.join(STRATEGIES)}")

@@ -1,8 +1,7 @@
 """A schema registry: subjects with versions of schemas, over the HTTP API of Confluent's Schema Registry.
 
-``routes`` has the paths, ``registry`` what they do, ``records`` the topic ``_schemas`` in which everything is kept,
-``compatibility`` the rules by which a schema may follow another one, and ``server`` the HTTP server. The broker gives
-the log.
+``routes`` has the paths of the API, ``registry`` the operations, ``records`` the records of the topic ``_schemas``,
+``compatibility`` the compatibility checks, and ``server`` the HTTP server. The broker provides the log of the topic.
 """
 
 from streams.registry.compatibility import differences, protobuf_file

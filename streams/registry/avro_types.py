@@ -24,7 +24,7 @@ class AvroField:
 
 @define(eq=False)
 class AvroType:
-    """A type; ``name`` is the full name of a record, an enum or a fixed. Records may contain themselves."""
+    """A type; ``name`` is the full name of a record, enum or fixed type. A record may contain itself."""
 
     kind: str
     name: str = ""
@@ -40,7 +40,7 @@ class AvroType:
 
 
 class _Parser:
-    """Resolves the names of one schema and of those that it refers to."""
+    """Resolves the type names of a schema and of the schemas that it references."""
 
     def __init__(self, named: dict[str, AvroType]) -> None:
         self._named = named
@@ -120,10 +120,10 @@ def _full(name: str, namespace: str) -> str:
 
 
 def parse(given: Any, referenced: Iterable[Any] = ()) -> AvroType:
-    """Return the type of a schema, given as JSON; ``referenced`` are those that it refers to, the deepest first.
+    """Return the type of a schema, given as JSON; ``referenced`` are those that it references, in dependency order.
 
     Raises:
-        RegistryError: it is no Avro schema.
+        RegistryError: it is not an Avro schema.
     """
     named: dict[str, AvroType] = {}
     for schema in referenced:

@@ -22,7 +22,7 @@ Whole = tuple[Schema, Mapping[str, Schema]]
 
 
 def is_transitive(level: str) -> bool:
-    """Return whether a level compares with all earlier versions, not with the last one only."""
+    """Return whether a compatibility level compares with all earlier versions instead of only the latest."""
     return level.endswith("_TRANSITIVE")
 
 
@@ -56,7 +56,7 @@ def protobuf_file(schema: Schema, referenced: Mapping[str, Schema]) -> Any:
     """Return the file of a Protobuf schema as the library's ``FileDescriptor``.
 
     Raises:
-        RegistryError: it is no such file, or an import or a type is missing.
+        RegistryError: it is not a Protobuf file, or an import or a type is missing.
     """
     from streams.registry import protobuf_files
 
@@ -76,10 +76,10 @@ def _json(whole: Whole) -> tuple[Any, dict[str, Any]]:
 
 
 def check(schema: Schema, referenced: Mapping[str, Schema]) -> None:
-    """Check that a schema is one of its type, and has what it refers to.
+    """Check that a schema is valid for its type, and that its references exist.
 
     Raises:
-        RegistryError: it is not.
+        RegistryError: the schema is invalid, or a reference is missing.
     """
     if schema.kind == AVRO:
         _avro((schema, referenced))

@@ -7,7 +7,7 @@ from streams.core.errors import StreamsError
 
 
 class RegistryError(StreamsError):
-    """A request that the registry refuses: ``code`` is its error code, such as 40401; ``status`` is the HTTP status."""
+    """The registry rejects a request: ``code`` is the error code, such as 40401; ``status`` is the HTTP status."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -54,5 +54,5 @@ def no_schema() -> RegistryError:
 
 
 def invalid_schema(why: object) -> RegistryError:
-    """Return the error for a text that is no schema."""
+    """Return the error for a text that is not a schema."""
     return RegistryError(INVALID_SCHEMA, f"Invalid schema: {why}")

@@ -1,8 +1,8 @@
-"""Whether documents of one JSON schema are valid for another one: the differences that break readers. Pure.
+"""Whether documents of one JSON schema are valid for another one, and the differences that break readers. Pure.
 
 A document that is valid for the writer's schema must be valid for the reader's. The rules are those of Confluent's
-Schema Registry for drafts 4 to 7, with one exception that they have too: a field may be added to an open object only
-if its content may be anything, because the writer may have put anything there.
+Schema Registry for drafts 4 to 7, including one exception: a field may be added to an open object only if it
+accepts any content, because the writer may have written any content in it.
 """
 
 import json
@@ -40,7 +40,7 @@ def _at(found: Any, pointer: str) -> Any:
 
 @define
 class _Document:
-    """A schema with those that it refers to by name, for ``$ref``."""
+    """A schema, and the schemas that it references by name, for ``$ref``."""
 
     root: Json
     named: Mapping[str, Json] = field(factory=dict)
@@ -58,12 +58,12 @@ class _Document:
         return found if isinstance(found, (Mapping, bool)) else True
 
     def has(self, pointer: str) -> bool:
-        """Return whether a JSON pointer leads to a part of the schema."""
+        """Return whether the schema has a part at a JSON pointer."""
         return _at(self.root, pointer) is not _NOTHING
 
 
 def check(schema: Any, referenced: Collection[str]) -> None:
-    """Check that a schema is an object or a bool, with known types, and refers to what is there.
+    """Check that a schema is an object or a bool, that its types are known, and that its references exist.
 
     Raises:
         RegistryError: it is not.
@@ -95,7 +95,7 @@ def _check_ref(document: _Document, ref: Any, referenced: Collection[str]) -> No
 
 
 def unreadable(reader: tuple[Any, Mapping[str, Any]], writer: tuple[Any, Mapping[str, Any]]) -> list[str]:
-    """Return why documents of ``writer`` may be invalid for ``reader``; each is a schema and those it refers to."""
+    """Return the reasons why documents of ``writer`` may be invalid for ``reader``; both include referenced schemas."""
     comparison = _Comparison(_Document(*reader), _Document(*writer))
     return list(comparison.compared(reader[0], writer[0], "#"))
 
@@ -111,7 +111,7 @@ class _Comparison:
     _seen: set[tuple[int, int]] = field(factory=set)
 
     def compared(self, reader: Json, writer: Json, path: str) -> Iterator[str]:
-        """Yield why documents of a part of the writer's schema may be invalid for one of the reader's."""
+        """Yield the reasons why documents of a part of the writer's schema may be invalid for the reader's."""
         new, old = self._reader.resolved(reader), self._writer.resolved(writer)
         pair = (id(new), id(old))
         if pair in self._seen or new is True or old is False or _constraints(new) == {}:
@@ -136,7 +136,7 @@ class _Comparison:
         return not list(other.compared(reader, writer, path))
 
     def _combined(self, new: Mapping[str, Any], old: Mapping[str, Any], path: str) -> Iterator[str]:
-        """Each alternative of the writer has to fit one of the reader's; all of ``allOf`` have to hold."""
+        """Compare combinations: each alternative of the writer must match one of the reader; all of ``allOf`` apply."""
         alternatives = _alternatives(old)
         for requirement in new.get("allOf", ()):
             fits = any(self._fits(requirement, part, path) for part in old.get("allOf", (old,)))
@@ -216,7 +216,7 @@ def _types(new: Mapping[str, Any], old: Mapping[str, Any], path: str) -> Iterato
 
 
 def _values(new: Mapping[str, Any], old: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Bounds, patterns and enumerations, which may become wider only."""
+    """Compare bounds, patterns and enumerations, which may only become wider."""
     for name in (*_LOWER, *_UPPER):
         if name in new:
             bound, held = new[name], old.get(name)

@@ -51,7 +51,7 @@ def file_of(text: str) -> descriptor_pb2.FileDescriptorProto:
     """Return the file of a schema, given in Protobuf's language or as a descriptor in base64.
 
     Raises:
-        RegistryError: it is neither.
+        RegistryError: the schema is neither.
     """
     try:
         data = base64.b64decode(text, validate=True)
@@ -66,10 +66,10 @@ def file_of(text: str) -> descriptor_pb2.FileDescriptorProto:
 
 
 def canonical(text: str) -> str:
-    """Return a schema without spaces around it, as it was given otherwise.
+    """Return a schema without surrounding whitespace, otherwise unchanged.
 
     Raises:
-        RegistryError: it is no Protobuf file.
+        RegistryError: it is not a Protobuf file.
     """
     file_of(text)
     return text.strip()
@@ -81,7 +81,7 @@ def serialized(text: str) -> str:
 
 
 def parsed(schema: Schema, referenced: Mapping[str, Schema]) -> FileDescriptor:
-    """Return the file of a schema with all names resolved; ``referenced`` are the files it imports, by name.
+    """Return the file of a schema with all type names resolved; ``referenced`` are the files that it imports, by name.
 
     Raises:
         RegistryError: an import or a type is missing.
@@ -106,7 +106,7 @@ def _add(pool: DescriptorPool, name: str, text: str) -> None:
 
 
 def _add_known(pool: DescriptorPool, name: str) -> None:
-    """Add a file that every file may import, after those that it imports; others are references."""
+    """Add a well-known file, which needs no reference, after the files that it imports."""
     known = _WELL_KNOWN.get(name)
     if known is None:
         return

@@ -1,7 +1,7 @@
 """Whether messages of one Protobuf file can be read with another one. Pure.
 
 The rules are those of Confluent's Schema Registry: fields are compared by number; a field may be added or removed,
-unless it is required; a scalar may become another one with the same encoding.
+unless it is required; a scalar type may be replaced by one with the same encoding.
 """
 
 from collections.abc import Iterator, Mapping
@@ -94,12 +94,12 @@ def _kind(part: FieldDescriptor) -> str:
 
 
 def _own(message: Descriptor) -> dict[str, Descriptor]:
-    """Return the messages that are declared within a message, without those of its maps."""
+    """Return the message types that are nested in a message type, without the entry types of its maps."""
     return {name: part for name, part in message.nested_types_by_name.items() if not part.GetOptions().map_entry}
 
 
 def _oneofs(reader: Descriptor, writer: Descriptor, path: str) -> Iterator[str]:
-    """Fields that a writer sets together may not exclude each other for the reader."""
+    """Check that fields which a writer may set together are not in one oneof of the reader."""
     for group in reader.oneofs:
         numbers = [part.number for part in group.fields]
         held = next((other for other in writer.oneofs if other.name == group.name), None)

@@ -1,7 +1,7 @@
-"""Protobuf's language: the text of a file to its descriptor (Protobuf language guide, proto2 and proto3). Pure.
+"""A parser for Protobuf's language (proto2 and proto3), from the text of a file to its descriptor. Pure.
 
-Messages, enums, maps, oneofs, and imports are read; services, extensions and custom options, which do not matter for
-how messages are encoded, are passed over. Type names stay as written; the pool of descriptors resolves them.
+Messages, enums, maps, oneofs, and imports are parsed; services, extensions and custom options are skipped, since they
+do not affect the encoding of messages. Type names stay as written; the descriptor pool resolves them.
 """
 
 import re
@@ -37,7 +37,7 @@ def parse(text: str) -> FileDescriptorProto:
     """Return the descriptor of a file in Protobuf's language.
 
     Raises:
-        RegistryError: it is no such file.
+        RegistryError: the text is not a Protobuf file.
     """
     return _Parser(list(_tokens(text))).file()
 
@@ -66,7 +66,7 @@ class _Parser:
         return self._tokens[self._at - 1]
 
     def _is(self, token: str) -> bool:
-        """Take the next token if it is this one, and return whether it was."""
+        """Consume the next token if it is the given one, and return whether it was."""
         if self._at < len(self._tokens) and self._tokens[self._at] == token:
             self._at += 1
             return True
@@ -80,7 +80,7 @@ class _Parser:
             )
 
     def _skip(self) -> None:
-        """Pass over a declaration: to its semicolon, or the end of its block."""
+        """Skip a declaration, up to its semicolon or the end of its block."""
         depth = 0
         while True:
             token = self._next()

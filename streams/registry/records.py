@@ -1,8 +1,8 @@
-"""The topic ``_schemas``: its records, and the state that they lead to.
+"""The records of the topic ``_schemas``, and the state that results from them.
 
-Keys and values are JSON, as those of Confluent's Schema Registry: a key names what its record sets (``SCHEMA``,
-``CONFIG``, ``MODE``, ``DELETE_SUBJECT``), and a record without a value deletes it. The state is nothing but what the
-records say, so that it is the same after a restart. Pure: no I/O.
+Keys and values are JSON in the format of Confluent's Schema Registry: the key type is ``SCHEMA``, ``CONFIG``, ``MODE``
+or ``DELETE_SUBJECT``, and a record without a value is a tombstone. The state depends only on the records, so it is the
+same after a restart. Pure: no I/O.
 """
 
 import json
@@ -18,7 +18,7 @@ TOPIC = "_schemas"
 
 @frozen
 class SchemaVersion:
-    """A schema as a version of a subject; a deleted one is still known by its ID."""
+    """A schema as a version of a subject; after a soft deletion it can still be read by its ID."""
 
     subject: str
     version: int
@@ -27,7 +27,7 @@ class SchemaVersion:
     is_deleted: bool = False
 
     def payload(self) -> dict[str, Any]:
-        """Return the version as JSON, as in answers and in the topic."""
+        """Return the version as JSON, as in responses and in the topic."""
         return {
             "subject": self.subject,
             "version": self.version,
@@ -50,13 +50,13 @@ def _json(value: Mapping[str, Any]) -> bytes:
 
 
 def schema_record(version: SchemaVersion) -> Record:
-    """Return the record that sets a version."""
+    """Return the record that registers a version."""
     key = {"keytype": "SCHEMA", "subject": version.subject, "version": version.version, "magic": 1}
     return _record(key, version.payload() | {"deleted": version.is_deleted})
 
 
 def no_schema_record(version: SchemaVersion) -> Record:
-    """Return the record that removes a version for good."""
+    """Return the record that deletes a version permanently."""
     return schema_record(version)[0], None
 
 
@@ -67,20 +67,20 @@ def subject_deletion_record(subject: str, version: int) -> Record:
 
 
 def config_record(subject: str | None, config: Mapping[str, Any] | None) -> Record:
-    """Return the record that sets the configuration of a subject, or of all (None)."""
+    """Return the record that sets the configuration of a subject, or the global one (None)."""
     key = {"keytype": "CONFIG", "subject": subject, "magic": 0}
     return _record(key, None if config is None else {"subject": subject, **config})
 
 
 def mode_record(subject: str | None, mode: str | None) -> Record:
-    """Return the record that sets the mode of a subject, or of all (None)."""
+    """Return the record that sets the mode of a subject, or the global one (None)."""
     key = {"keytype": "MODE", "subject": subject, "magic": 0}
     return _record(key, None if mode is None else {"subject": subject, "mode": mode})
 
 
 @define
 class RegistryState:
-    """What the records of the topic have led to."""
+    """The state after applying the records of the topic."""
 
     #: Versions of each subject in their order, deleted ones too.
     subjects: dict[str, dict[int, SchemaVersion]] = field(factory=dict)
@@ -93,7 +93,7 @@ class RegistryState:
     highest_id: int = 0
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """Apply a record of the topic; keys of other types are ignored, as the registry does with its ``NOOP``."""
+        """Apply a record of the topic; other key types, such as ``NOOP``, are ignored."""
         name = json.loads(key)
         given = None if value is None else json.loads(value)
         subject = name.get("subject")
@@ -124,7 +124,7 @@ class RegistryState:
         self.highest_id = max(self.highest_id, schema_id)
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[SchemaVersion]:
-        """Return the versions of a subject in order, with those that are ``deleted`` if wanted."""
+        """Return the versions of a subject in ascending order; with ``deleted``, soft-deleted ones too."""
         found = self.subjects.get(subject, {})
         return [found[number] for number in sorted(found) if deleted or not found[number].is_deleted]
 

@@ -1,8 +1,8 @@
-"""The registry: what its requests do to the records of ``_schemas``, and what they answer.
+"""The operations of the registry, which read and append records of the topic ``_schemas``.
 
-Between the HTTP server, which parses requests, and the log, which keeps the records. Each command reads what the log
-has got meanwhile, decides, and appends; the state changes only by reading the log. Not thread-safe: the server holds a
-lock.
+The HTTP server parses requests and calls the operations; the log stores the records. Each operation reads the new
+records of the log, decides, and appends; the state changes only by reading the log. Not thread-safe: the server holds
+a lock.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ _HIGHEST_VERSION = (1 << 31) - 1
 
 
 class SchemaLog(Protocol):
-    """Where the records are: an append-only log."""
+    """The append-only log of the records."""
 
     def append(self, record: Record) -> None:
         """Append a record."""
@@ -51,7 +51,7 @@ class SchemaRegistry:
     # --- schemas and versions ---------------------------------------------------------------
 
     def register(self, subject: str, given: Mapping[str, Any], *, normalize: bool) -> SchemaVersion:
-        """Return the version of a subject that has this schema; it is added if there is none.
+        """Return the version of a subject with this schema, which is registered if there is none.
 
         Raises:
             RegistryError: the schema is invalid or incompatible, or the mode forbids it.
@@ -93,7 +93,7 @@ class SchemaRegistry:
         return int(asked) if asked > 0 else state.ids.get(schema.identity) or state.highest_id + 1
 
     def look_up(self, subject: str, given: Mapping[str, Any], *, normalize: bool, deleted: bool) -> SchemaVersion:
-        """Return the version of a subject that has this schema.
+        """Return the version of a subject with this schema.
 
         Raises:
             RegistryError: there is no such subject or schema.
@@ -120,7 +120,7 @@ class SchemaRegistry:
         """Return a version of a subject by its number or ``latest``.
 
         Raises:
-            RegistryError: there is no such subject or version, or the number is none.
+            RegistryError: there is no such subject or version, or the version is not a number.
         """
         if number in LATEST:
             return self.versions(subject, deleted=deleted)[-1]
@@ -139,7 +139,7 @@ class SchemaRegistry:
         """Return a schema by its ID.
 
         Raises:
-            RegistryError: there is none.
+            RegistryError: there is no such schema.
         """
         found = self.state.schemas.get(schema_id)
         if found is None:
@@ -147,7 +147,7 @@ class SchemaRegistry:
         return found
 
     def users(self, version: SchemaVersion) -> list[int]:
-        """Return the IDs of the schemas that refer to a version."""
+        """Return the IDs of the schemas that reference a version."""
         found = [
             other.id
             for other in self.state.all_versions()
@@ -157,10 +157,10 @@ class SchemaRegistry:
         return sorted(set(found))
 
     def delete_subject(self, subject: str, *, permanent: bool) -> list[int]:
-        """Delete the versions of a subject, and return their numbers; ``permanent`` removes deleted ones for good.
+        """Delete the versions of a subject, and return their numbers; ``permanent`` also removes soft-deleted ones.
 
         Raises:
-            RegistryError: there is no such subject, it has been deleted, or it has to be deleted first.
+            RegistryError: there is no such subject, it is soft-deleted already, or it must be soft-deleted first.
         """
         self._check_writable(subject)
         every = self.state.versions(subject, deleted=True)
@@ -188,17 +188,17 @@ class SchemaRegistry:
         return [version.version for version in every]
 
     def _forget_settings(self, subject: str) -> None:
-        """Delete the configuration and mode of a subject, as a new subject of its name has none."""
+        """Delete the configuration and mode of a subject, so that a new subject of this name starts without them."""
         if subject in self.state.configs:
             self._log.append(records.config_record(subject, None))
         if subject in self.state.modes:
             self._log.append(records.mode_record(subject, None))
 
     def delete_version(self, subject: str, number: str, *, permanent: bool) -> int:
-        """Delete a version of a subject, and return its number; ``permanent`` removes a deleted one for good.
+        """Delete a version of a subject, and return its number; ``permanent`` also removes soft-deleted ones.
 
         Raises:
-            RegistryError: there is no such version, it is referred to, has been deleted, or has to be deleted first.
+            RegistryError: there is no such version, it is referenced or soft-deleted, or must be soft-deleted first.
         """
         self._check_writable(subject)
         version = self.version(subject, number, deleted=number not in LATEST or permanent)
@@ -234,9 +234,9 @@ class SchemaRegistry:
     def incompatibilities(
         self, subject: str, schema: Schema, against: Sequence[SchemaVersion] | None = None
     ) -> list[str]:
-        """Return why a schema may not be the next version of a subject; [] if it may.
+        """Return the reasons why a schema may not be the next version of a subject; [] if it may.
 
-        ``against`` are the versions to compare with; the default are those of the subject's level.
+        ``against`` are the versions to compare with (default: those that the compatibility level requires).
         """
         level = self._level(subject)
         earlier = self.state.versions(subject) if against is None else against
@@ -250,7 +250,7 @@ class SchemaRegistry:
         return problems
 
     def tested(self, subject: str, given: Mapping[str, Any], number: str | None, *, normalize: bool) -> list[str]:
-        """Return why a schema would be incompatible with a version of a subject, or with all that count (None).
+        """Return why a schema is incompatible with a version, or with all that the level requires (None).
 
         Raises:
             RegistryError: the schema is invalid, or there is no such version.
@@ -270,7 +270,7 @@ class SchemaRegistry:
         return {"compatibilityLevel": DEFAULT_COMPATIBILITY} | configs.get(None, {}) | configs.get(subject, {})
 
     def config(self, subject: str | None, *, defaults: bool) -> Mapping[str, Any]:
-        """Return the configuration of a subject, or the global one; with ``defaults`` a subject has it too.
+        """Return the configuration of a subject, or the global one (None); ``defaults`` falls back to the global one.
 
         Raises:
             RegistryError: the subject has no configuration of its own.
@@ -283,10 +283,10 @@ class SchemaRegistry:
         return self._config(subject)
 
     def set_config(self, subject: str | None, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Set the configuration of a subject, or the global one (None); settings that are not given stay.
+        """Set the configuration of a subject, or the global one (None); omitted settings are unchanged.
 
         Raises:
-            RegistryError: the level is none.
+            RegistryError: the compatibility level is unknown.
         """
         self._check_writable(subject)
         changes = {name: value for name, value in given.items() if name != "compatibility" and value is not None}
@@ -302,7 +302,7 @@ class SchemaRegistry:
         return given
 
     def delete_config(self, subject: str | None) -> Mapping[str, Any]:
-        """Delete the configuration of a subject, or set the global one back (None); return what it was.
+        """Delete the configuration of a subject, or reset the global one (None); return the previous configuration.
 
         Raises:
             RegistryError: the subject has no configuration of its own.
@@ -336,7 +336,7 @@ class SchemaRegistry:
         """Set the mode of a subject, or the global one (None).
 
         Raises:
-            RegistryError: the mode is none, or IMPORT is set while there are schemas, without ``force``.
+            RegistryError: the mode is unknown, or IMPORT is set without ``force`` while schemas exist.
         """
         if mode not in MODES:
             raise RegistryError(errors.INVALID_MODE, f"Invalid mode. Valid values are {', '.join(MODES)}")
@@ -350,7 +350,7 @@ class SchemaRegistry:
         return mode
 
     def delete_mode(self, subject: str | None) -> str:
-        """Delete the mode of a subject, or the global one (None), and return what it was.
+        """Delete the mode of a subject, or reset the global one (None); return the previous mode.
 
         Raises:
             RegistryError: the subject has no mode of its own.
@@ -367,7 +367,7 @@ class SchemaRegistry:
     # --- parts ------------------------------------------------------------------------------
 
     def _checked(self, given: Mapping[str, Any], normalize: bool) -> Schema:
-        """Return the schema of a request in canonical form; without a text, that of the ``id`` it has."""
+        """Return the schema of a request in canonical form; a request without a text names the schema by ``id``."""
         if not given.get("schema") and given.get("id", -1) > 0:
             return self.schema(given["id"])
         schema = Schema.parse(given).canonical(normalized=normalize)
@@ -382,7 +382,7 @@ class SchemaRegistry:
         return schema, self._referenced(schema)
 
     def _referenced(self, schema: Schema) -> dict[str, Schema]:
-        """Return the schemas that a schema refers to, directly or through others, by name; the deepest come first."""
+        """Return the schemas that a schema references, directly or indirectly, by name, in dependency order."""
         found: dict[str, Schema] = {}
         for reference in schema.references:
             try:

@@ -1,4 +1,4 @@
-"""The paths of the registry's HTTP API, and what each does. Pure: a request comes as parts, an answer is JSON.
+"""The paths of the registry's HTTP API, and their handlers. Pure: requests are parsed, responses are JSON.
 
 The API is that of Confluent's Schema Registry 7, without contexts, exporters, and rules.
 """
@@ -20,21 +20,21 @@ _NOT_FOUND, _NOT_ALLOWED = 404, 405
 
 @frozen
 class RegistryCall:
-    """A request: the parts of its path, its arguments, and its JSON."""
+    """A request: path segments, query arguments, and JSON body."""
 
     parts: Mapping[str, str]
     arguments: Mapping[str, str]
     body: Mapping[str, Any] = field(factory=dict)
 
     def flag(self, *names: str) -> bool:
-        """Return whether an argument is true, in whatever case."""
+        """Return whether an argument is ``true``, case-insensitively."""
         return any(self.arguments.get(name, "").lower() == "true" for name in names)
 
     def number(self, name: str, default: int) -> int:
-        """Return an argument that is a number.
+        """Return an argument as a whole number.
 
         Raises:
-            RegistryError: it is none.
+            RegistryError: the argument is not a number.
         """
         text = self.arguments.get(name, str(default))
         try:
@@ -43,7 +43,7 @@ class RegistryCall:
             raise RegistryError(_NOT_FOUND, f"argument {name}: {text!r} is no number") from None
 
     def page(self, found: list[Any]) -> list[Any]:
-        """Return the part of a list that is asked for with ``offset`` and ``limit``."""
+        """Return the part of a list that the arguments ``offset`` and ``limit`` select."""
         return page_of(found, max(0, self.number("offset", 0)), self.number("limit", -1))
 
     @property
@@ -56,7 +56,7 @@ class RegistryCall:
         """The ID that the path names.
 
         Raises:
-            RegistryError: it is no number.
+            RegistryError: the ID is not a number.
         """
         if not self.parts["id"].isdigit():
             raise RegistryError(_NOT_FOUND, f"{self.parts['id']!r} is no ID of a schema")
@@ -64,7 +64,7 @@ class RegistryCall:
 
 
 def _shown(schema: Schema, call: RegistryCall) -> Schema:
-    """Return a schema in the format that is asked for."""
+    """Return a schema in the requested format."""
     if call.arguments.get("format") == "serialized" and schema.kind == PROTOBUF:
         from streams.registry.protobuf_files import serialized
 
@@ -220,7 +220,7 @@ def _root(_registry: SchemaRegistry, _call: RegistryCall) -> Any:
 
 @frozen
 class SchemaText:
-    """An answer that is a schema as it is."""
+    """A response that consists of the schema text."""
 
     text: str
 
@@ -257,10 +257,10 @@ ROUTES: Final = tuple(
 def answer(
     registry: SchemaRegistry, method: str, path: str, arguments: Mapping[str, str], body: Mapping[str, Any]
 ) -> Any:
-    """Return the answer to a request: JSON, or a ``SchemaText``; ``path`` is percent-encoded.
+    """Return the response to a request: JSON, or a ``SchemaText``; ``path`` is percent-encoded.
 
     Raises:
-        RegistryError: the request is refused, or there is no such path.
+        RegistryError: the request is rejected, or there is no such path.
     """
     for pattern, handlers in ROUTES:
         match = pattern.fullmatch(path)

@@ -1,6 +1,6 @@
-"""Schemas as the registry stores them: type, text, references, and what belongs to them.
+"""Schemas as the registry stores them: type, text, references, metadata and rules.
 
-Two schemas are the same, and have the same ID, if all of it is equal; texts are compared in their canonical form. Pure:
+Schemas have the same ID if all of these are equal; texts are compared in canonical form. Pure:
 no I/O.
 """
 
@@ -21,7 +21,7 @@ TYPES = (JSON, PROTOBUF, AVRO)
 
 @frozen(order=True)
 class Reference:
-    """A schema that another one refers to as ``name``: a version of a subject."""
+    """A reference to a version of a subject, under the ``name`` that the referencing schema uses."""
 
     name: str = field(validator=instance_of(str))
     subject: str = field(validator=instance_of(str))
@@ -36,7 +36,7 @@ class Reference:
 class Schema:
     """A schema; ``kind`` is AVRO, JSON or PROTOBUF.
 
-    ``metadata`` and ``rules`` are kept and returned as they were given, and compared, but not executed.
+    ``metadata`` and ``rules`` are stored, returned and compared, but rules are not executed.
     """
 
     kind: str
@@ -50,7 +50,7 @@ class Schema:
         """Return the schema of a request or of a record of the topic.
 
         Raises:
-            RegistryError: a field has a wrong type.
+            RegistryError: a field has the wrong type.
         """
         kind, text = given.get("schemaType") or AVRO, given.get("schema")
         if kind not in TYPES:
@@ -66,7 +66,7 @@ class Schema:
         return cls(kind, text, references, given.get("metadata") or None, given.get("ruleSet") or None)
 
     def payload(self) -> dict[str, Any]:
-        """Return the schema as JSON; Avro is the type that is not named."""
+        """Return the schema as JSON; the type is omitted if it is Avro."""
         found: dict[str, Any] = {"schema": self.text}
         if self.kind != AVRO:
             found["schemaType"] = self.kind
@@ -80,7 +80,7 @@ class Schema:
 
     @property
     def identity(self) -> str:
-        """A text that only equal schemas have."""
+        """A text that is equal exactly for equal schemas."""
         return json.dumps({"schemaType": self.kind, **self.payload()}, sort_keys=True)
 
     @property
@@ -90,12 +90,12 @@ class Schema:
         return str(uuid.UUID(bytes=digest))
 
     def canonical(self, *, normalized: bool) -> "Schema":
-        """Return the schema with its text in canonical form: JSON without spaces, a Protobuf file in base64.
+        """Return the schema with its text in canonical form: JSON without spaces, or a Protobuf file in base64.
 
         ``normalized`` also sorts the references and the attributes of the schema.
 
         Raises:
-            RegistryError: the text is no JSON, or no Protobuf file.
+            RegistryError: the text is neither JSON nor a Protobuf file.
         """
         if self.kind == PROTOBUF:
             # Only here, so that the registry needs the extra ``protobuf`` for such schemas alone.
@@ -109,10 +109,10 @@ class Schema:
 
 
 def parsed_json(text: str, kind: str = JSON) -> Any:
-    """Return the JSON of a schema; an Avro name such as ``string`` may have no quotes.
+    """Return the parsed JSON of a schema; an Avro type name such as ``string`` may be without quotes.
 
     Raises:
-        RegistryError: the text is no JSON.
+        RegistryError: the text is not JSON.
     """
     try:
         found = json.loads(text)
@@ -136,5 +136,5 @@ Referenced = Mapping[str, "Schema"]
 
 
 def page_of(found: Sequence[Any], offset: int, limit: int) -> list[Any]:
-    """Return a part of a list; a limit below 1 is none."""
+    """Return a part of a list; a limit below 1 means no limit."""
     return list(found[offset : offset + limit] if limit > 0 else found[offset:])

@@ -1,6 +1,6 @@
-"""The HTTP server of the registry: requests of the standard library's server, one at a time on the registry.
+"""The HTTP server of the registry, based on the standard library; the registry processes one request at a time.
 
-Nothing has to be installed. On a loopback address, the Host header must name a loopback host, so that no web page can
+It needs no extra. On a loopback address, the Host header must name a loopback host, so that no web page can
 reach the registry by DNS rebinding, and requests of web pages of other sites are refused.
 """
 
@@ -55,7 +55,7 @@ class RegistryServer:
         self._thread.start()
 
     def answer(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> tuple[int, str, bytes]:
-        """Return the status, type and content of the answer to a request."""
+        """Return the status, content type and body of the response to a request."""
         try:
             self._check(headers)
             parts = urlsplit(target)
@@ -80,7 +80,7 @@ class RegistryServer:
             return answer(self._registry, method, path, arguments, given or {})
 
     def _check(self, headers: Mapping[str, str]) -> None:
-        """Refuse requests of web pages of other sites."""
+        """Reject requests from web pages of other sites."""
         host = urlsplit(f"//{headers.get('Host', '')}").hostname or ""
         if self.is_loopback and not is_loopback(host):
             raise RegistryError(_FORBIDDEN, f"this registry answers to localhost and 127.0.0.1, not to {host[:80]!r}")
