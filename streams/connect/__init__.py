@@ -2,8 +2,11 @@
 
 from streams.connect.delta_sink import DeltaSink
 from streams.connect.errors import ConnectError, SinkFencedError
+from streams.connect.http_sink import HttpSink
 from streams.connect.iceberg_sink import IcebergSink
 from streams.connect.lifecycle import WorkerProgress
+from streams.connect.parquet_manifest import ManifestFile, ParquetManifest
+from streams.connect.parquet_sink import ParquetSink
 from streams.connect.postgres_sink import PostgresSink
 from streams.connect.protocol import Guarantee, Position, SinkBlock, SinkConnector, SourceBlock, SourceConnector
 from streams.connect.sink_worker import SinkWorker
@@ -15,7 +18,11 @@ __all__ = [
     "ConnectError",
     "DeltaSink",
     "Guarantee",
+    "HttpSink",
     "IcebergSink",
+    "ManifestFile",
+    "ParquetManifest",
+    "ParquetSink",
     "Position",
     "PostgresSink",
     "WorkerProgress",

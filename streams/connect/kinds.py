@@ -42,8 +42,10 @@ class ConnectorKind:
 KINDS = (
     ConnectorKind("postgres", "sink", "streams.connect.postgres_sink", "PostgresSink"),
     ConnectorKind("sql", "sink", "streams.connect.sql_sink", "SqlSink"),
+    ConnectorKind("parquet", "sink", "streams.connect.parquet_sink", "ParquetSink"),
     ConnectorKind("delta", "sink", "streams.connect.delta_sink", "DeltaSink"),
     ConnectorKind("iceberg", "sink", "streams.connect.iceberg_sink", "IcebergSink"),
+    ConnectorKind("http", "sink", "streams.connect.http_sink", "HttpSink"),
 )
 
 

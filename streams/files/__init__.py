@@ -2,15 +2,20 @@
 
 ``kinds`` determines a file's kind, ``lines`` and ``formats`` split files into rows, ``forms`` converts keys and
 values from and to JSON, ``reader`` turns rows into records, and ``writer`` writes records to files.  ``listing``
-finds the files of folders and patterns, ``parts`` divides a file among several readers, ``lake`` recognizes folders
-with table formats, ``lake_tables`` creates such tables, ``record_columns`` has the columns of records in tables, and
-``ledger`` records which input files have been read with a state directory.
+finds the files of folders and patterns, ``file_systems`` the file system of a URI, ``parts`` divides a file among
+several readers, ``lake`` recognizes folders with table formats, ``lake_tables`` creates such tables,
+``record_columns`` has the columns of records in tables, and ``ledger`` records which input files have been read with a
+state directory.
 Of the other packages, this package imports only ``core``.
 """
 
 from streams.files.arrow import arrow_column as arrow_column
 from streams.files.arrow import arrow_table as arrow_table
 from streams.files.columns import table_columns as table_columns
+from streams.files.file_systems import FileSystemError as FileSystemError
+from streams.files.file_systems import file_system as file_system
+from streams.files.file_systems import is_local as is_local
+from streams.files.file_systems import short_reason as short_reason
 from streams.files.forms import BAD_INPUT as BAD_INPUT
 from streams.files.forms import Form as Form
 from streams.files.forms import form_of as form_of

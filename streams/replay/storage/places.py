@@ -16,27 +16,10 @@ from uuid import uuid4
 
 from attrs import field, frozen
 
-from streams.files import LakeTable, table_around
+from streams.files import FileSystemError, LakeTable, file_system, is_local, short_reason, table_around
 from streams.replay.errors import ReplayError
 
-#: File systems that pyarrow supports itself: their errors are never a missing file system.
-_KNOWN = frozenset({"s3", "gs", "gcs", "abfs", "abfss"})
-#: Retry limit of Google's client; its default of 15 minutes blocks signals.
-_GS_RETRY_LIMIT = "retry_limit_seconds=20"
-#: Maximum number of characters of a file system's message in an error message.
-_LONGEST_REASON = 300
-#: Hadoop names of file systems -> pyarrow names.
-_ALIASES = {"s3a": "s3", "s3n": "s3"}
 _CHUNK = 1 << 20
-
-
-def is_local(text: str) -> bool:
-    """Return whether a path is on this machine's file system.
-
-    >>> is_local("history/orders.jsonl"), is_local("s3a://bucket/orders")
-    (True, False)
-    """
-    return "://" not in text or text.startswith("file://")
 
 
 class NoFileSystemError(ReplayError):
@@ -163,7 +146,7 @@ class Place:
         try:
             yield
         except (OSError, pa.ArrowException) as error:
-            raise ReplayError(f"{self}: cannot be {verb}: {_reason(error)}{hint}") from error
+            raise ReplayError(f"{self}: cannot be {verb}: {short_reason(error)}{hint}") from error
 
     def state(self) -> tuple[str, int, int]:
         """Return the URI of the file, its size in bytes, and its modification time in ns (0 if remote).
@@ -266,7 +249,7 @@ class Place:
             self.path.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise ReplayError(f"{self}: is no folder to write to: {_reason(error)}; choose another") from error
+            raise ReplayError(f"{self}: is no folder to write to: {short_reason(error)}; choose another") from error
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -330,41 +313,11 @@ class Place:
             NoFileSystemError: Python has no file system for the URI.
             ReplayError: the file system cannot be used.
         """
-        import pyarrow as pa
-        from pyarrow.fs import FileSystem, FSSpecHandler, LocalFileSystem, PyFileSystem
-
-        if self.is_local:
-            return LocalFileSystem(), self.uri
-        scheme, _, rest = self.uri.partition("://")
-        scheme = _ALIASES.get(scheme, scheme)
-        uri = f"{scheme}://{rest}"
-        if scheme in ("gs", "gcs") and "retry_limit_seconds" not in rest:
-            uri += f"{'&' if '?' in rest else '?'}{_GS_RETRY_LIMIT}"
         try:
-            system, path = FileSystem.from_uri(uri)
-        except (pa.ArrowException, OSError, ImportError) as error:
-            if scheme in _KNOWN and not isinstance(error, ImportError):
-                raise ReplayError(f"{self}: cannot be reached: {_reason(error)}") from error
-            try:
-                import fsspec
-
-                found, path = fsspec.core.url_to_fs(uri)
-            except Exception as other:
-                why = _reason(error)
-                if scheme in ("hdfs", "viewfs"):
-                    why = f"libhdfs of a Hadoop installation is needed, by the driver and every worker ({why})"
-                raise NoFileSystemError(
-                    f"{self}: no file system is known for it: {why}; Spark or fsspec may know it"
-                ) from other
-            system = PyFileSystem(FSSpecHandler(found))
-        return system, path
-
-
-def _reason(error: Exception) -> str:
-    """Return the first line of a file system error's message; some errors list every attempt on its own line."""
-    text = (isinstance(error, OSError) and error.strerror) or str(error)
-    line = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-    return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]} ..."
+            return file_system(self.uri)
+        except FileSystemError as error:
+            kind = NoFileSystemError if error.is_missing else ReplayError
+            raise kind(str(error)) from error.__cause__
 
 
 def _sync(path: str) -> None:

@@ -1,0 +1,77 @@
+"""The file systems of paths and URIs, as those of pyarrow: its own, or those of fsspec.
+
+Of the other packages, this module imports only ``core``; pyarrow and fsspec are imported on use.
+"""
+
+from typing import Any
+
+from streams.core.errors import StreamsError
+
+#: File systems that pyarrow supports itself: their errors are never a missing file system.
+_KNOWN = frozenset({"s3", "gs", "gcs", "abfs", "abfss"})
+#: Retry limit of Google's client; its default of 15 minutes blocks signals.
+_GS_RETRY_LIMIT = "retry_limit_seconds=20"
+#: Maximum number of characters of a file system's message in an error message.
+_LONGEST_REASON = 300
+#: Hadoop names of file systems -> pyarrow names.
+_ALIASES = {"s3a": "s3", "s3n": "s3"}
+
+
+class FileSystemError(StreamsError):
+    """The file system of a URI cannot be used; ``is_missing`` says that Python has none for it, though Spark may."""
+
+    def __init__(self, message: str, *, is_missing: bool) -> None:
+        super().__init__(message)
+        self.is_missing = is_missing
+
+
+def is_local(text: str) -> bool:
+    """Return whether a path is on this machine's file system.
+
+    >>> is_local("history/orders.jsonl"), is_local("s3a://bucket/orders")
+    (True, False)
+    """
+    return "://" not in text or text.startswith("file://")
+
+
+def file_system(uri: str) -> tuple[Any, str]:
+    """Return the file system of a path or URI, and the path within that file system.
+
+    Raises:
+        FileSystemError: there is no such file system, or it cannot be used.
+    """
+    import pyarrow as pa
+    from pyarrow.fs import FileSystem, FSSpecHandler, LocalFileSystem, PyFileSystem
+
+    if is_local(uri):
+        return LocalFileSystem(), uri.removeprefix("file://")
+    scheme, _, rest = uri.partition("://")
+    scheme = _ALIASES.get(scheme, scheme)
+    known = f"{scheme}://{rest}"
+    if scheme in ("gs", "gcs") and "retry_limit_seconds" not in rest:
+        known += f"{'&' if '?' in rest else '?'}{_GS_RETRY_LIMIT}"
+    try:
+        system, path = FileSystem.from_uri(known)
+    except (pa.ArrowException, OSError, ImportError) as error:
+        if scheme in _KNOWN and not isinstance(error, ImportError):
+            raise FileSystemError(f"{uri}: cannot be reached: {short_reason(error)}", is_missing=False) from error
+        try:
+            import fsspec
+
+            found, path = fsspec.core.url_to_fs(known)
+        except Exception as other:
+            why = short_reason(error)
+            if scheme in ("hdfs", "viewfs"):
+                why = f"libhdfs of a Hadoop installation is needed, by the driver and every worker ({why})"
+            raise FileSystemError(
+                f"{uri}: no file system is known for it: {why}; Spark or fsspec may know it", is_missing=True
+            ) from other
+        system = PyFileSystem(FSSpecHandler(found))
+    return system, path
+
+
+def short_reason(error: Exception) -> str:
+    """Return the first line of a file system error's message; some errors list every attempt on its own line."""
+    text = (isinstance(error, OSError) and error.strerror) or str(error)
+    line = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]} ..."
