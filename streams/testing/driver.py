@@ -319,7 +319,8 @@ class TopologyTestDriver:
             if len(self._history) > _WHY_STEPS:
                 return None
             try:
-                return self.why(key, topic, limit=1).text
+                # The title says what the comparison has said.
+                return self.why(key, topic, limit=1).text.partition("\n")[2]
             except Exception as error:  # noqa: BLE001 - user code runs again; the comparison is to be shown anyway.
                 return f"why({key!r}): {error}"
 
