@@ -150,20 +150,77 @@ def test_snapshot_that_goes_on_from_a_published_one_is_published_behind_it(tmp_p
     assert len(committed(broker, "counts")) == 60
 
 
-def test_outputs_of_the_same_history_are_not_published_twice(tmp_path: Path, broker: EmbeddedBroker):
-    """A replay that was resumed has the outputs of its first snapshot in its second one, too."""
-    options = {**LOCAL, "directory": tmp_path / "replay", "slices": 2}
-    first = replay(topology, {numbers: history(tmp_path, 20)}, **options).save(tmp_path / "first")
-    publish(first, broker)
-    second = replay(topology, {numbers: history(tmp_path, 30)}, resume=True, **options).save(tmp_path / "second")
+def in_order(folder: Path, rows: int) -> Path:
+    path = folder / "ordered.records.jsonl"
+    line = '{"key": "k%d", "value": %d, "timestamp": %d}\n'
+    path.write_text("".join(line % (n % 5, 980 + n, 5_000 + n) for n in range(rows)))
+    return path
 
-    with pytest.raises(
-        ReplayError, match=f"has the outputs of snapshot {first.id} of 'app' already, which is no ancestor"
-    ):
+
+def saved(folder: Path, given: Path, name: str, **options: Any) -> tuple[Snapshot, dict[str, list[Any]]]:
+    """The snapshot and the outputs, as ``wanted``, of a run of the replay in ``folder``."""
+    with replay(topology, {numbers: given}, directory=folder / "replay", resume=True, **LOCAL, **options) as result:
+        outputs = {
+            topic.name: [(number, *row[1:]) for number, block in result.read(topic) for row in block.rows()]
+            for topic in (big, counts)
+        }
+        return result.save(folder / name), outputs
+
+
+def as_table(rows: list[Any]) -> dict[Any, Any]:
+    """The last record of each partition and key that has a value."""
+    return {key: row for key, row in {(row[0], row[1]): row for row in rows}.items() if row[2] is not None}
+
+
+def test_each_snapshot_of_a_replay_that_is_resumed_is_published_after_the_last_one(
+    tmp_path: Path, broker: EmbeddedBroker
+):
+    first, _ = saved(tmp_path, in_order(tmp_path, 30), "first")
+    publish(first, broker)
+    second, outputs = saved(tmp_path, in_order(tmp_path, 50), "second")
+
+    assert publish(second, broker) == {"big": 20, "counts": 40}
+    assert publish(second, broker) == {"big": 0, "counts": 0}
+    assert {topic: committed(broker, topic) for topic in outputs} == outputs
+    with pytest.raises(ReplayError, match=f"snapshot {second.id} of 'app', which is a later one of the same replay"):
+        publish(first, broker)
+
+
+def test_replay_from_a_snapshot_is_published_after_all_snapshots_of_its_replay(tmp_path: Path, broker: EmbeddedBroker):
+    for rows in (30, 50):
+        snapshot, _ = saved(tmp_path, in_order(tmp_path, rows), f"of-{rows}")
+        publish(snapshot, broker)
+    with replay(topology, {numbers: in_order(tmp_path, 60)}, state_from=snapshot.root.uri, **LOCAL) as result:
+        after = result.save(tmp_path / "after")
+
+    assert publish(after, broker) == {"big": 10, "counts": 20}
+
+
+def test_outputs_that_have_changed_are_corrected_on_request_only(tmp_path: Path, broker: EmbeddedBroker):
+    """Rows of the second run are older than some of the first one, so outputs of two tasks are interleaved anew."""
+    first, _ = saved(tmp_path, history(tmp_path, 20), "first", slices=2)
+    publish(first, broker)
+    before = {topic: committed(broker, topic) for topic in ("big", "counts")}
+    second, outputs = saved(tmp_path, history(tmp_path, 30), "second", slices=2)
+
+    with pytest.raises(ReplayError, match=rf"of snapshot {first.id} of this replay .* give corrects=True"):
         publish(second, broker)
-    broker.delete_topic("counts")
-    broker.delete_topic("big")
-    assert publish(second, broker)["counts"] == 60
+    assert {topic: committed(broker, topic) for topic in outputs} == before
+    publish(second, broker, corrects=True)
+    assert {topic: as_table(committed(broker, topic)) for topic in outputs} == {
+        topic: as_table(rows) for topic, rows in outputs.items()
+    }
+    assert publish(second, broker, corrects=True) == publish(second, broker) == {"big": 0, "counts": 0}
+
+
+def test_topic_with_records_of_others_is_not_corrected(tmp_path: Path, broker: EmbeddedBroker):
+    publish(saved(tmp_path, history(tmp_path, 20), "first", slices=2)[0], broker)
+    with Producer(broker) as producer:
+        producer.send("counts", b"1", key=b"k0", partition=1)
+    second, _ = saved(tmp_path, history(tmp_path, 30), "second", slices=2)
+
+    with pytest.raises(ReplayError, match=r"counts-1: cannot be corrected: it has 1 records that were not published"):
+        publish(second, broker, corrects=True)
 
 
 # --- killed -----------------------------------------------------------------------------------
@@ -228,6 +285,35 @@ def test_killed_at_any_request_and_run_again_nothing_is_missing_or_double(
             assert {topic: committed(broker, topic) for topic in wanted} == wanted
         requests += 1
     assert requests > 50
+
+
+@pytest.mark.parametrize("is_done", [False, True], ids=["before", "behind"])
+def test_corrections_that_are_killed_at_any_request_are_sent_once(tmp_path: Path, is_done: bool):
+    """A late row changes the count of k3; the topic gets it once, and nothing else."""
+    rows = tmp_path / "rows"
+    rows.mkdir()
+    in_order(rows, 40)
+    first, _ = saved(tmp_path, rows, "first")
+    (rows / "late.records.jsonl").write_text('{"key": "k1", "value": 10, "timestamp": 5003}\n')
+    second, outputs = saved(tmp_path, rows, "second", repair=True)
+    requests = 0
+    while True:
+        with EmbeddedBroker(auto_create_topics=False) as broker:
+            publish(first, broker)
+            before = {topic: len(committed(broker, topic)) for topic in outputs}
+            try:
+                publish(second, Dying(broker, requests, is_done=is_done), corrects=True, transaction_records=1)
+            except Killed:
+                publish(second, broker, corrects=True, transaction_records=1)
+                found = {topic: committed(broker, topic) for topic in outputs}
+                assert {topic: as_table(rows) for topic, rows in found.items()} == {
+                    topic: as_table(rows) for topic, rows in outputs.items()
+                }
+                assert {topic: len(rows) - before[topic] for topic, rows in found.items()} == {"big": 0, "counts": 1}
+            else:
+                break
+        requests += 1
+    assert requests > 30
 
 
 ENDED = """

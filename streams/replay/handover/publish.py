@@ -1,24 +1,28 @@
 """Publishes replay outputs to topics, exactly once, with their event times, headers and partitions.
 
 Records and progress are written in one transaction; the progress is stored as committed offsets of a consumer
-group named after the snapshot.  If publishing is killed and run again, it continues after the last committed record.
+group named after the snapshot (``published``).  If publishing is killed and run again, it continues after the last
+committed record.  The next snapshot of the same replay continues after the records of the last one.
 """
 
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from attrs import define, evolve, field
 
 from streams.clients import Admin, GroupMetadata, Producer
 from streams.core.errors import ConfigError
 from streams.core.records import Block, TopicPartition
 from streams.core.topic import TopicLike, topic_names
 from streams.core.user_code import refuse_unawaited
-from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.messages import TopicSpec
 from streams.protocol.transport import Cluster
 from streams.replay.calls.outputs import OutputPart, lanes_of, output_partitions, output_topics, read_output
 from streams.replay.errors import ReplayError, SnapshotError
+from streams.replay.handover.corrections import LastRecords, corrections
+from streams.replay.handover.published import OutputDigest, Published, find_published, group_prefix
 from streams.replay.handover.snapshot import Snapshot
+from streams.replay.history.archive import broker_source
 from streams.replay.storage.places import Place
 
 #: Bytes of keys and values per block; below the default maximum message size of a cluster (1 MiB).
@@ -33,6 +37,7 @@ def publish(
     broker: Cluster,
     *,
     topics: "Iterable[TopicLike] | None" = None,
+    corrects: bool = False,
     transaction_records: int = 50_000,
     on_progress: Listener = lambda topic, count, total: None,
 ) -> dict[str, int]:
@@ -43,11 +48,17 @@ def publish(
     Consumers that read committed records see each record once, however often publishing was killed and run
     again, as long as the broker keeps the offsets of the group (Kafka: seven days after the last commit).
 
+    If an earlier snapshot of the same replay was published, only further records are.  After a repair, its published
+    records are no longer the first ones of the outputs.  With ``corrects``, such a partition is corrected as a table:
+    the last record of each key that differs from the topic's is published, and a tombstone of each key that the outputs
+    do not have.  This keeps 100 to 200 bytes for each key of a partition in memory.
+
     Raises:
         SnapshotError: the snapshot is damaged or was saved without outputs.
         ReplayError: a topic is not one of the outputs, has another partition count, or already has the outputs of
-            another snapshot of the application.
-        ProducerFencedError: the same snapshot is being published elsewhere.
+            another replay of the application or of a later snapshot; or a partition has to be corrected and
+            ``corrects`` is not set, or it cannot be corrected, since it has records without a key or of other writers.
+        ProducerFencedError: the same replay is being published elsewhere.
     """
     refuse_unawaited(on_progress, "on_progress of publish", error=ConfigError)
     if not isinstance(snapshot, Snapshot):
@@ -56,50 +67,156 @@ def publish(
     group = publish_group(snapshot)
     with Admin(broker, client_id=group) as admin:
         _make_topics(admin, snapshot, totals)
-        _refuse_other_snapshots(admin, snapshot, totals)
-        with Producer(broker, client_id=group, transactional_id=group) as producer:
+        find_published(admin, snapshot, totals, group)
+        transactional_id = f"{group_prefix(snapshot)}{snapshot.replay or snapshot.id}"
+        with Producer(broker, client_id=group, transactional_id=transactional_id) as producer:
             # This comes first: it fences an earlier attempt and aborts its open transaction.
             producer.init_transactions()
-            positions = {at: found.offset for at, found in admin.committed_offsets(group).items()}
-            return {
-                topic: _publish_topic(producer, snapshot, topic, total, positions, transaction_records, on_progress)
-                for topic, total in totals.items()
-            }
+            known = find_published(admin, snapshot, totals, group)
+            run = _Publishing(broker, producer, snapshot, known, transaction_records, on_progress)
+            starts = {topic: run.starts(topic, corrects=corrects) for topic in totals}
+            return {topic: run.publish(topic, total, starts[topic]) for topic, total in totals.items()}
 
 
 def publish_group(snapshot: Snapshot) -> str:
-    """Return the consumer group whose offsets record the progress; its name is also the transactional ID."""
-    return f"{_prefix(snapshot)}{snapshot.id}"
+    """Return the consumer group whose offsets record the progress of a snapshot."""
+    return f"{group_prefix(snapshot)}{snapshot.id}"
 
 
-def _publish_topic(
-    producer: Producer,
-    snapshot: Snapshot,
-    topic: str,
-    total: int,
-    positions: Mapping[TopicPartition, int],
-    transaction_records: int,
-    on_progress: Listener,
-) -> int:
-    """Publish the remaining records of one topic; return the number of records sent."""
-    group = GroupMetadata(publish_group(snapshot))
-    metadata = json.dumps({"snapshot": snapshot.id, "parent": snapshot.parent})
-    sent = 0
-    before = sum(position for at, position in positions.items() if at.topic == topic)
-    on_progress(topic, before, total)
-    for number in output_partitions(snapshot.outputs, topic):
-        at = TopicPartition(topic, number)
-        position = positions.get(at, 0)
-        blocks = read_output(snapshot.root, OutputPart(at.partition, lanes_of(snapshot.outputs, at)))
-        for chunk in _chunks(_after(blocks, position), transaction_records):
-            with producer.transaction():
-                for block in chunk:
-                    producer.send_block(at, block)
-                    position += len(block)
-                    sent += len(block)
-                producer.send_offsets_to_transaction({at: OffsetAndMetadata(position, metadata)}, group)
-            on_progress(topic, before + sent, total)
-    return sent
+@define(eq=False)
+class _Start:
+    """Where the outputs of a partition continue: the progress so far, and the digest of the published records."""
+
+    progress: Published
+    digest: OutputDigest = field(factory=OutputDigest)
+    #: Whether the published records are not the first ones of the outputs.
+    is_other: bool = False
+
+
+@define(eq=False)
+class _Publishing:
+    """Publishes the topics of one snapshot; ``known`` is what was published before."""
+
+    _broker: Cluster
+    _producer: Producer
+    _snapshot: Snapshot
+    _known: Mapping[TopicPartition, Published]
+    _transaction_records: int
+    _on_progress: Listener
+
+    def starts(self, topic: str, *, corrects: bool) -> dict[TopicPartition, _Start]:
+        """Return where each partition of a topic continues.
+
+        Raises:
+            ReplayError: a partition has to be corrected, and ``corrects`` is not set.
+        """
+        numbers = {at.partition for at in self._known if at.topic == topic}
+        numbers |= {*output_partitions(self._snapshot.outputs, topic)}
+        result = {at: self._start(at) for at in (TopicPartition(topic, number) for number in sorted(numbers))}
+        for at, start in result.items():
+            if start.is_other and not corrects:
+                raise ReplayError(
+                    f"{at}: {start.progress.count:,} records of snapshot {self._known[at].snapshot} of this replay "
+                    "were published, which are no longer the first ones of the outputs: late rows were repaired, or "
+                    "the end of the history was computed again; to publish the last record of each key that has "
+                    "changed, give corrects=True (--corrections)"
+                )
+        return result
+
+    def _start(self, at: TopicPartition) -> _Start:
+        own = self._snapshot
+        start = _Start(Published(own.id, 0, parent=own.parent, replay=own.replay, order=own.order))
+        known = self._known.get(at)
+        if known is not None:
+            for block in _before(self._outputs(at), known.count):
+                start.digest.add(block)
+            is_same = known.digest in ("", start.digest.text()) and start.digest.count == known.count
+            start.is_other = known.is_correcting or not is_same
+            start.progress = evolve(start.progress, count=known.count, digest=known.digest, sent=known.sent)
+        return start
+
+    def _outputs(self, at: TopicPartition) -> Iterator[Block]:
+        outputs = self._snapshot.outputs
+        return read_output(self._snapshot.root, OutputPart(at.partition, lanes_of(outputs, at)))
+
+    def publish(self, topic: str, total: int, starts: Mapping[TopicPartition, _Start]) -> int:
+        """Publish the remaining records of one topic; return the number of records sent.
+
+        Raises:
+            ReplayError: a partition cannot be corrected.
+        """
+        sent = 0
+        before = sum(start.progress.count for start in starts.values() if not start.is_other)
+        self._on_progress(topic, before, total)
+        for at, start in starts.items():
+            for count in self._correct(at, start) if start.is_other else self._continue(at, start):
+                sent += count
+                self._on_progress(topic, before + sent, total)
+        return sent
+
+    def _continue(self, at: TopicPartition, start: _Start) -> Iterator[int]:
+        """Send the records after the published ones; yield the number of records of each transaction."""
+        for chunk in _chunks(_after(self._outputs(at), start.progress.count), self._transaction_records):
+            for block in chunk:
+                start.digest.add(block)
+            start.progress = evolve(start.progress, count=start.digest.count, digest=start.digest.text())
+            yield self._send(at, chunk, start)
+
+    def _correct(self, at: TopicPartition, start: _Start) -> Iterator[int]:
+        """Send what makes the topic equal to the outputs as a table; yield the number of records of each transaction.
+
+        Raises:
+            ReplayError: the partition has records without a key, or of other writers.
+        """
+        with broker_source(self._broker, at) as source:
+            topic = LastRecords.of(at, _until(source.read(source.start), source.end))
+        if topic.count > start.progress.sent:
+            raise ReplayError(
+                f"{at}: cannot be corrected: it has {topic.count - start.progress.sent:,} records that were not "
+                "published by `streams publish`, such as those of a live application; publish to another broker"
+            )
+        start.progress = evolve(start.progress, is_correcting=True)
+        blocks = corrections(at, lambda: self._outputs(at), topic)
+        for chunk in _chunks(blocks, self._transaction_records):
+            yield self._send(at, chunk, start)
+        start.digest = OutputDigest()
+        for block in self._outputs(at):
+            start.digest.add(block)
+        start.progress = evolve(
+            start.progress, count=start.digest.count, digest=start.digest.text(), is_correcting=False
+        )
+        yield self._send(at, [], start)
+
+    def _send(self, at: TopicPartition, blocks: Iterable[Block], start: _Start) -> int:
+        """Send blocks and commit the progress in one transaction; return the number of records."""
+        count = 0
+        with self._producer.transaction():
+            for block in blocks:
+                self._producer.send_block(at, block)
+                count += len(block)
+            start.progress = evolve(start.progress, sent=start.progress.sent + count)
+            group = GroupMetadata(publish_group(self._snapshot))
+            self._producer.send_offsets_to_transaction({at: start.progress.committed()}, group)
+        return count
+
+
+def _before(blocks: Iterable[Block], count: int) -> Iterator[Block]:
+    """Yield the first ``count`` records of blocks."""
+    for block in blocks:
+        if count <= 0:
+            return
+        yield block.slice(0, count) if count < len(block) else block
+        count -= len(block)
+
+
+def _until(blocks: Iterable[Block], end: int) -> Iterator[Block]:
+    """Yield the records with offsets below ``end``."""
+    for block in blocks:
+        kept = sum(offset < end for offset in block.offsets)
+        if kept:
+            yield block.slice(0, kept)
+        if kept < len(block):
+            return
 
 
 def _after(blocks: Iterable[Block], position: int) -> Iterator[Block]:
@@ -184,38 +301,3 @@ def _make_topics(admin: Admin, snapshot: Snapshot, names: Iterable[str]) -> None
                 f"topic {name!r} has {count} partitions, the replay wrote {wanted}; replay with that count, or "
                 "publish to a topic made for it"
             )
-
-
-def _refuse_other_snapshots(admin: Admin, snapshot: Snapshot, names: Mapping[str, int]) -> None:
-    """Check that the topics only have outputs of this snapshot and of those that it continues.
-
-    Raises:
-        ReplayError: a topic has outputs of another snapshot, which publishing would duplicate.
-    """
-    parents: dict[str, str | None] = {snapshot.id: snapshot.parent}
-    topics: dict[str, set[str]] = {}
-    prefix, own = _prefix(snapshot), publish_group(snapshot)
-    for group in admin.list_groups():
-        if not group.group_id.startswith(prefix) or group.group_id == own:
-            continue
-        for at, offset in admin.committed_offsets(group.group_id).items():
-            if at.topic in names:
-                published = json.loads(offset.metadata)
-                parents[published["snapshot"]] = published["parent"]
-                topics.setdefault(published["snapshot"], set()).add(at.topic)
-    line: list[str] = []
-    found: str | None = snapshot.id
-    while found is not None and found not in line:
-        line.append(found)
-        found = parents.get(found)
-    for other, written in sorted(topics.items()):
-        if other not in line:
-            raise ReplayError(
-                f"topic {min(written)!r} has the outputs of snapshot {other} of {snapshot.application_id!r} already, "
-                f"which is no ancestor of {snapshot.id}: records would be duplicated; publish to another broker, or "
-                "delete the topic first"
-            )
-
-
-def _prefix(snapshot: Snapshot) -> str:
-    return f"{snapshot.application_id}-publish-"

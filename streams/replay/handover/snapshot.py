@@ -164,6 +164,9 @@ class Snapshot:
     id: str
     created: str
     parent: str | None = None
+    #: The replay, and the position among its snapshots: the number of repairs, and of records read; "" if not known.
+    replay: str = ""
+    order: tuple[int, int] = (0, 0)
     #: Relative path -> (bytes, BLAKE2b); empty before it is saved.
     files: Mapping[str, tuple[int, str]] = field(factory=dict)
 
@@ -256,6 +259,8 @@ class Snapshot:
             content["id"],
             content["created"],
             content["parent"],
+            content.get("replay", ""),
+            tuple(content.get("order", (0, 0))),
             {path: (size, digest) for path, size, digest in content["files"]},
         )
 
@@ -297,6 +302,8 @@ class Snapshot:
                 "topology": self.topology,
                 "created": self.created,
                 "parent": self.parent,
+                "replay": self.replay,
+                "order": self.order,
                 "structure": self.structure,
                 "partitions": self.partitions,
                 "inputs": self.inputs,

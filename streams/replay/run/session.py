@@ -500,7 +500,9 @@ class ReplaySession:
                 "replay without final_flush to get a snapshot"
             )
         assert self.plan is not None
-        return Snapshot.of(self.plan, self.root, self.state, self.outputs, self.inputs.histories, self._parent)
+        found = Snapshot.of(self.plan, self.root, self.state, self.outputs, self.inputs.histories, self._parent)
+        read = sum(sum(found.ends(topic).values()) for topic in found.inputs)
+        return evolve(found, replay=self.id, order=(len(self.inputs.repairs), read))
 
 
 def _names_of(plan: ApplicationPlan) -> str:

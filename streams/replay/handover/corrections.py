@@ -1,0 +1,97 @@
+"""Corrections of an output topic that is read as a table: the last record of each key becomes that of a replay.
+
+A topic keeps what was published.  After a repair, some keys have other results than the published ones; a key may also
+have no result any more, such as a session that became part of another one.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import blake2b
+from typing import NamedTuple
+
+from attrs import define, field
+
+from streams.core.records import Block, Headers, TopicPartition
+from streams.replay.errors import ReplayError
+
+
+class _Last(NamedTuple):
+    """The last record of a key: its number in the partition, time, and digest, which is None without a value."""
+
+    number: int
+    timestamp_ms: int
+    digest: bytes | None
+
+
+@define(eq=False)
+class LastRecords:
+    """The last record of each key of a partition."""
+
+    count: int = 0
+    _keys: dict[bytes, _Last] = field(factory=dict)
+
+    @classmethod
+    def of(cls, partition: TopicPartition, blocks: Iterable[Block]) -> "LastRecords":
+        """Return the last records in blocks.
+
+        Raises:
+            ReplayError: a record has no key.
+        """
+        result = cls()
+        for block in blocks:
+            headers = block.headers if block.headers is not None else [()] * len(block)
+            for key, value, time_ms, found in zip(block.keys, block.values, block.timestamps, headers, strict=True):
+                if key is None:
+                    raise ReplayError(
+                        f"{partition}: cannot be corrected: it has records without a key, so it is no table; publish "
+                        "to another broker"
+                    )
+                digest = None if value is None else _digest(value, time_ms, found)
+                result._keys[key] = _Last(result.count, time_ms, digest)
+                result.count += 1
+        return result
+
+    def differing_from(self, others: "LastRecords") -> Iterator[int]:
+        """Yield the numbers of the records that differ from those of the same key in ``others``."""
+        for key, last in self._keys.items():
+            other = others._keys.get(key)
+            if last.digest != (None if other is None else other.digest):
+                yield last.number
+
+    def missing_in(self, others: "LastRecords") -> Block:
+        """Return tombstones of the keys that have a value, but do not exist in ``others``."""
+        found = [
+            (key, last.timestamp_ms)
+            for key, last in self._keys.items()
+            if last.digest is not None and key not in others._keys
+        ]
+        return Block([key for key, _ in found], [None] * len(found), [time_ms for _, time_ms in found])
+
+
+def _digest(value: bytes, timestamp_ms: int, headers: Headers) -> bytes:
+    content = repr((value, timestamp_ms, tuple(map(tuple, headers))))
+    return blake2b(content.encode(), digest_size=16).digest()
+
+
+def corrections(
+    partition: TopicPartition, wanted: Callable[[], Iterable[Block]], topic: LastRecords
+) -> Iterator[Block]:
+    """Yield the records after which the last records of a topic's partition are those that are ``wanted``.
+
+    Raises:
+        ReplayError: a record has no key.
+    """
+    new = LastRecords.of(partition, wanted())
+    if len(tombstones := topic.missing_in(new)):
+        yield tombstones
+    numbers = set(new.differing_from(topic))
+    start = 0
+    for block in wanted() if numbers else ():
+        rows = [row for row in range(len(block)) if start + row in numbers]
+        start += len(block)
+        if rows:
+            yield Block(
+                [block.keys[row] for row in rows],
+                [block.values[row] for row in rows],
+                [block.timestamps[row] for row in rows],
+                None if block.headers is None else [block.headers[row] for row in rows],
+            )

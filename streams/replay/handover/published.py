@@ -1,0 +1,153 @@
+"""What has been published of the outputs of a snapshot, and of earlier snapshots of the same replay.
+
+Progress is stored as committed offsets of a consumer group for each snapshot.  A replay that is resumed has a snapshot
+after each run, whose outputs are those of the earlier ones and further records, unless late rows were repaired or the
+end of the history was computed again.  A digest of the published records tells which is the case.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
+from itertools import repeat
+
+from attrs import define, field, frozen
+
+from streams.clients import Admin
+from streams.core.records import Block, TopicPartition
+from streams.protocol.group_messages import OffsetAndMetadata
+from streams.replay.errors import ReplayError
+from streams.replay.handover.snapshot import Snapshot
+
+
+@frozen
+class Published:
+    """The published records of one output partition: the first ``count`` records of the outputs of a snapshot."""
+
+    snapshot: str
+    count: int
+    #: Digest of these records; "" if an earlier version has published them.
+    digest: str = ""
+    #: Number of records that were sent to the topic, including corrections.
+    sent: int = 0
+    #: Whether the partition is being corrected: further records of it would be out of place.
+    is_correcting: bool = False
+    parent: str | None = None
+    replay: str = ""
+    #: The position of the snapshot among those of its replay: the number of repairs, and of records read.
+    order: tuple[int, int] = (0, 0)
+
+    @classmethod
+    def of(cls, committed: OffsetAndMetadata) -> "Published":
+        """Return the progress in a committed offset."""
+        known = json.loads(committed.metadata)
+        return cls(
+            known["snapshot"],
+            committed.offset,
+            known.get("digest", ""),
+            known.get("sent", committed.offset),
+            known.get("correcting", False),
+            known["parent"],
+            known.get("replay", ""),
+            tuple(known.get("order", (0, 0))),
+        )
+
+    def committed(self) -> OffsetAndMetadata:
+        """Return the progress as an offset to commit."""
+        known = {
+            "snapshot": self.snapshot,
+            "parent": self.parent,
+            "replay": self.replay,
+            "order": self.order,
+            "digest": self.digest,
+            "sent": self.sent,
+            "correcting": self.is_correcting,
+        }
+        return OffsetAndMetadata(self.count, json.dumps(known))
+
+
+@define(eq=False)
+class OutputDigest:
+    """A digest of records in their order, however they are divided into blocks."""
+
+    count: int = 0
+    _hash: "blake2b" = field(factory=lambda: blake2b(digest_size=16))
+
+    def add(self, block: Block) -> None:
+        """Add the records of a block."""
+        headers = repeat(()) if block.headers is None else (tuple(map(tuple, found)) for found in block.headers)
+        rows = zip(block.keys, block.values, block.timestamps, headers, strict=False)
+        self._hash.update("".join(map(repr, rows)).encode())
+        self.count += len(block)
+
+    def text(self) -> str:
+        """Return the digest of the records so far."""
+        return self._hash.hexdigest()
+
+
+def group_prefix(snapshot: Snapshot) -> str:
+    """Return the beginning of the names of the groups of an application's snapshots."""
+    return f"{snapshot.application_id}-publish-"
+
+
+def find_published(
+    admin: Admin, snapshot: Snapshot, names: Iterable[str], own_group: str
+) -> dict[TopicPartition, Published]:
+    """Return what has been published of the topics, by this snapshot or by an earlier one of the same replay.
+
+    Raises:
+        ReplayError: a topic has outputs of a snapshot that this one does not continue, so that records would be
+            duplicated, or of a later snapshot of the same replay.
+    """
+    prefix, topics = group_prefix(snapshot), frozenset(names)
+    found: dict[TopicPartition, Published] = {}
+    others: dict[str, tuple[Published, str]] = {}
+    for group in admin.list_groups():
+        if not group.group_id.startswith(prefix):
+            continue
+        for at, committed in admin.committed_offsets(group.group_id).items():
+            if at.topic not in topics:
+                continue
+            progress = Published.of(committed)
+            is_own = group.group_id == own_group
+            if not is_own:
+                others[progress.snapshot] = progress, min(at.topic, others.get(progress.snapshot, (0, at.topic))[1])
+            if is_own or (snapshot.replay and progress.replay == snapshot.replay):
+                known = found.get(at)
+                if known is None or (progress.order, is_own) >= (known.order, known.snapshot == snapshot.id):
+                    found[at] = progress
+    _refuse_others(snapshot, others)
+    return found
+
+
+def _refuse_others(snapshot: Snapshot, others: Mapping[str, tuple[Published, str]]) -> None:
+    line = set(_line(snapshot, {name: progress for name, (progress, _) in others.items()}))
+    for name, (progress, topic) in sorted(others.items()):
+        if name in line:
+            continue
+        if snapshot.replay and progress.replay == snapshot.replay:
+            raise ReplayError(
+                f"topic {topic!r} has the outputs of snapshot {name} of {snapshot.application_id!r}, which is a later "
+                f"one of the same replay than {snapshot.id}; publish the latest one"
+            )
+        raise ReplayError(
+            f"topic {topic!r} has the outputs of snapshot {name} of {snapshot.application_id!r} already, "
+            f"which is no ancestor of {snapshot.id}: records would be duplicated; publish to another broker, or "
+            "delete the topic first"
+        )
+
+
+def _line(snapshot: Snapshot, known: Mapping[str, Published]) -> Iterator[str]:
+    """Yield the snapshots that a snapshot continues: earlier ones of its replay, those of its parent, and so on."""
+    number: str | None = snapshot.id
+    own = Published(snapshot.id, 0, parent=snapshot.parent, replay=snapshot.replay, order=snapshot.order)
+    seen: set[str] = set()
+    while number is not None and number not in seen:
+        seen.add(number)
+        yield number
+        place = own if number == snapshot.id else known.get(number)
+        if place is None:
+            return
+        for name, other in known.items():
+            if place.replay and other.replay == place.replay and other.order <= place.order:
+                yield name
+        number = place.parent
