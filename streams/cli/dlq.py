@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from streams.cli.cluster import add_where, opened
@@ -78,6 +78,7 @@ def add_parser(commands: Commands) -> None:
 def _add_filters(verb: argparse.ArgumentParser) -> None:
     add_repeatable(verb, "--reason", "TEXT", "only errors of this class, or with this text in the message")
     add_repeatable(verb, "--node", "NODE", "only letters of this node")
+    add_repeatable(verb, "--line", "TEXT", "only errors raised at a line of code with this text, such as shop.py:12")
     add_repeatable(verb, "--source", "TOPIC", "only letters from this topic")
     add_repeatable(verb, "--key", "TEXT", "only records with this key, as text")
     verb.add_argument("--from", metavar="TIME", dest="since", help="only records from this event time on: ISO text "
@@ -164,12 +165,11 @@ def _show(letters: "DeadLetters", options: argparse.Namespace) -> int:
     from streams.core.dead_letters import LINE_HEADER, OFFSET_HEADER, STACKTRACE_HEADER
 
     number, first, last = options.place
-    found = [letter for letter in letters.letters() if letter.partition.partition == number and letter.offset == first]
-    if first != last or not found:
+    letter = letters.letter(number, first) if first == last else None
+    if letter is None:
         raise UsageError(
             f"{options.topic}: there is no letter {number}:{first}; `streams dlq list` shows where they are"
         )
-    letter = found[0]
     errors, source = letter.errors, letter.source
     key, value = _decoded(letter, options)
     print(_headline(letter))
@@ -221,36 +221,19 @@ def _redrive(letters: "DeadLetters", options: argparse.Namespace) -> int:
         wanted = lambda letter: before(letter) and test.passes(letter)  # noqa: E731 - combines both filters.
     if options.is_executed:
         done = letters.redrive(wanted, max_redrives=options.max_redrives, rate=options.rate)
-        sent, refused = dict(done.sent), done.refused
     else:
-        sent, refused = _plan(letters, wanted, options.max_redrives)
+        done = letters.plan(wanted, max_redrives=options.max_redrives)
     if test is not None:
         test.report()
-    count = sum(sent.values())
+    count = sum(done.sent.values())
     print(f"{options.topic}: letters {'re-driven' if options.is_executed else 'to re-drive'}: {count:,}")
-    for source, number in sorted(sent.items()):
+    for source, number in sorted(done.sent.items()):
         print(f"  {number:,} to {source}")
-    for why, number in sorted(refused.items()):
+    for why, number in sorted(done.refused.items()):
         print(f"  {number:,} left: {why}")
     if not options.is_executed:
         print("nothing was sent; --execute does it")
     return 0
-
-
-def _plan(letters: "DeadLetters", wanted: Filter, max_redrives: int) -> tuple[dict[Any, int], dict[str, int]]:
-    """Return how many letters ``redrive`` would send, by source partition, and how many it would refuse, by reason."""
-    sent: dict[Any, int] = {}
-    refused: dict[str, int] = {}
-    redriven, refusal = letters.redriven(), letters.refusal(max_redrives)
-    for letter in letters.letters(redriven):
-        if letter.offset in redriven[letter.partition] or not wanted(letter):
-            continue
-        why = refusal(letter)
-        if why:
-            refused[why] = refused.get(why, 0) + 1
-        else:
-            sent[letter.source] = sent.get(letter.source, 0) + 1
-    return sent, refused
 
 
 class _Test:
@@ -322,33 +305,12 @@ class _Test:
 
 def _filter(options: argparse.Namespace) -> Filter:
     """Return a function that selects the dead letters that match all given filters."""
-    from streams.core.dead_letters import EXCEPTION_HEADER, MESSAGE_HEADER, NODE_HEADER
+    from streams.core.dead_letters import LetterFilter
 
     since = None if options.since is None else _time(options.since, "--from")
     until = None if options.until is None else _time(options.until, "--until")
-
-    def fits(letter: "Letter") -> bool:
-        errors, source = letter.errors, letter.source
-        names = letter.reason, errors.get(EXCEPTION_HEADER)
-        message = errors.get(MESSAGE_HEADER, "")
-        return (
-            _any(options.reason, lambda text: text in names or text in message)
-            and _any(options.node, lambda name: name == errors.get(NODE_HEADER))
-            and _any(options.source, lambda name: source is not None and name == source.topic)
-            and _any(options.key, lambda text: letter.key is not None and text.encode() == letter.key)
-            and _any(
-                options.offsets,
-                lambda place: place[0] == letter.partition.partition and place[1] <= letter.offset <= place[2],
-            )
-            and (since is None or letter.timestamp_ms >= since)
-            and (until is None or letter.timestamp_ms < until)
-        )
-
-    return fits
-
-
-def _any(wanted: Iterable[Any], fits: Callable[[Any], bool]) -> bool:
-    return not wanted or any(map(fits, wanted))
+    given = options.reason, options.node, options.line, options.source, options.key
+    return LetterFilter(*given, since, until, options.offsets)
 
 
 def _offsets(text: str) -> tuple[int, int, int]:

@@ -108,10 +108,12 @@ class Redriven:
 
 @frozen
 class RedriveResult:
-    """How many dead letters were re-driven to each source partition (``sent``), and rejected for each reason."""
+    """How many dead letters were, or would be, re-driven to each source partition, and rejected for each reason."""
 
     sent: Mapping[TopicPartition, int]
     refused: Mapping[str, int]
+    #: Whether all selected letters were read: the call was not ended early.
+    is_complete: bool = True
 
 
 def _ignored(step: str) -> None:
@@ -185,6 +187,24 @@ class DeadLetters:
                 left -= done
                 consumer.pause(done)
 
+    def letter(self, partition: int, offset: int, is_over: Callable[[], bool] = _never) -> Letter | None:
+        """Return the dead letter at an offset of a partition, or None if there is none, or ``is_over`` returns True."""
+        place = TopicPartition(self.topic, partition)
+        if place not in self._partitions:
+            return None
+        with self._consumer() as consumer:
+            start, end = consumer.beginning_offsets([place])[place], consumer.end_offsets([place])[place]
+            if not start <= offset < end:
+                return None
+            consumer.assign([place])
+            consumer.seek(place, offset)
+            # Another offset comes first if the one asked for has no record, such as the end of a transaction.
+            while (consumer.known_position(place) or 0) < end and not is_over():
+                for record in consumer.poll(_POLL_MS):
+                    letter = Letter(place, offset, record.timestamp_ms, record.key, record.value, record.headers)
+                    return letter if record.offset == offset else None
+        return None
+
     def redriven(self) -> dict[TopicPartition, Redriven]:
         """Return the offsets of each partition whose dead letters were re-driven.
 
@@ -211,6 +231,29 @@ class DeadLetters:
 
         return why
 
+    def plan(
+        self,
+        selected: Callable[[Letter], bool] = lambda letter: True,
+        *,
+        max_redrives: int = 3,
+        is_over: Callable[[], bool] = _never,
+    ) -> RedriveResult:
+        """Return what ``redrive`` would do with the same arguments; nothing is sent.
+
+        Reading ends early once ``is_over`` returns True.
+        """
+        refuse_unawaited(selected, "selected of plan", error=ConfigError)
+        sent, refused = dict[TopicPartition, int](), dict[str, int]()
+        redriven, refusal = self.redriven(), self.refusal(max_redrives)
+        for letter in self.letters(redriven, is_over):
+            if letter.offset in redriven[letter.partition] or not selected(letter):
+                continue
+            if why := refusal(letter):
+                refused[why] = refused.get(why, 0) + 1
+            elif letter.source is not None:
+                sent[letter.source] = sent.get(letter.source, 0) + 1
+        return RedriveResult(sent, refused, not is_over())
+
     def redrive(
         self,
         selected: Callable[[Letter], bool] = lambda letter: True,
@@ -219,6 +262,7 @@ class DeadLetters:
         rate: int | None = None,
         batch: int = BATCH,
         on_step: Callable[[str], None] = _ignored,
+        is_over: Callable[[], bool] = _never,
     ) -> RedriveResult:
         """Send each selected dead letter that was not re-driven before to its source partition.
 
@@ -231,6 +275,7 @@ class DeadLetters:
             rate: the maximum number of letters per second; unlimited by default.
             batch: the maximum number of letters in a transaction.
             on_step: called with the name of each step before it is executed.
+            is_over: once it returns True, no further transaction begins; the other letters are left for the next call.
 
         Raises:
             ConfigError: there would be too many ranges of re-driven letters.
@@ -248,7 +293,7 @@ class DeadLetters:
             run = _Run(producer, GroupMetadata(self.group), self.redriven(), on_step, self.clock, rate)
             #: Offset after the previous letter of each partition.
             after = {place: done.base for place, done in run.redriven.items()}
-            for letter in self.letters(run.redriven):
+            for letter in self.letters(run.redriven, is_over):
                 first, after[letter.partition] = after[letter.partition], letter.offset + 1
                 if letter.offset in run.redriven[letter.partition] or not selected(letter):
                     continue
@@ -258,9 +303,9 @@ class DeadLetters:
                     continue
                 run.waiting.append((letter, first))
                 if len(run.waiting) >= size:
-                    run.send()
-            run.send()
-        return RedriveResult(run.sent, run.refused)
+                    run.send(is_over)
+            run.send(is_over)
+        return RedriveResult(run.sent, run.refused, not is_over())
 
     def _consumer(self) -> Consumer:
         return Consumer(
@@ -289,11 +334,10 @@ class _Run:
     refused: dict[str, int] = field(factory=dict)
     _next_ms: int = field(init=False, default=0)
 
-    def send(self) -> None:
-        """Send the collected dead letters and commit their offsets, in one transaction."""
-        if not self.waiting:
+    def send(self, is_over: Callable[[], bool]) -> None:
+        """Send the collected dead letters and commit their offsets, in one transaction, unless the call is over."""
+        if not self.waiting or not self._await_turn(is_over):
             return
-        self._await_turn()
         for letter, first in self.waiting:
             self.redriven[letter.partition].add(first, letter.offset + 1)
         places = {letter.partition for letter, _ in self.waiting}
@@ -323,12 +367,13 @@ class _Run:
             self.sent[letter.source] = self.sent.get(letter.source, 0) + 1
         self.waiting.clear()
 
-    def _await_turn(self) -> None:
-        if self.rate is None:
-            return
-        while (remaining_ms := self._next_ms - self.clock.monotonic_ms()) > 0:
-            self.producer.poll(remaining_ms)
-        self._next_ms = self.clock.monotonic_ms() + 1000 * len(self.waiting) // self.rate
+    def _await_turn(self, is_over: Callable[[], bool]) -> bool:
+        """Wait until the rate permits the next transaction; return whether it may begin."""
+        if self.rate is not None:
+            while not is_over() and (remaining_ms := self._next_ms - self.clock.monotonic_ms()) > 0:
+                self.producer.poll(min(remaining_ms, _POLL_MS))
+            self._next_ms = self.clock.monotonic_ms() + 1000 * len(self.waiting) // self.rate
+        return not is_over()
 
 
 def grouped(letters: Sequence[Letter]) -> dict[tuple[str, str, str], list[Letter]]:

@@ -5,8 +5,8 @@ the source. ``Letter`` reads them. This module imports only other modules of ``c
 """
 
 import traceback
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
 
 from attrs import field, frozen
 
@@ -118,3 +118,42 @@ class Letter:
         if self.redrives >= max_redrives:
             return f"was re-driven {self.redrives} times (--max-redrives {max_redrives})"
         return ""
+
+
+@frozen
+class LetterFilter:
+    """Selects dead letters: each filter that is given must fit; a filter with several values fits if one of them does.
+
+    ``reasons`` are class names of errors, or texts within their messages; ``lines`` are texts within the header with
+    the line of user code.  ``from_ms`` (inclusive) and ``until_ms`` (exclusive) are event times in epoch milliseconds.
+    ``offsets`` are the partition, the first and the last offset of ranges in the dead letter topic.
+    """
+
+    reasons: Collection[str] = ()
+    nodes: Collection[str] = ()
+    lines: Collection[str] = ()
+    sources: Collection[str] = ()
+    keys: Collection[str] = ()
+    from_ms: int | None = None
+    until_ms: int | None = None
+    offsets: Collection[tuple[int, int, int]] = ()
+
+    def __call__(self, letter: Letter) -> bool:
+        """Return whether a letter is selected."""
+        errors, source = letter.errors, letter.source
+        names, message = (letter.reason, errors.get(EXCEPTION_HEADER)), errors.get(MESSAGE_HEADER, "")
+        number, offset, time_ms = letter.partition.partition, letter.offset, letter.timestamp_ms
+        return (
+            _any(self.reasons, lambda text: text in names or text in message)
+            and _any(self.nodes, lambda name: name == errors.get(NODE_HEADER))
+            and _any(self.lines, lambda text: text in errors.get(LINE_HEADER, ""))
+            and _any(self.sources, lambda name: source is not None and name == source.topic)
+            and _any(self.keys, lambda text: letter.key is not None and text.encode() == letter.key)
+            and _any(self.offsets, lambda place: place[0] == number and place[1] <= offset <= place[2])
+            and (self.from_ms is None or time_ms >= self.from_ms)
+            and (self.until_ms is None or time_ms < self.until_ms)
+        )
+
+
+def _any(wanted: Collection[Any], fits: Callable[[Any], bool]) -> bool:
+    return not wanted or any(map(fits, wanted))

@@ -13,6 +13,7 @@ from streams.core.config import StreamsConfig
 from streams.core.errors import ConfigError
 from streams.core.metrics import SENSORS, Metric, Metrics, MetricSpec, SensorSpec, Stat
 from streams.core.records import TaskId
+from streams.core.threads import SystemThreads
 
 try:
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -27,6 +28,9 @@ try:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError as error:
     raise ConfigError(f"OpenTelemetry needs its SDK ({error}): pip install 'streams[otel]'") from None
+
+#: Maximum time in milliseconds for the last export of the metrics, and for that of the spans.
+CLOSE_MS = 2_000
 
 _LIBRARY = "streams"
 _MILLION = 1_000_000
@@ -65,8 +69,8 @@ class MetricExport:
                     create(name_of(spec, metric), [self._observer(metric)], metric.unit, metric.description)
 
     def close(self) -> None:
-        """Export the metrics a last time, and shut down."""
-        self._provider.shutdown()
+        """Export the metrics a last time, within ``CLOSE_MS``, and shut down."""
+        self._provider.shutdown(CLOSE_MS)
 
     def _observer(self, spec: MetricSpec) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def observe(_: CallbackOptions) -> Iterable[Observation]:
@@ -161,17 +165,18 @@ class Otlp:
 
     _config: StreamsConfig
     traces: TraceExport | None
+    _spans: OTLPSpanExporter | None
     _metrics: MetricExport | None = None
 
     @classmethod
     def of(cls, config: StreamsConfig, clock: Clock) -> "Otlp":
         """Return the exporters to the collector at ``otlp_endpoint``; metrics are exported only after ``start``."""
-        traces = None
+        traces = exporter = None
         if config.otlp_traces_per_million >= 0:
             exporter = OTLPSpanExporter(f"{config.otlp_endpoint.rstrip('/')}/v1/traces")
             processor = BatchSpanProcessor(exporter)
             traces = TraceExport(config.application_id, clock, processor, config.otlp_traces_per_million)
-        return cls(config, traces)
+        return cls(config, traces, exporter)
 
     def start(self, metrics: Metrics) -> None:
         """Start to export the metrics every ``otlp_interval_ms`` milliseconds."""
@@ -186,7 +191,13 @@ class Otlp:
             self._metrics = None
 
     def close(self) -> None:
-        """Export the remaining spans, and shut down; a second call has no effect."""
-        if self.traces is not None:
-            self.traces.close()
-            self.traces = None
+        """Export the remaining spans, within ``CLOSE_MS``, and shut down; a second call has no effect."""
+        if self.traces is None or self._spans is None:
+            return
+        # The SDK limits this to 30 s only, and a collector that cannot be reached is tried again for 10 s.
+        closing = SystemThreads().start("otlp-close", self.traces.close)
+        if not closing.join(CLOSE_MS):
+            # Ends the attempts; the SDK logs that the spans are lost.
+            self._spans.shutdown()  # type: ignore[no-untyped-call]
+            closing.join(CLOSE_MS)
+        self.traces = None

@@ -21,7 +21,7 @@ from streams.web.arguments import Arguments
 from streams.web.desk import QUERY_PATH, Desk
 from streams.web.guard import Guard
 from streams.web.health import Finding, Health
-from streams.web.letters import LETTERS_PATH, LettersEndpoint
+from streams.web.letters import LETTERS_PATH, REDRIVE_PATH, LettersEndpoint
 from streams.web.pages import page_routes
 from streams.web.peers import Peers
 from streams.web.questions import WHY_PATH, WhyEndpoint
@@ -58,7 +58,7 @@ def app(
     """
     desk = desk or Desk(streams.instance, Peers(token))
     stores = StoresEndpoint(streams.instance, desk)
-    health = Health(streams.instance)
+    health, letters = Health(streams.instance), LettersEndpoint(streams.instance)
     routes: list[BaseRoute] = [
         Route("/live", _checked(health.live, "limit_ms")),
         Route("/ready", _checked(health.ready)),
@@ -67,7 +67,9 @@ def app(
         *page_routes(),
         Route("/metrics", _metrics(streams.instance.metrics)),
         Route(WHY_PATH, WhyEndpoint(streams.instance, desk.peers).respond, methods=["POST", "DELETE"]),
-        Route(LETTERS_PATH, LettersEndpoint(streams.instance).respond),
+        Route(LETTERS_PATH, letters.respond),
+        Route(REDRIVE_PATH, letters.redrive, methods=["POST"]),
+        Route(f"{LETTERS_PATH}/{{place}}", letters.show),
     ]
     inner = Starlette(routes=routes, exception_handlers={Refused: _refused, 404: _no_such_path, 405: _wrong_method})
     inner.router.redirect_slashes = False

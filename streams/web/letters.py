@@ -1,38 +1,92 @@
 """``/dead-letters``: the last records of the dead letter queue topic, grouped by reason, node and line of user code.
 
-They are read on request, with a separate consumer. Nothing is sent back from here: each group is shown with the command
-that plans to re-drive its letters.
+They are read on request, with a separate consumer.  ``/dead-letters/P:O`` is one letter.
+``POST /dead-letters/redrive`` plans to send letters back to the partitions of their source records, or sends them.
 """
 
+import logging
+import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
+import msgspec
 from attrs import define, field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from streams.broker import EmbeddedBroker
 from streams.clients import DeadLetters, Redriven, grouped
-from streams.core.dead_letters import MESSAGE_HEADER, Letter
-from streams.core.errors import StreamsError, UnknownTopicError
+from streams.core.dead_letters import (
+    LINE_HEADER,
+    MESSAGE_HEADER,
+    NODE_HEADER,
+    OFFSET_HEADER,
+    STACKTRACE_HEADER,
+    Letter,
+    LetterFilter,
+)
+from streams.core.errors import ConfigError, ProducerFencedError, SerializationError, StreamsError, UnknownTopicError
+from streams.core.serdes import PinnedSerde, Serde
 from streams.runtime import Instance
 from streams.web.answers import Refused, answer
 from streams.web.arguments import Arguments
 from streams.web.single import IsOver, Single
 
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
 LETTERS_PATH = "/dead-letters"
+REDRIVE_PATH = f"{LETTERS_PATH}/redrive"
 #: Maximum number of offsets that are read, from the end of each partition.
 MAX_LETTERS = 2_000
 #: Maximum number of groups in a response; the largest ones are included.
 MAX_GROUPS = 100
 #: Time in seconds after which reading ends, and the letters read so far are returned.
 READ_S = 5
+#: Time in seconds after which a re-drive ends; the other letters are left for the next request.
+REDRIVE_S = 30
+#: Maximum size of the body of a request for a re-drive, in bytes.
+MAX_BODY_BYTES = 16 << 10
+#: Maximum number of characters of a key, a value or a stack trace of one letter in a response.
+_MAX_CONTENT = 20_000
 #: Maximum number of letters in memory.
 _CHUNK = 50
 #: Maximum number of characters of a text in a response.
 _MAX_TEXT = 500
+
+
+class _Asked(msgspec.Struct, forbid_unknown_fields=True):
+    """Which letters are to be re-driven; without ``execute`` nothing is sent."""
+
+    reason: str | None = None
+    node: str | None = None
+    line: str | None = None
+    source: str | None = None
+    key: str | None = None
+    #: ``PARTITION:OFFSET`` of one letter.
+    place: str | None = None
+    max_redrives: Annotated[int, msgspec.Meta(ge=1)] = 3
+    rate: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    execute: bool = False
+
+    @property
+    def selected(self) -> LetterFilter:
+        """The filter of these fields."""
+        places = () if self.place is None else (_place(self.place),)
+        return LetterFilter(
+            _one(self.reason),
+            _one(self.node),
+            _one(self.line),
+            _one(self.source),
+            _one(self.key),
+            offsets=[(partition, offset, offset) for partition, offset in places],
+        )
+
+
+def _one(text: str | None) -> tuple[str, ...]:
+    return () if text is None else (text,)
 
 
 @define
@@ -62,13 +116,69 @@ class LettersEndpoint:
             Refused: there is no dead letter topic, it cannot be read, or another request is reading it.
         """
         Arguments.of(request.scope).check()
+        return answer(200, await self._read(request, self._summary, READ_S))
+
+    async def show(self, request: Request) -> Response:
+        """Answer a request for one letter, with key and value as the topology reads them from the source topic.
+
+        Raises:
+            Refused: there is no such letter, or the topic cannot be read.
+        """
+        Arguments.of(request.scope).check()
+        partition, offset = _place(request.path_params["place"])
+
+        def found(is_over: IsOver) -> Letter | None:
+            return self._letters().letter(partition, offset, is_over)
+
+        letter = await self._read(request, found, READ_S)
+        if letter is None:
+            raise Refused(404, "NO_SUCH_LETTER", f"the topic {self._topic!r} has no letter {partition}:{offset}")
+        return answer(200, self._content(letter))
+
+    async def redrive(self, request: Request) -> Response:
+        """Plan to re-drive the letters that the body selects, or re-drive them if it says ``execute``.
+
+        Raises:
+            Refused: the body cannot be read, another request is at work, or the topic cannot be read or written.
+        """
+        asked = await _asked(request)
+        selected = asked.selected
+
+        def done(is_over: IsOver) -> dict[str, Any]:
+            letters, limit = self._letters(), self._until(REDRIVE_S, is_over)
+            if asked.execute:
+                result = letters.redrive(selected, max_redrives=asked.max_redrives, rate=asked.rate, is_over=limit)
+                log.info("dead letters of %r re-driven over HTTP: %d", self._topic, sum(result.sent.values()))
+            else:
+                result = letters.plan(selected, max_redrives=asked.max_redrives, is_over=limit)
+            return {
+                "topic": self._topic,
+                "executed": asked.execute,
+                "letters": sum(result.sent.values()),
+                "sent": {str(source): number for source, number in sorted(result.sent.items())},
+                "refused": dict(sorted(result.refused.items())),
+                # Whether all selected letters were read; otherwise the next request goes on.
+                "is_complete": result.is_complete,
+            }
+
+        return answer(200, await self._read(request, done, REDRIVE_S))
+
+    async def _read(self, request: Request, work: Callable[[IsOver], T], limit_s: float) -> T:
+        """Return the result of ``work``, which reads the dead letter topic in a thread.
+
+        Raises:
+            Refused: there is no dead letter topic, it cannot be read, or another request is reading it.
+        """
         if not self._topic:
             text = "the setting errors_dead_letter_queue_topic_name is not set: records that are skipped are not kept"
             raise Refused(404, "NO_DEAD_LETTER_TOPIC", text)
         try:
-            return answer(200, await self._single.run(request, self._summary, 2 * READ_S))
+            return await self._single.run(request, work, 2 * limit_s)
         except UnknownTopicError as error:
             raise Refused(404, "NO_DEAD_LETTER_TOPIC", str(error)) from None
+        except (ProducerFencedError, ConfigError) as error:
+            # Another re-drive of the topic has begun, or what was re-driven has too many gaps.
+            raise Refused(409, "NOT_REDRIVEN", str(error)) from None
         except StreamsError as error:
             raise Refused(503, "NOT_READ", f"the topic {self._topic!r} cannot be read: {error}") from None
 
@@ -76,21 +186,48 @@ class LettersEndpoint:
     def _topic(self) -> str:
         return self._instance.config.errors_dead_letter_queue_topic_name
 
-    def _summary(self, is_over: IsOver) -> dict[str, Any]:
+    def _letters(self) -> DeadLetters:
         environment = self._instance.environment
-        letters = DeadLetters(environment.cluster, self._topic, clock=environment.clock)
+        return DeadLetters(environment.cluster, self._topic, clock=environment.clock)
+
+    def _until(self, seconds: float, is_over: IsOver) -> IsOver:
+        """Return whether the work must end: the client has left, or so many seconds have passed."""
+        clock = self._instance.environment.clock
+        deadline_ms = clock.monotonic_ms() + int(seconds * 1000)
+        return lambda: is_over() or clock.monotonic_ms() >= deadline_ms
+
+    def _content(self, letter: Letter) -> dict[str, Any]:
+        errors, source = letter.errors, letter.source
+        key_serde, value_serde = self._serdes("" if source is None else source.topic)
+        return {
+            "place": letter.place,
+            "reason": letter.reason,
+            "message": errors.get(MESSAGE_HEADER, "")[:_MAX_CONTENT],
+            "node": errors.get(NODE_HEADER, ""),
+            "line": errors.get(LINE_HEADER, ""),
+            "source": None if source is None else f"{source} at offset {errors.get(OFFSET_HEADER)}",
+            "timestamp": letter.timestamp_ms,
+            "redrives": letter.redrives,
+            "key": _decoded(key_serde, letter.key),
+            "value": _decoded(value_serde, letter.value),
+            "headers": [[name, _text(value)] for name, value in letter.headers if name not in errors],
+            "stacktrace": errors.get(STACKTRACE_HEADER, "").rstrip()[-_MAX_CONTENT:],
+        }
+
+    def _serdes(self, topic: str) -> tuple[Serde[Any] | None, Serde[Any] | None]:
+        """Return the serdes of the source that reads a topic; None for those that are not known."""
+        for node in self._instance.topology.sources():
+            if topic in node.topics or (node.pattern is not None and node.pattern.fullmatch(topic)):
+                return node.key_serde, node.value_serde
+        return None, None
+
+    def _summary(self, is_over: IsOver) -> dict[str, Any]:
+        letters = self._letters()
         redriven, offsets = letters.redriven(), letters.offsets()
-        deadline_ms = environment.clock.monotonic_ms() + READ_S * 1000
+        is_ended = self._until(READ_S, is_over)
         starts = {
             place: Redriven(max(span.start, span.stop - MAX_LETTERS // len(offsets))) for place, span in offsets.items()
         }
-        is_late = False
-
-        def is_ended() -> bool:
-            nonlocal is_late
-            is_late = is_over() or environment.clock.monotonic_ms() >= deadline_ms
-            return is_late
-
         groups: dict[tuple[str, str, str], _Group] = {}
         found = letters.letters(starts, is_ended)
         while chunk := list(islice(found, _CHUNK)):
@@ -105,7 +242,7 @@ class LettersEndpoint:
             "letters": sum(row.letters for row in groups.values()),
             "redriven": sum(row.redriven for row in groups.values()),
             # Whether the summary covers all letters of the topic.
-            "is_complete": not is_late and all(starts[place].base <= span.start for place, span in offsets.items()),
+            "is_complete": not is_ended() and all(starts[place].base <= span.start for place, span in offsets.items()),
             "more_groups": max(0, len(rows) - MAX_GROUPS),
             "groups": [self._shown(group, row) for group, row in rows[:MAX_GROUPS]],
         }
@@ -138,3 +275,48 @@ class LettersEndpoint:
             yield from ("--state-dir", "DIR")
         else:
             yield from ("--bootstrap-servers", self._instance.config.bootstrap_servers or "HOST:PORT")
+
+
+async def _asked(request: Request) -> _Asked:
+    """Return the letters that the body of a request selects.
+
+    Raises:
+        Refused: the body is too large, or selects no letters in this form.
+    """
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_BODY_BYTES:
+            raise Refused(413, "TOO_LARGE", f"a request to re-drive has at most {MAX_BODY_BYTES} bytes")
+    try:
+        return msgspec.json.decode(body or b"{}", type=_Asked)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        names = ", ".join(_Asked.__struct_fields__)
+        text = f"{error}; send a JSON object with any of {names}"
+        raise Refused(400, "BAD_REQUEST", text) from None
+
+
+def _place(text: str) -> tuple[int, int]:
+    """Return the partition and offset of ``PARTITION:OFFSET``.
+
+    Raises:
+        Refused: the text has another form.
+    """
+    found = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,18})", text)
+    if found is None:
+        raise Refused(400, "BAD_REQUEST", f"{text[:40]!r} is no place of a letter: give PARTITION:OFFSET")
+    return int(found[1]), int(found[2])
+
+
+def _decoded(serde: Serde[Any] | None, data: bytes | None) -> str:
+    """Return a key or value as text, decoded if the serde of the source topic is known and can read it."""
+    if serde is None or data is None or (isinstance(serde, PinnedSerde) and serde.settled is None):
+        return _text(data)
+    try:
+        return repr(serde.deserialize(data))[:_MAX_CONTENT]
+    except SerializationError as error:
+        return f"{_text(data)} (cannot be read: {error})"
+
+
+def _text(data: bytes | None) -> str:
+    return "null" if data is None else data[:_MAX_CONTENT].decode("utf-8", "backslashreplace")

@@ -91,13 +91,16 @@ def test_following_is_stopped_with_the_keyboard_and_tells_what_was_seen(broker: 
         page.until(lambda: not traced(streams))
 
 
-def test_dead_letters_are_read_when_asked_for_with_the_commands_for_them(
+def test_dead_letters_are_read_shown_and_sent_back_after_a_plan(
     broker: EmbeddedBroker, page: Page, picture: PICTURES
 ) -> None:
-    with served(broker) as (_, server):
+    with served(broker, "s3cret") as (streams, server):
+        page.open(server.url, width=400)
+        page.run("sessionStorage.clear()")
         page.open(server.url, width=400)
         with orders_coming(broker):
             page.until(lambda: "ValueError" in page.text("#failure-list"))
+        page.until(lambda: streams.metrics.get("records-lag") == 0)
         assert page.text("#letter-list") == ""
         page.run("document.querySelector('#letters-read').focus()")
         page.keys(ENTER)
@@ -107,8 +110,28 @@ def test_dead_letters_are_read_when_asked_for_with_the_commands_for_them(
         for text in ("MAPVALUES", "raise ValueError(f", "from orders"):
             assert text in shown
         assert "streams dlq redrive orders-failed --reason=ValueError" in shown
+        press(page, "#letter-list .command:has(pre) button")
+        page.until(lambda: page.text("#letter-list .command:has(pre) button") in ("Copied", "Selected"))
+
         press(page, "#letter-list .command button")
-        page.until(lambda: page.text("#letter-list .command button") in ("Copied", "Selected"))
+        page.until(lambda: "Traceback" in page.text("#letter-list .result"))
+        assert "source:   orders-" in page.text("#letter-list .result")
         assert is_readable(page, 400)
-        assert page.complaints() == []
+        press(page, "#letter-list .command button + button")
+        page.until(lambda: "give the token" in page.text("#letter-list .result"))
+        page.run("document.querySelector('#token').focus()")
+        page.keys("s3cret", ENTER)
+        page.until(lambda: not is_shown(page, "#token-form"))
+        press(page, "#letter-list .command button + button")
+        page.until(lambda: "nothing was sent yet" in page.text("#letter-list .result"))
+        assert "to orders-" in page.text("#letter-list .result ul")
+        assert is_readable(page, 400)
         picture("page-dead-letters", part="#problems")
+
+        letters = int(page.text("#letter-list .send").split()[1])
+        before = streams.metrics.get("dead-letters-total")
+        press(page, "#letter-list .send")
+        page.until(lambda: f"{letters} letters were sent" in page.text("#letter-list .result"))
+        # They fail again, once each.
+        page.until(lambda: streams.metrics.get("dead-letters-total") == before + letters)
+        assert [text for text in page.complaints() if "401" not in text] == []

@@ -17,6 +17,7 @@ from streams.core.clock import VirtualClock
 from streams.core.metrics import Metrics, table
 from streams.core.records import TaskId, TopicPartition
 from streams.runtime.sampling import TaskSampling
+from streams.telemetry import otel
 from streams.telemetry.otel import MetricExport, TraceExport
 from streams.testing import TopologyTestDriver
 from tests import waiting
@@ -151,6 +152,7 @@ class Collector(HTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        self.status = 200
         self.metrics: list[ExportMetricsServiceRequest] = []
         self.traces: list[ExportTraceServiceRequest] = []
 
@@ -168,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.metrics.append(ExportMetricsServiceRequest.FromString(body))
         elif self.path == "/v1/traces":
             self.server.traces.append(ExportTraceServiceRequest.FromString(body))
-        self.send_response(200)
+        self.send_response(self.server.status)
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
@@ -225,6 +227,21 @@ def test_a_collector_gets_metrics_and_linked_traces_of_two_applications_in_a_row
         for metric in scope.metrics
     }
     assert any(name == "org.apache.kafka.stream.thread.process.total" for _, name in names)
+
+
+def test_a_collector_that_takes_nothing_does_not_hold_up_the_end(collector, monkeypatch):
+    """The SDK would try four times within 10 s for metrics, and then for spans; the limit ends the pause before."""
+    monkeypatch.setattr(otel, "CLOSE_MS", 50)
+    collector.status = 503
+    settings = FAST | {"otlp_endpoint": collector.url, "otlp_interval_ms": 3_600_000, "otlp_traces_per_million": 0}
+    with EmbeddedBroker() as broker:
+        with Producer(broker) as producer:
+            producer.send(words, "a", key="k", timestamp_ms=0, headers=(("traceparent", PARENT),))
+        with Streams(topology, application_id="app", broker=broker, **settings) as streams:
+            waiting.until(lambda: streams.metrics.get("process-total") == 1, lambda: streams.wait(5))
+
+    assert 1 <= len(collector.metrics) < 4
+    assert 1 <= len(collector.traces) < 4
 
 
 def test_nothing_is_traced_without_the_setting(collector):
