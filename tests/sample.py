@@ -275,6 +275,7 @@ REST = (
     Rest(EXAMPLES, "tests/examples/test_guide.py::*[replay]"),
     Rest(EXAMPLES, "tests/examples/test_guide.py::*[simulation]"),
     Rest(EXAMPLES, "tests/examples/test_guide.py::*[why]"),
+    Rest(EXAMPLES, "tests/examples/test_guide.py::*[tutorial]"),
     Rest(EXAMPLES, "tests/cli/test_why.py::*", keep=("*requests: late*", "*did you mean 'pages'*")),
     Rest(EXAMPLES, "tests/examples/test_weather.py::*no_pair*", keep=("*synthetic-7-10]",)),
     Rest(EXAMPLES, "tests/examples/test_weather.py::*polled_at_once*"),
