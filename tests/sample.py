@@ -267,6 +267,7 @@ REST = (
     Rest("commands on a cluster", "tests/cli/test_workers.py::*told_once"),
     Rest("commands on a cluster", "tests/cli/test_workers.py::*mistakes_are_said*"),
     Rest(EXAMPLES, "tests/test_installation.py::*[mypy]"),
+    Rest(EXAMPLES, "tests/examples/test_notebook.py::*"),
     Rest(EXAMPLES, "tests/testing/test_pytest_plugin.py::*", keep=("*which_records_and_why", "*does_not_import*")),
     Rest(EXAMPLES, "tests/examples/test_nexmark.py::*all_queries*"),
     Rest(EXAMPLES, "tests/examples/test_nexmark.py::*each_query_by_itself*", keep=("*q4*",)),

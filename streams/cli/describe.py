@@ -27,7 +27,6 @@ def add_parser(commands: Commands) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Print the description of the topology."""
     from streams.cli.scripts import Script, load
-    from streams.cli.svg import to_svg
     from streams.core.config import StreamsConfig
     from streams.topology import describe
 
@@ -46,7 +45,7 @@ def execute(options: argparse.Namespace) -> int:
     elif options.format == "mermaid":
         print(description.to_mermaid(), end="")
     elif options.format == "svg":
-        print(to_svg(description), end="")
+        print(description.to_svg(), end="")
     else:
         print(description.to_text(), end="")
     return 0

@@ -3,6 +3,9 @@
 The entry point of the package; ``compare_topic``, ``compare_stores`` and ``take_over`` do the work.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from attrs import frozen
 
 from streams.comparison.differences import StoreComparison, TopicComparison
@@ -11,6 +14,7 @@ from streams.comparison.stores import compare_stores
 from streams.comparison.takeover import TakeOver, take_over
 from streams.comparison.topics import compare_topic
 from streams.comparison.versions import Version
+from streams.core.html import table
 from streams.replay.run.result import ReplayResult
 
 #: Default number of examples of each topic and store.
@@ -29,6 +33,37 @@ class Comparison:
     def is_same(self) -> bool:
         """Whether all compared outputs and store contents are the same."""
         return all(item.is_same for item in self.topics) and all(item.is_same for item in self.stores)
+
+    def _repr_html_(self) -> str:
+        """Return the tables that a notebook shows: topics and stores, and the first keys that differ."""
+        topics = [(it.name, *_counts(it.counts), _said(it.is_same, it.keys)) for it in self.topics]
+        stores = [(it.new or it.old, *_counts(it.counts), _said(it.is_same, it.entries)) for it in self.stores]
+        examples = [
+            (topic.name, found.key, found.kind, *(_last(value) for value in found.last))
+            for topic in self.topics
+            for found in topic.examples
+        ]
+        parts = [
+            table("Outputs", ["topic", "OLD", "NEW", "difference"], topics),
+            table("Stores", ["store", "OLD", "NEW", "difference"], stores),
+        ]
+        if examples:
+            parts.append(table("Keys", ["topic", "key", "difference", "last in OLD", "last in NEW"], examples))
+        return "".join(parts)
+
+
+def _counts(counts: tuple[int | None, int | None]) -> tuple[int | str, ...]:
+    return tuple("none" if count is None else count for count in counts)
+
+
+def _said(is_same: bool, kinds: Mapping[str, int]) -> str:
+    return "same" if is_same else ", ".join(f"{kind}: {count:,}" for kind, count in kinds.items()) or "order"
+
+
+def _last(value: Any) -> str:
+    if value is None:
+        return "none"
+    return value if isinstance(value, str) else repr(value)
 
 
 def compare(old: ReplayResult | Version, new: ReplayResult | Version, *, limit: int = EXAMPLES) -> Comparison:

@@ -192,6 +192,18 @@ class Topic(Sink[K, V | None], Source[K, V]):
     def __repr__(self) -> str:
         return f"Topic({self.name!r}, key={self._key_serde.name}, value={self._value_serde.name})"
 
+    def _repr_html_(self) -> str:
+        """Return the table that a notebook shows."""
+        from streams.core.html import table
+
+        rows = [
+            ("key", self._key_serde.name),
+            ("value", self._value_serde.name),
+            ("partitions", "those of the existing topic" if self.partitions is None else self.partitions),
+            ("event time", "that of the record" if self.timestamp is None else "taken from the value"),
+        ]
+        return table(f"Topic {self.name}", ["", ""], rows)
+
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return _remake, (
             type(self),

@@ -14,6 +14,7 @@ from streams.core.errors import (
     ClientClosedError,
     InvalidStateStoreError,
     StateStoreMigratedError,
+    StreamsError,
     StreamsRebalancingError,
 )
 from streams.core.records import TaskId
@@ -68,6 +69,17 @@ class StoreView:
 
     def __repr__(self) -> str:
         return f"StoreView({self.name!r})"
+
+    def _repr_html_(self) -> str:
+        """Return the table that a notebook shows: the first entries, or why there are none to show."""
+        from streams.core.html import ROWS, table
+
+        try:
+            found = self.to_arrow()
+        except StreamsError as error:
+            return table(f"Store {self.name}", [type(error).__name__], [[str(error)]])
+        rows = [list(row.values()) for row in found.slice(0, ROWS).to_pylist()]
+        return table(f"Store {self.name}", found.column_names, rows, max(0, found.num_rows - ROWS))
 
     # --- one key ------------------------------------------------------------------------------
 

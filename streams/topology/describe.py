@@ -112,6 +112,15 @@ class TopologyDescription:
             lines.append(f"Internal topics: {', '.join(self.internal_topics)}")
         return "\n".join(lines).rstrip() + "\n"
 
+    def to_svg(self) -> str:
+        """Return a drawing of the topology as an SVG document."""
+        from streams.topology.svg import to_svg
+
+        return to_svg(self)
+
+    def _repr_svg_(self) -> str:
+        return self.to_svg()
+
     def to_mermaid(self) -> str:
         """Return a Mermaid flowchart, in which sub-topologies are boxes, with topics and stores next to them."""
         return _Mermaid().render(self)

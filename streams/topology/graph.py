@@ -119,6 +119,12 @@ class Topology:
     def __repr__(self) -> str:
         return f"<Topology: {len(self.order)} nodes, {len(self.stores) + len(self.global_stores)} stores>"
 
+    def _repr_svg_(self) -> str:
+        """Return the drawing that a notebook shows."""
+        from streams.topology.describe import describe
+
+        return describe(self).to_svg()
+
     def add_source(
         self,
         name: str,

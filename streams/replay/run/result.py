@@ -9,6 +9,7 @@ from attrs import field, frozen
 
 from streams.core.config import StreamsConfig
 from streams.core.errors import InputError, StreamsError
+from streams.core.html import ROWS, table
 from streams.core.metrics import Dropped, Tally, dropped, dropped_by_node
 from streams.core.records import Block, Record
 from streams.core.topic import Topic, TopicLike, topic_name
@@ -114,6 +115,12 @@ class StoreContents(Mapping[Any, Any]):
     def __repr__(self) -> str:
         return f"StoreContents({self.name!r}, {len(self):,} entries)"
 
+    def _repr_html_(self) -> str:
+        """Return the table that a notebook shows: the first entries."""
+        found = self.table().to_arrow()
+        rows = [list(row.values()) for row in found.slice(0, ROWS).to_pylist()]
+        return table(f"Store {self.name}", found.column_names, rows, max(0, found.num_rows - ROWS))
+
     def _parts(self) -> Iterator[tuple[int, Iterator[Block]]]:
         state = self._session.state
         for task, refs in sorted(state.stores.items()):
@@ -175,6 +182,18 @@ class ReplayResult:
     stores: Stores = field(repr=False)
     _executor: Any = field(repr=False, factory=LocalExecutor)
     _close: Callable[[], None] = field(repr=False, default=lambda: None)
+
+    def _repr_html_(self) -> str:
+        """Return the tables that a notebook shows: outputs, stores, and dropped records."""
+        outputs = [(name, count) for name, count in self.records.items()]
+        parts = [
+            table(f"Replay {self.config.application_id}: outputs", ["topic", "records"], outputs),
+            table("Stores", ["store", "entries"], [(name, len(self.stores[name])) for name in self.stores]),
+        ]
+        if self.drops():
+            drops = [(found.node, found.reason, found.count) for found in self.drops()]
+            parts.append(table("Dropped records", ["node", "reason", "count"], drops))
+        return "".join(parts)
 
     @property
     def config(self) -> StreamsConfig:

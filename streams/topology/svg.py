@@ -9,7 +9,7 @@ from html import escape
 
 from attrs import define, field, frozen
 
-from streams.topology import TopologyDescription
+from streams.topology.describe import TopologyDescription
 
 _HEIGHT = 30
 _GAP_X = 60
