@@ -127,7 +127,8 @@ def _plans(
         raise TopologyError("look_up: with ttl=None no answer becomes stale; give a ttl, or leave out stale=")
     pause_s = min(calls.backoff_s * 2 ** min(calls.retries, _MAX_DOUBLINGS), max(_MAX_PAUSE_S, calls.backoff_s))
     pause_ms = int(pause_s * 1000)
-    plan = LookUpPlan(by, ttl_ms, stale_ms, _lifetime(negative, "negative"), pause_ms, calls.order)
+    entries = check_whole(options.get("cache", 10_000), 1, "look_up: cache")
+    plan = LookUpPlan(by, entries, ttl_ms, stale_ms, _lifetime(negative, "negative"), pause_ms, calls.order)
     # The operator keeps the order of results, so the calls themselves may finish in any order.
     return evolve(calls, order="none"), plan
 
@@ -146,13 +147,12 @@ def _content(
 ) -> LogicalOperator:
     store, cache, key, value = f"{name}-calls", f"{name}-answers", stream.key, stream.value
     asked, answer = asked_answer
-    entries = check_whole(options.get("cache", 10_000), 1, "look_up: cache")
     has_changelog = check_flag(options.get("logging", True), "logging= of look_up")
     return LogicalOperator(
         lambda: LookUp(store, cache, key.resolve(), asked.resolve(), calls, plan),
         lambda: (
             in_flight_spec(store, key.resolve(), value.resolve()),
-            answers_spec(cache, asked.resolve(), answer.resolve(), entries, has_changelog=has_changelog),
+            answers_spec(cache, asked.resolve(), answer.resolve(), plan.max_answers, has_changelog=has_changelog),
         ),
     )
 

@@ -5,7 +5,7 @@ Grouped streams and cogroups use this module.  The module imports only ``core``,
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from attrs import frozen
 
@@ -20,6 +20,7 @@ from streams.core.windows import (
     UnlimitedWindows,
     Windows,
 )
+from streams.dsl.functions import check_function
 from streams.dsl.logical import LogicalGraph
 from streams.dsl.materialized import Materialized, key_value, to_ms, windowed
 from streams.dsl.operators import (
@@ -40,6 +41,13 @@ from streams.dsl.serde_variables import (
 )
 from streams.state import SESSION, TIMESTAMPED_WINDOW
 from streams.topology import Operator
+
+#: The methods of a windower and their arguments.
+_WINDOWER_METHODS: Final = {
+    "assign": "(key, value, timestamp_ms, windows)",
+    "merge": "(windows)",
+    "close": "(window)",
+}
 
 
 @frozen
@@ -176,16 +184,36 @@ def check_windows(owner: object, windows: Any) -> None:
     """Check the argument of ``windowed_by``.
 
     Raises:
-        TopologyError: the argument is not a window definition.
+        TopologyError: the argument is not a window definition, or is a windower that lacks a part.
     """
     if isinstance(windows, Windower) and not isinstance(windows, type):
-        _retention_ms(windows)
+        _check_windower(windows, f"windowed_by of {owner!r}")
         return
     if not isinstance(windows, Windows):
+        instance = f"; give an instance, such as {windows.__name__}()" if _is_windower_class(windows) else ""
         raise TopologyError(
             f"windowed_by of {owner!r} needs TimeWindows, SlidingWindows, SessionWindows, UnlimitedWindows, "
-            f"CountWindows or a Windower, got {windows!r}"
+            f"CountWindows or a Windower, got {windows!r}{instance}"
         )
+
+
+def _is_windower_class(windows: Any) -> bool:
+    return isinstance(windows, type) and all(hasattr(windows, name) for name in _WINDOWER_METHODS)
+
+
+def _check_windower(windower: Windower[Any, Any], owner: str) -> None:
+    for name, form in _WINDOWER_METHODS.items():
+        method, what = getattr(windower, name), f"{owner}: {name} of {type(windower).__qualname__}"
+        # A class that derives from the protocol has its methods, which return nothing; only that of ``merge`` is used.
+        if name != "merge" and getattr(method, "__func__", None) is getattr(Windower, name):
+            raise TopologyError(f"{what} is not defined; a Windower needs the method {name}{form}")
+        check_function(method, what, form, may_yield=name != "close")
+    if not hasattr(windower, "retention"):
+        raise TopologyError(
+            f"{owner}: {type(windower).__qualname__} has no retention; set it to the time for which windows are "
+            "stored, such as retention = timedelta(days=1)"
+        )
+    _retention_ms(windower)
 
 
 def _retention_ms(windower: Windower[Any, Any]) -> int:

@@ -221,7 +221,7 @@ def test_closing_time_is_a_whole_number(closing, emits):
 def test_arguments_are_refused():
     grouped = StreamsBuilder().stream(orders).group_by_key()
 
-    with pytest.raises(TopologyError, match="CountWindows or a Windower, got"):
+    with pytest.raises(TopologyError, match=r"CountWindows or a Windower, got .*give an instance, such as Quarters"):
         grouped.windowed_by(Quarters)
     with pytest.raises(TopologyError, match="CountWindows or a Windower, got"):
         grouped.windowed_by("minutes")
@@ -233,6 +233,45 @@ def test_arguments_are_refused():
         grouped.windowed_by(Quarters()).count(retention=MS)
     with pytest.raises(TopologyError, match="a Windower, use emit_strategy"):
         grouped.windowed_by(Quarters()).count().suppress(Suppressed.until_window_closes())
+
+
+class Nothing(Windower[str, int]):
+    """A windower without any of its parts."""
+
+
+class Closing(Nothing):
+    def close(self, window: Window) -> int:
+        return window.end_ms
+
+
+class Assigning(Closing):
+    def assign(self, key, value, timestamp_ms, windows):
+        return [Window(timestamp_ms, timestamp_ms + 5)]
+
+
+class Waiting(Quarters):
+    async def close(self, window):
+        return window.end_ms
+
+
+class Narrow(Quarters):
+    def assign(self, key, value):
+        return []
+
+
+@pytest.mark.parametrize(
+    ("windower", "message"),
+    [
+        (Nothing(), r"assign of Nothing is not defined; .* the method assign\(key, value, timestamp_ms, windows\)"),
+        (Closing(), "assign of Closing is not defined"),
+        (Assigning(), "Assigning has no retention; set it to"),
+        (Waiting(), r"close of Waiting: .* is async"),
+        (Narrow(), r"assign of Narrow: .* takes \(key, value\); give a function of \(key, value, timestamp_ms"),
+    ],
+)
+def test_windower_that_lacks_a_part_is_rejected_when_the_topology_is_built(windower, message):
+    with pytest.raises(TopologyError, match=message):
+        StreamsBuilder().stream(orders).group_by_key().windowed_by(windower)
 
 
 def test_windower_of_sessions_gives_what_session_windows_give():

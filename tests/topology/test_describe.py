@@ -61,8 +61,11 @@ def test_declared_limits_of_operators_are_in_text_and_json():
     keyed = builder.stream("keyed", key=str, value=str)
     keyed.map_values_async(fetched, name="calls", concurrency=7, timeout=timedelta(seconds=2), order="partition")
     keyed.map_values_batches(lambda values: values, name="batches", max_records=50)
+    keyed.look_up(len, name="lengths", cache=9, order="partition")
+    minute = timedelta(minutes=1)
+    keyed.join_latest(keyed, lambda one, two: one, name="next", direction="forward", tolerance=minute)
     keyed.group_by_key().windowed_by(CountWindows.of(4, advance=2)).count("counts")
-    windows = TimeWindows.of(timedelta(minutes=1))
+    windows = TimeWindows.of(minute)
     keyed.group_by_key().windowed_by(windows).emit(early_every=3).count("early")
     description = describe(builder.build())
 
@@ -70,6 +73,8 @@ def test_declared_limits_of_operators_are_in_text_and_json():
     calls = found["calls"]
     assert (calls["concurrency"], calls["order"], calls["retries"], calls["timeout_ms"]) == (7, "partition", 0, 2000)
     assert found["batches"]["max_records"] == 50
+    assert (found["lengths"]["cache"], found["lengths"]["order"]) == (9, "partition")
+    assert found["next-left"]["direction"] == "forward"
     assert (found["counts"]["size"], found["counts"]["advance"]) == (4, 2)
     assert found["early-early"]["early_every"] == 3
     assert "      concurrency: 7\n      order: partition\n" in description.to_text()

@@ -203,6 +203,11 @@ class AsOfLeft:
         """The declared limits, in milliseconds."""
         return {"tolerance": self.join.tolerance_ms, "grace": self.join.grace_ms}
 
+    @property
+    def options(self) -> dict[str, int | str]:
+        """The declared direction in which a match is searched."""
+        return {"direction": "forward" if self.join.is_forward else "backward"}
+
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
         join = self.join

@@ -42,7 +42,7 @@ _UNKNOWN: Final[Any] = object()
 
 @frozen
 class LookUpPlan:
-    """The looked-up key, the periods for which answers are used, and the order of results.
+    """The looked-up key, the number of cached answers, the periods for which they are used, and the order of results.
 
     ``by(key, value)`` returns the looked-up key; with None it is the key of the record.  Periods are in milliseconds of
     wall-clock time.  From the start of its call, an answer is fresh for ``ttl_ms``, and stale for a further
@@ -51,6 +51,7 @@ class LookUpPlan:
     """
 
     by: Callable[[Any, Any], Any] | None
+    max_answers: int
     ttl_ms: int | None
     stale_ms: int
     negative_ms: int | None
@@ -114,8 +115,8 @@ class LookUp:
 
     @property
     def options(self) -> dict[str, int | str]:
-        """The declared limits and order of calls."""
-        return self.calls.options
+        """The declared limits and order of calls, and the maximum number of cached answers."""
+        return {**self.calls.options, "order": self.plan.order, "cache": self.plan.max_answers}
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
