@@ -144,7 +144,7 @@ def targets(
     """Return the tasks that a request queries: the task of its key, all tasks, or those of ``partitions``.
 
     Raises:
-        StreamsRebalancingError: there is no assignment yet, or the type of the keys is not known yet.
+        StreamsRebalancingError: there is no assignment yet, or the key type is not determined yet.
         InvalidStateStoreError: there is no such partition.
     """
     places = places_of(instance, request.spec)
@@ -190,7 +190,7 @@ def questions_of(
 
 
 def gathered(request: StoreRequest, tasks: Iterable[TaskId], answers: Iterable[Answers]) -> Answers:
-    """Return one result for each task: a successful one if any thread returned it, NOT_PRESENT if none answered."""
+    """Return one result per task: a successful one if there is one; NOT_PRESENT if no thread has the task."""
     found: Answers = {}
     for answer in answers:
         for task, result in answer.items():
@@ -204,7 +204,7 @@ def gathered(request: StoreRequest, tasks: Iterable[TaskId], answers: Iterable[A
 
 
 def ask_global(instance: Instance, request: StoreRequest) -> QueryResult[Any]:
-    """Query a global store, on the calling thread; the result is that of the whole store, as partition -1."""
+    """Query a global store on the calling thread; the result covers the whole store and has the partition number -1."""
     return request.read(instance.global_views[request.spec.name], -1, Position())
 
 

@@ -22,7 +22,7 @@ Groups = Mapping[TaskId, Sequence[TopicPartition]]
 
 @frozen
 class Blueprint:
-    """The input of an assignment: partition groups, the stateful tasks among them, and their layout."""
+    """The input of an assignment: the partition group of each task, the stateful tasks, and the partition layout."""
 
     layout: PartitionLayout
     groups: Groups
@@ -43,7 +43,7 @@ class AssignedMember(Protocol):
 
 @define(eq=False)
 class StreamsAssignor:
-    """The assignor of one member; ``blueprint`` returns the partition groups for the current partition counts."""
+    """The assignor of one member; ``blueprint`` maps partition counts by topic to the input of the assignment."""
 
     blueprint: Callable[[Mapping[str, int]], Blueprint]
     rules: SharingRules = field(factory=SharingRules)
@@ -56,11 +56,14 @@ class StreamsAssignor:
     awaits_warmups: bool = False
 
     def subscription_user_data(self) -> bytes | None:
-        """Return this member's facts: its process id, its tasks and the positions of their state."""
+        """Return the subscription's user data: the member's process id, its tasks and the positions of their state."""
         return self.member.facts().encode()
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
-        """Assign whole partition groups; a group that moves is withheld until its owner has revoked it (KIP-429)."""
+        """Assign partition groups to members; a group of partitions that moves is withheld until its owner revokes it.
+
+        This is the cooperative protocol of KIP-429.
+        """
         blueprint = self.blueprint(partitions_per_topic)
         groups = blueprint.groups
         order = in_order(members)
@@ -106,7 +109,7 @@ def _place(facts: MemberFacts, given: Directive) -> AssignedTasks:
 
 
 def _owned(groups: Groups, members: Members, order: Sequence[str]) -> dict[TaskId, str]:
-    """Return the member that owns each whole partition group; of conflicting claims, the latest generation wins.
+    """Return the member that owns each partition group; if several members claim it, the latest generation wins.
 
     A task counts as owned before it is open.  Otherwise a member that must rejoin before it has opened its tasks would
     lose them, and the group would rebalance forever.

@@ -1,9 +1,9 @@
 """Bounded runs: when their inputs, their tasks and the run itself end.
 
-``BoundedProgress`` is shared by the threads of the run.  A source topic ends when its reader reports the end.
-If tasks also write to that topic, the lane for its external records ends at the same time.  Any other lane ends
-with the task that writes it.  The lanes within a cycle of sub-topologies end together, when all of them are
-empty: such a cycle is one stage, on one thread.
+``BoundedProgress`` is shared by the threads of the run.  A source topic ends when its reader reports the end.  Some
+topics are divided into lanes; a lane contains the records of one producer.  If tasks also write to a source topic, the
+lane for its external records ends with the topic.  Any other lane ends with the task that writes it.  The lanes within
+a cycle of sub-topologies end together, when all of them are empty: such a cycle is one stage, on one thread.
 """
 
 import threading
@@ -55,7 +55,7 @@ class BoundedProgress:
         return sum(task_id.sub_topology in cycle for task_id in self.plan.groups)
 
     def is_loop(self, task_id: TaskId, item: TaskInput) -> bool:
-        """Return whether an input is a lane written by a task in the same cycle as the task that reads it."""
+        """Return whether an input is written by one task that is in the same cycle as the reading task ``task_id``."""
         producer = self.plan.producer_of(item.topic, item.partition)
         return producer is not None and producer.sub_topology in self._cycles.get(task_id.sub_topology, ())
 
@@ -101,7 +101,7 @@ class BoundedSchedule:
         return result
 
     def note_end(self, task: Task, partition: TopicPartition) -> bool:
-        """Set the final end offset of a task input, or the current end offset if the stage itself writes the input."""
+        """Set the end offset of a task input, if the input has ended or is written by the stage of the task."""
         progress = self.progress
         is_ended = progress.is_ended(task.inputs[partition].topic, partition)
         if not is_ended and not task.queues[partition].is_loop:

@@ -1,4 +1,4 @@
-"""Position bounds on topics that a store depends on through other topics of the application.
+"""Position bounds on topics upstream of a store's own input topics.
 
 The position of a store contains the offsets of the topics that its tasks read (KIP-796).  A record of a topic upstream
 of a repartition is contained in a store under two conditions: its task has committed it, which includes a flush of the
@@ -26,7 +26,7 @@ _KEPT = 1_000
 class DerivedBounds:
     """Derives bounds on the inputs of stores from bounds on upstream topics; thread-safe.
 
-    A derived bound is kept, so that a repeated query does not wait for records that came after its first attempt.
+    A derived bound is cached, so that a repeated query does not wait for records written after its first attempt.
     """
 
     _provisioner: Provisioner
@@ -70,7 +70,7 @@ class DerivedBounds:
 
 
 def upstream_of(plan: ApplicationPlan, inputs: Iterable[str]) -> dict[str, set[str]]:
-    """Return the topics upstream of ``inputs``, each with the topics that its tasks write and that lead there.
+    """Return the topics upstream of ``inputs``, each with the next topics on its paths to ``inputs``.
 
     Topics are given by their names on the broker.
     """

@@ -16,7 +16,7 @@ T = TypeVar("T")
 class CallQueue(Generic[T]):
     """A queue of functions that the owner's thread calls with the owner, of type ``T``, as the argument.
 
-    ``wake`` ends a wait of the owner's thread, for which it has called ``run`` before.
+    The owner's thread calls ``run`` before it blocks, and ``wake`` interrupts the thread while it is blocked.
     """
 
     _threads: Threads

@@ -22,7 +22,7 @@ _NO_LIMIT = 1 << 62
 class TaskCalls:
     """The nodes of a task that call async functions, downstream nodes first.
 
-    On a blocking loop, the nodes themselves wait for their calls after a certain number of records.
+    On a blocking event loop, each node waits for its calls itself, after a certain number of records.
     """
 
     loop: CallLoop
@@ -31,7 +31,7 @@ class TaskCalls:
 
     @classmethod
     def on(cls, loop: CallLoop | None) -> "TaskCalls":
-        """Return a task's calls on ``loop``; without one, on a new blocking loop that the task closes."""
+        """Create the calls of a task on an event loop; if it is None, on a new blocking loop that ``close`` closes."""
         return cls(BlockingLoop() if loop is None else loop, loop is None)
 
     def add(self, node: CallingNode) -> None:
@@ -40,7 +40,7 @@ class TaskCalls:
 
     @property
     def room(self) -> int:
-        """The number of further records that each node can accept."""
+        """The number of further records that every node can accept."""
         return _NO_LIMIT if isinstance(self.loop, BlockingLoop) else min(node.room for node in self.nodes)
 
     def hand_over(self) -> None:
@@ -97,5 +97,5 @@ class TaskCalls:
 
 
 def holding_nodes(task: "Task") -> list[HoldingNode]:
-    """Return the nodes of a task that hold records until calls or batches have ended."""
+    """Return the nodes of a task that hold records until async calls finish or batches are full."""
     return [*task.batches, *(() if task.calls is None else task.calls.nodes)]

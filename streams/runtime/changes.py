@@ -34,8 +34,8 @@ class StoreChange:
 class StoreChanges:
     """Reads the changes of one store that are committed after this object is created; any thread may call ``close``.
 
-    A commit writes the last value of each changed key, so several changes of a key between two commits appear as one.
-    The changes of each key are in order.
+    A commit writes only the last value of each changed key, so several changes of a key between two commits appear as
+    one.  The changes of each key are in order.
     """
 
     spec: StoreSpec

@@ -25,7 +25,7 @@ _MAX_METADATA_BYTES = 3_000
 
 
 class TimerPlace(NamedTuple):
-    """The identity of a punctuation: its node, and its index in the punctuations that the node's ``init`` schedules."""
+    """The identity of a punctuation: its node, and its index among those that the node's ``init`` schedules."""
 
     node: str
     number: int
@@ -123,7 +123,7 @@ class Checkpoint:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Checkpoint":
-        """Return the checkpoint that ``to_json`` converted to JSON values."""
+        """Return the checkpoint for JSON values that ``to_json`` has returned."""
         return cls(
             data["stream_time_ms"],
             {TopicPartition(topic, number): time for topic, number, time in data["partition_times"]},
@@ -139,7 +139,7 @@ def is_of_others(metadata: str) -> bool:
 
 
 def group_of_metadata(metadata: str) -> int | None:
-    """Return the number of the partition group that committed an offset, or None if the metadata has no number.
+    """Return the partition group number in the metadata of a committed offset, or None if there is none.
 
     Raises:
         ForeignFormatError: the metadata has a format version that this release does not support.
@@ -162,7 +162,7 @@ def _timers(rows: Iterable[list[Any]]) -> Iterable[tuple[TimerPlace, CarriedTime
 
 
 def _with_contents(entry: dict[str, object], contents: dict[str, list[Any]]) -> str:
-    """Return the offset metadata with as many changelog formats as fit, and remove these formats from ``contents``."""
+    """Return offset metadata, with as many formats of ``contents`` as the size limit allows; remove these from it."""
     text = _json(entry)
     room = _MAX_METADATA_BYTES - len(text) - len(',"c":{}')
     taken: dict[str, list[Any]] = {}

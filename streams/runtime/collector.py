@@ -3,11 +3,11 @@
 Blocks of records and stores consist of many live objects without reference cycles.  With Python's default thresholds,
 traversing them repeatedly costs up to half of the throughput.  Therefore objects that exist at the start are frozen,
 and collections are less frequent.  ``streams run``, ``run`` and simulations do this.  A program that embeds ``Streams``
-has objects of its own, and its collector is left alone.  The settings are per process: nested uses share them, and the
-end of the last one restores them.
+has objects of its own, and its collector is not tuned.  The settings are per process: nested uses share them, and the
+end of the outermost use restores them.
 
 A process that has frozen objects itself, such as one that was forked from a preloaded parent, keeps them frozen:
-``gc.unfreeze`` cannot tell whose they are, and each collection would then traverse and copy the parent's memory.
+``gc.unfreeze`` would unfreeze all objects, and each collection would then traverse and copy the parent's memory.
 """
 
 import gc
@@ -25,7 +25,7 @@ _has_frozen = False
 
 
 def tune() -> None:
-    """Freeze existing objects and make collections less frequent, at the first use."""
+    """Freeze existing objects and make collections less frequent, unless an enclosing use has done so."""
     global _users, _before, _has_frozen
     with _lock:
         _users += 1
@@ -38,7 +38,7 @@ def tune() -> None:
 
 
 def restore() -> None:
-    """Restore the collector's previous settings at the end of the last use."""
+    """Restore the collector's previous settings, if this ends the outermost use."""
     global _users, _before
     with _lock:
         _users -= 1

@@ -233,7 +233,7 @@ class Committer:
             self._purger.note({partition: found for partition, found in offsets.items() if partition.topic in own})
 
     def _opened_at(self, task: Task, start: Mapping[TopicPartition, int]) -> dict[str, int]:
-        """Return the changelog positions that a task's stores had when the task was opened."""
+        """Return the changelog position that each store of a task had when the task was opened."""
         own = {name: changelog_position(store) for name, store in task.stores.items() if store.spec.has_changelog}
         return own | self._source_positions(task, start)
 

@@ -156,7 +156,7 @@ class TaskNodeContext:
             self._task.cache.flush(self._section)
 
     def shared(self, key: str, make: Callable[[], Any]) -> Any:
-        """Return the object that nodes of the task share under ``key``; the first call creates it by ``make()``."""
+        """Return the object that nodes of the task share under ``key``; the first call creates it with ``make``."""
         shared = self._task.shared
         if key not in shared:
             shared[key] = make()
@@ -173,7 +173,7 @@ class TaskNodeContext:
         callback: Callable[[int], None],
         start_ms: int | None = None,
     ) -> "Timer":
-        """Schedule ``callback(now_ms)`` at every interval of the given clock.
+        """Schedule ``callback(now_ms)``, to be called once per interval of stream time or wall-clock time.
 
         Raises:
             WallClockError: ``kind`` is wall-clock time, and the driver has no wall clock.
@@ -225,15 +225,15 @@ class TaskNodeContext:
         return self._task.metrics.counter(table.DROPPED_FOR, task=self.task_id, node=self.node, reason=reason)
 
     def counter(self, sensor: SensorSpec) -> Counter:
-        """Return the counter of a sensor for this node."""
+        """Return the counting sensor for this node."""
         return self._task.metrics.counter(sensor, task=self.task_id, node=self.node)
 
     def amounts(self, sensor: SensorSpec) -> Amounts:
-        """Return the amounts of a sensor for this node."""
+        """Return the sensor of measured amounts, such as sizes, for this node."""
         return self._task.metrics.amounts(sensor, task=self.task_id, node=self.node)
 
     def stopwatch(self, sensor: SensorSpec) -> Stopwatch:
-        """Return the stopwatch of a sensor for this node."""
+        """Return the sensor of measured durations for this node."""
         return self._task.metrics.stopwatch(sensor, task=self.task_id, node=self.node)
 
     def task_stream_time_ms(self) -> int:
@@ -252,7 +252,7 @@ class TaskNodeContext:
         return now_ms
 
     def running_clock(self) -> Callable[[], int] | None:
-        """Return a function that returns the wall-clock time, or None if it does not pass, as in a bounded run.
+        """Return a function that returns the wall-clock time, or None if time does not pass, as in a bounded run.
 
         Raises:
             WallClockError: the driver has no wall clock.
@@ -274,7 +274,7 @@ class TaskNodeContext:
         self._task.on_close(callback)
 
     def caches(self, store: str | None) -> bool:
-        """Return whether changes of this store go through the record cache."""
+        """Return whether the record cache buffers the changes of this store."""
         spec = None if store is None else self._task.topology.stores.get(store)
         return self._task.cache is not None and spec is not None and spec.has_caching
 
@@ -284,16 +284,16 @@ class TaskNodeContext:
 
     @property
     def ends_runs(self) -> bool:
-        """Return whether batches end with each run of consecutive records that the task processes."""
+        """Return whether open batches are processed after each run of consecutive records."""
         loop = self._task.initial.call_loop
         return loop is None or isinstance(loop, BlockingLoop)
 
     def add_batches(self, node: BatchingNode) -> None:
-        """Register the part of this node that collects records in batches."""
+        """Register the object that collects this node's records in batches."""
         self._task.batches.insert(0, node)
 
     def call_loop(self) -> CallLoop:
-        """Return the event loop that runs calls to async functions."""
+        """Return the event loop of the task, on which async functions are called."""
         task = self._task
         if task.calls is None:
             task.calls = TaskCalls.on(task.initial.call_loop)
@@ -301,12 +301,12 @@ class TaskNodeContext:
         return task.calls.loop
 
     def add_calls(self, node: CallingNode) -> None:
-        """Register the part of this node that calls async functions."""
+        """Register the object that calls this node's async function."""
         assert self._task.calls is not None
         self._task.calls.add(node)
 
     def raw_reader(self) -> Callable[[], tuple[bytes | None, bytes | None]]:
-        """Return a function that returns the raw key and value of the source record, if a handler may need them."""
+        """Return a function that returns the source record's raw key and value, each None if it is not kept."""
         return self._task.raw_bytes if self._task.handlers.settings.may_ask else _no_raw_record
 
     def deliver(
@@ -318,7 +318,8 @@ class TaskNodeContext:
     def fail(self, error: BaseException, key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
         """Call the processing handler for a record that failed at this node.
 
-        An ``error`` that is not an ``Exception`` fails the task, and an interruption the thread.
+        An ``error`` that is not an ``Exception`` fails the task without a call to the handler.  An interruption, such
+        as ``KeyboardInterrupt``, is raised unchanged.
         """
         if isinstance(error, INTERRUPTIONS):
             raise error
@@ -332,7 +333,7 @@ class TaskNodeContext:
         self._final_flushes.append(callback)
 
     def on_idle(self, advance: Callable[[int], bool], shared_store: str | None = None) -> None:
-        """Register the function that advances this operator to a stream time while its sources are idle."""
+        """Register a function that advances this operator to a given stream time while its sources are idle."""
         users = () if shared_store is None else self._task.topology.store_users[shared_store]
         self.advances.append(((self.node, *users), advance))
 

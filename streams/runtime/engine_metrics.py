@@ -17,14 +17,14 @@ _NONE = Statistic(0)
 
 @define(eq=False)
 class EngineMetrics:
-    """The sensors of one storage engine; ``_place`` contains the task, the store and the store type."""
+    """The sensors of one storage engine; ``_place`` has the metric tags: task, store and store type."""
 
     _metrics: Metrics
     _place: Mapping[str, Any]
     _last: Mapping[str, Statistic] = field(factory=dict)
 
     def note(self, now: Mapping[str, Statistic]) -> None:
-        """Record the increase of the statistics since the last call, or since the database was opened if later."""
+        """Record the increase of the statistics since the last call, or since the database was opened again."""
         metrics, place = self._metrics, self._place
         for name, spec in table.COUNTED_STATISTICS.items():
             metrics.counter(spec, **place).value += self._since(now, name).count

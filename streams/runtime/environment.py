@@ -24,7 +24,7 @@ from streams.runtime.schedule import LiveSchedule, Schedule
 
 @frozen(eq=False)
 class Environment:
-    """The environment of an instance: its cluster, clock and threads, and the place where it keeps its stores.
+    """The environment of an instance: its cluster, clock, threads, and local stores (a state directory or memory).
 
     With ``creates_topics``, missing source and sink topics are created with their declared partition counts; on an
     external cluster they are not created.

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @frozen
 class MemberFacts:
-    """The state of a member: its process, its tasks, and the store positions of its process.
+    """The state that a member sends to the group leader: its process id, its tasks, and its changelog positions.
 
     ``positions`` has, for each task with local state, the sum of its changelog positions (task offset sums in KIP-441);
     active tasks are at the end of their changelogs by definition.
@@ -36,7 +36,7 @@ class MemberFacts:
     application_server: str = ""
 
     def encode(self) -> bytes:
-        """Encode these facts as the user data of a subscription."""
+        """Encode the state of the member as the user data of its subscription."""
         return _encode(self)
 
     @classmethod
@@ -51,7 +51,7 @@ class MemberFacts:
 
 @frozen
 class AssignedTasks:
-    """The assignment of one member: its identity, its active tasks, and its standby replicas."""
+    """The active tasks and standby replicas of one member, with its client id, process id and address."""
 
     client_id: str
     process_id: str
@@ -62,7 +62,7 @@ class AssignedTasks:
 
 @frozen
 class PartitionLayout:
-    """The input from which the partition groups of an application are derived.
+    """The partition counts from which the partition groups of an application are derived.
 
     ``partitions`` has the partition counts of the source topics.  ``groups`` has, for each sub-topology with existing
     state, the number of partition groups into which that state is divided.
@@ -80,8 +80,8 @@ class PartitionLayout:
 class Directive:
     """The leader's instructions to a member, in addition to its partitions.
 
-    ``standby`` are the tasks for which the member keeps standby replicas.  ``warmup`` are the tasks that the
-    member is to take over when its replica has caught up.
+    ``standby`` contains the tasks for which the member keeps standby replicas.  ``warmup`` contains the tasks that the
+    member takes over once its replica has caught up.
     """
 
     layout: PartitionLayout

@@ -3,7 +3,7 @@
 A lane contains the records that one task has written to a partition.
 
 The records of a further run are appended after the existing records, whose offsets never change.  The records of each
-run are merged by the rule of ``lanes``, in the order in which the tasks of that run have read them.
+run are merged in the order in which the tasks of that run have read them (see ``lanes``).
 
 Before a merge, the lanes and the end offset of the topic are stored as committed offsets of a separate group.  After a
 crash the next run continues from them, since the same lanes always merge in the same order.  The module imports only
@@ -67,7 +67,7 @@ class LaneFilling:
         self._group = self.plan.config.application_id + LANES_GROUP
 
     def take_up(self) -> None:
-        """Finish the merge of a killed run, and check for external records that no task has read.
+        """Finish the merge of an earlier run that was killed, and check for external records that no task has read.
 
         Raises:
             TopologyError: another client has written to a topic that tasks both read and write, and no task has read
@@ -103,7 +103,7 @@ class LaneFilling:
             self._hand_over()
 
     def _know_chosen_topics(self) -> None:
-        """Add the dynamically chosen topics of earlier runs to the plan, since the last run may have been killed."""
+        """Add topics to the plan that earlier runs have chosen for records, as the last run may have been killed."""
         existing = self.logs.topics()
 
         def check(plan: InternalTopicPlan) -> None:
@@ -121,7 +121,7 @@ class LaneFilling:
     def _span_metadata(
         self, target: TopicPartition, before: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the offsets to commit before lanes are merged into ``target``, or {} without new records."""
+        """Return the offsets to commit before lanes are merged into ``target``, or {} if there are no new records."""
         spans = {
             lane: (before[lane].offset if lane in before else 0, self.logs.end_offset(lane))
             for lane in self.plan.stored_in(target)
@@ -189,7 +189,7 @@ class LaneFilling:
         return (TopicPartition(topic, number) for topic in sorted(self.plan.fed) for number in range(counts[topic]))
 
     def _hand_over(self) -> None:
-        """Commit the end offsets of topics that tasks both read and write, where later live runs continue."""
+        """Commit the end offsets of topics that tasks both read and write, so that later live runs continue there."""
         group = self.plan.config.application_id
         committed = self.admin.committed_offsets(group)
         offsets = {}

@@ -17,7 +17,7 @@ def misfit(task_id: TaskId, store: Store) -> str | None:
     """Return the reason why an opened store must be restored from its changelog, or None if it can be used as it is.
 
     Raises:
-        StoreError: the store's content does not fit the topology and cannot be restored from a changelog.
+        StoreError: the store's content has an unknown or incompatible format, or must be restored but has no changelog.
     """
     found, wanted = store.found_format, store.own_format()
     where = f"store {store.spec.name!r} of task {task_id}"
@@ -51,7 +51,7 @@ def check_changelogs(
     changelogs: Mapping[str, TopicPartition],
     recorded: Mapping[str, Content],
 ) -> dict[str, str]:
-    """Return the stores whose changelogs do not fit this topology, each with a text that advises what to do.
+    """Return the stores whose changelogs are incompatible with this topology, each with an error message.
 
     ``recorded`` contains the changelog formats from the last commit of the task.
     """

@@ -1,4 +1,4 @@
-"""Store homes: the place where an instance keeps its local stores, which is a state directory or memory.
+"""Store homes: where an instance keeps its local stores, which is a state directory or memory.
 
 A home opens the stores of tasks, and records which tasks have local state and which thread has locked that state.  The
 simulation has its own home.  The module imports only ``core`` and ``state``.
@@ -18,7 +18,7 @@ from streams.state import EngineName, MemoryBudget, StateDirectory, StoreSpec, i
 
 
 class StateHome(Protocol):
-    """The place where one instance keeps its local stores."""
+    """The storage of the local stores of one instance."""
 
     @property
     def process_id(self) -> str:

@@ -1,4 +1,4 @@
-"""Stream time of idle inputs, which advances with the wall clock, so that results do not wait for another record.
+"""Advance of stream time with the wall clock while inputs are idle, so that results do not wait for another record.
 
 Operators act on stream time, which usually only records advance.  If the sources of an operator have been at their end
 for their ``idle_close``, the stream time of the operator advances at the pace of the wall clock: from the highest
@@ -30,7 +30,7 @@ Advance = Callable[[int], bool]
 
 @frozen
 class IdleLimits:
-    """The idle limit of each source of an application, in milliseconds.
+    """The idle limits of the sources of an application, in milliseconds.
 
     A source with the limit 0 is never idle.  A source whose limit is None has the longest limit of the other sources of
     its operators.  If these have no limit either, the stream time of the operators is advanced by records only.
@@ -68,7 +68,7 @@ def _joint(limits: Iterable[int | None]) -> int | None:
 def _limit(
     topology: Topology, source: SourceNode, default_ms: int | None, delay_ms: int, seen: frozenset[str]
 ) -> int | None:
-    """Return the idle limit of a source; ``seen`` are its downstream sources, which are skipped if there is a cycle."""
+    """Return the idle limit of a source; the downstream sources in ``seen`` are skipped, in case of a cycle."""
     if not set(source.topics) & set(topology.internal_topics):
         return default_ms if source.idle_close_ms is None else source.idle_close_ms
     seen |= {source.name}
@@ -86,7 +86,7 @@ def step_ms(limit_ms: int) -> int:
 
 
 def _subs_above(topology: Topology, topics: Iterable[str]) -> frozenset[int]:
-    """Return the ids of all sub-topologies upstream of repartition topics."""
+    """Return the ids of all sub-topologies upstream of the given repartition topics."""
     subs, found = sub_topologies(topology), set[int]()
     waiting = [topic for topic in topics if topic in topology.internal_topics]
     while waiting:
@@ -168,7 +168,7 @@ class UpstreamWork:
     """The sub-topologies of an instance that have unprocessed input, as noted by its threads.
 
     A repartition topic whose upstream tasks have unprocessed input is not idle, because records may follow.  Tasks of
-    other instances are not known.
+    other instances are not included.
     """
 
     _by_thread: dict[str, frozenset[int]] = field(factory=dict)
@@ -201,13 +201,13 @@ class IdleClose:
     _has_results: bool = False
 
     def took(self, queues: Sequence[PartitionQueue]) -> None:
-        """Mark the groups that read these queues as not idle, because records of the queues have been processed."""
+        """Mark the groups that read these queues as not idle, because records from the queues have been processed."""
         for group in self.groups:
             if any(queue in group.queues for queue in queues):
                 group.since.ms = group.advanced_ms = NO_TIMESTAMP
 
     def check(self, now_ms: int, busy: frozenset[int] = frozenset()) -> int:
-        """Advance the groups that have been idle for their limit, and return how many groups this affected.
+        """Advance the groups that have been idle for their limit; return for how many this had an effect.
 
         ``busy`` are the sub-topologies that have unprocessed input: groups downstream of them are not idle.
         """
@@ -226,7 +226,7 @@ class IdleClose:
         return count
 
     def step(self, index: int, now_ms: int) -> bool:
-        """Mark a group as idle, or advance it if it is marked already; return whether an advance had an effect."""
+        """Mark a group as idle or, if it is idle already, advance it; return whether an advance had an effect."""
         group = self.groups[index]
         is_first = group.since.ms == NO_TIMESTAMP
         if is_first:
@@ -237,12 +237,12 @@ class IdleClose:
         return has_effect
 
     def forget_steps(self) -> None:
-        """Have the next check advance all groups that have been idle for their limit, without waiting for a step."""
+        """Make the next check advance all groups that have been idle for their limit, without waiting for a step."""
         for group in self.groups:
             group.advanced_ms = NO_TIMESTAMP
 
     def waits_for_answers(self, consumer: Consumer, oldest_ms: int, now_ms: int) -> bool:
-        """Return whether the known end offset of an input is older than ``oldest_ms``.
+        """Return whether the consumer learned the end offset of any input before ``oldest_ms``.
 
         ``oldest_ms`` is monotonic time.  If the result is True, the next check is postponed.
         """

@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 class Instance:
     """One instance of an application: the threads that run its share of the tasks, on one cluster.
 
-    ``bounds`` returns the progress of a bounded run for a plan; without ``bounds`` the run is live.
+    ``bounds`` creates the progress tracker of a bounded run from a plan; without ``bounds`` the run is live.
     """
 
     topology: Topology
@@ -104,7 +104,7 @@ class Instance:
 
     @property
     def home(self) -> StateHome:
-        """The store home, which is the place where the instance keeps its stores."""
+        """The storage of the instance's local stores: a state directory, or memory."""
         return self.environment.home
 
     def start(self) -> None:
@@ -112,7 +112,8 @@ class Instance:
 
         Raises:
             TopologyError: source topics are missing or not co-partitioned, or internal topics do not match.
-            SchemaError: a schema does not fit the others of its topic, or the schema registry does not answer.
+            SchemaError: a schema is incompatible with the topic's other schemas, or the schema registry does not
+                respond.
             StateLockedError: another process uses the state directory.
             ClientClosedError: the instance was started before.
         """
@@ -171,7 +172,10 @@ class Instance:
 
     @contextmanager
     def telling_end(self, call: Callable[[], None]) -> Iterator[None]:
-        """Call a function when ``ended`` is set, in the thread that sets it, or now if it is; possibly twice."""
+        """During a ``with`` block, call a function when ``ended`` is set, in the thread that sets it.
+
+        If it is set already, the function is called at once.  The function may be called twice.
+        """
         self._on_ended.append(call)
         try:
             if self.ended.is_set():
@@ -225,7 +229,7 @@ class Instance:
                 thread.ask(lambda thread: thread.ask_rebalance(reason))
 
     def plan_of(self, layout: PartitionLayout) -> ApplicationPlan:
-        """Return the plan for a layout that the group leader has sent."""
+        """Return the application plan for the partition layout that the group leader has sent."""
         return self._plans.of(layout)
 
     @property
@@ -324,7 +328,7 @@ class Instance:
         self._provisioner.provide([topic], self._provisioner.known())
 
     def _internal_topics(self, plan: ApplicationPlan) -> list[InternalTopicPlan]:
-        """Return the internal topics of a plan, and the topic of the flight recorder if it is enabled."""
+        """Return the internal topics of the application, including that of the flight recorder if it is enabled."""
         config = self.config
         if not config.flight_recorder or self.bounds is not None:
             return plan.internal_topics()
@@ -395,7 +399,7 @@ class Instance:
         self._fail(error)
 
     def _note(self, error: BaseException) -> None:
-        """Record a fatal failure in the metrics."""
+        """Count a fatal failure in the metrics."""
         node = error.node if isinstance(error, ProcessingError) else None
         task = error.task_id if isinstance(error, ProcessingError) else None
         self.metrics.failures.note(

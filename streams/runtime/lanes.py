@@ -2,8 +2,8 @@
 
 A lane contains the records that one task has written to the partition.
 
-Lanes are merged by the rule in ``order``, so the result depends only on the records in the lanes, not on the speed of
-tasks.  The module is pure and imports only ``core`` from outside ``runtime``.
+The lane with the lowest head timestamp is always next (see ``order``), so the result depends only on the records in the
+lanes, not on the speed of tasks.  The module is pure and imports only ``core`` from outside ``runtime``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,9 +18,9 @@ from streams.runtime.order import Span, certain, merge
 def merge_lanes(lanes: Sequence[Iterator[Block]]) -> Iterator[Block]:
     """Yield the records of all lanes in merged order, as blocks of records.
 
-    Between records with equal places in the order, the first lane has precedence.  A single lane is passed through
-    unchanged; otherwise offsets count from 0 without gaps, and blocks have no producer.  One block of each lane is in
-    memory; the next block is read when the last record of the current block has been yielded.
+    If the order of two records is equal, the first lane has precedence.  A single lane is yielded unchanged; otherwise
+    offsets count from 0 without gaps, and blocks have no producer.  One block of each lane is in memory; the next block
+    is read when the last record of the current block has been yielded.
     """
     if len(lanes) == 1:
         yield from lanes[0]
@@ -63,7 +63,7 @@ class _Head:
         return Span(self, self.block, self.start, self.places)
 
     def advance(self, count: int) -> None:
-        """Skip ``count`` records, which have been yielded."""
+        """Remove the first ``count`` records, which have been yielded."""
         self.start += count
         del self.places[:count]
 

@@ -24,7 +24,7 @@ _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"), (1,
 
 @define(eq=False)
 class Disorder:
-    """The disorder of a partition: the maximum time by which a record is older than a record before it."""
+    """The disorder of a partition: the maximum time by which a record is older than a record with a lower offset."""
 
     counter: Counter
     _highest_ms: int = NO_TIMESTAMP

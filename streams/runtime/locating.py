@@ -141,7 +141,7 @@ def check_up(instance: Instance, name: str) -> None:
 
 @frozen(eq=False)
 class StorePlaces:
-    """The tasks of a store and their location in the group, according to one directive of the leader.
+    """The tasks of a store and the members that have them, according to one assignment from the group leader.
 
     As in Kafka Streams, keys are partitioned as in the source topic with the most partitions.
     """
@@ -161,7 +161,7 @@ class StorePlaces:
 
     @classmethod
     def make(cls, plan: ApplicationPlan, directive: Directive, spec: StoreSpec) -> "StorePlaces":
-        """Return the tasks of a store and their location, according to ``directive``."""
+        """Return the tasks of a store and the members that have them, according to ``directive``."""
         subs = {sub.id for sub in plan.subs if spec.name in sub.stores}
         groups = {task_id: plan.groups[task_id] for task_id in sorted(plan.groups) if task_id.sub_topology in subs}
         counts: dict[str, int] = {}
@@ -174,7 +174,7 @@ class StorePlaces:
         return cls(plan, directive, spec, tuple(groups), inputs, topic, count, by_partition, chosen)
 
     def task_of(self, key: Any, partitioner: KeyPartitioner | None = None) -> TaskId | None:
-        """Return the task to whose partition a key belongs, or None if the partition of the key is not known yet."""
+        """Return the task of the partition to which a key belongs, or None if the partition is not known yet."""
         chosen = partitioner or self._partitioner
         number = None if chosen is None or not self._count else chosen(self._topic, key, None, self._count)
         if number is None:
@@ -203,7 +203,7 @@ class StorePlaces:
 
 
 def places_of(instance: Instance, spec: StoreSpec) -> StorePlaces | None:
-    """Return the tasks of a store and their location, or None before the first assignment."""
+    """Return the tasks of a store and the members that have them, or None before the first assignment."""
     directive = directive_of(instance)
     if directive is None:
         return None
@@ -215,7 +215,7 @@ def places_of(instance: Instance, spec: StoreSpec) -> StorePlaces | None:
 
 
 def _own_partitioner(plan: ApplicationPlan, topic: str) -> KeyPartitioner | None:
-    """Return the partitioner of the sinks of a repartition topic, or None if serialized keys are hashed."""
+    """Return the custom partitioner of a repartition topic, or None if records are partitioned by the key's hash."""
     if topic not in plan.topology.internal_topics:
         return None
     nodes = plan.topology.nodes.values()

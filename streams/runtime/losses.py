@@ -102,7 +102,7 @@ def lost_changelogs(
 
 @frozen
 class LossGuard:
-    """The response of one thread to lost records, according to the setting ``lost_records``.
+    """Handles lost records for one thread, according to the setting ``lost_records``.
 
     ``new_producer`` creates a producer without transactions, to rebuild a changelog.
     """
@@ -236,6 +236,6 @@ def _lost_input(task_id: TaskId, partition: TopicPartition, offset: int, extent:
 
 
 def without_sources(changelogs: Mapping[str, TopicPartition], sources: Iterable[str]) -> dict[str, TopicPartition]:
-    """Return the changelogs that are not in ``sources``, which are those that the application writes itself."""
+    """Return the changelogs by store, without the stores in ``sources``, whose changelog is a source topic."""
     others = set(sources)
     return {name: partition for name, partition in changelogs.items() if name not in others}

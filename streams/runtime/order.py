@@ -48,7 +48,7 @@ C = TypeVar("C", bound=RecordColumns)
 
 @define(eq=False)
 class Span(Generic[T, C]):
-    """The next records of one input: a row of ``columns`` for each element of ``places``, from row ``start`` on."""
+    """The next records of one input: the rows of ``columns`` from ``start`` on, one for each sort key in ``places``."""
 
     input: T
     columns: C
@@ -70,7 +70,7 @@ def lowest_head(items: Iterable[T], head_ms: Callable[[T], int]) -> T | None:
 
 
 def certain(spans: "list[Span[T, C]]") -> "list[Span[T, C]]":
-    """Shorten the spans to the records whose order no later record can change; leave out empty spans."""
+    """Truncate spans to the records whose order no later record can change, and return those that are not empty."""
     bounds = [span.places[-1] for span in spans if span.is_open]
     if not bounds:
         return spans
@@ -82,7 +82,7 @@ def certain(spans: "list[Span[T, C]]") -> "list[Span[T, C]]":
 
 
 class Merged(NamedTuple):
-    """The merged records of several spans; ``pick`` reorders a further column, concatenated over the spans."""
+    """The merged records of several spans; ``pick`` brings a further column, concatenated over the spans, in order."""
 
     keys: Sequence[Any]
     values: Sequence[Any]

@@ -82,7 +82,7 @@ class Outbox:
         self.on_drained: Callable[[TopicColumns], None] = lambda columns: None
 
     def columns(self, sink: SinkNode, topic: str | None = None) -> TopicColumns:
-        """Return the columns of a topic (default: the sink's topic), which are shared by all sinks that write to it."""
+        """Return the output columns of a topic (default: the sink's topic), shared by all sinks that write to it."""
         name = topic or sink.topic
         assert name is not None
         return self._columns_of(name, sink.key_serde, sink.value_serde)

@@ -79,7 +79,7 @@ class Pace:
         return self._rest_until_ms is not None and self._clock.now_ms() < self._rest_until_ms
 
     def wake(self) -> None:
-        """Have the tasks checked again in the next iteration."""
+        """Make the next iteration check the tasks again."""
         self._rest_until_ms = None
 
     def rest(self, next_commit_ms: int) -> None:
@@ -90,7 +90,7 @@ class Pace:
 
     @property
     def _has_records(self) -> bool:
-        """Whether a task has records to process now: they wait for no restore, empty input or async call."""
+        """Whether a task can process records now, without waiting for a restore, another input or an async call."""
         return any(
             task.is_initialized
             and (queues := task.queues).size
@@ -107,6 +107,6 @@ class Pace:
         return max(0, min([*waits, self._until_commit_ms(next_commit_ms)]))
 
     def _until_commit_ms(self, next_commit_ms: int) -> int:
-        """Return the milliseconds until the next commit; without pending changes, nothing must be committed."""
+        """Return the milliseconds until the next commit, or a very long time if there is nothing to commit."""
         is_dirty = any(task.is_dirty for task in self._tasks.values())
         return max(0, next_commit_ms - self._clock.monotonic_ms()) if is_dirty else _FOR_EVER_MS

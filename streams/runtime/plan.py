@@ -63,7 +63,7 @@ class Existing:
     """The existing state of an application.
 
     ``groups`` contains the number of partition groups of each stateful sub-topology.  ``later`` is the partition count
-    of topics that patterns may match later, or None if unknown.
+    expected of topics that a source's pattern may match later, or None if unknown.
     """
 
     groups: Mapping[int, int] = field(factory=dict)
@@ -159,7 +159,7 @@ class ApplicationPlan:
         self._laned[self._lanes_name(topic)] = topic
 
     def _lanes_of(self, topic: str) -> list[TaskId] | None:
-        """Return the tasks that have a lane in a topic, or None if the topic has no lanes."""
+        """Return the tasks whose records of a topic are stored in lanes, one per task, or None if it has no lanes."""
         producers = self.writers(topic)
         if self.is_internal(topic) or (producers and topic in self._read_topics):
             return producers
@@ -255,14 +255,14 @@ class ApplicationPlan:
         return topic in self.topology.internal_topics
 
     def physical_topic(self, topic: str) -> str:
-        """Return the broker name of a topic, or of its lanes if the topic has lanes."""
+        """Return the name of the broker topic that stores a topic of the topology, directly or as lanes."""
         return self._lanes_name(topic) if topic in self.lanes else self._prefixed(topic)
 
     def _lanes_name(self, topic: str) -> str:
         return f"{self.config.application_id}-{topic}{_LANES}"
 
     def topic_of_lanes(self, name: str) -> str | None:
-        """Return the external topic whose lanes have this broker name, or None if there is no such topic."""
+        """Return the external topic whose records are stored as lanes in this broker topic, or None."""
         prefix = f"{self.config.application_id}-"
         if not (name.startswith(prefix) and name.endswith(_LANES)):
             return None
@@ -328,24 +328,24 @@ class ApplicationPlan:
         return result
 
     def restrict(self, task_id: TaskId, partitions: Iterable[TopicPartition]) -> None:
-        """Leave out the inputs of a task that are not in ``partitions``: lanes without records."""
+        """Restrict the inputs of a task to ``partitions``; the other inputs are lanes without records."""
         only = self._restricted[task_id] = {}
         for partition in sorted(partitions):
             only.setdefault(self.logical(partition), []).append(partition)
 
     def stored_in(self, logical: TopicPartition) -> list[TopicPartition]:
-        """Return the broker partitions that store a partition of the topology: its lanes in order, or one partition."""
+        """Return the broker partitions that store a partition of the topology: one, or one per producing task."""
         topic, number = logical
         name, width = self.physical_topic(topic), self.lane_count(topic)
         return [TopicPartition(name, number * width + lane) for lane in range(width)]
 
     def logical(self, partition: TopicPartition) -> TopicPartition:
-        """Return the partition of the topology to which a lane belongs; other partitions are unchanged."""
+        """Return the partition of the topology whose records a broker partition stores: all, or those of one task."""
         topic = self._laned.get(partition.topic)
         return partition if topic is None else TopicPartition(topic, partition.partition // self.lane_count(topic))
 
     def lane_count(self, topic: str) -> int:
-        """Return the number of lanes per partition of a topic, or 1 without lanes."""
+        """Return the number of broker partitions (lanes) that store one partition of a topic; 1 without lanes."""
         return len(self.lanes[topic]) + (topic in self.fed) if topic in self.lanes else 1
 
     def feed(self, logical: TopicPartition) -> TopicPartition:
@@ -361,7 +361,7 @@ class ApplicationPlan:
         return self._read
 
     def producer_of(self, topic: str, partition: TopicPartition) -> TaskId | None:
-        """Return the only task that writes to a lane, or None for other partitions and lanes for external records."""
+        """Return the only task that writes to a partition, or None if several tasks or external producers may."""
         producers = self.lanes.get(topic)
         if not producers:
             return None

@@ -1,4 +1,4 @@
-"""The programs generated for a topology, without running it, for ``streams describe --format program``."""
+"""The Python code generated for a topology, without running it, for ``streams describe --format program``."""
 
 from collections.abc import Iterator
 

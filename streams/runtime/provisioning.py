@@ -203,7 +203,7 @@ def _check_count(plan: InternalTopicPlan, count: int) -> None:
 
 
 def misfit(wanted: Mapping[str, str], found: Mapping[str, str]) -> str | None:
-    """Return why an existing topic would lose needed records through its cleanup policy, or None if it would not."""
+    """Return why the cleanup policy of an existing topic would delete needed records, or None if it would not."""
     if _POLICY not in found:
         return None
     needs, has = _policies(wanted), _policies(found)
@@ -217,7 +217,7 @@ def misfit(wanted: Mapping[str, str], found: Mapping[str, str]) -> str | None:
 
 
 def shortfalls(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[tuple[str, int, int]]:
-    """Return the settings with which a topic keeps records for less time than needed, as (name, actual, needed)."""
+    """Return the times in a topic's settings that are shorter than needed, as (name, actual, needed)."""
     short = []
     kept_ms, needed_ms = _time(found, "retention.ms"), _time(wanted, "retention.ms")
     if _policies(found) == {"compact", "delete"} and kept_ms != _FOR_EVER and (needed_ms < 0 or kept_ms < needed_ms):

@@ -1,7 +1,7 @@
 """Punctuations of a task, with due times in stream time and wall-clock time.
 
-The module is pure: the task passes the time of both clocks.  As in Kafka Streams, a punctuation gets the current time,
-not the scheduled time, and if several intervals have passed, it fires once.  KIP-138, KIP-1146.
+The module is pure: the task passes stream time and wall-clock time as arguments.  As in Kafka Streams, a punctuation
+gets the current time, not the scheduled time, and if several intervals have passed, it fires once.  KIP-138, KIP-1146.
 
 When a task is reopened, a punctuation that a processor schedules in ``init`` is identified by its node and its number,
 and keeps its due time.  A punctuation scheduled later is a closure, created while processing a record or a punctuation,
@@ -49,7 +49,7 @@ TimerRow: TypeAlias = tuple[int, int, Timer]
 
 @frozen
 class TimerHeap:
-    """The operations on a heap of punctuations, whose first row is the punctuation that is due next."""
+    """The heap operations for rows of (due time, sequence number, punctuation); the first row is due next."""
 
     push: Callable[[list[TimerRow], TimerRow], None] = heapq.heappush
     pop: Callable[[list[TimerRow]], TimerRow] = heapq.heappop
@@ -98,8 +98,9 @@ class Punctuations:
     ) -> None:
         """End the initialization, and restore the due times in ``timers``; punctuations scheduled later are not saved.
 
-        A punctuation whose kind or interval has changed is scheduled from the start; so are wall-clock and cancelled
-        punctuations, unless the options prevent it.  Kafka Streams schedules all punctuations from the start.
+        A punctuation whose kind or interval has changed is scheduled from the start.  So are wall-clock punctuations
+        without ``with_wall_clock``, and cancelled ones without ``with_cancelled``.  Kafka Streams schedules all
+        punctuations from the start.
         """
         self._is_resumed = True
         for place, before in timers.items():
@@ -127,7 +128,7 @@ class Punctuations:
         }
 
     def uncarried(self) -> list[str]:
-        """Return the nodes that have punctuations which checkpoints do not include."""
+        """Return the nodes with punctuations that checkpoints do not include."""
         carried = set(map(id, self._carried.values()))
         return sorted({timer.node for timer in self._live() if id(timer) not in carried})
 

@@ -25,7 +25,7 @@ class Purger:
     """Periodically deletes the records that one thread has consumed and committed.
 
     ``interval_ms`` is the setting ``repartition_purge_interval_ms``.  Records are kept for ``keep_ms`` after the
-    commit.  Requests go to the leader of each partition; an unknown leader is looked up first.
+    commit.  Requests are sent to the leader of each partition; an unknown leader is looked up first.
     """
 
     _network: Network
@@ -44,7 +44,7 @@ class Purger:
         self._next_ms = self._clock.monotonic_ms() + self._interval_ms
 
     def note(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Note committed offsets of repartition topics, up to which records may be deleted."""
+        """Add committed offsets of repartition topics; records before them may be deleted."""
         for partition, found in committed.items():
             self._noted[partition] = found.offset
 

@@ -140,8 +140,11 @@ class StoreView:
     def to_arrow(self) -> "pa.Table":
         """Return the entries of the store as a table, for pyarrow, DuckDB, Polars and pandas.
 
-        Columns: key; window_start and window_end of windows and sessions; value; timestamp, or valid_from and valid_to
-        of versions, of which only the latest is returned.  Times are timestamps in UTC.
+        The columns are: key; window_start and window_end, for windows and sessions; value; timestamp, if the store
+        keeps timestamps.  Times are timestamps in UTC.
+
+        Raises:
+            InvalidStateStoreError: the store is versioned.
         """
         spec = self._spec
         if spec.kind.has_versions:
@@ -157,11 +160,11 @@ class StoreView:
         return table_of(spec, merged_entries(found.partitions.values(), request.query, spec))
 
     def ask(self, query: str, *arguments: Any, key: Any = None) -> Any:
-        """Call a query method of the store, or of its view if the store kind has a view.
+        """Call a query method, given by name, on each queried partition of the store.
 
         The kind of the store defines its queries, for example ``get_as_of`` for a versioned store.  With ``key``,
-        only the task with this key is queried, as in ``get``.  Otherwise the result is a list with one result for
-        each partition on this instance.
+        only the task of this key is queried, as in ``get``.  Otherwise the result is a list with one result for each
+        partition on this instance.
 
         Raises:
             InvalidStateStoreError: the store kind does not have this query.
@@ -169,7 +172,7 @@ class StoreView:
         return self._each(query, *arguments) if key is None else self._of_key(key, query, *arguments)
 
     def _partitions_here(self) -> list[int]:
-        """Return the partitions of the store on this instance; all its threads must be ready.
+        """Return the partitions of the store on this instance, whose threads must all be ready.
 
         Raises:
             StreamsRebalancingError: a stream thread is not ready.
@@ -243,7 +246,7 @@ class StoreView:
         return [found[task_id] for task_id in sorted(found)]
 
     def _of_key(self, key: Any, verb: str, *arguments: Any, query: StoreQuery[Any] | None = None) -> Any:
-        """Query this instance for a key; with ``query``, query all instances if the key is not here or not ready."""
+        """Query this instance for a key; with ``query``, query all instances if its task is elsewhere or not ready."""
         try:
             return self._of_key_here(key, verb, *arguments)
         except (StateStoreMigratedError, StreamsRebalancingError):
@@ -336,7 +339,7 @@ def _read(store: Any, verb: str, arguments: Sequence[Any]) -> Any:
 
 
 def _scan(spec: StoreSpec, low: Any, high: Any) -> StoreQuery[Any]:
-    """Return the query for the entries between two keys that suits the kind of the store."""
+    """Return the range query of this kind of store, for the entries between two keys."""
     if spec.kind.family is Family.WINDOWS:
         return WindowRangeQuery(low=low, high=high)
     is_session = spec.kind.family is Family.SESSIONS

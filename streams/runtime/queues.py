@@ -105,7 +105,7 @@ class PartitionQueue:
 
     @property
     def is_certain(self) -> bool:
-        """Whether the partition's next record is known: it is buffered, it cannot be deserialized, or there is none."""
+        """Whether the partition's next record is known: buffered, impossible to deserialize, or certainly absent."""
         return self.size > 0 or self.failure is not None or self.is_drained
 
     @property
@@ -349,11 +349,11 @@ class TaskQueues:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the next record of any partition is one whose failed deserialization fails the task."""
+        """Whether the next record of any partition fails the task, because it cannot be deserialized."""
         return any(queue.failure is not None and not queue.size for queue in self._ordered)
 
     def next_deadline_ms(self) -> int | None:
-        """Return the latest deadline for which the task waits for an empty partition, or None if it does not wait.
+        """Return the time until which the task waits for records of empty partitions, or None if it does not wait.
 
         A wait for records that are not fetched yet has no deadline.
         """
@@ -364,7 +364,7 @@ class TaskQueues:
 
     @property
     def awaits_fetch(self) -> bool:
-        """Whether the last attempt to process had to wait for records of an empty partition, which are not here yet."""
+        """Whether the last attempt to process had to wait for records of an empty partition to be fetched."""
         if self.awaited is None:
             return False
         queue, _ = self.awaited

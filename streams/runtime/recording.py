@@ -36,7 +36,7 @@ Positions = Mapping[TopicPartition, int]
 
 @frozen
 class Choice:
-    """One timing-dependent choice of a task, with the wall-clock time in epoch milliseconds.
+    """A timing-dependent choice of a task, with its wall-clock time in epoch milliseconds.
 
     "took" means that ``count`` records of input ``index`` were processed; "punctuated" that wall-clock punctuations
     fired; "flushed" that the record cache was flushed, as the first step of a commit; "idled" that the operators of the
@@ -230,7 +230,10 @@ class OrderRecorder:
         self._step(_PUNCTUATED)
 
     def idled(self, now_ms: int, index: int, *, is_kept: bool) -> None:
-        """Record that an idle group was advanced; advances with ``is_kept`` False are replaced by the next one."""
+        """Record that an idle group was advanced; ``index`` is the number of the group in the task.
+
+        Of consecutive calls with ``is_kept`` False, which are advances without effect, only the last is recorded.
+        """
         self._idled[index] = now_ms
         if is_kept:
             self._keep_idled()
@@ -309,7 +312,7 @@ def recorder_config(retention_ms: int) -> dict[str, str]:
 
 
 def _merged(sent: Iterable[tuple[TopicPartition, Delivery, int]]) -> list[Written]:
-    """Return the offset ranges of sent blocks of records, merged if adjacent, without blocks that were rejected."""
+    """Return the offset ranges of the sent blocks of records that were not rejected; adjacent ranges are merged."""
     result: dict[TopicPartition, list[Written]] = {}
     for partition, delivery, count in sent:
         base = delivery.base_offset()
@@ -329,7 +332,7 @@ def _put(into: bytearray, number: int) -> None:
 
 
 def _get(data: bytes, place: int) -> tuple[int, int]:
-    """Return the varint at the index ``place`` of ``data``, and the index after the varint."""
+    """Return the varint at index ``place`` of ``data``, and the index of the byte after it."""
     number = shift = 0
     while data[place] & 0x80:
         number |= (data[place] & 0x7F) << shift

@@ -1,7 +1,7 @@
 """Outputs that cannot be sent: records too large for the producer, and records that the broker rejects.
 
-The module connects the committer of a thread to the production handlers of its tasks.  Broker errors arrive when the
-source record is no longer known, possibly on the producer's thread, so they are queued until the stream thread polls.
+The module connects the committer of a thread to the production handlers of its tasks.  When a broker error arrives, the
+source record is no longer known; the error may arrive on the producer's thread, so it is queued for the stream thread.
 The module imports only ``clients``, ``core`` and ``protocol`` from outside ``runtime``.  KIP-210, KIP-1033.
 """
 
@@ -42,7 +42,7 @@ class Refusals:
         self._waiting.append(Refusal(task, partition, block, error))
 
     def within_bounds(self, task: Task, partition: TopicPartition, block: Block) -> Block:
-        """Return the block without the records that are too large, for each of which the production handler is called.
+        """Call the production handler for each record that is too large, and return the block without these records.
 
         Raises:
             ProcessingError: the handler returned "fail".
@@ -67,7 +67,7 @@ class Refusals:
         )
 
     def handled(self) -> Iterator[Task]:
-        """Call the production handler for each rejected record; yield each task, as it may have dead letters to send.
+        """Call the production handler for each rejected record; yield the tasks, which may have dead letters to send.
 
         Raises:
             ProcessingError: the handler returned "fail", or the record is missing in an exactly-once transaction.

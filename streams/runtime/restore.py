@@ -42,7 +42,7 @@ def changelog_position(store: Store) -> int:
 
 @define(eq=False)
 class _Restoring:
-    """A store that is restored up to ``end``, or a standby replica (``end`` is None), which is updated continuously."""
+    """A store being restored up to the offset ``end``, or a standby replica, which has no ``end``."""
 
     task_id: TaskId
     store: Store

@@ -1,8 +1,8 @@
-"""Rounds of records through a cycle of topics, in runs that must end.
+"""The limit on how often records pass through a cycle of topics, in runs that must end.
 
-A topology that reads a topic to which it also writes may repeat a record endlessly.  A live application may do so.  A
-bounded run, a replay and the test driver end when no records are left, so they stop a cycle that would never end.  The
-module is pure and imports only ``core``.
+A topology that reads a topic to which it also writes may process the same record again and again.  A live application
+may do so.  A bounded run, a replay and the test driver end when no records are left, so they fail if a cycle would
+never end.  The module is pure and imports only ``core``.
 """
 
 from collections.abc import Callable, Iterable
@@ -37,8 +37,8 @@ class Rounds:
     def note(self, processed: int, left: Callable[[], int], topics: Callable[[], Iterable[str]]) -> None:
         """Add ``processed`` records to the current round.
 
-        ``left`` returns the number of records left to process, or 0 until the inputs have ended.  ``topics`` returns
-        the topics to name in the error.
+        ``left`` returns the number of remaining records, or 0 until the inputs have ended.  ``topics`` returns the
+        topics for the error message.
 
         Raises:
             TopologyError: the cycle exceeds the maximum number of rounds, or grows endlessly.

@@ -1,8 +1,10 @@
-"""Sampled traces: a sampled record is processed alone, within a span that its outputs name in a header (W3C).
+"""Sampled traces: each sampled record is processed alone, within a span, and its outputs carry the span's ID.
 
-The module connects a task with the source of spans (``telemetry.otel``). The ``traceparent`` header of a record decides
-whether it is sampled; of the records without this header, each n-th is sampled. Buffered results (caches, stores,
-punctuations) do not get the header, since they may depend on many records. The module is pure: it reads no clock.
+The ID is in the ``traceparent`` header of W3C Trace Context.
+
+``telemetry.otel`` creates the spans. The ``traceparent`` header of a record determines whether it is sampled; of the
+records without this header, every n-th is sampled. Buffered results (caches, stores, punctuations) do not get the
+header, since they may depend on many records. The module is pure: it reads no clock.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +32,7 @@ class RecordSpan(Protocol):
         ...
 
     def end(self, error: BaseException | None = None) -> None:
-        """End the span; ``error`` is the error that processing has raised."""
+        """End the span; ``error`` is the exception raised by the processing of the record, or None."""
         ...
 
 
@@ -90,7 +92,7 @@ class TaskSampling:
         return count
 
     def _next(self, run: Run) -> tuple[int, bytes | None]:
-        """Return the index of the first sampled record and its traceparent; without one, the length of the run."""
+        """Return index and ``traceparent`` of the first sampled record; if there is none, the length of the run."""
         every, rows = self._spans.every, len(run)
         if run.headers is None:
             left = every - self._count - 1 if every else rows

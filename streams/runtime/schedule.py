@@ -1,4 +1,4 @@
-"""Schedules, which group the tasks of a thread into stages and determine when the inputs of tasks end.
+"""Schedules, which group the tasks of a thread into stages (sets of tasks processed together) and end them.
 
 A thread uses a schedule to process its stages.  ``LiveSchedule`` is for live applications, whose inputs do not end;
 ``runtime.bounded`` has the schedule for bounded runs.
@@ -17,7 +17,7 @@ ThreadStage: TypeAlias = Stage[Task]
 
 
 class Effects(Protocol):
-    """The operations of a thread that its stages require."""
+    """The operations of a stream thread that a schedule requires to end tasks."""
 
     def send(self, stage: ThreadStage, task: Task) -> bool:
         """Send the outputs of a task, and return whether tasks of the same stage read some of these outputs."""
@@ -33,7 +33,7 @@ class Effects(Protocol):
 
 
 class Schedule(Protocol):
-    """Groups the tasks of a thread into stages, and ends them."""
+    """Groups the tasks of a thread into stages, and ends stages whose inputs have ended."""
 
     @property
     def is_finite(self) -> bool:

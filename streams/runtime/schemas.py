@@ -1,14 +1,14 @@
-"""Schemas of topics at the start of an application: a wrong one ends the start, not the first record."""
+"""Check of topic schemas when an application starts, so that an incompatible schema prevents the start."""
 
 from streams.core.serdes import FormatSerde
 from streams.topology import SinkNode, SourceNode, Topology
 
 
 def check_schemas(topology: Topology) -> None:
-    """Register the schemas of what is written, and check that what is read can be read.
+    """Register the schemas of the topics that are written, and check those of the topics that are read.
 
     Raises:
-        SchemaError: a schema does not fit the others of its subject, or the registry does not answer.
+        SchemaError: a schema is incompatible with others of its subject, or the schema registry does not respond.
     """
     for node in topology.nodes.values():
         if isinstance(node, (SinkNode, SourceNode)):

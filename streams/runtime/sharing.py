@@ -92,9 +92,10 @@ class Sharing:
     def balanced(self) -> dict[str, list[TaskId]]:
         """Assign tasks so that members differ by at most one task, and each task stays with its member if possible.
 
-        A task that cannot stay is assigned to the first of these with a free place: a member with a caught-up replica
-        of its state, a member of the same process, a member of a process whose state is caught up, a member of the
-        process with the most recent state, any member.  Of several members, the one with the fewest tasks is chosen.
+        A task that cannot stay is assigned to the first of these that can take a further task: a member with a
+        caught-up replica of its state, a member of the same process, a member of a process whose state is caught up, a
+        member of the process with the most recent state, any member.  Of several, the one with the fewest tasks is
+        chosen.
         """
         # Sorted by partition first, so that the tasks of one sub-topology are spread over the members.
         open_tasks = sorted(self.tasks, key=lambda task: (task.partition, task.sub_topology))
@@ -151,7 +152,7 @@ class Sharing:
         return self.changelog_ends.get(task, 0) - position <= self.rules.acceptable_lag
 
     def _ready_holder(self, task: TaskId, result: Mapping[str, Share]) -> str | None:
-        """Return a member that can run a task for now without a long restore, or None.
+        """Return a member that can run a task immediately, without a long restore, or None.
 
         The owner of the task is preferred, then a member with a standby replica, then any other member.
         """

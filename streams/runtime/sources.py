@@ -72,7 +72,7 @@ class SourceReader:
         self._has_types = isinstance(self.key_serde, PinnedSerde) or isinstance(self.value_serde, PinnedSerde)
 
     def read(self, block: Block) -> tuple[list[Batch], Exception | None]:
-        """Return the deserialized records and the drops of a block, and the error if a record must fail the task."""
+        """Deserialize a block; return its records and drops as batches, and the error if a record fails the task."""
         headers = block.headers
         if self.handlers.settings.may_ask:
             self._raw.append(block)

@@ -98,11 +98,11 @@ class Policy(Protocol):
         return None
 
     def on_filled(self, queue: PartitionQueue) -> None:
-        """Note that ``queue``, which was empty, has received records."""
+        """React to records that were added to ``queue``, which was empty."""
         return
 
     def on_processed(self, queue: PartitionQueue) -> None:
-        """Note that records from ``queue``, which ``queue_of`` has returned, have been processed."""
+        """React to the processing of records from ``queue``, which ``queue_of`` has returned."""
         return
 
 
@@ -182,7 +182,7 @@ class Stage(Generic[T]):
             self.policy.on_filled(queue)
 
     def step(self, now_ms: int, monotonic_ms: int = 0) -> T | None:
-        """Have the next task process records, and return this task, or None if nothing may be processed now.
+        """Let the next task process records, and return this task, or None if nothing may be processed now.
 
         The driver must send the outputs of the task before it calls ``step`` again.
 
@@ -240,7 +240,7 @@ class Stage(Generic[T]):
         return None if head is None or self.is_waiting else head[1]
 
     def _lag(self) -> int:
-        """Return the number of records to process, or 0 until all inputs from outside of the stage have ended."""
+        """Return the number of unprocessed records, or 0 until all inputs from outside of the stage have ended."""
         queues = [queue for task in self.tasks for queue in task.queues]
         if any(not queue.is_loop and not queue.is_ended for queue in queues):
             return 0

@@ -24,7 +24,10 @@ R = TypeVar("R")
 
 
 class StoreEntry(NamedTuple):
-    """An entry of any store: ``start_ms`` and ``end_ms`` of a window or session, ``valid_to_ms`` of a version."""
+    """An entry of a store of any kind.
+
+    ``start_ms`` and ``end_ms`` are only set for windows and sessions, and ``valid_to_ms`` only for versions.
+    """
 
     key: Any
     value: Any
@@ -59,9 +62,9 @@ class FailureReason(Enum):
 class Position:
     """Offsets of input records, by topic and partition (KIP-796).
 
-    The position of a result has the last offset of each input that the result includes.  As a bound, it requires a
-    result to include these records: the offset of an acknowledged record gives read-your-writes, and the position of an
-    earlier result gives monotonic reads.
+    The position of a result has the last offset of each input partition that the result includes.  As the bound of a
+    query, a position requires the result to include these records: the offset of an acknowledged record gives
+    read-your-writes, and the position of an earlier result gives monotonic reads.
 
     >>> Position.parse("orders:0:41,orders:1:7").merge(Position({TopicPartition("orders", 0): 50})).text()
     'orders:0:50,orders:1:7'
@@ -85,7 +88,7 @@ class Position:
         return cls(offsets)
 
     def text(self) -> str:
-        """Return the position as text that ``parse`` reads."""
+        """Return the position in the text format of ``parse``."""
         return ",".join(f"{topic}:{number}:{offset}" for (topic, number), offset in sorted(self.offsets.items()))
 
     def merge(self, other: "Position") -> "Position":
@@ -122,7 +125,7 @@ class StoreQuery(Generic[R]):
 
 
 def entry_of(key: Any, found: Any) -> StoreEntry:
-    """Return the entry for a key, which may be windowed, and its value, as returned by a store."""
+    """Convert a key, which may be windowed, and its value, as returned by a store, to an entry."""
     window: Sequence[int | None] = (None, None)
     if isinstance(key, Windowed):
         key, window = key
@@ -134,9 +137,9 @@ def entry_of(key: Any, found: Any) -> StoreEntry:
 
 
 def entries_of(spec: StoreSpec, rows: Iterable[tuple[Any, Any]]) -> Iterator[StoreEntry]:
-    """Return the entries of (key, value) pairs, as a store returns them.
+    """Convert (key, value) pairs, as returned by a store, to entries.
 
-    The keys of a key-value store may be windowed, as those of count windows; they stay keys as they are.
+    Windowed keys of a key-value store, such as those of count windows, are not split into key and window.
     """
     if spec.kind.family is not Family.KEYS:
         return (entry_of(key, found) for key, found in rows)
@@ -163,7 +166,7 @@ def _windows(entries: Sequence[StoreEntry], spec: StoreSpec) -> list[tuple[Any, 
 
 
 def _read(store: Any, verb: str, *arguments: Any) -> Any:
-    """Call a read method of a store's view; return None if stores of this kind do not support it."""
+    """Call the read method of a store that is named ``verb``; return None if stores of this kind do not support it."""
     return getattr(store.view, verb)(*arguments) if verb in store.spec.kind.queries else None
 
 
@@ -182,7 +185,7 @@ def _range(store: Any, low: Any, high: Any, *, reverse: bool) -> Iterable[StoreE
 
 @frozen
 class TimestampedKeyQuery(StoreQuery["ValueAndTimestamp[V] | None"], Generic[K, V]):
-    """The value of a key, with its timestamp if the store keeps timestamps, or None (KIP-960)."""
+    """A query for the value of a key, with its timestamp if the store keeps timestamps, or None (KIP-960)."""
 
     is_of_key = True
     key: K
@@ -198,7 +201,7 @@ class TimestampedKeyQuery(StoreQuery["ValueAndTimestamp[V] | None"], Generic[K, 
 
 @frozen
 class KeyQuery(StoreQuery["V | None"], Generic[K, V]):
-    """The value of a key without a timestamp, or None (KIP-796)."""
+    """A query for the value of a key without a timestamp, or None (KIP-796)."""
 
     is_of_key = True
     key: K
@@ -214,9 +217,10 @@ class KeyQuery(StoreQuery["V | None"], Generic[K, V]):
 
 @frozen
 class TimestampedRangeQuery(StoreQuery["list[tuple[K, ValueAndTimestamp[V]]]"], Generic[K, V]):
-    """The entries of a key-value store from ``low`` to ``high``, inclusive, by serialized key (KIP-805, KIP-992).
+    """A query for the entries of a key-value store from key ``low`` to ``high``, inclusive (KIP-805, KIP-992).
 
-    None is an open bound; ``reverse`` is the descending order of keys (KIP-985).
+    Serialized keys are compared.  None means no bound; ``reverse`` returns the entries in descending key order
+    (KIP-985).
     """
 
     low: K | None = None
@@ -251,7 +255,7 @@ class RangeQuery(StoreQuery["list[tuple[K, V]]"], Generic[K, V]):
 
 @frozen
 class PrefixQuery(StoreQuery["list[tuple[K, V]]"], Generic[K, V]):
-    """The entries of a key-value store whose serialized keys begin with ``prefix``."""
+    """A query for the entries of a key-value store whose serialized keys begin with ``prefix``."""
 
     prefix: bytes
 
@@ -266,7 +270,7 @@ class PrefixQuery(StoreQuery["list[tuple[K, V]]"], Generic[K, V]):
 
 @frozen
 class WindowKeyQuery(StoreQuery["list[tuple[int, V]]"], Generic[K, V]):
-    """The windows of a key that start from ``from_ms`` to ``to_ms``, inclusive (KIP-806)."""
+    """A query for the windows of a key that start from ``from_ms`` to ``to_ms``, inclusive (KIP-806)."""
 
     is_of_key = True
     key: K
@@ -290,7 +294,10 @@ class WindowKeyQuery(StoreQuery["list[tuple[int, V]]"], Generic[K, V]):
 
 @frozen
 class WindowRangeQuery(StoreQuery["list[tuple[Windowed[K], V]]"], Generic[K, V]):
-    """The windows of all keys, or of keys from ``low`` to ``high``, that start in a time range (KIP-806)."""
+    """A query for the windows of all keys, or of keys from ``low`` to ``high``, by start time (KIP-806).
+
+    The start time is in the range from ``from_ms`` to ``to_ms``, inclusive.
+    """
 
     from_ms: int = 0
     to_ms: int = MAX_TIME
@@ -309,9 +316,9 @@ class WindowRangeQuery(StoreQuery["list[tuple[Windowed[K], V]]"], Generic[K, V])
 
 @frozen
 class SessionKeyQuery(StoreQuery["list[tuple[Windowed[K], V]]"], Generic[K, V]):
-    """The sessions of a key that end at ``from_ms`` or later and start at ``to_ms`` or earlier.
+    """A query for the sessions of a key that end at ``from_ms`` or later and start at ``to_ms`` or earlier.
 
-    This is ``WindowRangeQuery.withKey`` of Kafka Streams with an additional time range.
+    In Kafka Streams this is ``WindowRangeQuery.withKey``, which has no time range.
     """
 
     is_of_key = True
@@ -334,7 +341,10 @@ class SessionKeyQuery(StoreQuery["list[tuple[Windowed[K], V]]"], Generic[K, V]):
 
 @frozen
 class SessionRangeQuery(StoreQuery["list[tuple[Windowed[K], V]]"], Generic[K, V]):
-    """The sessions of all keys, or of keys from ``low`` to ``high``, in a time range as in ``SessionKeyQuery``."""
+    """A query for the sessions of all keys, or of keys from ``low`` to ``high``, in a time range.
+
+    A session is in the range if it ends at ``from_ms`` or later and starts at ``to_ms`` or earlier.
+    """
 
     from_ms: int = 0
     to_ms: int = MAX_TIME
@@ -353,7 +363,7 @@ class SessionRangeQuery(StoreQuery["list[tuple[Windowed[K], V]]"], Generic[K, V]
 
 @frozen
 class VersionedKeyQuery(StoreQuery["VersionedRecord[V] | None"], Generic[K, V]):
-    """The version of a key that is valid at ``as_of_ms``, by default the latest, or None (KIP-960)."""
+    """A query for the version of a key that is valid at ``as_of_ms``, by default the latest, or None (KIP-960)."""
 
     is_of_key = True
     key: K
@@ -373,7 +383,7 @@ class VersionedKeyQuery(StoreQuery["VersionedRecord[V] | None"], Generic[K, V]):
 
 @frozen
 class MultiVersionedKeyQuery(StoreQuery["list[VersionedRecord[V]]"], Generic[K, V]):
-    """The versions of a key that are valid at some time from ``from_ms`` to ``to_ms``, oldest first (KIP-968)."""
+    """A query for the versions of a key valid at any time from ``from_ms`` to ``to_ms``, oldest first (KIP-968)."""
 
     is_of_key = True
     key: K
@@ -396,7 +406,7 @@ class MultiVersionedKeyQuery(StoreQuery["list[VersionedRecord[V]]"], Generic[K, 
 
 @frozen
 class CountQuery(StoreQuery[int]):
-    """The approximate number of entries of a key-value or versioned store."""
+    """A query for the approximate number of entries of a key-value or versioned store."""
 
     def entries(self, store: Any) -> Iterable[StoreEntry] | None:
         """Return a single entry, whose value is the number of entries in the store."""
@@ -404,7 +414,7 @@ class CountQuery(StoreQuery[int]):
         return None if found is None else (StoreEntry(None, found),)
 
     def result(self, entries: Sequence[StoreEntry], spec: StoreSpec) -> Any:
-        """Return the sum of the numbers of all partitions."""
+        """Return the sum of the entry counts of all partitions."""
         return sum(entry.value for entry in entries)
 
 
@@ -437,7 +447,7 @@ def _is_window(store: Any) -> bool:
 
 @frozen
 class Page:
-    """A page of query results: at most ``limit`` entries (None: all), with ranks after ``after``."""
+    """A page of query results: at most ``limit`` entries (None: no limit), whose ranks follow ``after``."""
 
     limit: int | None = None
     after: Rank | None = None
@@ -465,7 +475,7 @@ class Page:
 
 
 def ranker(spec: StoreSpec) -> Callable[[StoreEntry], Rank]:
-    """Return a function that maps an entry of this store to its rank, its place in the order of all entries."""
+    """Return a function that maps an entry of this store to its rank, the key by which entries are sorted."""
     serialize = spec.key_serde.serialize
 
     def rank(entry: StoreEntry) -> Rank:
@@ -524,7 +534,7 @@ class StateQueryResult(Generic[R]):
 
     @property
     def position(self) -> Position:
-        """The merged position of all partition results, which can be the bound of a later query."""
+        """The merged position of the results of all partitions, which can be the bound of a later query."""
         merged = Position()
         for found in self.partitions.values():
             merged = merged.merge(found.position)
@@ -543,7 +553,7 @@ class StateQueryResult(Generic[R]):
 
     @property
     def value(self) -> R:
-        """The merged result of all partitions, in the order of ranks.
+        """The result of the query, from the entries of all partitions in the order of their ranks.
 
         Raises:
             LookupError: the query of a partition failed.

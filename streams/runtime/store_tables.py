@@ -16,11 +16,10 @@ if TYPE_CHECKING:
 
 
 def table_of(spec: StoreSpec, entries: Sequence[StoreEntry]) -> "pa.Table":
-    """Convert entries to an Arrow table.
+    """Convert entries of a store to an Arrow table.
 
-    Columns: key; window_start and window_end; value; timestamp, or valid_from and valid_to.
-
-    Times are UTC timestamps in milliseconds; only columns that the kind of store has are included.
+    Depending on the kind of store, the columns are: key; window_start and window_end; value; timestamp, or valid_from
+    and valid_to.  Times are UTC timestamps in milliseconds.
     """
     import pyarrow as pa
 

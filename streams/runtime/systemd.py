@@ -2,7 +2,7 @@
 
 For a service of ``Type=notify``, systemd sets ``NOTIFY_SOCKET`` to the address of a datagram socket, and
 ``WATCHDOG_USEC`` to the interval within which it expects a keep-alive message. Without ``NOTIFY_SOCKET``, nothing is
-sent. No library is needed.
+sent.
 """
 
 import logging
@@ -23,7 +23,7 @@ _PER_INTERVAL = 2
 
 @define(eq=False)
 class ServiceManager:
-    """The service manager that started this process, if there is one."""
+    """The connection to the service manager that started this process, if there is one."""
 
     #: Address of its socket, or "" without a service manager.
     address: str
@@ -58,7 +58,7 @@ class ServiceManager:
 
 @define(eq=False)
 class Notifier:
-    """Notifies the service manager of the state of one instance; a single thread calls ``look`` periodically."""
+    """Notifies the service manager of the state of one instance; one thread must call ``look`` periodically."""
 
     _instance: Instance
     _clock: Clock

@@ -88,7 +88,7 @@ class Task:
         self.outbox.on_drained = lambda columns: self.sensors.produced(columns, self.now_ms)
 
     def _forget_run(self) -> None:
-        """Reset the state that belongs to the run of records being processed."""
+        """Reset the attributes that refer to the records being processed."""
         #: The current run, and an iterator over its values.
         self._run: Run | None = None
         self._values: Any = None
@@ -102,7 +102,7 @@ class Task:
         self._punctuated_ms = NO_TIMESTAMP
 
     def _take_state(self, state: TaskState) -> None:
-        """Restore the stream times of the last commit, and count the records that stores drop as expired."""
+        """Restore the stream times of the last commit, and connect the stores to the counter of expired records."""
         self.initial = state
         self.stores = state.stores
         #: Nodes that gather records in batches, upstream nodes first.
@@ -236,7 +236,7 @@ class Task:
             queue.fetched = queue.position = 0
 
     def note_position(self, partition: TopicPartition, position: int) -> None:
-        """Set the position up to which a partition was read, including transaction markers."""
+        """Set the position up to which a partition was read; it may be after transaction markers."""
         queue = self.queues[partition]
         if queue.failure is None and (queue.fetched is None or queue.fetched < position):
             queue.fetched = position
@@ -289,7 +289,7 @@ class Task:
 
     @property
     def has_work(self) -> bool:
-        """Whether the task may have unprocessed input: records, calls in flight, batches, or a restore to wait for."""
+        """Whether the task may have unprocessed input, such as buffered records, calls in flight or open batches."""
         is_at_end = all(not queue.size and queue.failure is None and queue.is_caught_up for queue in self.queues)
         return not (self.is_initialized and is_at_end) or self._holds_records
 
@@ -298,7 +298,7 @@ class Task:
         return bool(self.calls is not None and self.calls.in_flight) or any(node.held for node in self.batches)
 
     def close_idle(self, now_ms: int, busy: frozenset[int] = frozenset()) -> int:
-        """Advance the stream time of idle operators, and return the number of operator groups that this affected.
+        """Advance the stream time of idle operators, and return for how many operator groups this had an effect.
 
         ``busy`` are the sub-topologies of the instance that have unprocessed input.
         """
@@ -451,7 +451,7 @@ class Task:
         return (item.name, item.number, run.offsets[index])
 
     def position_of_record(self) -> tuple[TaskInput, int] | None:
-        """Return the input and offset that identify the current record, even in a lane; None without a record."""
+        """Return the broker partition and offset that identify the current record, or None if there is none."""
         if self._run is None:
             return None
         return self.inputs[self._run.queue_of(self._index).partition], self._run.offsets[self._index]
@@ -463,7 +463,7 @@ class Task:
         return RecordMetadata(*self.origin())
 
     def raw_record(self) -> tuple[int, Headers, bytes | None, bytes | None]:
-        """Return the time, headers, raw key and raw value of the current record; unknown bytes are None."""
+        """Return timestamp, headers, raw key and raw value of the current record; raw data that is not kept is None."""
         if self._override is not None:
             return self._override.timestamp_ms, self._override.headers, *self._raw
         run = self._run
@@ -475,7 +475,7 @@ class Task:
         return run.timestamps[index], headers, *raw
 
     def raw_bytes(self) -> tuple[bytes | None, bytes | None]:
-        """Return the serialized key and value of the current record; each is None if unknown."""
+        """Return the serialized key and value of the current record, each None if it is not kept."""
         return self.raw_record()[2:]
 
     def record_context(self, timestamp_ms: int, headers: Headers | None) -> RecordContext:
@@ -483,7 +483,7 @@ class Task:
         return RecordContext(*self.origin(), timestamp_ms, headers or ())
 
     def stream_time_ms(self) -> int:
-        """Return the highest timestamp processed so far, including that of the current record."""
+        """Return the highest timestamp among the records processed so far, including the current record."""
         if self._run is None:
             return self.queues.stream_time_ms
         start, time = self._time_memo
@@ -540,7 +540,7 @@ class Task:
         return result
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return the next offset to process for each partition where it is known."""
+        """Return the next offset to process of each input partition for which it is known."""
         return {queue.partition: queue.position for queue in self.queues if queue.position is not None}
 
     def checkpoint(self) -> Checkpoint:

@@ -42,7 +42,7 @@ class TaskFailures:
         )
 
     def decided(self, error: BaseException, node: str | None) -> ProcessingError:
-        """Return the error to raise for a failure at a node, for which no handler is called."""
+        """Return the error to raise for a failure at a node, and call no other handler for this error."""
         self._decided = self.of_record(error, node)
         return self._decided
 
@@ -55,7 +55,7 @@ class TaskFailures:
         )
 
     def skips_punctuation(self, node: str, error: Exception) -> bool:
-        """Call the processing handler for a punctuation that failed, and return whether it continues."""
+        """Call the processing handler for a punctuation that failed; return whether the task continues."""
         handlers = self._task.handlers
         return handlers.settings.may_skip("processing_handler") and handlers.skips(
             "processing_handler", self._context(node), None, error
@@ -64,7 +64,7 @@ class TaskFailures:
     def skips_unwritable(
         self, node: str, record: ProducerRecord[Any, Any], error: Exception, origin: FailureOrigin
     ) -> bool:
-        """Call the production handler for an output that a sink cannot write, and return whether it continues."""
+        """Call the production handler for an output that a sink cannot write; return whether the task continues."""
         return self._task.handlers.skips("production_handler", self._context(node, origin), record, error)
 
     def answer_about_unsent(

@@ -85,7 +85,7 @@ class TaskMetrics:
             self._source(source, topic).note(block.keys, block.values)
 
     def ran(self, source: str, topic: str, timestamps: Sequence[int], now_ms: int, stream_time_ms: int) -> None:
-        """Record the processing of records from one source; ``stream_time_ms`` is the stream time before."""
+        """Record the processing of records from one source; ``stream_time_ms`` is the previous stream time."""
         self.processed.value += len(timestamps)
         if self._is_on:
             flow = self._source(source, topic)
@@ -111,17 +111,17 @@ class TaskMetrics:
                 flow.note_times(columns.timestamps, now_ms)
 
     def flushing(self, store: str, store_type: str) -> Stopwatch:
-        """Return the stopwatch for the flush of a store."""
+        """Return the sensor of the duration of a store's flushes."""
         return self.metrics.stopwatch(table.FLUSHED, task=self.task_id, store=store, store_type=store_type)
 
     def hit_ratio(self, store: str) -> Amounts | None:
-        """Return the sensor of the hit ratio of a record cache, or None if it is not recorded."""
+        """Return the sensor of the hit ratio of a store's record cache, or None if it is not recorded."""
         if not self.metrics.records(table.HIT_RATIO):
             return None
         return self.metrics.amounts(table.HIT_RATIO, task=self.task_id, store=store)
 
     def measured(self, store: str, store_type: str, view: Any) -> Any:
-        """Return a wrapper of ``view`` that measures calls to the store, or ``view`` if calls are not measured."""
+        """Return a wrapper of ``view`` that measures the store's methods, or ``view`` if they are not measured."""
         if not self.metrics.records(table.CALLS["get"]):
             return view
         place = {"task": self.task_id, "store": store, "store_type": store_type}

@@ -29,10 +29,11 @@ class TaskState:
 
     If ``is_complete`` is False, the stores have yet to be restored, and the driver calls ``initialize`` later.
 
-    Stream-time punctuations continue from the checkpoint.  Wall-clock punctuations are rescheduled, as in Kafka
-    Streams, unless the clock is driven by records and ``carries_wall_clock`` is True.  With ``carries_cancelled``,
-    cancelled punctuations stay cancelled; this is for runs that continue an earlier run.  It must be False if
-    processors are recreated within a run, since a new processor schedules its punctuations again.
+    Stream-time punctuations continue from the checkpoint.  Wall-clock punctuations do so only with
+    ``carries_wall_clock``, for a wall clock that follows the records; otherwise they are rescheduled, as in Kafka
+    Streams.  With ``carries_cancelled``, cancelled punctuations stay cancelled; this is for runs that continue an
+    earlier run.  It must be False if processors are recreated within a run, since a new processor schedules its
+    punctuations again.
     """
 
     stores: Mapping[str, Store]

@@ -52,13 +52,13 @@ class TaskOwner(Protocol):
         ...
 
     def partition_count(self, topic: str) -> int:
-        """Return the partition count of a topic that is missing in the plan, as a sink or handler has chosen it."""
+        """Return the partition count of a topic that a sink or handler has chosen, and that is missing in the plan."""
         ...
 
 
 @frozen
 class _LastCommit:
-    """The last commit of a task: its offsets with their metadata, its checkpoint, and its stores' changelogs."""
+    """The last commit of a task: the offsets with their metadata, the checkpoint, and the changelog of each store."""
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     checkpoint: Checkpoint
@@ -88,11 +88,11 @@ class TaskSet:
 
     @property
     def home(self) -> StateHome:
-        """The store home, which is the place where the instance keeps its stores."""
+        """The storage of the instance's local stores: a state directory, or memory."""
         return self.shared.environment.home
 
     def reconcile(self, plan: ApplicationPlan, directive: Directive) -> bool:
-        """Open and close tasks to match the assignment; return False if another thread still has one of them open."""
+        """Open and close tasks to match the assignment; return False if another thread still has one of these open."""
         self.plan = plan
         wanted = tasks_of(plan.partition_groups(), self.consumer.assignment())
         followed = [task for task in (*directive.standby, *directive.warmup) if task not in wanted]
@@ -232,7 +232,7 @@ class TaskSet:
         """Delete and reopen the stores whose layout was written by an earlier version of the topology.
 
         Raises:
-            StoreError: the content of a store does not fit the topology, or cannot be restored.
+            StoreError: the content of a store is incompatible with the topology, or cannot be restored.
         """
         for name, store in list(stores.items()):
             why = misfit(task_id, store)
@@ -269,7 +269,7 @@ class TaskSet:
 
         Raises:
             LostRecordsError: a changelog has lost records, and the setting does not accept losses.
-            StoreError: the content of a store or its changelog does not fit the topology.
+            StoreError: the content of a store or of its changelog is incompatible with the topology.
         """
         has_lost = self._check_losses(task_id, stores, last, is_copy=is_copy)
         # Stores are restored from changelogs, and read in the formats of the topology, only if nothing is lost.
@@ -279,7 +279,7 @@ class TaskSet:
         return has_lost
 
     def _check_changelogs(self, task_id: TaskId, stores: Mapping[str, Any], last: _LastCommit) -> None:
-        """Check that the changelog formats recorded in the last commit fit the topology.
+        """Check that the changelog formats recorded in the last commit are compatible with the topology.
 
         Raises:
             StoreError: a changelog has another format.
@@ -311,9 +311,9 @@ class TaskSet:
     def _log_starts(self, task_id: TaskId) -> dict[TopicPartition, int]:
         """Return the log start offsets of the inputs that only the application writes.
 
-        They must be read before the committed offsets.  A member that was removed from the group without knowing may
-        open a task that has another owner by now, which commits and deletes the records before its commit.  Read in
-        this order, the committed offset is at or after the log start, unless records are lost.
+        They must be read before the committed offsets.  A member that does not know that the group has removed it may
+        open a task that another member owns by now; that member commits offsets, then deletes the records before them.
+        If start offsets are read first, the committed offset is at or after the log start unless records are lost.
         """
         return self.restorer.starts([item.partition for item in self.plan.inputs(task_id) if self.plan.is_own(item)])
 
@@ -326,7 +326,7 @@ class TaskSet:
         """Return the start position for each input of a task; ``log_starts`` is the result of ``_log_starts``.
 
         Raises:
-            LostRecordsError: a topic that only the application writes does not have the committed offset.
+            LostRecordsError: the log of a topic that only the application writes does not reach the committed offset.
         """
         plan = self.plan
         inputs = plan.inputs(task_id)

@@ -120,8 +120,8 @@ class StreamThread(RebalanceListener):
     def is_ready(self) -> bool:
         """Whether all assigned tasks are open and restored, and the assignment is final.
 
-        The assignment is not final while a task is withheld until its old owner has revoked it, since another rebalance
-        follows.
+        The assignment is not final while a task is withheld until its previous owner has revoked it, because another
+        rebalance follows.
         """
         return self._is_ready
 
@@ -249,7 +249,7 @@ class StreamThread(RebalanceListener):
             self._close_clients()
 
     def _note_ends(self) -> bool:
-        """Pass new positions and end offsets of inputs from the consumer to the tasks; return whether there are any."""
+        """Pass new positions and end offsets of inputs from the consumer to the tasks; return whether any are new."""
         consumer, owner_of = self.consumer, self.task_set.owner_of
         news = consumer.take_news()
         if self._has_new_tasks or self.schedule.is_finite:
@@ -304,7 +304,7 @@ class StreamThread(RebalanceListener):
         return total
 
     def _close_idle(self, task: Task, now_ms: int, monotonic_ms: int, busy: frozenset[int]) -> int:
-        """Advance the idle operators of a task, unless the brokers do not respond and may have unread records."""
+        """Advance the idle operators of a task, but not while brokers do not respond, as they may have more records."""
         oldest_ms = monotonic_ms - self.config.consumer.fetch_max_wait_ms - _ANSWER_DELAY_MS
         if task.idle is None or task.idle.waits_for_answers(self.consumer, oldest_ms, now_ms):
             return 0
@@ -322,7 +322,7 @@ class StreamThread(RebalanceListener):
         return True
 
     def _note_loops(self) -> None:
-        """Set the end offsets of the topics that stages write to themselves, so that they wait for these records."""
+        """Set the end offsets of inputs that their own stage writes, so that the stage waits for its own outputs."""
         for stage in self._stages or ():
             for partition, task in stage.loops.items():
                 self.schedule.note_end(task, partition)

@@ -67,7 +67,7 @@ class ThreadMetrics:
         return end_ns
 
     def note_punctuated(self, start_ns: int) -> int:
-        """Record a task's wall-clock punctuations, begun at ``start_ns``; return their end in monotonic nanoseconds."""
+        """Record the duration of a task's punctuations since ``start_ns``; return the current monotonic time in ns."""
         end_ns = self._clock.monotonic_ns()
         self._punctuated.record(end_ns - start_ns)
         return end_ns
@@ -135,7 +135,7 @@ def of_task(task: Task, place: MetricPlace, now_ms: int) -> Iterator[Reading]:
 
 
 def time_lag(queue: PartitionQueue, newest_ms: int, now_ms: int) -> int | None:
-    """Return the lag of processing to the newest record in milliseconds of event time, or None if unknown."""
+    """Return how far processing is behind the newest record, in milliseconds of event time, or None if unknown."""
     if not queue.lag:
         return 0
     if queue.partition_time_ms == NO_TIMESTAMP:

@@ -1,4 +1,4 @@
-"""The stream threads of an instance: starting and stopping them, calls to them, and their shares of memory.
+"""The stream threads of an instance: starting and stopping them, function calls on them, and their shares of memory.
 
 The module imports only ``core`` and ``state`` from outside ``runtime``.
 """
@@ -39,7 +39,7 @@ class PooledThread:
         return self.worker is not None and self.worker.is_alive
 
     def ask(self, question: Callable[[StreamThread], Any], threads: Threads, *, is_read: bool = False) -> Answer[Any]:
-        """Have the stream thread call ``question`` with itself as the argument; return an ``Answer`` for the result."""
+        """Make the stream thread call ``question`` with itself as the argument; return an ``Answer`` for the result."""
         if self.worker is None or not self.worker.is_current:
             return self.stream_thread.ask(question, is_read=is_read)
         # A thread that waits for a call to itself, from a listener or processor, would deadlock.

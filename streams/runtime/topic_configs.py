@@ -17,7 +17,7 @@ REPARTITION_CONFIG = {
 def changelog_config(spec: StoreSpec) -> dict[str, str]:
     """Return the topic configuration of a store's changelog.
 
-    It contains compaction, the settings of the store kind, and the user's settings.
+    It contains the cleanup policy, other settings of the kind of store, and the user's settings, which have precedence.
     """
     config = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
     return config | spec.kind.topic_config(spec) | dict(spec.changelog_config)

@@ -1,7 +1,7 @@
 """The size of the uncommitted state of all tasks of a thread.
 
-The thread commits early when the size exceeds a bound (KIP-892).  The sum is updated after each run of records, since
-adding up the sizes of a thousand tasks would cost more than the run.  The module is pure.
+The thread commits early when the size exceeds a bound (KIP-892).  The total is updated for one task at a time, since
+adding up the sizes of a thousand tasks would cost more than the processing.  The module is pure.
 """
 
 from collections.abc import Iterable

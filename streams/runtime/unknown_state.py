@@ -1,4 +1,4 @@
-"""Detection of state that is not part of the topology, when an application starts.
+"""Detection of existing stores and topics that are not part of the topology, when an application starts.
 
 A generated store name has a number that shifts with every upstream change: then the old store is orphaned, and a new
 store starts empty.  Renaming a store has the same effect.  Orphaned stores on the broker and in the state directory are
@@ -35,8 +35,8 @@ def check_unknown_state(
 ) -> None:
     """Log the stores, changelogs and repartition topics that are not part of the topology.
 
-    ``known`` has the topics of the cluster before any topic is created; ``folders`` has the stores per task in
-    the state directory.
+    ``known`` has the topics that exist in the cluster before the start creates any; ``folders`` has the names of the
+    stores in the state directory, by task.
 
     Raises:
         UnknownStateError: there is unknown state and ``unknown_state`` is ``fail``; or the name of a store seems to
@@ -122,7 +122,7 @@ class _Survey:
                     self.stores.setdefault(store, []).append(f"folder {task_id}/{store}")
 
     def _is_abandoned(self, task_id: TaskId, store: str) -> bool:
-        """Return whether a store without a changelog has a folder in a task that does not use the store."""
+        """Return whether a store without a changelog has a folder of a task that does not use the store."""
         if self.plan.topology.stores[store].has_changelog:
             return False
         return not any(sub.id == task_id.sub_topology and store in sub.stores for sub in self.plan.subs)

@@ -14,5 +14,5 @@ class TaskWatch(Protocol):
         ...
 
     def store(self, task: "Task", node: str, name: str, view: Any) -> Any:
-        """Return the view of a store for a node: ``view``, or a wrapper that observes its calls."""
+        """Return the store view that a node uses: ``view``, or a wrapper that observes calls of its methods."""
         ...

@@ -1,4 +1,4 @@
-"""Construction of stream threads, in the order of dependencies.
+"""Construction of stream threads and their parts.
 
 The assignor and the task set use the thread through the protocols ``AssignedMember`` and ``TaskOwner``.  The thread is
 built last, and registers itself with both.  The module imports only ``core`` and ``state`` from outside ``runtime``.
