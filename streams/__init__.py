@@ -54,6 +54,7 @@ from streams.core.handlers import (
     ProducerRecord,
     ProductionHandler,
 )
+from streams.core.oauth import OAuthToken, OAuthUser
 from streams.core.records import (
     ConsumerRecord,
     Headers,
@@ -67,6 +68,7 @@ from streams.core.records import (
 )
 from streams.core.result_timing import ResultTiming
 from streams.core.serdes import Serde, count_windowed, session_windowed, time_windowed
+from streams.core.setting_sources import load_settings
 from streams.core.topic import Sink, Topic
 from streams.core.windower import Windower
 from streams.core.windows import (
@@ -204,6 +206,8 @@ __all__ = [
     "LostRecordsError",
     "MemberFencedError",
     "OffsetOutOfRangeError",
+    "OAuthToken",
+    "OAuthUser",
     "ParallelConsumer",
     "PartitionGrouper",
     "ProcessingError",
@@ -278,6 +282,7 @@ __all__ = [
     "build_topology",
     "count_windowed",
     "key_value_store",
+    "load_settings",
     "lru_store",
     "punctuate",
     "run",

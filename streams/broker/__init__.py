@@ -19,6 +19,8 @@ from streams.broker.storage import LogExtent as LogExtent
 from streams.broker.storage import LogStorage as LogStorage
 from streams.broker.storage import StorageContext as StorageContext
 from streams.broker.storage import StorageFactory as StorageFactory
+from streams.broker.tcp import ServerTls as ServerTls
+from streams.broker.tcp import Users as Users
 from streams.broker.topics import OFFSETS_TOPIC as OFFSETS_TOPIC
 from streams.broker.topics import StorageChoice as StorageChoice
 from streams.broker.topics import Storages as Storages

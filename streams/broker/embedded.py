@@ -28,7 +28,7 @@ from streams.broker.directory import cluster_id, locked, login_secret
 from streams.broker.driver import Driver, LocalConnection
 from streams.broker.serialization import Serialization
 from streams.broker.service import Broker
-from streams.broker.tcp import BrokerServer, Limits, Users, parse_address, tls_context
+from streams.broker.tcp import BrokerServer, Limits, ServerTls, Users, parse_address
 from streams.broker.tcp.users import SECRET_BYTES
 from streams.broker.topics import StorageChoice, Storages, Topics
 from streams.clients import Strategy
@@ -160,6 +160,7 @@ class EmbeddedBroker:
         advertise: str | None = None,
         tls_cert: str | os.PathLike[str] | None = None,
         tls_key: str | os.PathLike[str] | None = None,
+        tls: ServerTls | None = None,
         users: Users | Mapping[str, str] | str | os.PathLike[str] | None = None,
         limits: Limits | None = None,
     ) -> BrokerServer:
@@ -171,9 +172,10 @@ class EmbeddedBroker:
           read and write all topics, unless ``users`` is given.
         - ``advertise``: the HOST:PORT that clients connect to (``advertised.listeners``); the listening address
           by default.
-        - ``tls_cert``, ``tls_key``: PEM files that enable TLS.
+        - ``tls_cert``, ``tls_key``: PEM files that enable TLS; ``tls`` instead, for an encrypted key or certificates
+          of clients.
         - ``users``: passwords by user name, or a users file (see ``Users``).  Clients must authenticate with
-          SASL (PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512).
+          SASL (PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; OAUTHBEARER with ``Users(check_token=...)``).
         - ``limits``: limits on connections and requests.
 
         Raises:
@@ -184,6 +186,10 @@ class EmbeddedBroker:
             raise ConfigError("a broker with a virtual clock cannot be served: clients over TCP use real time")
         if tls_key is not None and tls_cert is None:
             raise ConfigError("a TLS key without its certificate: give tls_cert too")
+        if tls_cert is not None:
+            if tls is not None:
+                raise ConfigError("both tls= and tls_cert= are given: give one of them")
+            tls = ServerTls(tls_cert, tls_key)
         if users is not None and not isinstance(users, Users):
             users = Users(users) if isinstance(users, Mapping) else Users.read(users)
         self._check_open()
@@ -193,7 +199,7 @@ class EmbeddedBroker:
             self._driver,
             parse_address(listen, needs_host=False),
             advertise=None if advertise is None else parse_address(advertise),
-            tls=None if tls_cert is None else tls_context(tls_cert, tls_key),
+            tls=None if tls is None else tls.context(),
             users=users,
             limits=limits,
         )

@@ -10,6 +10,7 @@ from streams.cli.options import Commands, add_debug, number_of, partition_count
 from streams.cli.serving import announce
 
 if TYPE_CHECKING:
+    from streams.broker import ServerTls
     from streams.registry import RegistryServer
 
 LISTEN = "127.0.0.1:9092"
@@ -57,6 +58,12 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument("--tls-cert", metavar="FILE", help="certificate chain (PEM); enables TLS")
     parser.add_argument("--tls-key", metavar="FILE", help="its key (PEM), unless it is in the same file")
+    parser.add_argument("--tls-key-password-file", metavar="FILE", help="file of the password of an encrypted key")
+    parser.add_argument(
+        "--tls-client-ca",
+        metavar="FILE",
+        help="authorities (PEM) of clients, which then need a certificate that one of them has issued",
+    )
     parser.add_argument(
         "--users", metavar="FILE", help="lines of NAME:PASSWORD: clients have to authenticate (SASL PLAIN, SCRAM)"
     )
@@ -78,8 +85,7 @@ def execute(options: argparse.Namespace) -> int:
     from streams.broker import descriptors
     from streams.runtime import collector
 
-    if options.tls_key and not options.tls_cert:
-        raise UsageError("--tls-key without --tls-cert: give the certificate too")
+    tls = _tls_of(options)
     if options.repair:
         return _repair(options)
     # Idle clients must not exhaust the file descriptors; only a program may change the limits of its process.
@@ -95,8 +101,7 @@ def execute(options: argparse.Namespace) -> int:
         server = broker.serve(
             options.listen,
             advertise=options.advertise,
-            tls_cert=options.tls_cert,
-            tls_key=options.tls_key,
+            tls=tls,
             users=options.users,
         )
         registry = broker.serve_registry(options.registry) if options.registry else None
@@ -113,6 +118,28 @@ def execute(options: argparse.Namespace) -> int:
         finally:
             collector.restore()
     return 0
+
+
+def _tls_of(options: argparse.Namespace) -> "ServerTls | None":
+    """Return the TLS files of the listener, or None without TLS.
+
+    Raises:
+        UsageError: the certificate is missing, or the file of the password cannot be read.
+    """
+    from streams.broker import ServerTls
+
+    if not options.tls_cert:
+        others = ("tls_key", "tls_key_password_file", "tls_client_ca")
+        if given := [name for name in others if getattr(options, name)]:
+            raise UsageError(f"--{given[0].replace('_', '-')} without --tls-cert: give the certificate too")
+        return None
+    password = ""
+    if path := options.tls_key_password_file:
+        try:
+            password = Path(path).read_text(encoding="utf-8").partition("\n")[0]
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--tls-key-password-file {path}: cannot be read; give a file of text") from error
+    return ServerTls(options.tls_cert, options.tls_key, password, options.tls_client_ca)
 
 
 def _repair(options: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from streams.cli.cluster import add_where, opened
 from streams.cli.mistakes import UsageError
-from streams.cli.options import Commands, add_tasks, settings_of
+from streams.cli.options import Commands, add_tasks
 
 if TYPE_CHECKING:
     from streams.core.records import TaskId
@@ -51,7 +51,7 @@ def execute(options: argparse.Namespace) -> int:
     from streams.replay.times import time_ms
 
     script = Script.parse(options.script)
-    settings = settings_of(options)
+    settings = dict(options.given)
     settings["application_id"] = options.application_id or settings.get("application_id") or script.application_id
     if options.bootstrap_servers:
         settings["bootstrap_servers"] = options.bootstrap_servers

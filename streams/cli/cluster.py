@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streams.cli.mistakes import UsageError
-from streams.cli.options import add_settings, texts_of
+from streams.cli.options import add_config, add_settings, all_settings_of
 
 if TYPE_CHECKING:
     from streams.broker import EmbeddedBroker
@@ -17,12 +17,34 @@ if TYPE_CHECKING:
 BROKER = "broker"
 
 
-def add_where(parser: argparse.ArgumentParser, state_dir: str = "which must not be running") -> None:
-    """Add the arguments that select the broker and configure the connection."""
-    where = parser.add_mutually_exclusive_group(required=True)
+def add_where(
+    parser: argparse.ArgumentParser, state_dir: str = "which must not be running", *config_names: str
+) -> None:
+    """Add the arguments that select the broker and configure the connection; ``--config`` has ``config_names``."""
+    where = parser.add_mutually_exclusive_group()
     where.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="a cluster; several servers with commas")
     where.add_argument("--state-dir", metavar="DIR", help=f"the embedded broker of this folder, {state_dir}")
     add_settings(parser, "a setting of the connection, such as security_protocol=sasl_ssl (may be repeated)")
+    add_config(parser, *config_names)
+    parser.set_defaults(settle=_settle)
+
+
+def _settle(options: argparse.Namespace) -> None:
+    """Add the settings of the environment and of ``--config`` to the options, also the broker if none is given.
+
+    Raises:
+        UsageError: no broker is given anywhere.
+        ConfigError: a setting is unknown or invalid.
+    """
+    options.given = all_settings_of(options)
+    servers, folder = options.given.pop("bootstrap_servers", ""), options.given.get("state_dir", "")
+    if options.bootstrap_servers or options.state_dir:
+        return
+    options.bootstrap_servers = servers or None
+    # With both, the folder is that of an application on the cluster.
+    options.state_dir = None if servers else folder or None
+    if not (servers or folder):
+        raise UsageError("one of the arguments --bootstrap-servers --state-dir is required")
 
 
 def cluster_at(servers: str, settings: dict[str, Any] | None = None) -> "TcpCluster":
@@ -58,7 +80,7 @@ def opened(options: argparse.Namespace, *, makes: bool = False) -> Iterator["Tcp
         StateLockedError: the embedded broker is running in another process.
     """
     if options.bootstrap_servers:
-        yield cluster_at(options.bootstrap_servers, texts_of(options))
+        yield cluster_at(options.bootstrap_servers, options.given)
         return
     from streams.broker import EmbeddedBroker
 

@@ -1,7 +1,10 @@
 """Arguments shared by several commands, and their parsing."""
 
 import argparse
+import os
+import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeAlias
 
 from streams.cli.mistakes import UsageError
@@ -24,6 +27,16 @@ def add_settings(parser: argparse.ArgumentParser, text: str) -> None:
     """Add the arguments ``--set`` and ``--debug``; ``text`` is the help text of ``--set``."""
     add_repeatable(parser, "--set", "NAME=VALUE", text, dest="settings")
     add_debug(parser)
+
+
+def add_config(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Add the argument ``--config``; ``names`` are other names where that one is taken."""
+    parser.add_argument(
+        *(names or ("--config", "--config-file")),
+        dest="config_file",
+        metavar="FILE",
+        help="TOML file of settings; those of --set and of variables STREAMS_... are used before its own",
+    )
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
@@ -140,6 +153,7 @@ def settings_of(options: argparse.Namespace) -> dict[str, Any]:
     """
     from streams.cli.scripts import Script, function_named
     from streams.core.config import SETTINGS, setting_name
+    from streams.core.setting_sources import imported
 
     settings: dict[str, Any] = {}
     for given, text in texts_of(options).items():
@@ -147,9 +161,37 @@ def settings_of(options: argparse.Namespace) -> dict[str, Any]:
         if name in settings:
             raise UsageError(f"--set {given}={text}: {name!r} is given twice; give it once")
         is_function = ":" in text and SETTINGS[name].takes_function
-        script = getattr(options, "script", None) or options.old
-        settings[name] = function_named(Script.parse(script), f"--set {given}", text) if is_function else text
+        if is_function:
+            script = getattr(options, "script", None) or getattr(options, "old", None)
+            load = imported if script is None else partial(function_named, Script.parse(script))
+            settings[name] = load(f"--set {given}", text)
+        else:
+            settings[name] = text
     return settings
+
+
+def all_settings_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings given by ``--set``, else by the environment, else by the file of ``--config``.
+
+    Raises:
+        UsageError: a setting of ``--set`` has no value, or is given twice.
+        ScriptError: a function cannot be loaded.
+        ConfigError: a setting does not exist, or a value from the environment or the file is invalid.
+    """
+    from streams.cli.scripts import Script, function_named
+    from streams.core.setting_sources import environment_settings, file_settings, imported, merged, secret_names
+
+    given = settings_of(options)
+    for name in given.keys() & secret_names():
+        print(
+            f"streams: --set {name}: others on this machine see it in the list of processes; set {name}_file or "
+            f"{name}_command, or the variable STREAMS_{name.upper()}",
+            file=sys.stderr,
+        )
+    script = getattr(options, "script", None)
+    load = imported if script is None else partial(function_named, Script.parse(script))
+    file = {} if options.config_file is None else file_settings(options.config_file, load)
+    return merged(file, environment_settings(os.environ, load), given)
 
 
 def pairs(texts: Iterable[str], option: str, form: str) -> list[tuple[str, str]]:

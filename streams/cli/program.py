@@ -181,6 +181,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _terminate)
     try:
         with _logging(is_debug=options.debug):
+            if settle := getattr(options, "settle", None):
+                settle(options)
             status: int = options.execute(options)
         sys.stdout.flush()
         return status

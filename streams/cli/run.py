@@ -14,7 +14,17 @@ from attrs import frozen
 from streams.cli.http import add_http, serve_if_asked
 from streams.cli.late import add_limit, limit_of, say_drops, status_of
 from streams.cli.mistakes import UsageError
-from streams.cli.options import Commands, add_common, add_repeatable, add_run, address, number_of, pairs, settings_of
+from streams.cli.options import (
+    Commands,
+    add_common,
+    add_config,
+    add_repeatable,
+    add_run,
+    address,
+    all_settings_of,
+    number_of,
+    pairs,
+)
 from streams.cli.serving import announce
 from streams.cli.sharing import announcing, run_on_cluster
 
@@ -58,6 +68,7 @@ def add_parser(commands: Commands) -> None:
     output = "file that a topic is written to, overwritten; - is standard output"
     add_repeatable(parser, "--output", "TOPIC=FILE", output)
     add_run(parser)
+    add_config(parser)
     parser.add_argument(
         "--state-dir",
         metavar="DIR",
@@ -97,7 +108,7 @@ def execute(options: argparse.Namespace) -> int:
     from streams.core.config import StreamsConfig
 
     script = Script.parse(options.script)
-    settings = settings_of(options)
+    settings = all_settings_of(options)
     given = {
         "application_id": options.application_id,
         "state_dir": options.state_dir,

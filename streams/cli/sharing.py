@@ -46,7 +46,7 @@ def run_on_cluster(
         plans.of(plans.layout(Provisioner(cluster, clock, config, topology, False).known()))
         where = config.bootstrap_servers
         _announce(config, f"by {options.workers} workers on {where}")
-        return Workers(_commands(where, config, options)).run()
+        return Workers(_commands(where, config, options), _secrets(options)).run()
 
     if options.worker is not None:
         end_with_parent()
@@ -112,15 +112,16 @@ def run_workers_here(
     Provisioner(broker, SystemClock(), config, topology, True).known()
     with broker.serve("127.0.0.1:0") as server:
         _announce(config, f"by {options.workers} workers on an embedded broker at {server.bootstrap_servers}")
-        return Workers(_commands(server.bootstrap_servers, config, options)).run()
+        return Workers(_commands(server.bootstrap_servers, config, options), _secrets(options)).run()
 
 
 def _commands(servers: str, config: "StreamsConfig", options: argparse.Namespace) -> list[list[str]]:
     """Return the command of each worker: the given arguments plus the identity of the worker."""
     from streams.core.config import setting_name
+    from streams.core.setting_sources import secret_names
 
     given = {setting_name(name): value for name, value in texts_of(options).items()}
-    for name in ("state_dir", "bootstrap_servers", "application_id", "group_instance_id"):
+    for name in ("state_dir", "bootstrap_servers", "application_id", "group_instance_id", *secret_names()):
         given.pop(name, None)
     commands = []
     for number in range(1, options.workers + 1):
@@ -132,11 +133,22 @@ def _commands(servers: str, config: "StreamsConfig", options: argparse.Namespace
             command += ["--set", f"group_instance_id={config.consumer.group_instance_id}-worker-{number}"]
         for name, value in given.items():
             command += ["--set", f"{name}={value}"]
+        if options.config_file is not None:
+            command += ["--config", options.config_file]
         command += http_arguments(options, number)
         if options.debug:
             command.append("--debug")
         commands.append(command)
     return commands
+
+
+def _secrets(options: argparse.Namespace) -> dict[str, str]:
+    """Return the secrets of ``--set`` as variables of the environment: everybody can read a command line."""
+    from streams.core.config import setting_name
+    from streams.core.setting_sources import secret_names, variable
+
+    given = {setting_name(name): value for name, value in texts_of(options).items()}
+    return {variable(name): given[name] for name in secret_names() & given.keys()}
 
 
 def announcing(config: "StreamsConfig", how: str) -> "StateListener":

@@ -45,7 +45,8 @@ def add_parser(commands: Commands) -> None:
     delete = verbs.add_parser("delete", help="delete topics with their records")
     delete.add_argument("topic", nargs="+")
     for verb in (listing, describe, create, alter, grow, delete):
-        add_where(verb)
+        # The topic settings of `create` have taken the shorter name.
+        add_where(verb, "which must not be running", *(["--config-file"] if verb is create else []))
         verb.set_defaults(execute=execute)
 
 

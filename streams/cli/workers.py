@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
@@ -37,6 +37,8 @@ class Workers:
     """
 
     commands: Sequence[Sequence[str]]
+    #: Variables that are added to the environment of each worker.
+    variables: Mapping[str, str] = field(factory=dict, repr=False)
     clock: Clock = field(factory=SystemClock)
     _processes: "list[subprocess.Popen[bytes]]" = field(factory=list)
     _deaths_ms: "deque[int]" = field(factory=deque)
@@ -60,7 +62,7 @@ class Workers:
 
     def _started(self, number: int) -> "subprocess.Popen[bytes]":
         # Workers have a new session: this process receives Ctrl-C and passes it on.
-        environment = self._notices.environment(number)
+        environment = {**self._notices.environment(number), **self.variables}
         return subprocess.Popen(self.commands[number], stdin=subprocess.PIPE, start_new_session=True, env=environment)
 
     def _check_workers(self) -> int | None:

@@ -5,17 +5,45 @@ reads the fields as a table. Names and defaults are those of Kafka; ``applicatio
 differs. This module imports only other modules of ``core``.
 """
 
-from typing import Any
+import re
+from typing import Any, Final
 
 from attrs import fields, frozen
 
 from streams.core.errors import ConfigError
-from streams.core.setting import changed, choice, flag, group, table_of, text, whole
+from streams.core.setting import SECRET_FORMS, changed, choice, flag, group, table_of, text, whole
+from streams.core.user_code import refuse_unawaited
 
 _MIB = 1 << 20
 
 # A broker detects duplicates only of the last five batches of a producer and partition (KIP-98).
 _MAX_IDEMPOTENT_IN_FLIGHT = 5
+
+#: The SASL mechanism of OAuth tokens (KIP-255, RFC 7628).
+OAUTHBEARER: Final = "OAUTHBEARER"
+_OF_PASSWORDS: Final = ("sasl_username", *(f"sasl_password{form}" for form in SECRET_FORMS))
+_OF_OIDC: Final = (
+    "sasl_oauthbearer_token_endpoint_url",
+    "sasl_oauthbearer_client_id",
+    *(f"sasl_oauthbearer_client_secret{form}" for form in SECRET_FORMS),
+    "sasl_oauthbearer_scope",
+)
+#: Kafka's form of the name and the value of an extension; "auth" is the token itself (KIP-342).
+_EXTENSION: Final = re.compile(r"(?!auth=)[A-Za-z]+=[\x21-\x7E \t\r\n]+")
+
+
+def _is_provider(name: str, value: Any) -> bool:
+    refuse_unawaited(value, f"setting {name!r}", error=ConfigError)
+    return callable(value)
+
+
+def _check_extensions(value: str) -> None:
+    for part in value.split(",") if value else ():
+        if not _EXTENSION.fullmatch(part.strip()):
+            raise ConfigError(
+                f"setting 'sasl_oauthbearer_extensions': {part.strip()!r} is not NAME=VALUE with a name of letters "
+                "other than 'auth'"
+            )
 
 
 @frozen(kw_only=True)
@@ -48,26 +76,101 @@ class Security:
         "plaintext", ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"), "How connections are secured."
     )
     sasl_mechanism: str = choice(
-        "PLAIN", ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"), "Mechanism of SASL authentication."
+        "PLAIN", ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER), "Mechanism of SASL authentication."
     )
     sasl_username: str = text("", "User name for SASL.")
     sasl_password: str = text("", "Password for SASL.", is_secret=True)
     ssl_ca_location: str = text("", "File of the certificates to trust; empty = the system's.")
     ssl_certificate_location: str = text("", "File of the client's certificate; empty = none.")
     ssl_key_location: str = text("", "File of the client's private key.")
+    ssl_key_password: str = text("", "Password of an encrypted private key.", is_secret=True)
+    ssl_key_password_file: str = text("", "File of which the first line is ssl_key_password.", is_shown=False)
+    ssl_key_password_command: str = text(
+        "", "Command, without a shell, whose first line is ssl_key_password.", is_shown=False
+    )
+    sasl_password_file: str = text(
+        "", "File of which the first line is sasl_password; read for each connection.", is_shown=False
+    )
+    sasl_password_command: str = text(
+        "",
+        "Command, without a shell, whose first line is sasl_password; run once, and again after a rejection.",
+        is_shown=False,
+    )
+    sasl_oauthbearer_token_provider: Any = choice(  # noqa: RUF009 - frozen.
+        "oidc",
+        ("oidc", "msk_iam"),
+        "Where OAUTHBEARER tokens come from: oidc = the token endpoint, msk_iam = AWS (extra `msk`), or a function "
+        "that returns an `OAuthToken` or the text of a JWT.",
+        takes_function=_is_provider,
+    )
+    sasl_oauthbearer_token_endpoint_url: str = text("", "Token endpoint for OIDC client credentials (KIP-768).")
+    sasl_oauthbearer_client_id: str = text(
+        "", "Client id for the token endpoint.", aliases=("sasl_oauthbearer_client_credentials_client_id",)
+    )
+    sasl_oauthbearer_client_secret: str = text(
+        "",
+        "Client secret for the token endpoint.",
+        is_secret=True,
+        aliases=("sasl_oauthbearer_client_credentials_client_secret",),
+    )
+    sasl_oauthbearer_client_secret_file: str = text(
+        "", "File of which the first line is sasl_oauthbearer_client_secret; read for each token.", is_shown=False
+    )
+    sasl_oauthbearer_client_secret_command: str = text(
+        "",
+        "Command, without a shell, whose first line is sasl_oauthbearer_client_secret; run for each token.",
+        is_shown=False,
+    )
+    sasl_oauthbearer_scope: str = text("", "Scope that is asked of the token endpoint; empty = none.")
+    sasl_oauthbearer_extensions: str = text(
+        "", "SASL extensions that go with each token (KIP-342), NAME=VALUE, comma-separated.", check=_check_extensions
+    )
 
     def __attrs_post_init__(self) -> None:
         table = table_of(Security)
-        for name in ("security_protocol", "sasl_mechanism"):
+        for name in ("security_protocol", "sasl_mechanism", "sasl_oauthbearer_token_provider"):
             table[name].parse(getattr(self, name))
-        if self.has_sasl and not self.sasl_username:
-            raise ConfigError(f"security_protocol={self.security_protocol!r} needs sasl_username and sasl_password")
+        for secret in (name for name, row in table.items() if row.is_secret):
+            if len(given := [name for form in SECRET_FORMS if getattr(self, name := secret + form)]) > 1:
+                raise ConfigError(f"{' and '.join(given)}: give one of them")
+        if self.has_sasl:
+            self._check_sasl()
         kinds = [kind for kind, is_used in (("sasl", self.has_sasl), ("ssl", self.has_tls)) if not is_used]
         unused = [name for name in self.given() if name.partition("_")[0] in kinds]
         if unused:
             raise ConfigError(
                 f"{', '.join(unused)} would not be used: security_protocol is {self.security_protocol!r}; set it to "
                 f"{'sasl_ssl or sasl_plaintext' if unused[0].startswith('sasl') else 'ssl or sasl_ssl'}"
+            )
+
+    def _check_sasl(self) -> None:
+        given = self.given()
+        if not self.has_tokens:
+            if not self.sasl_username:
+                raise ConfigError(f"security_protocol={self.security_protocol!r} needs sasl_username and sasl_password")
+            unused, usual = [name for name in given if name.startswith("sasl_oauthbearer_")], "OAUTHBEARER"
+        else:
+            self._check_tokens(given)
+            unused, usual = [name for name in given if name in _OF_PASSWORDS], "PLAIN or SCRAM-SHA-512"
+        if unused:
+            raise ConfigError(
+                f"{', '.join(unused)} would not be used: sasl_mechanism is {self.sasl_mechanism!r}; set it to {usual}"
+            )
+
+    def _check_tokens(self, given: list[str]) -> None:
+        if self.sasl_oauthbearer_token_provider != "oidc":
+            if unused := [name for name in given if name in _OF_OIDC]:
+                raise ConfigError(
+                    f"{', '.join(unused)} would not be used: they are for sasl_oauthbearer_token_provider='oidc'"
+                )
+            return
+        missing = [name for name in _OF_OIDC[:2] if name not in given]
+        if not any(name.startswith("sasl_oauthbearer_client_secret") for name in given):
+            missing.append("sasl_oauthbearer_client_secret (or ..._file, ..._command)")
+        if missing:
+            raise ConfigError(
+                f"sasl_mechanism={OAUTHBEARER!r} needs {', '.join(missing)}; or give a function as "
+                "sasl_oauthbearer_token_provider"
             )
 
     def given(self) -> list[str]:
@@ -83,6 +186,11 @@ class Security:
     def has_sasl(self) -> bool:
         """Whether the client authenticates with SASL."""
         return self.security_protocol in ("sasl_plaintext", "sasl_ssl")
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether the client authenticates with OAuth tokens."""
+        return self.sasl_mechanism == OAUTHBEARER
 
 
 @frozen(kw_only=True)

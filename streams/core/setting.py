@@ -20,6 +20,9 @@ T = TypeVar("T")
 #: Called with the name of a setting and a value; returns whether the value is a function that the setting accepts.
 FunctionCheck: TypeAlias = Callable[[str, Any], bool]
 
+#: What follows the name of a secret: the secret itself, the file or the command that has it in its first line.
+SECRET_FORMS = ("", "_file", "_command")
+
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
 
@@ -93,7 +96,8 @@ def whole(default: int, unit: str, doc: str, *, minimum: int = 0, **more: Any) -
     """Declare a setting whose value is a whole number.
 
     ``application`` (here and below) overrides attributes of the setting for applications, for example
-    ``{"default": 10_000}``. With ``of_client`` the setting exists only for clients.
+    ``{"default": 10_000}``. With ``of_client`` the setting exists only for clients; without ``is_shown`` it is not part
+    of the repr.
     """
     return _declared("int", default, doc, unit=unit, minimum=minimum, **more)
 
@@ -128,11 +132,12 @@ def _declared(
     *,
     application: Mapping[str, Any] | None = None,
     of_client: bool = False,
+    is_shown: bool = True,
     **more: Any,
 ) -> Any:
     facts = {"kind": kind, "doc": doc, **more}
     metadata = {"facts": facts, "application": application or {}, "of_client": of_client}
-    return field(default=default, repr=not more.get("is_secret", False), metadata=metadata)
+    return field(default=default, repr=is_shown and not more.get("is_secret", False), metadata=metadata)
 
 
 # --- reading --------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Literal, Required, TypeAlias, TypedDict
 
 from streams.core.handlers import DeserializationHandler, ProcessingHandler, ProductionHandler
+from streams.core.oauth import TokenProvider
 from streams.core.timestamps import Extractor, ExtractorName, TimestampFunction
 from streams.core.wrapping import ProcessorWrapper
 
@@ -31,12 +32,25 @@ class _Connection(TypedDict, total=False):
 
 class _Security(TypedDict, total=False):
     security_protocol: Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"]
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
     sasl_username: str
     sasl_password: str
     ssl_ca_location: str | os.PathLike[str]
     ssl_certificate_location: str | os.PathLike[str]
     ssl_key_location: str | os.PathLike[str]
+    ssl_key_password: str
+    ssl_key_password_file: str | os.PathLike[str]
+    ssl_key_password_command: str
+    sasl_password_file: str | os.PathLike[str]
+    sasl_password_command: str
+    sasl_oauthbearer_token_provider: Literal["oidc", "msk_iam"] | TokenProvider
+    sasl_oauthbearer_token_endpoint_url: str
+    sasl_oauthbearer_client_id: str
+    sasl_oauthbearer_client_secret: str
+    sasl_oauthbearer_client_secret_file: str | os.PathLike[str]
+    sasl_oauthbearer_client_secret_command: str
+    sasl_oauthbearer_scope: str
+    sasl_oauthbearer_extensions: str
 
 
 class _Consumer(_Client, total=False):

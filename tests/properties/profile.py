@@ -1,16 +1,16 @@
 """How many examples the property tests try, and which.
 
-``make test`` runs the same few each time, ``make test-all`` all of them.  ``STREAMS_PROPERTIES=50`` runs fifty times as
+``make test`` runs the same few each time, ``make test-all`` all of them.  ``TEST_PROPERTIES=50`` runs fifty times as
 many, other ones each time:
 
-    STREAMS_PROPERTIES=50 python -m pytest tests/properties --timeout 3600
+    TEST_PROPERTIES=50 python -m pytest tests/properties --timeout 3600
 """
 
 import os
 
 from hypothesis import HealthCheck, settings
 
-_FACTOR = int(os.environ.get("STREAMS_PROPERTIES", "0"))
+_FACTOR = int(os.environ.get("TEST_PROPERTIES", "0"))
 
 settings.register_profile(
     "properties",

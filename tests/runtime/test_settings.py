@@ -34,6 +34,7 @@ from streams.core.client_settings import (
 )
 from streams.core.config import SETTINGS
 from streams.core.records import Block
+from streams.core.setting import SECRET_FORMS
 from streams.testing import TopologyTestDriver, simulate
 from tests.waiting import until
 
@@ -67,11 +68,15 @@ _READ_SELDOM = {
     "max_cycle_rounds": "tests/runtime/test_rounds.py",
     "probing_rebalance_interval_ms": "tests/testing/simulation",
     "sasl_mechanism": "tests/clients/tcp/test_security.py",
-    "sasl_password": "tests/clients/tcp/test_security.py",
     "sasl_username": "tests/clients/tcp/test_security.py",
     "ssl_ca_location": "tests/clients/tcp/test_security.py",
     "ssl_certificate_location": "tests/clients/tcp/test_security.py",
     "ssl_key_location": "tests/clients/tcp/test_security.py",
+    **dict.fromkeys((f"ssl_key_password{form}" for form in SECRET_FORMS), "tests/clients/tcp/test_mutual_tls.py"),
+    **dict.fromkeys((f"sasl_password{form}" for form in SECRET_FORMS), "tests/cli/test_configuration.py"),
+    **dict.fromkeys(
+        (name for name in SETTINGS if name.startswith("sasl_oauthbearer_")), "tests/clients/tcp/test_oauth.py"
+    ),
     "otlp_interval_ms": "tests/telemetry/test_otel.py",
     "otlp_traces_per_million": "tests/telemetry/test_otel.py",
     "task_timeout_ms": "tests/testing/simulation",

@@ -1,11 +1,13 @@
 """SASL authentication of a client, as a state machine over tokens.
 
-The mechanisms are PLAIN (RFC 4616), SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677), inside Kafka's SaslHandshake
-and SaslAuthenticate (KIP-43, KIP-152).  After a version 0 handshake, tokens have no request header.
+The mechanisms are PLAIN (RFC 4616), SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677) and OAUTHBEARER (RFC 7628),
+inside Kafka's SaslHandshake and SaslAuthenticate (KIP-43, KIP-152, KIP-255).  After a version 0 handshake, tokens have
+no request header.  The session of an OAuth token ends with the token, unless the client authenticates again (KIP-368).
 """
 
 import hashlib
 import hmac
+import json
 import secrets
 from base64 import b64decode, b64encode
 from collections.abc import Callable
@@ -15,7 +17,10 @@ from attrs import define, field
 
 from streams.broker.limits import TOKEN_ATTRIBUTES, TOKEN_BYTES
 from streams.broker.tcp.users import SCRAM_HASHES, ScramKeys, Users
+from streams.core.client_settings import OAUTHBEARER
+from streams.core.clock import SystemClock
 from streams.core.errors import BrokerError
+from streams.core.oauth import TokenCheck
 from streams.protocol.admin_messages import (
     SaslAuthenticate,
     SaslAuthenticateResponse,
@@ -25,7 +30,7 @@ from streams.protocol.admin_messages import (
 from streams.protocol.error_codes import ErrorCode
 
 PLAIN: Final = "PLAIN"
-MECHANISMS: Final = (PLAIN, *SCRAM_HASHES)
+_BEARER: Final = "auth=Bearer "
 
 
 class AuthenticationFailed(BrokerError):
@@ -36,10 +41,14 @@ class AuthenticationFailed(BrokerError):
 
 
 class _Exchange(Protocol):
-    """The token exchange of one mechanism; ``name`` is the authenticated user name if ``is_done`` is True."""
+    """The token exchange of one mechanism; ``name`` is the authenticated user name if ``is_done`` is True.
+
+    ``expires_ms`` is the epoch time at which the session ends, or None.
+    """
 
     name: str
     is_done: bool
+    expires_ms: int | None
 
     def step(self, token: bytes) -> bytes:
         """Handle a token from the client, and return the token of the server.
@@ -55,6 +64,7 @@ class _Plain:
     users: Users
     name: str = ""
     is_done: bool = False
+    expires_ms: int | None = None
 
     def step(self, token: bytes) -> bytes:
         try:
@@ -74,6 +84,7 @@ class _Scram:
     nonce: Callable[[], str]
     name: str = ""
     is_done: bool = False
+    expires_ms: int | None = None
     _keys: ScramKeys | None = None
     _first: str = ""
     _answer: str = ""
@@ -121,6 +132,36 @@ class _Scram:
         return b"v=" + b64encode(hmac.digest(keys.server_key, message, hash_name))
 
 
+@define(eq=False)
+class _Bearer:
+    check: TokenCheck
+    name: str = ""
+    is_done: bool = False
+    expires_ms: int | None = None
+    _reason: str = ""
+
+    def step(self, token: bytes) -> bytes:
+        if self._reason:
+            # The client has taken note of the error (RFC 7628 section 3.2.3).
+            raise AuthenticationFailed(self._reason)
+        try:
+            header, *parts = token.decode().split("\x01")
+        except ValueError as error:
+            raise AuthenticationFailed("no OAUTHBEARER token: it is not UTF-8") from error
+        found = next((part.removeprefix(_BEARER) for part in parts if part.startswith(_BEARER)), None)
+        if not header.startswith("n,") or found is None:
+            raise AuthenticationFailed("no OAUTHBEARER token: expected 'n,,' and 'auth=Bearer TOKEN'")
+        try:
+            user = self.check(found)
+        except ValueError as error:
+            self._reason = f"the token is not accepted: {error}"
+            return json.dumps({"status": "invalid_token"}).encode()
+        if header.split(",")[1] not in ("", f"a={user.name}"):
+            raise AuthenticationFailed("authorization as another user is not supported")
+        self.name, self.expires_ms, self.is_done = user.name, user.expires_ms, True
+        return b""
+
+
 class _Attributes(dict[str, str]):
     """The attributes of a SCRAM message by their letter."""
 
@@ -141,14 +182,33 @@ class Authentication:
 
     users: Users
     nonce: Callable[[], str] = lambda: secrets.token_urlsafe(24)
+    #: Returns the epoch time in milliseconds.
+    now_ms: Callable[[], int] = field(factory=lambda: SystemClock().now_ms, kw_only=True)
     _exchange: _Exchange | None = field(default=None, init=False)
     #: Whether tokens have no request header (after SaslHandshake version 0).
     is_bare: bool = field(default=False, init=False)
+    #: The user of the session that is authenticated again.
+    _former_name: str | None = field(default=None, init=False)
 
     @property
     def is_done(self) -> bool:
         """Whether the client is authenticated."""
         return self._exchange is not None and self._exchange.is_done
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether the client has to authenticate again before any other request."""
+        return self._ends and self.lifetime_ms == 0
+
+    @property
+    def _ends(self) -> bool:
+        return self._exchange is not None and self._exchange.is_done and self._exchange.expires_ms is not None
+
+    @property
+    def lifetime_ms(self) -> int:
+        """Milliseconds until the session ends; 0 if it has ended, or does not end."""
+        expires_ms = None if self._exchange is None else self._exchange.expires_ms
+        return 0 if expires_ms is None else max(0, expires_ms - self.now_ms())
 
     @property
     def name(self) -> str:
@@ -157,18 +217,25 @@ class Authentication:
 
     def handshake(self, request: SaslHandshake, version: int) -> SaslHandshakeResponse:
         """Choose a SASL mechanism; after a version 0 handshake, tokens have no request header."""
-        mechanism = request.mechanism
+        mechanism, offered = request.mechanism, self.users.mechanisms
         error = ErrorCode.NONE
-        if self.is_done or self._exchange is not None:
+        if self._exchange is not None and (version == 0 or not self._ends):
             error = ErrorCode.ILLEGAL_SASL_STATE
-        elif mechanism == PLAIN:
-            self._exchange = _Plain(self.users)
-        elif mechanism in SCRAM_HASHES:
-            self._exchange = _Scram(self.users, mechanism, self.nonce)
-        else:
+        elif mechanism not in offered:
             error = ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        else:
+            self._former_name = None if self._exchange is None else self._exchange.name
+            self._exchange = self._begun(mechanism)
         self.is_bare = version == 0 and error is ErrorCode.NONE
-        return SaslHandshakeResponse(error, MECHANISMS)
+        return SaslHandshakeResponse(error, offered)
+
+    def _begun(self, mechanism: str) -> _Exchange:
+        if mechanism == PLAIN:
+            return _Plain(self.users)
+        if mechanism == OAUTHBEARER:
+            assert self.users.check_token is not None
+            return _Bearer(self.users.check_token)
+        return _Scram(self.users, mechanism, self.nonce)
 
     def token(self, token: bytes) -> bytes:
         """Handle a token from the client, and return the token of the server.
@@ -180,13 +247,20 @@ class Authentication:
             raise AuthenticationFailed("a token without a handshake before it")
         if len(token) > TOKEN_BYTES:
             raise AuthenticationFailed(f"a token of {len(token)} bytes; up to {TOKEN_BYTES} are taken")
-        answer = self._exchange.step(token)
-        self.is_bare = self.is_bare and not self._exchange.is_done
+        exchange = self._exchange
+        answer = exchange.step(token)
+        if exchange.is_done and self._former_name not in (None, exchange.name):
+            raise AuthenticationFailed("the user of a session cannot change")
+        if self.has_expired:
+            raise AuthenticationFailed("the token has expired")
+        self.is_bare = self.is_bare and not exchange.is_done
         return answer
 
     def authenticate(self, request: SaslAuthenticate) -> SaslAuthenticateResponse:
         """Handle a SaslAuthenticate request; the error does not reveal which part of the credentials was wrong."""
         try:
-            return SaslAuthenticateResponse(ErrorCode.NONE, auth_bytes=self.token(request.auth_bytes))
+            answer = self.token(request.auth_bytes)
         except AuthenticationFailed as error:
             return SaslAuthenticateResponse(ErrorCode(error.code), f"authentication failed: {error}")
+        lifetime_ms = self.lifetime_ms if self.is_done else 0
+        return SaslAuthenticateResponse(ErrorCode.NONE, auth_bytes=answer, session_lifetime_ms=lifetime_ms)

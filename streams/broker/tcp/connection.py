@@ -74,7 +74,8 @@ class ClientConnection(asyncio.Protocol):
         self._frames: deque[bytes] = deque()
         self._queued_bytes = 0
         self._pending: Exchange | None = None
-        self._authentication = None if listener.users is None else Authentication(listener.users)
+        now_ms = listener.driver.clock.now_ms
+        self._authentication = None if listener.users is None else Authentication(listener.users, now_ms=now_ms)
         self._is_client_slow = self._is_paused = self._is_closing = self._is_working = False
         self._is_admitted = self._is_rejected = False
         self._output: deque[bytes | memoryview] = deque()
@@ -250,6 +251,8 @@ class ClientConnection(asyncio.Protocol):
                 self._open_session(first, exchange)
             elif self._authentication is not None and not self._authentication.is_done:
                 self._refuse("sent %s before it was authenticated", header.api)
+            elif self._authentication is not None and self._authentication.has_expired:
+                self._refuse("sent %s after its session had expired", header.api)
             else:
                 self._ask(exchange)
         except (MalformedError, UnsupportedVersionError, EncodingError) as error:

@@ -7,6 +7,8 @@ import ssl
 from types import TracebackType
 from typing import Self
 
+from attrs import field, frozen
+
 from streams.broker.driver import Driver
 from streams.broker.limits import Limits
 from streams.broker.tcp.listener import Listener
@@ -112,18 +114,38 @@ class BrokerServer:
         return error
 
 
-def tls_context(certificate: str | os.PathLike[str], key: str | os.PathLike[str] | None) -> ssl.SSLContext:
-    """Return the TLS context of a listener, given the paths of PEM files.
+@frozen
+class ServerTls:
+    """The TLS files of a listener, all PEM.
 
-    If ``key`` is None, the certificate file must also contain the key.
-
-    Raises:
-        ConfigError: the files do not contain a certificate chain and the matching key.
+    ``key`` may be in the same file as the certificate chain ``cert`` (then None).  ``key_password`` is the password of
+    an encrypted key.  With ``client_ca``, clients need a certificate that one of its authorities has issued, as with
+    Kafka's ``ssl.client.auth=required``.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"TLS certificate {certificate} with key {key or certificate}: {error}") from error
-    return context
+
+    cert: str | os.PathLike[str]
+    key: str | os.PathLike[str] | None = None
+    key_password: str = field(default="", repr=False)
+    client_ca: str | os.PathLike[str] | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """Return the TLS context of the listener.
+
+        Raises:
+            ConfigError: the files do not contain a certificate chain, the matching key and authorities, or the
+                password is wrong.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            # Without a password, OpenSSL would ask for one at the terminal.
+            context.load_cert_chain(self.cert, self.key, lambda: self.key_password)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"TLS certificate {self.cert} with key {self.key or self.cert}: {error}") from error
+        if self.client_ca is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+            try:
+                context.load_verify_locations(self.client_ca)
+            except (OSError, ssl.SSLError) as error:
+                raise ConfigError(f"TLS: authorities of clients {self.client_ca}: {error}") from error
+        return context

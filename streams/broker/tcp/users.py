@@ -15,12 +15,15 @@ from typing import Final, Self
 
 from attrs import define, field, frozen
 
+from streams.core.client_settings import OAUTHBEARER
 from streams.core.errors import ConfigError
+from streams.core.oauth import TokenCheck
 
 #: Hash function by SCRAM mechanism.
 SCRAM_HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 #: Default number of hash iterations, as in Kafka.
 ITERATIONS: Final = 4096
+_PLAIN: Final = "PLAIN"
 _SALT_BYTES: Final = 16
 SECRET_BYTES: Final = 32
 #: The mechanism that is used to check a plain password.
@@ -55,7 +58,7 @@ class ScramKeys:
 
 @define(eq=False)
 class Users:
-    """The passwords or SCRAM keys of users, by user name.
+    """The passwords or SCRAM keys of users, by user name, and the check of OAuth tokens.
 
     >>> users = Users({"alice": "secret"})
     >>> users.has("alice", "secret"), users.has("alice", "guess"), users.has("bob", "secret")
@@ -69,6 +72,15 @@ class Users:
     #: Secret for salts that are not stored.  The secret is random, because a salt derived from a password would reveal
     #: the password.  It is stored in the data directory, so that the salts are the same after a restart.
     secret: bytes = field(factory=lambda: os.urandom(SECRET_BYTES), repr=False, kw_only=True)
+    #: Checks OAuth tokens (OAUTHBEARER), on the thread of the server, which waits for it; None: they are not offered.
+    check_token: TokenCheck | None = field(default=None, kw_only=True)
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """The SASL mechanisms that are offered to clients."""
+        if self.check_token is None:
+            return (_PLAIN, *SCRAM_HASHES)
+        return (_PLAIN, *SCRAM_HASHES, OAUTHBEARER) if self.passwords or self.keys else (OAUTHBEARER,)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self:

@@ -11,6 +11,7 @@ from streams.clients.errors import error_for
 from streams.clients.network import Backoff, Network
 from streams.clients.tcp.channel import ChannelConfig
 from streams.clients.tcp.connection import ClusterConnection, ConnectionConfig
+from streams.clients.tcp.credentials import Credentials, key_password_of
 from streams.clients.tcp.security import tls_context
 from streams.clients.tcp.sockets import SocketConfig, Sockets
 from streams.core.address import Address, parse_address
@@ -71,8 +72,10 @@ class TcpCluster:
     ) -> None:
         settings = changed(settings or ConnectionSettings(), options)
         self.bootstrap: Sequence[Address] = addresses(bootstrap_servers)
-        self._security = security
-        self._context = tls_context(security)
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self._credentials = Credentials(security, self._clock)
+        key_password = key_password_of(security) if security.has_tls else ""
+        self._context = tls_context(security, key_password)
         self._request_timeout_ms = request_timeout_ms or ClientSettings().request_timeout_ms
         self._channels = ChannelConfig(
             self._request_timeout_ms,
@@ -82,7 +85,6 @@ class TcpCluster:
         )
         self._hold_ms = settings.hold_ms
         self._backoff = Backoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms)
-        self._clock: Clock = SystemClock() if clock is None else clock
         self._rng = rng or Random()
 
     @classmethod
@@ -101,7 +103,7 @@ class TcpCluster:
     def connect(self, client_id: str) -> ClusterConnection:
         """Open a connection for one client; sockets are opened with the first requests."""
         config = ConnectionConfig(client_id, tuple(self.bootstrap), self._channels, self._backoff, self._hold_ms)
-        sockets = Sockets(SocketConfig(client_id, self._security, self._context), self._clock)
+        sockets = Sockets(SocketConfig(client_id, self._credentials, self._context), self._clock)
         return ClusterConnection(config, sockets, self._clock, Random(self._rng.getrandbits(64)))
 
     def topic_configs(self, topics: Iterable[str]) -> dict[str, Mapping[str, str]]:

@@ -1,7 +1,7 @@
-"""TLS and SASL (PLAIN and SCRAM) for connections.
+"""TLS and SASL (PLAIN, SCRAM and OAUTHBEARER) for connections.
 
 This module performs no I/O: an exchange receives and yields bytes, and the link has the socket.  See RFC 5802,
-RFC 4616, KIP-43 and KIP-84.
+RFC 4616, RFC 7628, KIP-43, KIP-84 and KIP-255.
 """
 
 import hashlib
@@ -14,6 +14,7 @@ from typing import Final
 from streams.clients.errors import AuthenticationError
 from streams.core.client_settings import Security
 from streams.core.errors import ConfigError
+from streams.core.oauth import OAuthToken
 
 # With fewer iterations, a stolen proof is cheap to brute-force (RFC 5802).
 _MIN_ITERATIONS: Final = 4_096
@@ -26,31 +27,50 @@ _MAX_DIGITS: Final = 9
 Exchange = Generator[bytes, bytes, None]
 
 
-def tls_context(security: Security) -> ssl.SSLContext | None:
-    """Return the TLS context, or None if TLS is not configured.
+def tls_context(security: Security, key_password: str = "") -> ssl.SSLContext | None:
+    """Return the TLS context, or None if TLS is not configured; ``key_password`` is for an encrypted key.
 
     Raises:
-        ConfigError: a certificate file cannot be read or contains no certificates.
+        ConfigError: a certificate file cannot be read or contains no certificates, or the password is wrong.
     """
     if not security.has_tls:
         return None
     try:
         context = ssl.create_default_context(cafile=security.ssl_ca_location or None)
         if security.ssl_certificate_location:
-            context.load_cert_chain(security.ssl_certificate_location, security.ssl_key_location or None)
+            key = security.ssl_key_location or None
+            # Without a password, OpenSSL would ask for one at the terminal.
+            context.load_cert_chain(security.ssl_certificate_location, key, lambda: key_password)
     except (OSError, ssl.SSLError) as error:
         given = (security.ssl_ca_location, security.ssl_certificate_location, security.ssl_key_location)
         files = ", ".join(repr(name) for name in given if name)
-        raise ConfigError(f"TLS: {files} cannot be used: {error}; give PEM files") from error
+        raise ConfigError(
+            f"TLS: {files} cannot be used: {error}; give PEM files, and ssl_key_password (or ..._file, ..._command) "
+            "for an encrypted key"
+        ) from error
     return context
 
 
 def sasl_exchange(security: Security, nonce: str) -> Exchange:
-    """Return the client's side of the SASL exchange for the configured mechanism; ``nonce`` must be unique."""
+    """Return the client's side of an exchange with ``sasl_password``; ``nonce`` must be unique."""
     if security.sasl_mechanism == "PLAIN":
         return _plain(security.sasl_username, security.sasl_password)
     algorithm = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}[security.sasl_mechanism]
     return _scram(algorithm, security.sasl_username, security.sasl_password, nonce)
+
+
+def bearer_exchange(token: OAuthToken) -> Exchange:
+    """Return the client's side of an exchange with a token (RFC 7628).
+
+    Raises:
+        AuthenticationError: the broker rejects the token.
+    """
+    extensions = "".join(f"\x01{name}={value}" for name, value in token.extensions.items())
+    answer = yield f"n,,\x01auth=Bearer {token.value}{extensions}\x01\x01".encode()
+    if answer:
+        # The reason, as JSON; the broker ends the exchange with an error after one more message.
+        yield b"\x01"
+        raise AuthenticationError(f"OAUTHBEARER: the broker rejected the token: {answer.decode(errors='replace')}")
 
 
 def _plain(username: str, password: str) -> Exchange:

@@ -21,8 +21,7 @@ from attrs import define, field, frozen
 
 from streams.clients.errors import AuthenticationError
 from streams.clients.tcp.channel import Channel, Item, Outcome
-from streams.clients.tcp.security import sasl_exchange
-from streams.core.client_settings import Security
+from streams.clients.tcp.credentials import Credentials
 from streams.core.clock import Clock
 from streams.core.errors import StreamsError
 from streams.protocol.error_codes import ErrorCode
@@ -72,7 +71,7 @@ class SocketConfig:
     """The client's identity and security settings."""
 
     client_id: str
-    security: Security
+    credentials: Credentials
     context: ssl.SSLContext | None
 
 
@@ -433,9 +432,10 @@ class SocketLink:
         if found["error_code"]:
             raise MalformedError(f"versions were rejected with error {found['error_code']}", api="ApiVersions")
         self._ranges = {row["api_key"]: (row["min_version"], row["max_version"]) for row in found["api_keys"]}
-        if not self._config.security.has_sasl:
+        credentials = self._config.credentials
+        if not credentials.security.has_sasl:
             return
-        mechanism = self._config.security.sasl_mechanism
+        mechanism = credentials.security.sasl_mechanism
         version = self._version(SASL_HANDSHAKE.key)
         found = yield SASL_HANDSHAKE.key, version, {"mechanism": mechanism}
         if found["error_code"]:
@@ -444,18 +444,22 @@ class SocketLink:
                 f"it has {', '.join(found['mechanisms']) or 'none'}"
             )
         version = self._version(SASL_AUTHENTICATE.key)
-        exchange = sasl_exchange(self._config.security, secrets.token_urlsafe(24))
-        said = next(exchange)
+        exchange = credentials.exchange(secrets.token_urlsafe(24))
+        said, reason = next(exchange), ""
         while True:
             found = yield SASL_AUTHENTICATE.key, version, {"auth_bytes": said}
             if found["error_code"]:
+                credentials.on_rejected()
+                reason = found["error_message"] or reason or "wrong user name or password"
                 raise AuthenticationError(
-                    f"broker at {self._channel.address}: {mechanism} as {self._config.security.sasl_username!r} is "
-                    f"rejected: {found['error_message'] or 'wrong user name or password'}"
+                    f"broker at {self._channel.address}: {mechanism} as {credentials.who} is rejected: {reason}"
                 )
             lifetime_ms = found.get("session_lifetime_ms", 0)
             if lifetime_ms > 0:
                 self._channel.on_retire(self._now() + int(lifetime_ms * _LIFETIME_PART))
+            if credentials.security.has_tokens and found["auth_bytes"]:
+                # The reason of a rejection, as JSON; the error follows.
+                reason = found["auth_bytes"].decode(errors="replace")
             try:
                 said = exchange.send(found["auth_bytes"])
             except StopIteration:

@@ -1,0 +1,50 @@
+"""Tokens for Amazon MSK with IAM, by AWS's signer library (extra ``msk``).
+
+This module imports only ``core``; the library is imported when a provider is created.
+"""
+
+import os
+from collections.abc import Callable
+
+from attrs import define
+
+from streams.core.errors import ConfigError
+from streams.core.oauth import OAuthToken, TokenProvider
+
+_REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
+
+
+def msk_iam(region: str = "") -> TokenProvider:
+    """Return a provider of tokens for ``sasl_oauthbearer_token_provider``, with the credentials that boto3 finds.
+
+    ``region`` is the region of the cluster; default: ``AWS_REGION`` or ``AWS_DEFAULT_REGION`` of the environment.
+
+    Raises:
+        ConfigError: the signer library is not installed, or there is no region.
+    """
+    try:
+        from aws_msk_iam_sasl_signer import MSKAuthTokenProvider  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise ConfigError(
+            "tokens of MSK need aws-msk-iam-sasl-signer-python, which is not installed; pip install 'streams[msk]'"
+        ) from error
+    region = region or next((found for name in _REGIONS if (found := os.environ.get(name))), "")
+    if not region:
+        raise ConfigError("tokens of MSK need the region of the cluster: pass msk_iam('eu-west-1'), or set AWS_REGION")
+    return _Signed(MSKAuthTokenProvider.generate_auth_token, region)
+
+
+@define(eq=False)
+class _Signed:
+    """Signs a token; one serves all connections until it expires."""
+
+    _sign: Callable[[str], tuple[str, int]]
+    region: str
+
+    def __repr__(self) -> str:
+        return f"msk_iam({self.region!r})"
+
+    def __call__(self) -> OAuthToken:
+        """Return a new token."""
+        value, expires_ms = self._sign(self.region)
+        return OAuthToken(value, expires_ms)

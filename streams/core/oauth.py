@@ -1,0 +1,77 @@
+"""OAuth tokens: what a provider of tokens returns, and what a broker's check of a token returns.
+
+Between the applications, which give the functions, and clients and brokers, which call them.  KIP-255, RFC 7628.
+Imports only ``core.errors``.
+"""
+
+import json
+from base64 import urlsafe_b64decode
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from attrs import field, frozen
+
+from streams.core.errors import ConfigError
+
+
+@frozen
+class OAuthToken:
+    """A token for the SASL mechanism OAUTHBEARER.
+
+    ``expires_ms`` is the epoch time in milliseconds at which it expires; None: it is used for one connection only.
+    ``extensions`` go with the token (KIP-342), such as ``{"logicalCluster": "lkc-1"}``.
+    """
+
+    value: str = field(repr=False)
+    expires_ms: int | None = None
+    extensions: Mapping[str, str] = field(factory=dict)
+
+    @classmethod
+    def of(cls, found: Any, who: str) -> "OAuthToken":
+        """Return the token that a provider has returned; the expiry of a text is the claim ``exp`` of the JWT.
+
+        Raises:
+            ConfigError: it is neither an ``OAuthToken`` nor a non-empty text.
+        """
+        if isinstance(found, OAuthToken):
+            return found
+        if not isinstance(found, str) or not found:
+            raise ConfigError(
+                f"{who} returned {type(found).__qualname__}, not an OAuthToken or the text of a token: return one"
+            )
+        expires_s = claims_of(found).get("exp")
+        is_number = isinstance(expires_s, int | float) and not isinstance(expires_s, bool)
+        return cls(found, int(expires_s * 1000) if is_number else None)  # type: ignore[operator]
+
+
+@frozen
+class OAuthUser:
+    """What a broker knows of a client after the check of its token: its name, and until when it may stay.
+
+    ``expires_ms`` is epoch time in milliseconds: the client has to authenticate again before (KIP-368); None: never.
+    """
+
+    name: str
+    expires_ms: int | None = None
+
+
+#: Returns a new token: an ``OAuthToken``, or the text of a JWT, whose claim ``exp`` says when it expires.
+TokenProvider: TypeAlias = Callable[[], OAuthToken | str]
+#: Checks the text of a token for a broker; raises ``ValueError`` with the reason, which the client is told.
+TokenCheck: TypeAlias = Callable[[str], OAuthUser]
+
+
+def claims_of(token: str) -> Mapping[str, Any]:
+    """Return the claims of a JWT, without any check of its signature; empty if the text is no JWT.
+
+    >>> claims_of("e30.eyJzdWIiOiJhIn0.")
+    {'sub': 'a'}
+    """
+    parts = token.split(".")
+    if len(parts) != 3:
+        return {}
+    try:
+        found = json.loads(urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
