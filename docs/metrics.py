@@ -27,19 +27,13 @@ TITLES = {
 KAFKA: Mapping[Scope, list[str]] = {
     Scope[name]: found for name, found in json.loads(PAGE.parents[1].joinpath("kafka_metrics.json").read_text()).items()
 }
-_PER_RECORD = "would be a count per record; metrics are counted per run and block"
-_SUPPRESSED = "buffered results are counted where they are written: `records-produced-total` of the sink"
 _NO_ITERATORS = "no iterator stays open between two reads"
 #: Why metrics of Kafka Streams are not there, by scope and first letters of the name.
 ABSENT: Mapping[tuple[Scope, str], str] = {
     (Scope.CLIENT, "commit-id"): "an installed release does not know its commit",
     (Scope.UPDATER, "idle-ratio"): "restores run on the stream threads; there is no state updater that could be idle",
     (Scope.UPDATER, "checkpoint-ratio"): "positions are written with the state, in the same batch",
-    (Scope.TASK, "punctuate-latency"): "measured by thread",
-    (Scope.NODE, "suppression-emit"): _SUPPRESSED,
-    (Scope.NODE, "window-aggregate-final-emit"): _SUPPRESSED,
-    (Scope.NODE, "idempotent-update-skip"): _PER_RECORD,
-    (Scope.STORE, "suppression-buffer"): "the buffer is part of the operator, without a size of its own",
+    (Scope.NODE, "idempotent-update-skip"): "a table forwards an update with an equal value too, so none is skipped",
     (Scope.STORE, "record-e2e-latency"): "measured at sources and sinks",
     **{(Scope.STORE, name): _NO_ITERATORS for name in ("num-open-iterators", "iterator-duration", "oldest-iterator")},
     **{

@@ -228,9 +228,16 @@ class TaskNodeContext:
         """Return the counting sensor for this node."""
         return self._task.metrics.counter(sensor, task=self.task_id, node=self.node)
 
-    def amounts(self, sensor: SensorSpec) -> Amounts:
-        """Return the sensor of measured amounts, such as sizes, for this node."""
-        return self._task.metrics.amounts(sensor, task=self.task_id, node=self.node)
+    def records(self, sensor: SensorSpec) -> bool:
+        """Return whether a sensor is recorded at the recording level."""
+        return self._task.metrics.records(sensor)
+
+    def amounts(self, sensor: SensorSpec, store: str | None = None) -> Amounts:
+        """Return the sensor of measured amounts, such as sizes, for this node, or for a store of its task."""
+        if store is None:
+            return self._task.metrics.amounts(sensor, task=self.task_id, node=self.node)
+        store_type = self._task.stores[store].type_name
+        return self._task.metrics.amounts(sensor, task=self.task_id, store=store, store_type=store_type)
 
     def stopwatch(self, sensor: SensorSpec) -> Stopwatch:
         """Return the sensor of measured durations for this node."""

@@ -379,12 +379,12 @@ class Task:
         if time_ms < 0:
             return 0
         fired = self.punctuations.fire(kind, time_ms, self._run_timer)
-        self.sensors.punctuated.value += fired
         self.is_dirty = self.is_dirty or fired > 0
         return fired
 
     def _run_timer(self, timer: Timer, now_ms: int) -> None:
-        self._call("punctuation", timer.node, timer.callback, now_ms)
+        with self.sensors.punctuated:
+            self._call("punctuation", timer.node, timer.callback, now_ms)
 
     def _call_idle(self, node: str, advance: Callable[[int], bool], stream_time_ms: int) -> bool:
         return bool(self._call("advance of idle inputs", node, advance, stream_time_ms))

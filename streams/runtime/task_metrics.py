@@ -55,7 +55,7 @@ class TaskMetrics:
     _topology: Topology
     _sink_of: Callable[[str], str]
     processed: Counter = field(init=False)
-    punctuated: Counter = field(init=False)
+    punctuated: Stopwatch = field(init=False)
     enforced: Counter = field(init=False)
     #: Processing time in nanoseconds, as measured by the driver.
     latency: Amounts = field(init=False)
@@ -70,7 +70,7 @@ class TaskMetrics:
         metrics, task_id = self.metrics, self.task_id
         metrics.open(task_id)
         self.processed = metrics.counter(table.PROCESSED, task=task_id)
-        self.punctuated = metrics.counter(table.PUNCTUATED, task=task_id)
+        self.punctuated = metrics.stopwatch(table.PUNCTUATED, task=task_id)
         self.enforced = metrics.counter(table.ENFORCED, task=task_id)
         self.latency = metrics.amounts(table.PROCESS_LATENCY, task=task_id)
         self._is_on = metrics.records(table.CONSUMED)

@@ -255,8 +255,12 @@ class NodeContext(WrappedNode, Protocol):
         """Return the counter of a sensor, which is declared per node, for this node."""
         ...
 
-    def amounts(self, sensor: SensorSpec) -> Amounts:
-        """Return the amounts of a sensor, which is declared per node, for this node."""
+    def records(self, sensor: SensorSpec) -> bool:
+        """Return whether a sensor is recorded at the recording level."""
+        ...
+
+    def amounts(self, sensor: SensorSpec, store: str | None = None) -> Amounts:
+        """Return the amounts of a sensor: of this node, or of a store if the sensor is declared per store."""
         ...
 
     def stopwatch(self, sensor: SensorSpec) -> Stopwatch:

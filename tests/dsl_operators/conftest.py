@@ -76,6 +76,12 @@ class BenchContext:
     def tally(self, reason: str) -> metrics.Counter:
         return self.bench.tallies.setdefault(reason, metrics.Counter())
 
+    def counter(self, sensor: metrics.SensorSpec) -> metrics.Counter:
+        return metrics.Counter()
+
+    def records(self, sensor: metrics.SensorSpec) -> bool:
+        return False
+
     def task_stream_time_ms(self) -> int:
         return -1
 

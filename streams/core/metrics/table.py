@@ -141,7 +141,9 @@ PROCESS_LATENCY = _sensor(
 PROCESS_RATIO = _sensor(
     Scope.TASK, value("active-process-ratio", "share of this task in the processing time of its thread")
 )
-PUNCTUATED = _debug(Scope.TASK, counted("punctuate", "punctuations of both kinds"))
+PUNCTUATED = _debug(
+    Scope.TASK, counted("punctuate", "punctuations of both kinds"), _latency("punctuate", "a punctuation", "ns", 1)
+)
 LATENESS = _debug(
     Scope.TASK,
     spread("record-lateness", "time by which a record is behind stream time", _LATENCY, "ms"),
@@ -178,6 +180,15 @@ DISORDER = _ours(
 
 SOURCE_PROCESSED = _debug(Scope.NODE, counted("process", "records processed at a source"))
 E2E_LATENCY = _sensor(Scope.NODE, _E2E, origin="KIP-613")
+SUPPRESSION_EMITTED = _debug(Scope.NODE, counted("suppression-emit", "results that a suppression emitted"))
+FINAL_EMITTED = _debug(
+    Scope.NODE, counted("window-aggregate-final-emit", "results of closed windows emitted"), origin="KIP-825"
+)
+FINAL_EMIT_TIME = _debug(
+    Scope.NODE,
+    _latency("window-aggregate-final-emit", "an emission of the results of closed windows"),
+    origin="KIP-825",
+)
 DROPPED_FOR = _sensor(
     Scope.DROPS, counted("dropped-records", "records dropped for a reason"), level=RecordingLevel.OFF, origin=""
 )
@@ -241,6 +252,11 @@ STORE_RESTORED = _debug(
     Scope.STORE,
     (MetricSpec("restore-rate", Stat.RATE, "records restored per second", "1/s"),),
     _latency("restore", "a restored record", "ns", 1),
+)
+
+SUPPRESSED_COUNT = _debug(Scope.STORE, spread("suppression-buffer-count", "changes in a suppression buffer", _LATENCY))
+SUPPRESSED_SIZE = _debug(
+    Scope.STORE, spread("suppression-buffer-size", "size of a suppression buffer", _LATENCY, "bytes")
 )
 
 # --- consumers and producers --------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from attrs import frozen
 
 from streams.core.loops import windowed
-from streams.core.metrics import DropReason
+from streams.core.metrics import Counter, DropReason, table
 from streams.core.records import Headers
 from streams.core.serdes import LONG, Serde
 from streams.core.windows import CountWindows
@@ -57,6 +57,7 @@ class CountWindowAggregate:
         size, advance, on_close = self.windows.size, self.windows.advance, self.emit_on_close
         initializer, aggregator = self.fold.initializer, self.fold.aggregator
         emit, is_cached = (emit_nothing, False) if on_close else table_emit(context, self.store, self.send_old)
+        finals = context.counter(table.FINAL_EMITTED) if on_close else Counter()
         drop, forward, send_old, memo = dropper(context), context.forward, self.send_old or is_cached, WindowMemo(size)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -76,6 +77,7 @@ class CountWindowAggregate:
                     emit(window_key, new, old if send_old else None, changed_ms, headers, True)
                 if number + 1 == start + size:
                     if on_close and new is not None:
+                        finals.value += 1
                         forward(window_key, (new, None, True), changed_ms, headers)
                     if start >= advance:
                         put(windowed(key, memo[start - advance]), None, timestamp_ms)

@@ -19,6 +19,7 @@ from streams.core.records import Headers, Window
 from streams.core.windower import Windower
 from streams.dsl.operators.drops import dropper
 from streams.dsl.operators.emission import emit_nothing, table_emit
+from streams.dsl.operators.finals import measured
 from streams.dsl.operators.folds import Fold
 from streams.dsl.operators.windows import MAX_TIME
 from streams.topology import NodeContext, Process, StreamTime
@@ -226,9 +227,11 @@ class _Closer:
     _places: list[tuple[int, Window, bytes]] = field(factory=list)
     #: Closing times and keys of the open windows, by window and key bytes.
     _open: dict[tuple[Window, bytes], Any] = field(factory=dict)
+    _emit_until: Callable[[int, Headers | None], bool] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.emitted = self.context.stream_time("emitted")
+        self._emit_until = measured(self.context, self._emit_places)
         self.context.on_init(self.load)
         self.context.on_final_flush(self.emit_open)
 
@@ -259,14 +262,18 @@ class _Closer:
 
     def emit_closed(self, headers: Headers | None) -> bool:
         """Emit the windows that have closed, and return whether there were any."""
+        has_emitted = self._emit_until(self.time.ms, headers)
+        self.emitted.ms = max(self.emitted.ms, self.time.ms)
+        return has_emitted
+
+    def _emit_places(self, last_ms: int, headers: Headers | None) -> int:
         count = len(self._open)
-        while self._places and self._places[0][0] <= self.time.ms:
+        while self._places and self._places[0][0] <= last_ms:
             closes_ms, window, key_bytes = self._places[0]
             self._emit(closes_ms, window, key_bytes, headers)
             heappop(self._places)
             self._open.pop((window, key_bytes), None)
-        self.emitted.ms = max(self.emitted.ms, self.time.ms)
-        return len(self._open) < count
+        return count - len(self._open)
 
     def emit_open(self) -> None:
         """Emit all open windows.  If the application continues, they are emitted again when they close."""

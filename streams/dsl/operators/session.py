@@ -17,6 +17,7 @@ from streams.core.records import Headers, Window
 from streams.core.windows import SessionWindows
 from streams.dsl.operators.drops import dropper
 from streams.dsl.operators.emission import emit_nothing, table_emit
+from streams.dsl.operators.finals import measured
 from streams.dsl.operators.folds import Fold
 from streams.dsl.operators.windows import MAX_TIME
 from streams.topology import NodeContext, Process, StreamTime
@@ -119,12 +120,14 @@ def _closer(
         emitted.ms = close_ms
         return has_emitted
 
-    def emit_until(last_ms: int, headers: Headers | None) -> bool:
-        has_emitted = False
+    def emit_sessions(last_ms: int, headers: Headers | None) -> int:
+        count = 0
         for session, aggregate in closed_sessions(max(emitted.ms, 0), last_ms):
-            has_emitted = True
+            count += 1
             forward(session, (aggregate, None, True), session[1][1], headers)
-        return has_emitted
+        return count
+
+    emit_until = measured(context, emit_sessions, emits_on_close=operator.emit_on_close)
 
     def advance(stream_time_ms: int) -> bool:
         time.ms = max(time.ms, stream_time_ms)

@@ -18,6 +18,7 @@ from streams.core.records import Headers, Window
 from streams.core.windows import SlidingWindows
 from streams.dsl.operators.drops import dropper
 from streams.dsl.operators.emission import Emit, table_emit
+from streams.dsl.operators.finals import measured
 from streams.dsl.operators.folds import Fold
 from streams.dsl.operators.windows import MAX_TIME, WindowMemo
 from streams.topology import NodeContext, Process, StreamTime
@@ -249,12 +250,14 @@ def _closer(
         emitted.ms = close_ms
         return has_emitted
 
-    def emit_until(last_ms: int, headers: Headers | None) -> bool:
-        has_emitted = False
+    def emit_windows(last_ms: int, headers: Headers | None) -> int:
+        count = 0
         for start_ms, key, pair in store.windows_between(max(0, emitted.ms - difference_ms), last_ms):
-            has_emitted = True
+            count += 1
             forward(windowed(key, memo[start_ms]), (pair[0], None, True), pair[1], headers)
-        return has_emitted
+        return count
+
+    emit_until = measured(context, emit_windows)
 
     # ``emitted`` is unchanged: if the application continues, these windows are emitted again when they close.
     context.on_final_flush(partial(emit_until, MAX_TIME, None))

@@ -15,6 +15,7 @@ from attrs import define, field, frozen
 
 from streams.core.errors import StreamsError
 from streams.core.marks import Format
+from streams.core.metrics import table
 from streams.core.records import Headers
 from streams.core.serdes import Serde
 from streams.dsl.operators.buffered import HEADERS, ORIGIN, PLACE, TIME, VALUES, Buffered, is_buffer_value
@@ -63,7 +64,8 @@ class Suppress:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        buffer = _Buffer(context.store(self.store), self.value_serde, self.max_bytes is not None)
+        is_weighed = self.max_bytes is not None or context.records(table.SUPPRESSED_SIZE)
+        buffer = _Buffer(context.store(self.store), self.value_serde, is_weighed)
         read, put, evict, places = buffer.store.get, buffer.put, buffer.evict, buffer.places
         to_bytes, origin_of = self.key_serde.serialize, context.record_metadata
         time, wait_ms, until_close = context.stream_time(), self.wait_ms, self.until_window_closes
@@ -104,16 +106,29 @@ class Suppress:
         context.on_idle(advance)
         context.on_init(buffer.load)
         context.on_final_flush(flush)
-        return process
+        return self._measured(context, buffer, process) if context.records(table.SUPPRESSED_COUNT) else process
+
+    def _measured(self, context: NodeContext, buffer: "_Buffer", process: Process) -> Process:
+        """Return a process function that also records the number of buffered changes, and their size."""
+        counts = context.amounts(table.SUPPRESSED_COUNT, self.store)
+        sizes = context.amounts(table.SUPPRESSED_SIZE, self.store)
+
+        def measured(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
+            process(key, change, timestamp_ms, headers)
+            counts.record(len(buffer.places))
+            sizes.record(buffer.size_bytes)
+
+        return measured
 
     def _emit(self, context: NodeContext) -> "_EmitBuffered":
         """Return the function that emits a buffered change."""
         send, to_key = release(context, context.forward), self.key_serde.deserialize
-        drops_deletions = self.until_window_closes
+        drops_deletions, emitted = self.until_window_closes, context.counter(table.SUPPRESSION_EMITTED)
 
         def emit(key_bytes: bytes, row: Buffered) -> None:
             new = row[_NEW]
             if new is not None or not drops_deletions:
+                emitted.value += 1
                 send(row[ORIGIN], to_key(key_bytes), (new, row[_OLD], True), row[TIME], row[HEADERS])
 
         return emit

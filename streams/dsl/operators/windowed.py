@@ -18,6 +18,7 @@ from streams.core.records import Headers
 from streams.core.windows import FixedWindows, SlidingWindows, TimeWindows
 from streams.dsl.operators.drops import dropper
 from streams.dsl.operators.emission import Emit, emit_nothing, table_emit
+from streams.dsl.operators.finals import measured
 from streams.dsl.operators.folds import Fold
 from streams.dsl.operators.sliding import SlidingAggregate
 from streams.dsl.operators.windows import MAX_TIME, WindowMemo
@@ -175,12 +176,14 @@ def _closer(
         emitted.ms = last_closed_ms
         return has_emitted
 
-    def emit_until(last_ms: int, headers: Headers | None) -> bool:
-        has_emitted = False
+    def emit_windows(last_ms: int, headers: Headers | None) -> int:
+        count = 0
         for start_ms, key, pair in store.windows_between(emitted.ms + 1, last_ms):
-            has_emitted = True
+            count += 1
             forward(windowed(key, memo[start_ms]), (pair[0], None, True), pair[1], headers)
-        return has_emitted
+        return count
+
+    emit_until = measured(context, emit_windows, emits_on_close=operator.emit_on_close)
 
     def advance(stream_time_ms: int) -> bool:
         time.ms = max(time.ms, stream_time_ms)

@@ -1,0 +1,39 @@
+"""Metrics of the final results that windowed aggregations emit when a window closes (KIP-825)."""
+
+from collections.abc import Callable
+
+from streams.core.metrics import table
+from streams.core.records import Headers
+from streams.topology import NodeContext
+
+#: Emits all windows that start, or sessions that end, at a time or earlier; returns how many there were.
+EmitUntil = Callable[[int, Headers | None], int]
+
+
+def measured(
+    context: NodeContext, emit_until: EmitUntil, *, emits_on_close: bool = True
+) -> Callable[[int, Headers | None], bool]:
+    """Return ``emit_until`` with its results counted and its time measured; it returns whether there were any.
+
+    A node that does not emit results when windows close has no such metrics, and never calls the function.
+    """
+    if not emits_on_close:
+        return lambda last_ms, headers: False
+    emitted = context.counter(table.FINAL_EMITTED)
+    if not context.records(table.FINAL_EMIT_TIME):
+
+        def emit(last_ms: int, headers: Headers | None) -> bool:
+            count = emit_until(last_ms, headers)
+            emitted.value += count
+            return count > 0
+
+        return emit
+    watch = context.stopwatch(table.FINAL_EMIT_TIME)
+
+    def emit_timed(last_ms: int, headers: Headers | None) -> bool:
+        with watch:
+            count = emit_until(last_ms, headers)
+        emitted.value += count
+        return count > 0
+
+    return emit_timed
