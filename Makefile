@@ -10,6 +10,7 @@ ROUNDS ?= 20
 BUSY ?= 4
 SCOPE ?= sample
 KAFKA_JARS := .kafka
+HELM := .helm
 PEERS ?= ../shared/bench
 BENCH_ARGS ?=
 
@@ -18,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-rest test-stress kafka-jars kafka-test browser-test pictures lint bench bench-peers docs clean distclean
+.PHONY: help install demo test test-all test-rest test-stress kafka-jars kafka-test browser-test deploy-test pictures lint bench bench-peers docs clean distclean
 
 help:
 	@echo "make demo     run the main job on the embedded broker (installs what it needs into $(VENV))"
@@ -27,6 +28,7 @@ help:
 	@echo "make test-stress  run the sample ROUNDS times beside BUSY busy loops (SCOPE=all: everything)"
 	@echo "make kafka-test  run the tests of a real Kafka (needs Java 17 and Maven, which fetches it into $(KAFKA_JARS))"
 	@echo "make browser-test  run the tests of the live page in Chromium (pictures: and write those of the docs)"
+	@echo "make deploy-test  build a wheel and install it, run helm on the chart (needs Go, which fetches helm into $(HELM))"
 	@echo "make lint     ruff, mypy --strict, pyright on the examples, import layers"
 	@echo "make bench    run the benchmarks"
 	@echo "make bench-peers  compare with Kafka Streams and others on a real Kafka (Java, Maven, the peers' programs in PEERS)"
@@ -91,6 +93,13 @@ kafka-test: $(VENV)/.test kafka-jars
 browser-test: $(VENV)/.test $(VENV)/.browser
 	$(BIN)/python -m pytest -m browser $(PYTEST_ARGS)
 
+$(HELM)/helm:
+	@command -v go >/dev/null || { echo "make: go is not on the PATH; the tests of the chart need Go or helm" >&2; exit 2; }
+	GOBIN='$(CURDIR)/$(HELM)' go install helm.sh/helm/v3/cmd/helm@v3.22.0
+
+deploy-test: $(VENV)/.test $(HELM)/helm
+	PATH="$(CURDIR)/$(HELM):$$PATH" $(BIN)/python -m pytest -m deploy $(PYTEST_ARGS)
+
 pictures: $(VENV)/.test $(VENV)/.browser
 	$(BIN)/python -m pytest -m browser --pictures $(PYTEST_ARGS)
 
@@ -115,4 +124,4 @@ clean: $(VENV)/.base
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print | xargs -r rm -rf
 
 distclean: clean
-	rm -rf $(VENV) $(KAFKA_JARS) $(KAFKA_JARS).new .bench
+	rm -rf $(VENV) $(KAFKA_JARS) $(KAFKA_JARS).new $(HELM) .bench

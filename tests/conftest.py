@@ -21,6 +21,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 SAMPLE_EXAMPLES = 0.4
 
 KAFKA = "of a real Kafka (make kafka-test)"
+DEPLOY = "of wheels and of the Helm chart (make deploy-test)"
 BROWSER = "of the page in a browser (make browser-test)"
 
 
@@ -108,6 +109,8 @@ def _absence(config: pytest.Config, item: pytest.Item) -> str | None:
     """Return of what kind a test is that cannot run here, None if it can."""
     if item.get_closest_marker("kafka") and "kafka" not in config.option.markexpr:
         return KAFKA
+    if item.get_closest_marker("deploy") and "deploy" not in config.option.markexpr:
+        return DEPLOY
     if item.get_closest_marker("browser"):
         if "browser" not in config.option.markexpr:
             return BROWSER
