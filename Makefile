@@ -11,6 +11,7 @@ BUSY ?= 4
 SCOPE ?= sample
 KAFKA_JARS := .kafka
 HELM := .helm
+COLLECTOR := .collector
 PEERS ?= ../shared/bench
 BENCH_ARGS ?=
 
@@ -19,7 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-rest test-stress kafka-jars kafka-test browser-test deploy-test pictures lint bench bench-peers docs clean distclean
+.PHONY: help install demo test test-all test-rest test-stress kafka-jars kafka-test collector-test browser-test deploy-test pictures lint bench bench-peers docs clean distclean
 
 help:
 	@echo "make demo     run the main job on the embedded broker (installs what it needs into $(VENV))"
@@ -27,6 +28,7 @@ help:
 	@echo "make test-all  run all tests but those of a real Kafka (test-rest: what the sample leaves out)"
 	@echo "make test-stress  run the sample ROUNDS times beside BUSY busy loops (SCOPE=all: everything)"
 	@echo "make kafka-test  run the tests of a real Kafka (needs Java 17 and Maven, which fetches it into $(KAFKA_JARS))"
+	@echo "make collector-test  run the tests of a real OpenTelemetry Collector (needs Go, which builds it into $(COLLECTOR))"
 	@echo "make browser-test  run the tests of the live page in Chromium (pictures: and write those of the docs)"
 	@echo "make deploy-test  build a wheel and install it, run helm on the chart (needs Go, which fetches helm into $(HELM))"
 	@echo "make lint     ruff, mypy --strict, pyright on the examples, import layers"
@@ -34,7 +36,7 @@ help:
 	@echo "make bench-peers  compare with Kafka Streams and others on a real Kafka (Java, Maven, the peers' programs in PEERS)"
 	@echo "make docs     build the documentation into site/"
 	@echo "make install  install everything for development"
-	@echo "make clean    remove what was built (distclean: and $(VENV), $(KAFKA_JARS), .bench)"
+	@echo "make clean    remove what was built (distclean: and $(VENV), $(KAFKA_JARS), $(COLLECTOR), .bench)"
 
 # The stamps say what is installed: base for the main job, and each extra of pyproject.toml.
 # compat: a path file instead of an import hook, which type checkers cannot follow.
@@ -90,6 +92,17 @@ kafka-jars: $(KAFKA_JARS)/.fetched
 kafka-test: $(VENV)/.test kafka-jars
 	$(BIN)/python -m pytest -m kafka $(PYTEST_ARGS)
 
+# Its own go.sum is written beside the build: the modules are those of go.mod and what they need.
+$(COLLECTOR)/collector: tests/telemetry/collector/main.go tests/telemetry/collector/go.mod
+	@command -v go >/dev/null || { \
+		echo "make: go is not on the PATH; the tests of a real OpenTelemetry Collector need Go 1.25 or later" >&2; exit 2; }
+	@echo "Building an OpenTelemetry Collector into $(COLLECTOR) ..."
+	@mkdir -p $(COLLECTOR) && cp $^ $(COLLECTOR) && cd $(COLLECTOR) && go mod tidy >tidy.log 2>&1 && go build -o collector . \
+		|| { cat $(CURDIR)/$(COLLECTOR)/tidy.log >&2; exit 2; }
+
+collector-test: $(VENV)/.test $(COLLECTOR)/collector
+	$(BIN)/python -m pytest -m collector $(PYTEST_ARGS)
+
 browser-test: $(VENV)/.test $(VENV)/.browser
 	$(BIN)/python -m pytest -m browser $(PYTEST_ARGS)
 
@@ -124,4 +137,4 @@ clean: $(VENV)/.base
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print | xargs -r rm -rf
 
 distclean: clean
-	rm -rf $(VENV) $(KAFKA_JARS) $(KAFKA_JARS).new $(HELM) .bench
+	rm -rf $(VENV) $(KAFKA_JARS) $(KAFKA_JARS).new $(HELM) $(COLLECTOR) .bench

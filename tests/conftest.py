@@ -22,6 +22,7 @@ SAMPLE_EXAMPLES = 0.4
 
 KAFKA = "of a real Kafka (make kafka-test)"
 DEPLOY = "of wheels and of the Helm chart (make deploy-test)"
+COLLECTOR = "of a real OpenTelemetry Collector (make collector-test)"
 BROWSER = "of the page in a browser (make browser-test)"
 
 
@@ -111,6 +112,8 @@ def _absence(config: pytest.Config, item: pytest.Item) -> str | None:
         return KAFKA
     if item.get_closest_marker("deploy") and "deploy" not in config.option.markexpr:
         return DEPLOY
+    if item.get_closest_marker("collector") and "collector" not in config.option.markexpr:
+        return COLLECTOR
     if item.get_closest_marker("browser"):
         if "browser" not in config.option.markexpr:
             return BROWSER
