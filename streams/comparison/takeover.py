@@ -75,7 +75,7 @@ class Evidence:
 
 @frozen
 class StoreFate:
-    """The outcome for one store; ``old`` and ``new`` are its names, None if a version does not have the store."""
+    """The outcome for one store; ``old`` and ``new`` are its names, or None if a version does not have the store."""
 
     old: str | None
     new: str | None
@@ -94,7 +94,7 @@ class TakeOver:
 
     @property
     def level(self) -> Level | None:
-        """The most severe level of all findings, None if there are none."""
+        """The most severe level of all findings, or None if there are none."""
         return max((finding.level for finding in self.findings), default=None)
 
     @property
@@ -311,7 +311,7 @@ class _Check:
             self._add(Level.CANNOT, f"store {name}", says, do)
 
     def _layout_change(self, name: str, one: StoreSpec, two: StoreSpec) -> str | None:
-        """Return why the new version would not find entries in state directories, None if it would find them."""
+        """Return why the new version would not find entries in state directories, or None if it would find them."""
         if self._moved(name) is not None:
             return None
         if not (is_on_disk(one, _engine(self.old)) and is_on_disk(two, _engine(self.new))):

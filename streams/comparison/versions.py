@@ -58,7 +58,7 @@ class SerdeForm:
         return evolve(_named(serde.name), schema=_schema(serde))
 
     def is_read_as(self, other: "SerdeForm") -> bool | None:
-        """Return whether the form ``other`` can read bytes of this form, None if this depends on the bytes."""
+        """Return whether the form ``other`` can read bytes of this form, or None if this depends on the bytes."""
         if not self.family or not other.family:
             return True if self.is_pinned and other.is_pinned else None
         if self.family != other.family:
@@ -85,7 +85,7 @@ def _windowed_name(prefix: str, inner: str) -> str:
 
 
 def _schema(serde: Serde[Any]) -> str | None:
-    """Return a digest of the JSON schema of a serde, None if it is not a JSON serde with a type."""
+    """Return a digest of the JSON schema of a serde, or None if it is not a JSON serde with a type."""
     import msgspec
 
     recipe = serde._recipe

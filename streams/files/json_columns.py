@@ -64,7 +64,7 @@ def is_optional(info: Any) -> bool:
 
 
 def writer_of(info: Any, outer: tuple[Any, ...] = ()) -> Writer | None:
-    """Return the writer of a declared type, None if its values can only be written one by one.
+    """Return the writer of a declared type, or None if its values can only be written one by one.
 
     ``outer`` are the classes that contain the type.
     """
@@ -297,7 +297,7 @@ def joined_fields(fields: dict[str, Any], size: int) -> Any:
 
 
 def struct_writer(info: Any, outer: tuple[Any, ...] = ()) -> StructWriter | None:
-    """Return the writer of a class, None if its values can only be written one by one."""
+    """Return the writer of a class, or None if its values can only be written one by one."""
     if info.cls in outer or not is_plain_class(info):
         return None
     fields = []
@@ -376,7 +376,7 @@ class _MapWriter:
 
 
 def _key_order(keys: Any, rows: Any) -> Any:
-    """Return the order of the items by row and key, None if they have this order.
+    """Return the order of the items by row and key, or None if they have this order.
 
     Raises:
         NotColumnarError: a key occurs twice in a row.

@@ -17,7 +17,7 @@ from streams.files.json_columns import is_plain_class
 
 
 def names_read(info: Any, functions: Sequence[Any]) -> frozenset[str] | None:
-    """Return the fields of a class that the functions read, None if they may need complete objects."""
+    """Return the fields of a class that the functions read, or None if they may need complete objects."""
     if not is_plain_class(info) or isinstance(info.cls.__getattribute__, FunctionType):
         return None
     names: set[str] = set()
@@ -30,7 +30,7 @@ def names_read(info: Any, functions: Sequence[Any]) -> frozenset[str] | None:
 
 
 def stand_in_decoder(info: Any, names: frozenset[str], *, reads_rest: bool = True) -> Callable[[Any], Any] | None:
-    """Return a decoder of JSON to objects with the fields ``names`` of a class, None if there is no such decoder.
+    """Return a decoder of JSON to objects with the fields ``names`` of a class, or None if there is no such decoder.
 
     With ``reads_rest``, the decoder rejects the same JSON as a decoder of the class.
     """

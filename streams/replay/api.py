@@ -72,9 +72,9 @@ def replay(
     number, which is the maximum number of records per slice.  ``since`` is the first event time of rows of
     tables, which their source selects.  ``until`` is where the replay ends: a datetime,
     epoch milliseconds, ISO 8601 text, or offsets by topic and partition.  ``directory`` keeps all files of the
-    replay, and ``resume`` continues from them.  Without it they are temporary: outputs can be read until the
-    result is closed, or, with ``keep``, until this process exits, which then also ends the replay's Spark session.
-    ``state_from`` is a snapshot to continue from.
+    replay, and ``resume`` continues from them.  Without ``directory`` the files are temporary: outputs can be read
+    until the result is closed, or, with ``keep``, until this process exits, which then also ends the replay's Spark
+    session.  ``state_from`` is a snapshot to continue from.
 
     Rows that are older than those of earlier runs are late: ``late_rows`` of the result has them.  ``repair``, with
     ``resume``, sorts them into the history and computes again what they change, so that the result is that of one
@@ -161,16 +161,17 @@ def explain(
     processes: int | None = None,
     **settings: Unpack[Settings],
 ) -> Explanation:
-    """Return what ``replay`` with the same arguments would read, run and write, and what would not fit.
+    """Return what ``replay`` with the same arguments would read, run and write, and possible problems.
 
-    It takes seconds: sizes are from listings and from footers of Parquet files; of other files the number of rows is
-    estimated from sizes and a sample of rows.  Nothing is written to ``directory``.  With ``resume``, files that the
-    replay in ``directory`` has read before are left out.  Spark is only used to look at tables, and at files that only
-    Spark can list.
+    It takes seconds: sizes come from file listings and Parquet footers; for other files the number of rows is estimated
+    from sizes and a sample of rows.  Nothing is written to ``directory``.  With ``resume``, files that the replay in
+    ``directory`` has read before are left out.  Spark is only used to inspect tables, and files that only Spark can
+    list.
 
     Raises:
         ReplayError: the replay cannot be planned, or a file is missing.
-        TopologyError, ConfigError, InputError: an argument is invalid, or a sampled row is no record of its topic.
+        TopologyError, ConfigError, InputError: an argument is invalid, or a sampled row is no valid record of its
+            topic.
     """
     request = _request(
         topology,
@@ -210,10 +211,10 @@ def _request(
     order: str | None,
     **given: Any,
 ) -> Request:
-    """Return the request of a replay, whose names are checked, with the defaults of application ID and store.
+    """Check the arguments of a replay, and return them as a request with default application ID and store engine.
 
     Raises:
-        ConfigError: an argument is not one of its names.
+        ConfigError: ``executor``, ``order`` or ``wall_clock`` is not one of the permitted texts.
     """
     if executor not in ("spark", "local"):
         raise ConfigError(f"executor {executor!r}: give 'spark' or 'local'")
@@ -231,7 +232,7 @@ def _request(
 
 
 def _nothing() -> None:
-    """Close nothing: the exit of the process does."""
+    """Do nothing: the folder is deleted when the process exits."""
 
 
 def _folder(directory: str | os.PathLike[str] | None, stack: ExitStack) -> Place:
@@ -246,7 +247,7 @@ def _folder(directory: str | os.PathLike[str] | None, stack: ExitStack) -> Place
 
 
 def _check_late(result: ReplayResult, limit: DropLimit, *, is_given: bool) -> None:
-    """Warn of late rows, and check the number of late records against ``limit``, or warn if more than 1 % were late.
+    """Log late rows, and compare the number of late records with ``limit``; without a given limit, only log an excess.
 
     Raises:
         LateRecordsError: more late records were dropped than ``limit`` allows.
@@ -267,7 +268,7 @@ def drive(
     progress: Listener | None = None,
     steps: Generator[list[Any], list[Any], Any] | None = None,
 ) -> Any:
-    """Execute all calls of a replay session (default: of the whole replay) on an executor, and return their result.
+    """Execute the calls of ``steps`` (default: of the whole replay) on an executor, and return the result of ``steps``.
 
     Raises:
         StreamsError: a call to the executor failed; the message locates the failure.

@@ -1,4 +1,4 @@
-"""Errors of replay and hand-over, one class for each cause that callers may handle differently."""
+"""Errors of replays and of going live, one class for each cause that callers may handle differently."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -60,5 +60,5 @@ class SnapshotError(ReplayError):
 class HandOverError(ReplayError):
     """An application cannot go live from a snapshot on this cluster.
 
-    The reason is a gap in the history, an active consumer group, or topics that do not match the snapshot.
+    The reason is a gap after the history, an active consumer group, or topics that do not match the snapshot.
     """

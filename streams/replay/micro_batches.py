@@ -1,7 +1,7 @@
 """A topology within Spark Structured Streaming: each micro-batch of a query continues one replay.
 
-The rows of a batch become files of the history, in a folder that is named by the batch ID, and the replay is resumed
-with them.  A repeated batch finds its files, and its slice and outputs, so each batch is processed exactly once.
+The rows of a batch become files of the history, in a folder named after the batch ID, and the replay is resumed with
+them.  If a batch is repeated, its files, slice and outputs already exist, so each batch is processed exactly once.
 """
 
 import os
@@ -23,12 +23,13 @@ _DONE = "_SUCCESS"
 
 @define(eq=False)
 class MicroBatches:
-    """Processes the micro-batches of a query: pass it to ``DataStreamWriter.foreachBatch``.
+    """Processes the micro-batches of a streaming query; to be passed to ``DataStreamWriter.foreachBatch``.
 
     ``topic`` is the source topic that the rows of each batch belong to; batches are in the order of their IDs.
-    ``directory`` has the history, the state and the position: with the checkpoint of the query, it is what a restart
-    continues from.  ``on_result`` gets the result after each batch, which covers all batches so far: write outputs
-    there by ``ReplayResult.write``, which writes each slice once.  ``options`` are further arguments of ``replay``.
+    ``directory`` contains the history, the state and the position; a restart continues from these and from the
+    checkpoint of the query.  ``on_result`` is called with the result after each batch, which covers all batches so far;
+    it can write outputs with ``ReplayResult.write``, which writes each slice once.  ``options`` are further arguments
+    of ``replay``.
     The outputs, stores and snapshot after a batch are those of one replay over the rows of all batches.
     """
 

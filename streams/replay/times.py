@@ -1,4 +1,4 @@
-"""Conversion of event times from and to text."""
+"""Conversion between event times and text."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -36,16 +36,16 @@ def why(
 ) -> Story:
     """Return why there is, or is not, an output record for a key in a replay of history.
 
-    The tasks are those of ``replay``, but traced and in this process; if a task fails, the story ends at that record.
-    ``key`` is an object, or text, which matches every key with this text or JSON form. ``topic`` is the output topic
-    (default: all); ``node`` selects a node instead. ``at`` is the event time of the output, or a time in its window
-    (default: the last output): epoch milliseconds, a datetime, or ISO 8601 text, which denotes the whole second,
-    minute, hour or day if it ends there. At most ``limit`` records are listed per node. ``inputs`` and the other
-    arguments are those of ``replay``.
+    The replay runs with tracing, in this process; if a task fails, the explanation ends at that record. ``key`` is an
+    object, or text, which matches every key with this text or JSON form. ``topic`` is the output topic (default: all);
+    ``node`` selects a node instead. ``at`` is the event time of the output, or a time in its window (default: the last
+    output): epoch milliseconds, a datetime, or ISO 8601 text, which denotes the whole second, minute, hour or day if it
+    is no more precise. At most ``limit`` records are listed per node. ``inputs`` and the other arguments are those of
+    ``replay``.
 
     Raises:
         ReplayError: the replay cannot be planned, or a file is missing or damaged.
-        UnknownTopicError: the topology writes no topic, or has no node, of this name.
+        UnknownTopicError: the topology does not write to such a topic, or has no such node.
         TopologyError, ConfigError, InputError: an argument is invalid.
     """
     given: dict[str, Any] = {**settings, "application_id": application_id or application_id_of(topology)}

@@ -124,7 +124,7 @@ def targets_of(question: Question, topology: Topology) -> list[str]:
 
 
 def _of_window(question: Question, step: Step) -> Question | None:
-    """Return the question that matches the records in the window of an output, None if its key has no window."""
+    """Return the question that matches the records in the window of an output, or None if its key has no window."""
     if type(step.key) is not Windowed:
         return None
     window = step.key.window

@@ -138,7 +138,7 @@ def _types_of(found: Any) -> dict[str, Any]:
 
 
 def _names_of_bodies(code: CodeType) -> Iterator[str]:
-    """Yield the names that class bodies within a function look up, in its parameters or its module."""
+    """Yield the names of parameters or globals of a function that class bodies within the function use."""
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             # Functions access variables by slot; class bodies look up all names.
@@ -152,8 +152,8 @@ def _names_of_bodies(code: CodeType) -> Iterator[str]:
 def fingerprint(topology: Topology) -> str:
     """Return a digest of what a topology reads, writes and stores; function code is not included.
 
-    Whether a table uses its source topic as changelog is not included either, since this depends on who writes the
-    topic.
+    Whether a table uses its source topic as changelog is not included either, since this depends on the writers of
+    the topic.
     """
     described = describe(evolve(topology, source_changelogs={}))
     return hashlib.blake2b(str(described).encode(), digest_size=8).hexdigest()

@@ -1,4 +1,4 @@
-"""The declaration of output topics, as far as it is known."""
+"""The names and serdes of output topics."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from streams.topology import SinkNode, Topology
 
 
 def output_topic(topology: Topology, name: str) -> Topic[Any, Any] | None:
-    """Return an output topic of the topology with its serdes, None if they are not known."""
+    """Return an output topic of the topology with its serdes, or None if they are not known."""
     declared = topology.topics.get(name)
     if declared is not None:
         return declared

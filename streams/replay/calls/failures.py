@@ -54,13 +54,13 @@ def packed(work: Any, error: BaseException) -> TaskFailure:
 
 
 def failure_text(text: str) -> str | None:
-    """Return the part of ``text`` that ``packed`` has written, None if there is none."""
+    """Return the part of ``text`` that ``packed`` has written, or None if there is none."""
     found = re.findall(rf"{_MARK}[\w=-]+:", text)
     return str(found[-1]) if found else None
 
 
 def unpacked(text: str) -> dict[str, Any] | None:
-    """Return the details that ``packed`` has stored in ``text``, None if there are none."""
+    """Return the details that ``packed`` has stored in ``text``, or None if there are none."""
     found = failure_text(text)
     if found is None:
         return None

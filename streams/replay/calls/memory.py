@@ -12,7 +12,7 @@ PROCESS_BYTES = 230 * _MIB
 
 @frozen
 class CallMemory:
-    """The maximum memory of a process that executes one call at a time, without entries of in-memory stores."""
+    """The maximum memory of a worker process that executes one call at a time, without entries of in-memory stores."""
 
     state_bytes: int
     process_bytes: int = PROCESS_BYTES

@@ -18,7 +18,10 @@ from streams.runtime import merge_lanes
 
 @frozen
 class OutputPart:
-    """One partition of an output topic: the extents (ranges of records) of each task, in tie-breaking order."""
+    """One partition of an output topic: the extents (ranges of records) that each task wrote.
+
+    If records of two tasks have equal timestamps, those of the task that comes first have precedence.
+    """
 
     partition: int
     lanes: Sequence[Sequence[Extent]]
@@ -63,7 +66,7 @@ def output_topics(outputs: Outputs) -> list[str]:
 
 
 def lanes_of(outputs: Outputs, at: TopicPartition) -> list[list[Extent]]:
-    """Return the extents (ranges of records) that each task wrote to a partition; the order breaks ties."""
+    """Return the extents (ranges of records) that each task wrote to a partition, the task with precedence first."""
     producers = sorted((producer for place, producer in outputs if place == at), key=_order)
     return [outputs[at, producer] for producer in producers]
 

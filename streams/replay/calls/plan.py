@@ -1,6 +1,6 @@
 """The plan of a replay: stages, their calls to the executor, and the part of history that each slice reads.
 
-The driver makes the plan.  This module is pure, except that it reads timestamps to cut history by time.
+The driver makes the plan.  This module is pure, except that it reads timestamps to divide history by time.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -81,11 +81,11 @@ class ReplayPlan:
         return self._readers.get(self.plan.logical(partition))
 
     def most_calls(self, number: int) -> int:
-        """Return the number of calls of a stage in one pass, at most: small tasks share calls."""
+        """Return the maximum number of calls of a stage in one pass: one for each task, or one for all of a cycle."""
         return min(1, len(self.stages[number])) if number in self.cyclic else len(self.stages[number])
 
     def global_works(self, folder: str) -> list[GlobalWork]:
-        """Return the calls that fill the global stores, each from all records of the topics of its store."""
+        """Return one call for each global store, which fills the store from all records of its topics."""
         works = []
         for name, store in sorted(self.plan.topology.global_stores.items()):
             inputs = []
@@ -98,7 +98,7 @@ class ReplayPlan:
         return works
 
     def works(self, number: int, step: Pass, state: ReplayState, folder: str) -> list[StageWork]:
-        """Return the calls of stage ``number`` that have work in the pass ``step``."""
+        """Return the calls of stage ``number`` that have records to process in the pass ``step``."""
         flushes = step.is_last and self.options.final_flush
         is_cycle = number in self.cyclic
         lanes: dict[TopicPartition, list[int]] = {}
@@ -143,7 +143,10 @@ class ReplayPlan:
         *,
         is_cycle: bool,
     ) -> TaskWork:
-        """Return the work of a task; ``lanes`` has the numbers of the lanes with records by logical partition."""
+        """Return the input of a task in a pass; ``lanes`` has the lanes with records, by partition of the topology.
+
+        A lane is the part of a partition that one task writes; its number is a partition number on the broker.
+        """
         positions = state.positions.get(task, {})
         known = {logical: {*lanes.get(logical, ())} for logical in self.plan.groups[task]}
         for partition in positions:
@@ -166,10 +169,10 @@ class ReplayPlan:
         )
 
     def _partitions(self, logical: TopicPartition, known: set[int] | None) -> Iterator[tuple[TopicPartition, bool]]:
-        """Yield the partitions that store a logical one, and whether each is a lane that only a task writes.
+        """Yield the broker partitions that store a partition of the topology, and whether each is the lane of one task.
 
-        Lanes that are not in ``known`` (None: all) are left out, except the first of them: for this one a task waits
-        until its inputs have ended.
+        Lanes that are not in ``known`` (None: all) are left out, except the first: the task waits for this lane until
+        its inputs have ended.
         """
         topic, number = logical
         if topic not in self.plan.lanes:
@@ -192,7 +195,7 @@ class ReplayPlan:
         *,
         is_lane: bool,
     ) -> InputWork:
-        """Return the part of a partition that a pass reads; ``known`` are its extents."""
+        """Return the part of a partition that a pass reads; ``known`` are the extents of the partition."""
         position = positions.get(partition, 0)
         end = _end_of(known)
         if not is_lane:
@@ -221,9 +224,9 @@ def _waves(parts: Sequence[tuple[int, ...]], subs: Mapping[int, SubTopology]) ->
 
 
 def _calls(tasks: Iterable[TaskWork]) -> Iterator[list[TaskWork]]:
-    """Yield the tasks of each call, the longest call first, so that it is not the last one to start.
+    """Divide tasks among calls; yield the tasks of each call, the call with the most records first.
 
-    Neighbouring small tasks share a call, and its files.
+    Neighbouring small tasks share a call and its files.
     """
     calls: list[tuple[int, list[TaskWork]]] = []
     for task in tasks:

@@ -65,7 +65,7 @@ def value_text(value: Any) -> str:
 
 
 def reader(serde: Serde[Any] | None) -> Callable[[bytes | None], Any]:
-    """Return a function that decodes bytes for display, and returns unchanged the bytes that it cannot decode."""
+    """Return a function that decodes bytes for display; it returns bytes that it cannot decode unchanged."""
     is_known = serde is not None and not (isinstance(serde, PinnedSerde) and not serde.is_pinned)
 
     def read(data: bytes | None) -> Any:
@@ -121,7 +121,7 @@ def described_spec(name: str, described: Mapping[str, Any], carried: Mapping[str
 
 
 def described_kind(described: Mapping[str, Any]) -> StoreKind:
-    """Return the built-in kind of a store from its description in a snapshot; for a view, that of the viewed store."""
+    """Return the built-in store kind from a description in a snapshot; for a view, the kind of the underlying store."""
     return built_in_kind(described.get("base", described["kind"]))
 
 

@@ -51,7 +51,7 @@ class ReplayState:
     examples: dict[tuple[str, str], str] = field(factory=dict)
 
     def copy(self) -> "ReplayState":
-        """Return a copy that does not change with this state."""
+        """Return an independent copy of this state."""
         return ReplayState(
             {task: dict(found) for task, found in self.positions.items()},
             dict(self.checkpoints),
@@ -81,7 +81,7 @@ class ReplayState:
                     self.lanes.setdefault(partition, []).append(extent)
 
     def forget_read(self, reader_of: Callable[[TopicPartition], TaskId | None]) -> None:
-        """Drop the records of repartition topics that the tasks that ``reader_of`` returns have read."""
+        """Drop the records of repartition topics that have been read; ``reader_of`` maps a partition to its reader."""
         for lane, extents in list(self.lanes.items()):
             reader = reader_of(lane)
             position = 0 if reader is None else self.positions.get(reader, {}).get(lane, 0)
@@ -197,7 +197,7 @@ def _rows(columns: Mapping[str, Sequence[Sequence[int]]]) -> Iterator[list[Any]]
 
 
 def write_manifest(folder: Place, content: Mapping[str, Any]) -> None:
-    """Write the manifest of a folder, without which the folder is not valid; it starts with its format and checksum.
+    """Write the manifest of a folder, with format and checksum; a folder without a manifest is not valid.
 
     Large content is compressed.
 
@@ -212,7 +212,7 @@ def write_manifest(folder: Place, content: Mapping[str, Any]) -> None:
 
 
 def identify(folder: Place, sources: Mapping[TopicPartition, Sequence[Extent]]) -> str:
-    """Return the ID of the replay in a folder, which is set when its first history has been read.
+    """Return the ID of the replay in a folder; the first call, after the history has been read, creates it.
 
     It is derived from the arguments of the replay and its history: the same replay in another folder has the same ID.
     """
@@ -229,7 +229,7 @@ def identify(folder: Place, sources: Mapping[TopicPartition, Sequence[Extent]]) 
 
 
 def read_manifest(folder: Place) -> dict[str, Any] | None:
-    """Return the content of the manifest of a folder, None if there is no manifest.
+    """Return the content of the manifest of a folder, or None if there is no manifest.
 
     Raises:
         ReplayError: the manifest is damaged, or has another format.

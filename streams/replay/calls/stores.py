@@ -1,8 +1,8 @@
 """Opens the stores of a replay with their contents after the previous slice, and writes their contents.
 
 A replay keeps the contents of stores in changelog format, sorted by key, and the changes of later slices until they
-cost as much to read as the contents.  Then the contents are written again.  So a slice writes as much as it
-changes, apart from contents that were paid for by as many changes before, and reads at most twice the contents.
+cost as much to read as the contents.  Then the contents are written again.  So a slice usually writes only its
+changes, contents are only written after as many changes, and a slice reads at most twice the size of the contents.
 """
 
 from collections.abc import Container, Iterable, Mapping, Set
@@ -28,7 +28,7 @@ _CHANGES_ROWS = 2_000
 
 
 def memory_of(config: StreamsConfig) -> MemoryBudget:
-    """Return the budget of a call, whose process runs no other call at the same time."""
+    """Return the memory budget for the stores of a call, whose process runs no other call at the same time."""
     return MemoryBudget(config.state_memory_max_bytes, config.cache_max_bytes)
 
 
@@ -37,8 +37,8 @@ def open_empty(
 ) -> Any:
     """Open an empty store, which records its changes only with ``has_changes``.
 
-    ``memory`` is shared with other stores of the process; by default the store has the default budget for itself.
-    A store that belongs on disk is in memory while it is small.
+    ``memory`` is a budget shared with other stores of the process; without it, the store has a default budget of its
+    own.  A store on disk is kept in memory while it is small.
     """
     logged = evolve(spec, has_changelog=has_changes)
     name: Any = engine
@@ -71,7 +71,7 @@ def open_contents(spec: StoreSpec, ref: StoreRef, root: Place) -> dict[Any, Any]
 
 
 def open_entries(spec: StoreSpec, ref: StoreRef, root: Place) -> list[StoreEntry]:
-    """Return the entries of a store with their times; those of a versioned store are the current versions."""
+    """Return the entries of a store with their times; for a versioned store, the current versions."""
     store = _filled(open_empty(spec, Path(), "in_memory"), ref, ExtentReader(root))
     try:
         if spec.kind.has_versions:
@@ -109,7 +109,7 @@ def open_all(
 
 
 def write_contents(writer: SegmentWriter, producer: str, number: int, stores: Mapping[str, Any]) -> dict[str, StoreRef]:
-    """Write the stores of a partition; return references to them, without their extents (``written_contents``)."""
+    """Write the stores of a partition; return references to them, to which ``written_contents`` adds the extents."""
     refs = {}
     for name, store in stores.items():
         for block in store.snapshot_blocks():
@@ -120,7 +120,7 @@ def write_contents(writer: SegmentWriter, producer: str, number: int, stores: Ma
 
 
 def written_contents(writer: SegmentWriter, producer: str, refs: Mapping[str, StoreRef]) -> dict[str, StoreRef]:
-    """Return references to stores with the extents that have been written."""
+    """Add the extents that have been written to references to stores, and return these."""
     extents = _extents_of(writer, producer)
     return {name: evolve(ref, extents=extents.get(name, ())) for name, ref in refs.items()}
 
@@ -153,22 +153,22 @@ class SliceChanges:
         *,
         is_whole: bool,
     ) -> "SliceChanges":
-        """Return no changes; with ``is_whole`` none are recorded, and all stores are written as contents."""
+        """Start with no changes; with ``is_whole`` none are recorded, and all stores are written as contents."""
         room = {spec.name: _room_for_changes(spec, before[spec.name]) for spec in specs if spec.name in before}
         return cls(writer, task_id, before, {} if is_whole else {name: rows for name, rows in room.items() if rows > 0})
 
     @property
     def recorded(self) -> Set[str]:
-        """The stores that record their changes."""
+        """The names of the stores that record their changes."""
         return self._room.keys()
 
     @property
     def few(self) -> set[str]:
-        """The stores whose changes were few, so that their contents need not be written."""
+        """The names of the stores with few changes, whose contents need not be written."""
         return {name for name, room in self._room.items() if room >= 0}
 
     def write(self, changes: Iterable[tuple[str, Block]]) -> None:
-        """Write the next changes of stores, unless those of a store have become too many.
+        """Write the next changes of stores, except for stores that have too many changes by now.
 
         Raises:
             ReplayError: the file cannot be written.
@@ -190,10 +190,10 @@ class SliceChanges:
 
 
 def _room_for_changes(spec: StoreSpec, ref: StoreRef) -> int:
-    """Return the number of changes after which a store is written as contents; 0 or less if it always is.
+    """Return the number of changes up to which changes are written instead of contents; 0 or less if they never are.
 
-    The changes of a kind that is always in memory do not have its order of use.  Files of another replay may be
-    deleted after the first slice.
+    They never are for a kind that is always in memory, since its changes do not include the order in which keys were
+    used, nor for contents in files of another replay, which may be deleted after the first slice.
     """
     if spec.kind.is_in_memory or any(is_elsewhere(extent.file) for extent in ref.extents):
         return 0

@@ -37,9 +37,9 @@ class Options:
 
 @frozen
 class StoreRef:
-    """The contents of one task's instance of a store, in changelog format, sorted by key.
+    """A reference to the contents of one task's instance of a store, in changelog format, sorted by key.
 
-    Between slices, they may be the contents after an earlier slice, and the ``changes`` of each slice since then.
+    Between slices, it may refer to the contents after an earlier slice, and to the ``changes`` of each slice since.
     """
 
     extents: tuple[Extent, ...] = ()
@@ -50,21 +50,21 @@ class StoreRef:
 
     @property
     def parts(self) -> tuple["StoreRef", ...]:
-        """The contents and their changes, in the order in which they are restored."""
+        """The contents, then the later changes, in the order in which they are restored."""
         return (self, *self.changes)
 
     @property
     def every_extent(self) -> list[Extent]:
-        """The extents of the contents and of their changes."""
+        """The extents (ranges of records) of the contents and of the later changes."""
         return [extent for part in self.parts for extent in part.extents]
 
     @property
     def rows(self) -> int:
-        """The number of entries and of changes to them."""
+        """The number of entries of the contents plus the number of later changes."""
         return sum(extent.rows for extent in self.every_extent)
 
     def changed(self, extents: tuple[Extent, ...], carried: Mapping[str, bytes]) -> "StoreRef":
-        """Return the reference with the changes of one more slice."""
+        """Return this reference with the changes of a further slice."""
         if extents:
             return evolve(self, changes=(*self.changes, StoreRef(extents, carried)))
         if self.changes:
@@ -86,13 +86,13 @@ class InputWork:
 
     @property
     def rows(self) -> int:
-        """The number of records that are read, at most: the slice may begin and end within extents."""
+        """The maximum number of records to read; there may be fewer, as a slice may begin and end within extents."""
         return min(sum(extent.rows for extent in self.extents), max(self.end - self.position, 0))
 
 
 @frozen
 class TaskWork:
-    """The work of one task in one slice of history."""
+    """The input of one task for one slice of history: partitions to read, stores and checkpoint."""
 
     task_id: TaskId
     inputs: tuple[InputWork, ...]
@@ -136,13 +136,13 @@ class StageWork:
 
     @property
     def name(self) -> str:
-        """The name of the call in messages and file names."""
+        """The name of this call to an executor, for messages and file names."""
         tasks = [str(task.task_id) for task in self.tasks]
         return tasks[0] if len(tasks) == 1 else f"{tasks[0]}-to-{tasks[-1]}"
 
     @property
     def size(self) -> tuple[int, int]:
-        """The numbers of records and of bytes that the call has to read, as far as known."""
+        """The numbers of records and bytes that the call has to read, as far as they are known."""
         return sum(task.rows for task in self.tasks), 0
 
 
@@ -159,12 +159,12 @@ class GlobalWork:
 
     @property
     def name(self) -> str:
-        """The name of the call in messages and file names."""
+        """The name of this call to an executor, for messages and file names."""
         return f"global-{self.store}"
 
     @property
     def size(self) -> tuple[int, int]:
-        """The numbers of records and of bytes that the call has to read, as far as known."""
+        """The numbers of records and bytes that the call has to read, as far as they are known."""
         return sum(item.rows for item in self.inputs), 0
 
 
@@ -242,7 +242,7 @@ class CallMeter:
     def report(
         self, kind: type[R], *, tasks: tuple[TaskReport, ...] = (), files: Iterable[str] = (), **found: Any
     ) -> R:
-        """Return the report of the call with the sizes of its files; ``found`` are further fields of ``kind``."""
+        """Return the report of the call, with the sizes of its files; ``found`` has further fields of the report."""
         sizes = {file: self._work.root.child(file).size() for file in sorted(files)}
         elapsed_ms, cpu_ms = self._clock.monotonic_ms() - self._started_ms, _cpu_ms() - self._cpu_before_ms
         peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,7 +1,7 @@
-"""Corrections of an output topic that is read as a table: the last record of each key becomes that of a replay.
+"""Corrections of an output topic that is read as a table: records after which each key has the replay's last value.
 
-A topic keeps what was published.  After a repair, some keys have other results than the published ones; a key may also
-have no result any more, such as a session that became part of another one.
+A topic keeps the records that were published.  After a repair, some keys have other results than the published ones; a
+key may also have no result any more, such as a session that became part of another session.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +15,7 @@ from streams.replay.errors import ReplayError
 
 
 class _Last(NamedTuple):
-    """The last record of a key: its number in the partition, time, and digest, which is None without a value."""
+    """The last record of a key: its number in the partition, its timestamp, and its digest (None for a tombstone)."""
 
     number: int
     timestamp_ms: int
@@ -31,7 +31,7 @@ class LastRecords:
 
     @classmethod
     def of(cls, partition: TopicPartition, blocks: Iterable[Block]) -> "LastRecords":
-        """Return the last records in blocks.
+        """Return the last record of each key in blocks of records.
 
         Raises:
             ReplayError: a record has no key.
@@ -58,7 +58,7 @@ class LastRecords:
                 yield last.number
 
     def missing_in(self, others: "LastRecords") -> Block:
-        """Return tombstones of the keys that have a value, but do not exist in ``others``."""
+        """Return tombstones for the keys that have a value here, but do not exist in ``others``."""
         found = [
             (key, last.timestamp_ms)
             for key, last in self._keys.items()
@@ -75,7 +75,7 @@ def _digest(value: bytes, timestamp_ms: int, headers: Headers) -> bytes:
 def corrections(
     partition: TopicPartition, wanted: Callable[[], Iterable[Block]], topic: LastRecords
 ) -> Iterator[Block]:
-    """Yield the records after which the last records of a topic's partition are those that are ``wanted``.
+    """Yield the records to append to a partition so that each key has the same last record as in ``wanted``.
 
     Raises:
         ReplayError: a record has no key.

@@ -57,7 +57,7 @@ def check_history(parent: Snapshot, topic: str, extents: Mapping[int, Sequence[E
 
 
 def check_cut(snapshot: Snapshot, cut: Mapping[str, Any]) -> dict[str, int]:
-    """Return the time at which the history of each topic in ``cut`` ends, in epoch milliseconds.
+    """Return the times in ``cut``, at which the histories of topics end, in epoch milliseconds by topic.
 
     Raises:
         HandOverError: a topic was not replayed from files, a table is restored from the topic, or the replayed
@@ -187,7 +187,7 @@ def _check_partition(
 
 
 def _has(cluster: Cluster, partition: TopicPartition, last: LastRecord, start: int) -> bool | None:
-    """Return whether a partition has the last replayed record, None if it has no record at that offset."""
+    """Return whether a partition has the last replayed record at its offset, or None if there is no record there."""
     if last.offset < start:
         return None
     with broker_source(cluster, partition) as source:

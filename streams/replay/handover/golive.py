@@ -88,7 +88,7 @@ def go_live(
 def _load(
     snapshot: Snapshot, cluster: Cluster, on_step: OnStep, *, force: bool = False, cuts: Mapping[str, int] | None
 ) -> GoneLive:
-    """Load a snapshot into a cluster; with ``cuts`` None, topics are not checked, as the snapshot has created them."""
+    """Load a snapshot into a cluster; if ``cuts`` is None, topics are not checked, as they were created from it."""
     live = snapshot.live
     with Admin(cluster, client_id=f"{snapshot.application_id}-golive") as admin:
         on_step("check")
@@ -115,7 +115,7 @@ def _load(
 
 
 def lay_down(snapshot: Snapshot, folder: Path, *, on_step: OnStep = _ignored) -> None:
-    """Create a state directory with an embedded broker from a snapshot; do nothing if this has been done before.
+    """Create a state directory for an embedded broker from a snapshot; do nothing if this has been done before.
 
     Source topics start at the offsets where the replay ended.
 
@@ -293,8 +293,8 @@ def _with_types(blocks: Iterator[Block], ref: StoreRef) -> Iterator[Block]:
 def _offsets(snapshot: Snapshot, cluster: Cluster) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return the offsets to commit.
 
-    Repartition topics that are divided by writing task are those of bounded runs.  Only an embedded broker has them;
-    others refuse offsets of topics that do not exist.
+    In bounded runs, repartition topics have separate partitions for each writing task.  Only an embedded broker has
+    these topics; other brokers reject offsets for topics that do not exist.
     """
     live = snapshot.live
     topics = {*snapshot.partitions, *(topic.name for topic in live.internal_topics)}
@@ -362,6 +362,6 @@ def _joined(blocks: Sequence[Block]) -> Block:
 
 
 def origin_of(folder: Path) -> Mapping[str, Any] | None:
-    """Return the snapshot marker of a state directory, None if the directory was not created from a snapshot."""
+    """Return the snapshot marker of a state directory, or None if the directory was not created from a snapshot."""
     marker = folder / MARKER
     return dict(json.loads(marker.read_text())) if marker.exists() else None

@@ -48,16 +48,16 @@ def publish(
     Consumers that read committed records see each record once, however often publishing was killed and run
     again, as long as the broker keeps the offsets of the group (Kafka: seven days after the last commit).
 
-    If an earlier snapshot of the same replay was published, only further records are.  After a repair, its published
-    records are no longer the first ones of the outputs.  With ``corrects``, such a partition is corrected as a table:
-    the last record of each key that differs from the topic's is published, and a tombstone of each key that the outputs
-    do not have.  This keeps 100 to 200 bytes for each key of a partition in memory.
+    If an earlier snapshot of the same replay was published, only further records are published.  After a repair, the
+    published records may no longer be the first records of the outputs.  With ``corrects``, such a partition is
+    corrected as a table: the last record of each key is published if it differs from that in the topic, and a tombstone
+    for each key that the outputs do not have.  This needs 100 to 200 bytes of memory for each key of a partition.
 
     Raises:
         SnapshotError: the snapshot is damaged or was saved without outputs.
         ReplayError: a topic is not one of the outputs, has another partition count, or already has the outputs of
             another replay of the application or of a later snapshot; or a partition has to be corrected and
-            ``corrects`` is not set, or it cannot be corrected, since it has records without a key or of other writers.
+            ``corrects`` is not set; or it cannot be corrected, since some records have no key or another producer.
         ProducerFencedError: the same replay is being published elsewhere.
     """
     refuse_unawaited(on_progress, "on_progress of publish", error=ConfigError)
@@ -85,7 +85,7 @@ def publish_group(snapshot: Snapshot) -> str:
 
 @define(eq=False)
 class _Start:
-    """Where the outputs of a partition continue: the progress so far, and the digest of the published records."""
+    """The point from which a partition is published: the progress so far, and the digest of the published records."""
 
     progress: Published
     digest: OutputDigest = field(factory=OutputDigest)
@@ -95,7 +95,7 @@ class _Start:
 
 @define(eq=False)
 class _Publishing:
-    """Publishes the topics of one snapshot; ``known`` is what was published before."""
+    """Publishes the output topics of one snapshot; ``known`` has the records published before, by partition."""
 
     _broker: Cluster
     _producer: Producer
@@ -105,7 +105,7 @@ class _Publishing:
     _on_progress: Listener
 
     def starts(self, topic: str, *, corrects: bool) -> dict[TopicPartition, _Start]:
-        """Return where each partition of a topic continues.
+        """Return the point from which each partition of a topic is published.
 
         Raises:
             ReplayError: a partition has to be corrected, and ``corrects`` is not set.
@@ -163,10 +163,10 @@ class _Publishing:
             yield self._send(at, chunk, start)
 
     def _correct(self, at: TopicPartition, start: _Start) -> Iterator[int]:
-        """Send what makes the topic equal to the outputs as a table; yield the number of records of each transaction.
+        """Send the records that correct a partition as a table; yield the number of records of each transaction.
 
         Raises:
-            ReplayError: the partition has records without a key, or of other writers.
+            ReplayError: the partition has records without a key, or of other producers.
         """
         with broker_source(self._broker, at) as source:
             topic = LastRecords.of(at, _until(source.read(source.start), source.end))
@@ -201,7 +201,7 @@ class _Publishing:
 
 
 def _before(blocks: Iterable[Block], count: int) -> Iterator[Block]:
-    """Yield the first ``count`` records of blocks."""
+    """Yield the first ``count`` records, as blocks."""
     for block in blocks:
         if count <= 0:
             return
@@ -210,7 +210,7 @@ def _before(blocks: Iterable[Block], count: int) -> Iterator[Block]:
 
 
 def _until(blocks: Iterable[Block], end: int) -> Iterator[Block]:
-    """Yield the records with offsets below ``end``."""
+    """Yield the records with offsets below ``end``, as blocks."""
     for block in blocks:
         kept = sum(offset < end for offset in block.offsets)
         if kept:
@@ -284,7 +284,7 @@ def _totals(snapshot: Snapshot, topics: "Iterable[TopicLike] | None") -> dict[st
 
 
 def _make_topics(admin: Admin, snapshot: Snapshot, names: Iterable[str]) -> None:
-    """Create those output topics that are missing.
+    """Create the output topics that do not exist.
 
     Raises:
         ReplayError: an existing topic has another partition count than in the replay.

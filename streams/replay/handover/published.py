@@ -1,8 +1,8 @@
-"""What has been published of the outputs of a snapshot, and of earlier snapshots of the same replay.
+"""The published records of a snapshot's outputs, and of earlier snapshots of the same replay.
 
 Progress is stored as committed offsets of a consumer group for each snapshot.  A replay that is resumed has a snapshot
-after each run, whose outputs are those of the earlier ones and further records, unless late rows were repaired or the
-end of the history was computed again.  A digest of the published records tells which is the case.
+after each run.  Its outputs are those of the previous snapshot plus further records, unless late rows were repaired or
+the end of the history was computed again.  A digest of the published records shows whether this is so.
 """
 
 import json
@@ -38,7 +38,7 @@ class Published:
 
     @classmethod
     def of(cls, committed: OffsetAndMetadata) -> "Published":
-        """Return the progress in a committed offset."""
+        """Decode the progress stored in a committed offset."""
         known = json.loads(committed.metadata)
         return cls(
             known["snapshot"],
@@ -52,7 +52,7 @@ class Published:
         )
 
     def committed(self) -> OffsetAndMetadata:
-        """Return the progress as an offset to commit."""
+        """Encode the progress as an offset to commit."""
         known = {
             "snapshot": self.snapshot,
             "parent": self.parent,
@@ -67,7 +67,7 @@ class Published:
 
 @define(eq=False)
 class OutputDigest:
-    """A digest of records in their order, however they are divided into blocks."""
+    """A digest of a sequence of records, independent of their division into blocks."""
 
     count: int = 0
     _hash: "blake2b" = field(factory=lambda: blake2b(digest_size=16))
@@ -85,14 +85,14 @@ class OutputDigest:
 
 
 def group_prefix(snapshot: Snapshot) -> str:
-    """Return the beginning of the names of the groups of an application's snapshots."""
+    """Return the prefix of the consumer groups that store the progress of publishing for an application."""
     return f"{snapshot.application_id}-publish-"
 
 
 def find_published(
     admin: Admin, snapshot: Snapshot, names: Iterable[str], own_group: str
 ) -> dict[TopicPartition, Published]:
-    """Return what has been published of the topics, by this snapshot or by an earlier one of the same replay.
+    """Return the published records by partition, from this snapshot or an earlier one of the same replay.
 
     Raises:
         ReplayError: a topic has outputs of a snapshot that this one does not continue, so that records would be
@@ -137,7 +137,7 @@ def _refuse_others(snapshot: Snapshot, others: Mapping[str, tuple[Published, str
 
 
 def _line(snapshot: Snapshot, known: Mapping[str, Published]) -> Iterator[str]:
-    """Yield the snapshots that a snapshot continues: earlier ones of its replay, those of its parent, and so on."""
+    """Yield the IDs of a snapshot and of those it continues: earlier ones of its replay, those of its parent, etc."""
     number: str | None = snapshot.id
     own = Published(snapshot.id, 0, parent=snapshot.parent, replay=snapshot.replay, order=snapshot.order)
     seen: set[str] = set()

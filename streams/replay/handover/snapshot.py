@@ -46,7 +46,7 @@ _PARTS = {"internal_topics": "repartition topic", "sources": "source topic", "si
 
 @frozen
 class LiveForm:
-    """The topics, changelogs and offsets of an application, from which it can go live without its code."""
+    """The topics, changelogs and offsets of an application that going live needs, so that it needs no user code."""
 
     internal_topics: tuple[InternalTopicPlan, ...]
     #: Store -> its changelog.
@@ -64,8 +64,8 @@ class LiveForm:
     def of(cls, replay: ReplayPlan, state: ReplayState, inputs: Mapping[str, Any]) -> "LiveForm":
         """Return the live form of an application at the end of a replay.
 
-        Offsets are included for both kinds of runs: unbounded, and bounded, where each repartition topic is divided by
-        writing task.
+        Offsets are included for unbounded runs and for bounded runs, in which each repartition topic has separate
+        partitions for each writing task.
         """
         laned = replay.plan
         live = ApplicationPlan.make(laned.topology, laned.config, laned.clock, replay.application.partitions)
@@ -339,7 +339,7 @@ class Snapshot:
         """Return the files from which a topic was read, with their sizes and digests.
 
         Raises:
-            SnapshotError: the replay ended within the files, so the rows that were read are not known.
+            SnapshotError: the replay ended within the files, so it is not known which rows were read.
         """
         known = self.inputs.get(topic, {})
         if known.get("is_cut") and known["files"]:
@@ -363,11 +363,11 @@ class Snapshot:
         return bool(known.get("files") or known.get("rows_before"))
 
     def highest_ms(self, topic: str) -> int:
-        """Return the highest timestamp of the replayed records of a topic, -1 if there are none."""
+        """Return the highest timestamp of the replayed records of a topic, or -1 if there are none."""
         return int(self.inputs.get(topic, {}).get("highest_ms", NO_TIMESTAMP))
 
     def last_record(self, partition: TopicPartition) -> LastRecord | None:
-        """Return the last replayed record of a partition, None if there is none."""
+        """Return the last replayed record of a partition, or None if there is none."""
         found = self.inputs.get(partition.topic, {}).get("last", {}).get(str(partition.partition))
         return None if found is None else LastRecord(*found)
 
@@ -390,10 +390,10 @@ class Snapshot:
     # --- checks -------------------------------------------------------------------------------
 
     def check_topology(self, topology: Topology, config: StreamsConfig) -> None:
-        """Check that the snapshot belongs to this application, and that its state fits the topology.
+        """Check that the snapshot belongs to this application, and that its state is compatible with the topology.
 
         Raises:
-            SnapshotError: the snapshot does not fit the application; the message lists the differences.
+            SnapshotError: the snapshot is incompatible with the application; the message lists the differences.
         """
         if self.application_id != config.application_id:
             raise SnapshotError(
@@ -462,7 +462,7 @@ class Snapshot:
 
 
 def _end_of(root: Place, extents: Sequence[Extent], reached: int) -> tuple[LastRecord | None, int]:
-    """Return the last record of a partition before offset ``reached``, and the highest timestamp up to that record."""
+    """Return a partition's last record before offset ``reached``, and the highest timestamp up to this record."""
     before = [extent for extent in extents if extent.first < reached]
     if not before:
         return None, NO_TIMESTAMP
@@ -476,7 +476,7 @@ def _end_of(root: Place, extents: Sequence[Extent], reached: int) -> tuple[LastR
 
 
 def structure_of(topology: Topology, partitions: Mapping[str, int]) -> dict[str, Any]:
-    """Return the parts of a topology that must not change for its state to be used: stores, topics, partitions."""
+    """Return the parts of a topology that must not change if its state is reused: stores, topics and partitions."""
     internal = topology.internal_topics
     return {
         "stores": {name: _store_structure(spec) for name, spec in sorted(topology.stores.items())},

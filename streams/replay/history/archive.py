@@ -148,7 +148,7 @@ def archive_offline(
 
 @frozen
 class ArchivedPartition:
-    """The source of one partition to archive: log start offset, last stable offset, and records.
+    """One partition to archive: its log start offset, its last stable offset (``end``), and its records.
 
     ``read`` yields the records starting at an offset, possibly including records after ``end``.
     """
@@ -208,7 +208,7 @@ def write_archive(
 
 
 def _sealed(folder: Place, files: Iterable[str]) -> dict[str, str]:
-    """Add the digest to the name of each file; return a mapping of old to new names."""
+    """Add a digest of the content to the name of each file; return a mapping of old to new names."""
     result = {}
     for file in sorted(files):
         result[file] = sealed_name(file, folder.child(file).digest())
@@ -299,7 +299,7 @@ def _below(folder: Place, extent: Extent) -> Extent:
 
 
 def _clear(folder: Place, content: Mapping[str, Any]) -> None:
-    """Delete the files of unfinished calls, which the manifest ``content`` does not list."""
+    """Delete the files of unfinished archivings, which the manifest ``content`` does not list."""
     listed = {
         extent[0] for entry in content["topics"].values() for found in entry["extents"].values() for extent in found
     }

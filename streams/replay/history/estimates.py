@@ -1,7 +1,8 @@
 """The size of the inputs of a replay, from listings, Parquet footers and a sample of rows.
 
-Nothing here reads a whole file: the numbers of a Parquet file or an archive are exact, and those of other files are
-estimated from their sizes and from their first rows.  Partition shares and the range of times are those of a sample.
+No file is read as a whole: the numbers for Parquet files and archives are exact, and those for other files are
+estimated from their sizes and their first rows.  The share of each partition and the range of event times are those of
+a sample.
 """
 
 import gzip
@@ -113,7 +114,7 @@ def estimate_files(
     """Return the size of files: from footers for Parquet files, otherwise from file sizes and a sample of rows.
 
     Raises:
-        InputError: a file cannot be read, or a row of the sample is no record of the topic.
+        InputError: a file cannot be read, or a row of the sample is no valid record of the topic.
     """
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="streams-estimate") as pool:
         sizes = list(pool.map(_size, paths))
@@ -260,7 +261,7 @@ def _first_rows(source: FileSource) -> bytes:
 
 
 def _calls(paths: Sequence[str], sizes: Sequence[int]) -> int:
-    """Return about how many calls read the files: adjacent small files share one, and large files are divided."""
+    """Return the approximate number of calls that read the files: small files share a call, large ones are divided."""
     return sum(_weights(paths, sizes))
 
 

@@ -36,9 +36,9 @@ class History:
         return self.rows_before + sum(mark.rows for mark in self.marks)
 
     def in_order(self, paths: Sequence[str]) -> list[str]:
-        """Return the paths of files in the order in which they are read: those that were read before come first.
+        """Return the paths of files in the order in which they are read.
 
-        Files of a sorted history may be in any order; others keep theirs.
+        If the history is sorted by event time, files that were read before come first; otherwise the order is kept.
         """
         known = {mark.path for mark in self.marks}
         if self.order != "event_time" or not known.issubset(paths):
@@ -46,7 +46,7 @@ class History:
         return [mark.path for mark in self.marks] + [path for path in paths if path not in known]
 
     def file_of(self, row: int) -> tuple[str, int] | None:
-        """Return the file of a row and the row number in that file (from 1), None if the row is not in these files."""
+        """Return the file of a row and the row number in it (from 1), or None if the row is not in these files."""
         before = self.rows_before
         for mark in self.marks:
             if row < before + mark.rows:

@@ -1,4 +1,4 @@
-"""Reads files of rows into the partitions of topics; archives do not need this.
+"""Reads files of rows into the partitions of topics; archives are already partitioned.
 
 Every row becomes the record that a live run would produce, in the same partition.  A call reads several
 files or a part of one, and writes the records of each partition with offsets from 0, in the order of their rows
@@ -64,12 +64,12 @@ class IngestWork:
 
     @property
     def name(self) -> str:
-        """The name of the call in messages and file names."""
+        """The name of this call to an executor, for messages and file names."""
         return f"{'rows' if self.counts_only else 'input'}-{safe_name(self.topic)}-{self.number:05d}"
 
     @property
     def size(self) -> tuple[int, int]:
-        """The numbers of records and of bytes that the call has to read, as far as known."""
+        """The numbers of records and bytes that the call has to read, as far as they are known."""
         return 0, self.size_bytes
 
     @property
@@ -190,5 +190,5 @@ def _records(
 
 
 def safe_name(topic: str) -> str:
-    """Return the name of a topic for file names."""
+    """Return the name of a topic for use in file names: other characters are replaced by ``-``."""
     return "".join(char if char.isalnum() or char in "._-" else "-" for char in topic)

@@ -72,7 +72,7 @@ class TopicFiles:
 
 @frozen
 class _Cut:
-    """The input of one call: pieces, file indexes, known row counts, and sizes in bytes."""
+    """The files, or the part of a file, that one call reads: pieces, file indexes, row counts, and sizes in bytes."""
 
     pieces: tuple[Piece, ...]
     files: tuple[int, ...]
@@ -132,7 +132,7 @@ def read_files(
 
 
 def _cut(topic: TopicFiles, part_bytes: int) -> list[_Cut]:
-    """Return the input of each call that reads a topic: adjacent small files, or a part of a large one."""
+    """Return the input of each call that reads a topic: adjacent small files, or a part of a large file."""
     result: list[_Cut] = []
     pieces: list[tuple[Piece, int, int | None, int]] = []
     size = 0
@@ -162,7 +162,7 @@ def _cut(topic: TopicFiles, part_bytes: int) -> list[_Cut]:
 def _counted(
     topics: Sequence[TopicFiles], cuts: Sequence[Sequence[_Cut]]
 ) -> Generator[list[IngestWork], list[IngestReport], list[list[tuple[tuple[int, int], ...]]]]:
-    """Yield calls that count the rows of topics with several calls, as far as not known; return the counts."""
+    """Yield calls that count rows, for topics with several calls and unknown row counts; return all row counts."""
     asked: list[IngestWork] = []
     for topic, found in zip(topics, cuts, strict=True):
         if len(found) > 1:

@@ -46,7 +46,7 @@ class ClosedWindows:
 
 @frozen
 class LateRows:
-    """The late rows of an input: they are older than a row of the same partition that an earlier run has read.
+    """The late rows of an input: rows that are older than a row of the same partition that an earlier run has read.
 
     Times are epoch milliseconds.  ``days`` and ``files`` have the number of late rows by UTC day and by file.
     """
@@ -111,7 +111,7 @@ def late_extents(extents: Iterable[Extent], reached_ms: int = NO_TIMESTAMP) -> I
 
 
 def find_late_rows(root: Place, topic: str, history: History, reached_ms: int, topology: Topology) -> LateRows | None:
-    """Return the late rows of a sorted history, None if there are none.
+    """Return the late rows of a sorted history, or None if there are none.
 
     ``reached_ms`` is the time of the newest row before this history.
 
@@ -165,7 +165,7 @@ def _day(time_ms: int) -> str:
 
 @define
 class _Bounds:
-    """The windows of a node that were closed before late rows were read."""
+    """The time range and number of the windows of a node that were closed before late rows were read."""
 
     starts: set[int] = field(factory=set)
     lowest_ms: int = 1 << 62

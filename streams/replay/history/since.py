@@ -47,7 +47,7 @@ class Since:
         return f"{'.'.join(self.path)} >= '{time_text(self.time_ms)}'"
 
     def refused(self, table: str, kind: object) -> InputError:
-        """Return the error for a column that has another type, or does not exist."""
+        """Return the error to raise if the column of the event time has another type, or does not exist."""
         name = ".".join(self.path)
         return InputError(
             f"{table} as input of topic {self.topic!r}: since needs a column {name!r} with timestamps, dates or epoch "
@@ -99,7 +99,7 @@ class _Probe:
 
 
 def _traced(function: Any) -> tuple[str, ...] | None:
-    """Return the path of the field that a function returns, None if it does anything else.
+    """Return the path of the field that a function returns, or None if it does anything else.
 
     >>> _traced(lambda order: order.meta.at), _traced(lambda order: order.at + 1)
     (('meta', 'at'), None)

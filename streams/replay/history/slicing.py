@@ -76,7 +76,7 @@ def cut_at(sources: Sources, start: Mapping[TopicPartition, int], time_ms: int, 
 
 
 class _Times:
-    """Timestamps of the source partitions, as running maxima, which never decrease."""
+    """Timestamps of the source partitions; each is replaced by the highest timestamp up to its record."""
 
     def __init__(self, sources: Sources, start: Mapping[TopicPartition, int], root: Place) -> None:
         self._sources = sources

@@ -35,12 +35,12 @@ class MergeWork:
 
     @property
     def name(self) -> str:
-        """The name of the call in messages and file names."""
+        """The name of this call to an executor, for messages and file names."""
         return f"sorted-{safe_name(self.topic)}-{self.number:05d}"
 
     @property
     def size(self) -> tuple[int, int]:
-        """The numbers of records and of bytes that the call has to read, as far as known."""
+        """The numbers of records and bytes that the call has to read, as far as they are known."""
         return sum(extent.rows for _, group in self.groups for extent in group), 0
 
 
@@ -68,7 +68,7 @@ def run_merge(work: MergeWork) -> IngestReport:
 
 @define
 class SortedTopic:
-    """The order by event time of the new records of a topic.
+    """The new records of a topic, to be sorted by event time.
 
     ``extents`` are sorted runs by partition, in the order of their rows, and afterwards those of the sorted
     partitions; ``starts`` has the next offset of each partition.
@@ -117,7 +117,7 @@ def sort_topics(
 def _merges(
     topic: str, groups: Mapping[int, Sequence[Sequence[Extent]]], root: Place, folder: str, call_rows: int
 ) -> list[MergeWork]:
-    """Return calls for the groups of a topic with more than one extent; a partition is merged by one call."""
+    """Return calls that merge overlapping extents of a topic; each partition is merged by one call."""
     overlapping = [
         (number, tuple(group)) for number, found in sorted(groups.items()) for group in found if len(group) > 1
     ]

@@ -26,7 +26,7 @@ _GROUP_ROWS = 100_000
 
 @frozen
 class TablePlace:
-    """The location of the rows of a table: its data files or, if they are not known, its version or None."""
+    """The location of the rows of a table: its data files, and its version; both are unknown for some tables."""
 
     files: tuple[str, ...] = ()
     version: str | None = None
@@ -47,26 +47,29 @@ class TablePlace:
 
 @frozen
 class NewRows:
-    """The rows of a table to read: those in ``files``, or all if it is empty; ``marks`` are kept in the history."""
+    """The rows of a table to read: those in ``files``, or all rows if there are no files.
+
+    ``marks`` identify these rows in the history.
+    """
 
     files: tuple[str, ...]
     marks: tuple[FileMark, ...]
 
     def read(self, rows: int) -> list[FileMark]:
-        """Return the marks after ``rows`` rows were read."""
+        """Return the marks, with ``rows`` as the number of rows that were read."""
         *others, last = self.marks
         return [*others, evolve(last, rows=rows)]
 
 
 def is_continued(table: Table, found: TablePlace, marks: Sequence[FileMark]) -> bool:
-    """Return whether a table still contains rows with these marks."""
+    """Return whether a table still contains data files or the version that ``marks`` identify."""
     version = table.version or found.version
     heads = {mark.head for mark in marks}
     return any(mark.path in found.files for mark in marks) or (version is not None and _VERSION + version in heads)
 
 
 def new_rows(topic: str, table: Table, found: TablePlace, history: History) -> NewRows | None:
-    """Return the rows of a table that have not been read yet, None if there are none.
+    """Return the rows of a table that have not been read yet, or None if there are none.
 
     Raises:
         ReplayError: which rows are new is not known, or rows that were read are no longer there.
@@ -100,7 +103,7 @@ def new_rows(topic: str, table: Table, found: TablePlace, history: History) -> N
 
 
 def check_rows(topic: str, table: Table, history: History, count: int | None) -> None:
-    """Check that ``count``, the number of rows in the files of a table that were read before, is the same as then.
+    """Check that ``count``, the current number of rows in files of a table that were read before, has not changed.
 
     ``count`` is None if it is not known.
 
@@ -131,7 +134,7 @@ def since_given(given: Input, topic: Topic[Any, Any], since_ms: int) -> Input:
 
 
 def look_at_lake(table: Table) -> TablePlace:
-    """Return the version of a lake table and its files.
+    """Return the version of a Delta Lake or Iceberg table, and its data files.
 
     Raises:
         InputError: there is no such table or version.
@@ -143,7 +146,7 @@ def look_at_lake(table: Table) -> TablePlace:
 
 
 def lake_rows(table: Table, found: TablePlace, files: Sequence[str]) -> Table:
-    """Return the rows of files of a lake table (all, if none are given) as a table with Arrow data.
+    """Return the rows of the given files of a Delta Lake or Iceberg table (all files by default), as Arrow data.
 
     Raises:
         InputError: the table has a feature that the library of the format cannot read.

@@ -25,7 +25,7 @@ _OPERATIONS = 1_000
 
 
 def _opened(name: LakeName) -> Any:
-    """Return a table at the version or time of its name.
+    """Return a table, at the version or time that its name specifies.
 
     Raises:
         ConfigError: ``deltalake`` is not installed.
@@ -65,7 +65,7 @@ def delta_state(name: LakeName) -> LakeState:
 
 
 def delta_rows(name: LakeName, state: LakeState, files: Sequence[str]) -> Any:
-    """Return the rows of files of a version as a ``pyarrow`` dataset, in the order of ``files``.
+    """Return the rows of some files of a table version as a ``pyarrow`` dataset, in the order of ``files``.
 
     Raises:
         InputError: the table has a feature that ``deltalake`` cannot read, such as deletion vectors.
@@ -111,7 +111,7 @@ class DeltaLog:
         return f"delta:{self.folder}"
 
     def committed(self, names: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """Return digest and row count of the slices among ``names`` that have been committed."""
+        """Return the digest and row count of each slice in ``names`` that has been committed, by name."""
         found = {}
         for name in names:
             digest = self._table.transaction_version(name)
@@ -120,14 +120,14 @@ class DeltaLog:
         return found
 
     def files(self) -> list[DataFile]:
-        """Return the files of the newest version."""
+        """Return the data files of the table's newest version."""
         actions = self._table.get_add_actions(flatten=True)
         names = [f"partition.{name}" for name in self._columns]
         rows = zip(*(actions.column(name).to_pylist() for name in ("path", "num_records", *names)), strict=True)
         return [DataFile(unquote(path), _texts(values), count or 0) for path, count, *values in rows]
 
     def commit(self, commit: Commit) -> None:
-        """Commit files that have been written.
+        """Commit changes to the table: files to add, which have been written, and files to remove.
 
         Raises:
             ReplayError: another writer has changed the same files, or the log cannot be written.

@@ -19,7 +19,7 @@ _EPOCH = date(1970, 1, 1)
 
 
 def _snapshot(name: LakeName, table: Any) -> Any:
-    """Return the snapshot that a name selects, None if the table has none.
+    """Return the snapshot that the name of a table specifies, or None if the table has no snapshot.
 
     Raises:
         InputError: there is no such snapshot.
@@ -60,7 +60,7 @@ def iceberg_state(name: LakeName) -> LakeState:
 
 
 def _tasks(table: Any, snapshot_id: int) -> dict[str, Any]:
-    """Return the scan task of each data file of a snapshot, by the paths of the file and of its delete files."""
+    """Return the scan task of each data file of a snapshot; keys are the paths of the file and its delete files."""
     found = {}
     for task in table.scan(snapshot_id=snapshot_id).plan_files():
         deletes = sorted(file.file_path for file in task.delete_files)
@@ -69,7 +69,7 @@ def _tasks(table: Any, snapshot_id: int) -> dict[str, Any]:
 
 
 def iceberg_rows(name: LakeName, state: LakeState, files: Sequence[str]) -> Any:
-    """Return the rows of files of a snapshot as a ``pyarrow.RecordBatchReader``, in the order of ``files``.
+    """Return the rows of some files of a snapshot as a ``pyarrow.RecordBatchReader``, in the order of ``files``.
 
     Raises:
         InputError: the files cannot be read.
@@ -130,7 +130,7 @@ class IcebergLog:
         return str(self._name)
 
     def committed(self, names: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """Return digest and row count of the slices among ``names`` that have been committed."""
+        """Return the digest and row count of each slice in ``names`` that has been committed, by name."""
         found = {}
         for name in names:
             key, _, last = name.rpartition("/")
@@ -140,7 +140,7 @@ class IcebergLog:
         return found
 
     def files(self) -> list[DataFile]:
-        """Return the files of the newest version."""
+        """Return the data files of the table's newest version."""
         return list(self._data_files())
 
     def _data_files(self) -> dict[DataFile, Any]:
@@ -156,7 +156,7 @@ class IcebergLog:
         return found
 
     def commit(self, commit: Commit) -> None:
-        """Commit files that have been written.
+        """Commit changes to the table: files to add, which have been written, and files to remove.
 
         Raises:
             ReplayError: another writer has changed the table, or it cannot be written.
@@ -190,7 +190,7 @@ class IcebergLog:
         return f"{base}/{path}"
 
     def _data_file(self, file: DataFile) -> Any:
-        """Return the entry of a file, with the statistics of its columns."""
+        """Return the manifest entry of a data file, with the statistics of its columns."""
         import pyarrow.parquet as pq
         from pyiceberg.io.pyarrow import (
             compute_statistics_plan,
@@ -237,7 +237,7 @@ def _value(text: str | None, part: Any, schema: Any) -> Any:
 
 
 def _text(value: Any, part: Any, schema: Any) -> str | None:
-    """Return a stored partition value as text, as in the name of a folder."""
+    """Return a stored partition value as text, as it appears in folder names."""
     if value is None:
         return None
     if str(part.transform) == "day" or str(schema.find_type(part.source_id)) == "date":

@@ -30,7 +30,7 @@ class LakeName:
 
     @classmethod
     def of(cls, text: str) -> "LakeName":
-        """Return the name in a text such as ``delta:lake/orders@v7`` or ``iceberg:shop.orders@2026-03-01``.
+        """Parse the name of a table, such as ``delta:lake/orders@v7`` or ``iceberg:shop.orders@2026-03-01``.
 
         Raises:
             InputError: the text names no table, or the part after ``@`` is neither a version nor a time.
@@ -59,7 +59,7 @@ class LakeName:
 
 @frozen
 class LakeState:
-    """One version of a table: its files, and its history of operations, oldest first, as (version, name)."""
+    """One version of a table: its files, and the operations up to it, oldest first, as (version, name)."""
 
     version: str
     files: tuple[str, ...]
@@ -105,15 +105,15 @@ class LakeLog(Protocol):
     has_partition_columns: bool
 
     def committed(self, names: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """Return digest and row count of the slices among ``names`` that have been committed."""
+        """Return the digest and row count of each slice in ``names`` that has been committed, by name."""
         ...
 
     def files(self) -> list[DataFile]:
-        """Return the files of the newest version."""
+        """Return the data files of the table's newest version."""
         ...
 
     def commit(self, commit: Commit) -> None:
-        """Commit files that have been written.
+        """Commit changes to the table: files to add, which have been written, and files to remove.
 
         Raises:
             ReplayError: another writer has changed the same files, or the log cannot be written.
@@ -122,7 +122,7 @@ class LakeLog(Protocol):
 
 
 def partition_of(path: str, names: Sequence[str], null: str) -> Partition:
-    """Return the partition values in the path of a file, in the order of ``names``; the text ``null`` is a null.
+    """Return the partition values in the path of a file, in the order of ``names``; the text ``null`` stands for None.
 
     >>> partition_of("day=2026-01-01/product=a%2Fb/x.parquet", ["product", "day"], "-")
     ('a/b', '2026-01-01')

@@ -1,1 +1,1 @@
-"""Running a replay: the session plans the calls, tasks process them, and the result is read."""
+"""Execution of a replay: the session plans calls to an executor, which run tasks; the result is read afterwards."""

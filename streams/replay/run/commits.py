@@ -65,7 +65,7 @@ def slice_outputs(session: ReplaySession, topic: str) -> Iterator[SliceOutput]:
 
 
 def outputs_by_slice(session: ReplaySession) -> Iterator[tuple[str, int, Outputs]]:
-    """Yield the name of each slice of all runs, the number of repairs before it, and its output, oldest first."""
+    """Yield (name, number of repairs before it, output) for each slice of all runs, oldest first."""
     folders = {f"{number:05d}": f"slices/{number:05d}" for number in range(session.slices_done)}
     folders["end"] = f"end/{session.slices_done:05d}"
     for name, folder in folders.items():
@@ -121,7 +121,7 @@ class FolderTarget:
         return count
 
     def _check_columns(self) -> None:
-        """Check that other replays have written to the folder with the same partition columns."""
+        """Check that other replays that have written to the folder used the same partition columns."""
         commits = self._target.child(COMMITS)
         others = {file.rpartition("/")[0]: file for file in commits.files()}
         others.pop(self._prefix, None)
@@ -135,10 +135,10 @@ class FolderTarget:
                 )
 
     def _check_foreign(self) -> None:
-        """Check that all files of the folder were written by replays: others may have other columns.
+        """Check that all files of the folder were written by replays, since other files may have other columns.
 
         Raises:
-            InputError: the folder has a file that no commit has.
+            InputError: the folder has a file that no commit lists.
         """
         commits = self._target.child(COMMITS)
         found = self._target.files()
@@ -204,7 +204,7 @@ class FolderTarget:
         return count
 
     def _clean(self) -> None:
-        """Delete files that no commit of this replay has; in mode overwrite also those that it replaces."""
+        """Delete files of this replay that no commit lists; in mode "overwrite", also the files that it replaces."""
         own = {file for files in self._committed.values() for file in files}
         touched = {file.rpartition("/")[0] for file in own}
         stale = set()

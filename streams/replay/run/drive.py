@@ -207,7 +207,7 @@ class StageCall:
         return stores
 
     def with_files(self, report: TaskReport) -> TaskReport:
-        """Return the report of a task with the ranges that have been written, when the files are complete."""
+        """Add the ranges of records that have been written to the report of a task; the files must be complete."""
         producer = str(report.task_id)
         written = tuple(self.writer.written_by(producer))
         new = {name: ref for name, ref in report.stores.items() if name in self.rewritten.get(report.task_id, ())}
@@ -242,7 +242,7 @@ class TaskRun:
 
     @classmethod
     def open(cls, call: StageCall, item: TaskWork) -> "TaskRun":
-        """Open a task and its stores in the state that they had at the end of the previous slice.
+        """Open a task and its stores with their state at the end of the previous slice.
 
         Raises:
             StreamsError: user code failed, or uses wall-clock time, which is not allowed.
@@ -328,7 +328,7 @@ class TaskRun:
             feed.later.append(block)
 
     def finish_calls(self) -> None:
-        """Wait for all calls to async functions if this is the end of history; else the next slice continues them."""
+        """At the end of history, wait for all calls to async functions; otherwise the next slice makes them again."""
         if self.call.work.is_last and self.task.calls is not None:
             self.is_touched = True
             self.task.finish_calls()
@@ -367,7 +367,7 @@ class TaskRun:
     def process(self, now_ms: int, limit: int, queue: PartitionQueue | None = None) -> int:
         """Process records whose order can no longer change, and return their number.
 
-        Wall-clock time is derived from the records.
+        Wall-clock time, if there is any, is derived from the records.
         """
         task, clock, wall_clock = self.task, self.call.clock, self.call.work.options.wall_clock
         if wall_clock == "append_time":
@@ -399,7 +399,7 @@ class TaskRun:
         self.call.clock.advance_to(raw[0][1])
 
     def send(self) -> list[tuple[TopicPartition, Block]]:
-        """Write the outputs of the task, and return them by partition with their offsets."""
+        """Write the outputs of the task, and return them as blocks with offsets, by partition."""
         sent = []
         producer, outbox, writer = str(self.task_id), self.task.outbox, self.call.writer
         for drained in outbox.drain_topics():
@@ -422,7 +422,7 @@ class TaskRun:
         self.task.write_state({})
 
     def _scatter(self, drained: Drained) -> None:
-        """Write records to the task's lanes of a repartition topic, of which most have few."""
+        """Write records to the partitions of a repartition topic that only this task writes, most of which get few."""
         name, first = self.task.outbox.physical(drained.topic, 0)
         width = self.call.plan.lane_count(drained.topic)
         lanes = [number * width + first for number in drained.partitions]
@@ -440,7 +440,7 @@ class TaskRun:
         return place
 
     def report(self) -> TaskReport:
-        """Write the stores of the task if they may have changed; return its report without the written ranges.
+        """Write the stores of the task if they may have changed; return its report, without the locations of records.
 
         Raises:
             ReplayError: the task cannot be continued in a further slice, or its stores cannot be written.
@@ -471,7 +471,7 @@ class TaskRun:
         )
 
     def _written_stores(self) -> dict[str, StoreRef]:
-        """Write the contents of stores that have changed much; return all stores, without what has been written."""
+        """Write the contents of stores with many changes; return references to all stores, without locations."""
         before, task_id = self.work.stores, self.task_id
         is_joined = self.call.work.is_whole and any(ref.changes for ref in before.values())
         if not self.is_touched and not is_joined and set(before) == set(self.stores):
@@ -497,7 +497,7 @@ def _refuse_wall_clock_sources(plan: ApplicationPlan, item: TaskWork) -> None:
 
 @define(eq=False)
 class _StageRun:
-    """Tasks that run together, a single task or all tasks of a cycle, from the first record to the last."""
+    """A run of tasks that are processed together: a single task, or all tasks of a cycle."""
 
     runs: list[TaskRun]
     call: StageCall
@@ -517,7 +517,7 @@ class _StageRun:
             self._settle(is_final=True)
 
     def _settle(self, *, is_final: bool) -> None:
-        """Process and flush until the tasks send no more records to each other."""
+        """Process records and flush caches until the tasks send no more records to each other."""
         has_more = True
         while has_more:
             self._drain()

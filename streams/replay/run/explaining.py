@@ -49,8 +49,8 @@ Estimates = Mapping[str, InputEstimate]
 class Explanation:
     """The inputs, stages, calls, written bytes and memory of a replay.
 
-    Sizes are in bytes.  ``written`` is an upper bound if each record results in at most one record on each topic
-    downstream; it assumes that each record has a different key in each store.
+    Sizes are in bytes.  ``written`` is an upper bound if each record results in at most one record on each downstream
+    topic; it is computed as if each record had a different key in each store.
     """
 
     application_id: str
@@ -221,7 +221,7 @@ def _estimate(
 
 
 def arrow_rows(source: Any) -> int | None:
-    """Return the number of rows of an object with Arrow data, None if it is only known when they are read."""
+    """Return the number of rows of an object with Arrow data, or None if it is only known when they are read."""
     if hasattr(source, "count_rows"):
         return int(source.count_rows())
     found = getattr(source, "num_rows", None)
@@ -231,7 +231,7 @@ def arrow_rows(source: Any) -> int | None:
 
 
 def _topic_rows(replay: ReplayPlan, inputs: Estimates) -> dict[str, int]:
-    """Return the number of records of each topic if each record results in one record on each topic downstream."""
+    """Return the number of records of each topic, if each record results in one record on each downstream topic."""
     rows = {topic: given.rows or 0 for topic, given in inputs.items()}
     subs = {sub.id: sub for sub in replay.plan.subs if not sub.is_global}
     for wave in replay.waves:
@@ -286,14 +286,17 @@ def _written(replay: ReplayPlan, inputs: Estimates, rows: Mapping[str, int], sli
 
 
 def _groups(records: int, partitions: int, calls: int) -> int:
-    """Return about how many row groups calls write: a call writes the fullest partitions when its buffer is full."""
+    """Return the approximate number of row groups that calls write.
+
+    A call writes the partitions with the most records when its buffer is full.
+    """
     per_call = -(-records // max(1, calls))
     flushes = -(-per_call // _WAITING_ROWS)
     return max(1, calls) * max(min(partitions, per_call) * flushes, -(-per_call // GROUP_ROWS))
 
 
 def _manifest_bytes(replay: ReplayPlan, inputs: Estimates, rows: Mapping[str, int], slices: int) -> int:
-    """Return the bytes of all manifests: the files that were read, and the row groups that were written."""
+    """Return the size of all manifests in bytes; they list the files that were read and the row groups written."""
     plan = replay.plan
     groups = sum(
         _groups(given.rows or 0, plan.partitions.get(topic, 1), given.calls)
@@ -311,7 +314,7 @@ def _manifest_bytes(replay: ReplayPlan, inputs: Estimates, rows: Mapping[str, in
 
 
 def _memory(replay: ReplayPlan, rows: Mapping[str, int]) -> int:
-    """Return the memory of a task: its process, and the footers of the files of a shuffle that it reads at a time."""
+    """Return the memory of a task in bytes: its process, and the Parquet footers of the shuffle files that it reads."""
     plan = replay.plan
     footers = 0
     for topic, producers in plan.lanes.items():

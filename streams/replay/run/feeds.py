@@ -1,4 +1,7 @@
-"""The inputs of a task in a call: which lanes are read as one input, and the records that it has not read yet."""
+"""The inputs of a task in a replay, with their unread records, and which of them are merged into one input.
+
+A partition of a repartition topic is stored as lanes, one for each task that writes to it.
+"""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -16,10 +19,11 @@ _MERGED_ROWS = 100_000
 
 
 def joined_inputs(work: StageWork, item: TaskWork, plan: ApplicationPlan, *, has_watch: bool) -> list[list[InputWork]]:
-    """Return the inputs of a task; those that are the lanes of one repartition partition are together.
+    """Return the inputs of a task; the lanes of a repartition topic's partition are grouped into one input.
 
-    Lanes are inputs of their own if records have to be found again by lane and offset: for a watch or a handler, for
-    the append times of records, within a cycle, and if the next slice goes on from the position in each lane.
+    A lane has the records of one producing task.  Lanes stay separate inputs if records have to be located by lane and
+    offset: for a tracer or a handler, for the append times of records, within a cycle, and if the next slice continues
+    from the position in each lane.
     """
     is_apart = (
         work.is_cycle
@@ -56,7 +60,7 @@ class Feed:
 
     @classmethod
     def of(cls, lanes: Sequence[InputWork], reader: ExtentReader) -> "Feed":
-        """Return the feed of an input partition, or of lanes that are read as one input: under the first one's name."""
+        """Return the feed of an input partition, or of several lanes as one input, with the partition of the first."""
         given = lanes[0]
         end = max(max(lane.position, lane.end) for lane in lanes)
         if len(lanes) > 1:
@@ -66,6 +70,6 @@ class Feed:
         return cls(given.partition, blocks, end, given.is_ended)
 
     def next_block(self) -> Block | None:
-        """Return the next block of records, None if there are no more."""
+        """Return the next block of records, or None if there are no more."""
         block = next(self.blocks, None)
         return self.later.popleft() if block is None and self.later else block

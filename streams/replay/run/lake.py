@@ -1,8 +1,8 @@
 """Writes output topics to Delta Lake and Iceberg tables, in the calls of an executor.
 
-The calls write Parquet files into the folder of the table; their names are derived from the replay, the slice and its
-records.  Then one atomic commit adds the files of all new slices, and names the slices.  A slice that a commit names
-is not written again.  Until the commit, the files belong to no version of the table.
+The calls write Parquet files into the folder of the table; file names are derived from the replay, the slice and its
+records.  Then one atomic commit adds the files of all new slices, and lists the slices.  A slice that is listed in a
+commit is not written again.  Until the commit, the files belong to no version of the table.
 """
 
 import re
@@ -94,7 +94,7 @@ class LakeTarget:
         return f"{self._session.id}-{self._topic}-"
 
     def _slice_of(self, file: DataFile) -> str | None:
-        """Return the name of the slice of this replay that wrote a file, None if another replay or writer wrote it."""
+        """Return the name of the slice that wrote a file, or None if the file is not one of this replay."""
         found = re.fullmatch(
             rf"{re.escape(self._prefix)}((?:[0-9]{{5}}|end)(?:-repaired[0-9]+)?)-[0-9a-f]+-p[0-9-]+\.parquet", file.name
         )
@@ -156,7 +156,7 @@ class LakeTarget:
 
 
 def _names_until(name: str) -> list[str]:
-    """Return the names that a slice has had, oldest first: before it was repaired, and after each repair.
+    """Return all names of a slice, oldest first: before it was repaired, and after each repair.
 
     >>> _names_until("00003-repaired2"), _names_until("end")
     (['00003', '00003-repaired1', '00003-repaired2'], ['end'])

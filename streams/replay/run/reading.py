@@ -47,7 +47,7 @@ from streams.topology import Topology
 
 @define(eq=False)
 class Histories:
-    """The history of each input topic of a replay, kept in the folder ``inputs`` of ``root``."""
+    """The history of each input topic of a replay, stored in the folder ``inputs`` of ``root``."""
 
     root: Place
     topology: Topology
@@ -74,7 +74,7 @@ class Histories:
             )
 
     def load(self) -> None:
-        """Load what earlier runs have read."""
+        """Load the history that earlier runs have read."""
         inputs = read_manifest(self.root.child("inputs"))
         if inputs is not None:
             self.histories = {topic: History.from_json(data) for topic, data in inputs["topics"].items()}
@@ -95,18 +95,18 @@ class Histories:
                 self._tables[topic] = write_rows(given, declared_topic(self.topology, topic), self._file_of(topic))
 
     def _file_of(self, topic: str) -> Place:
-        """Return the file to which the rows of a table with Arrow data are written until they are read."""
+        """Return the temporary file for the rows of a table that is given as Arrow data."""
         return self.root.child("tables", f"{safe_name(topic)}.parquet")
 
     def _named(self, text: str) -> str:
-        """Return a message with the names of tables with Arrow data instead of the files that have their rows."""
+        """Replace the temporary files for Arrow data in a message by the names of the tables."""
         for topic, given in self.given.items():
             if isinstance(given, Table) and given.is_arrow:
                 text = text.replace(self._file_of(topic).uri, given.name)
         return text
 
     def read_topics(self) -> Steps:
-        """Read new records of Kafka topics, and learn the partition counts of these topics.
+        """Read new records of Kafka topics, and determine the partition counts of these topics.
 
         Raises:
             ReplayError: a topic cannot be read, or the next records were deleted.
@@ -188,12 +188,12 @@ class Histories:
         self.root.child("tables").delete()
 
     def _sort(self, read: Sequence[TopicFiles]) -> Steps:
-        """Sort the new records of topics by event time, where that is their order."""
+        """Sort the new records of topics by event time, for the topics that have this order."""
         orders = [SortedTopic(files.topic, files.extents, files.starts) for files in read if files.by_time]
         yield from sort_topics(orders, self.root, "inputs")
 
     def sort_late_rows(self, slices_kept: int) -> Steps:
-        """Sort the late rows of all topics into their histories; only the first slices are valid afterwards."""
+        """Sort the late rows of all topics into their histories; only the first ``slices_kept`` slices remain valid."""
         orders = [
             SortedTopic(topic, {number: list(found) for number, found in history.extents.items()}, self._starts(topic))
             for topic, history in self.histories.items()
@@ -207,7 +207,7 @@ class Histories:
 
     @property
     def late_from_ms(self) -> int | None:
-        """The time of the oldest late row, None if there are no late rows."""
+        """The time of the oldest late row, or None if there are no late rows."""
         found = (
             extent.lowest_ms
             for topic, history in self.histories.items()
@@ -218,7 +218,7 @@ class Histories:
         return min(found, default=None)
 
     def late_rows(self) -> list[LateRows]:
-        """Return the late rows of each sorted input that has some.
+        """Return the late rows of each sorted input that has late rows.
 
         Raises:
             ReplayError: a file is missing or damaged.
@@ -231,10 +231,10 @@ class Histories:
         return found
 
     def _before_ms(self, topic: str) -> int:
-        """Return the time of the newest record of a topic in the snapshot, -1 without one.
+        """Return the time of the newest record of a topic in the snapshot, or -1 without a snapshot.
 
-        At the end of a replay, records of a partition are processed without waiting for those of others, so rows of
-        all partitions that are older are late.
+        At the end of a replay, the last records of each partition are processed without waiting for other partitions.
+        So rows of any partition that are older than this time are late.
         """
         return NO_TIMESTAMP if self.parent is None else self.parent.highest_ms(topic)
 
@@ -402,7 +402,7 @@ class Histories:
                 check_history(self.parent, topic, extents_of, self.root)
 
     def origin(self, partition: TopicPartition, offset: int) -> tuple[str, int] | None:
-        """Return the file and the row number (from 1) of a source record, None if they are not known."""
+        """Return the file and the row number (from 1) of a source record, or None if they are not known."""
         history = self.histories.get(partition.topic)
         for extent in () if history is None else history.extents.get(partition.partition, ()):
             if extent.first <= offset <= extent.last:

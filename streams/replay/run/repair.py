@@ -1,9 +1,9 @@
 """Repair of a replay whose history has late rows: which results are kept, and which are computed again.
 
-A repair sorts late rows into the history, and continues from the newest kept state that is older than all of them.
-Outputs and states after it are void, and are computed again.  The result is that of one replay over the whole
-history.  The inputs' manifest lists repairs, and each slice has the number of repairs that came before it.  So a
-repair takes effect at one point, when that manifest is written.
+A repair sorts late rows into the history, and continues from the newest stored state that is older than all late rows.
+Outputs and states after this state are invalid, and are computed again.  The result is that of one replay over the
+whole history.  The manifest of the inputs lists the repairs, and that of each slice has the number of repairs before
+it.  So a repair takes effect atomically, when the manifest of the inputs is written.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,7 +54,7 @@ class Repair:
 
 
 def is_valid(number: int, manifest: Mapping[str, Any], repairs: Sequence[int]) -> bool:
-    """Return whether no repair has made a slice void; ``repairs`` has the number of slices that each has kept.
+    """Return whether a slice is still valid after ``repairs``, which has the number of slices that each repair kept.
 
     >>> is_valid(3, {"repairs": 0}, []), is_valid(3, {"repairs": 0}, [3]), is_valid(3, {"repairs": 1}, [3])
     (True, False, True)
@@ -63,7 +63,7 @@ def is_valid(number: int, manifest: Mapping[str, Any], repairs: Sequence[int]) -
 
 
 def processed_up_to_ms(state: ReplayState, sources: Mapping[TopicPartition, Sequence[Extent]], root: Place) -> int:
-    """Return the time of the newest source record that the tasks have processed in a state, -1 if there is none.
+    """Return the time of the newest source record that is included in a state, or -1 if there is none.
 
     Raises:
         ReplayError: a file is missing or damaged.

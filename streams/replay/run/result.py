@@ -116,7 +116,7 @@ class StoreContents(Mapping[Any, Any]):
         return f"StoreContents({self.name!r}, {len(self):,} entries)"
 
     def _repr_html_(self) -> str:
-        """Return the table that a notebook shows: the first entries."""
+        """Return the HTML that a notebook shows: a table of the first entries."""
         found = self.table().to_arrow()
         rows = [list(row.values()) for row in found.slice(0, ROWS).to_pylist()]
         return table(f"Store {self.name}", found.column_names, rows, max(0, found.num_rows - ROWS))
@@ -184,7 +184,7 @@ class ReplayResult:
     _close: Callable[[], None] = field(repr=False, default=lambda: None)
 
     def _repr_html_(self) -> str:
-        """Return the tables that a notebook shows: outputs, stores, and dropped records."""
+        """Return the HTML that a notebook shows: tables of outputs, stores, and dropped records."""
         outputs = [(name, count) for name, count in self.records.items()]
         parts = [
             table(f"Replay {self.config.application_id}: outputs", ["topic", "records"], outputs),
@@ -232,7 +232,7 @@ class ReplayResult:
 
     @property
     def late_rows(self) -> list[LateRows]:
-        """The rows of sorted inputs that are older than rows of earlier runs, and that no repair has sorted in."""
+        """The rows of sorted inputs that are older than rows of earlier runs, and not yet sorted in by a repair."""
         return self.session.inputs.late_rows()
 
     @property
@@ -321,7 +321,7 @@ class ReplayResult:
         return FolderTarget(self.session, name, place, columns, mode).write(self._run)
 
     def _run(self, works: list[Any]) -> list[Any]:
-        """Execute calls.
+        """Execute calls on the executor, and return their reports.
 
         Raises:
             StreamsError: a call failed.

@@ -74,7 +74,7 @@ class Request:
 
 @define(eq=False)
 class _Running:
-    """A pass that has begun: its state so far, what it has written, and the number of waves of stages that are done."""
+    """A pass that has begun: its current state, the outputs so far, and the number of completed groups of stages."""
 
     step: Pass
     folder: str
@@ -181,7 +181,7 @@ class ReplaySession:
         }
 
     def _run_slices(self, steps: Iterable[Pass]) -> Steps:
-        """Run passes, each stage of a pass together with the next stages of the passes before it."""
+        """Run passes in parallel: each stage of a pass runs together with later stages of the previous passes."""
         assert self.plan is not None
         waiting, running = deque(steps), deque[_Running]()
         while waiting or running:
@@ -200,7 +200,7 @@ class ReplaySession:
                     self._prune()
 
     def _run_waves(self, running: Sequence["_Running"]) -> Steps:
-        """Run the next stages of each running pass; what a pass has done, later ones begin with."""
+        """Run the next stages of each running pass; later passes begin with the resulting state."""
         assert self.plan is not None
         calls = [
             (index, work)
@@ -219,7 +219,7 @@ class ReplaySession:
             found.waves_done += 1
 
     def _run_end(self, step: Pass) -> Steps:
-        """Run the final pass, unless an earlier run has its results."""
+        """Run the final pass, unless an earlier run has stored its results."""
         folder = _folder_of(step)
         if self._take_end(step, folder):
             return
@@ -352,7 +352,7 @@ class ReplaySession:
             )
 
     def _manifests(self) -> Iterator[dict[str, Any]]:
-        """Yield the manifests of the slices that are done and that no repair has made void."""
+        """Yield the manifests of the completed slices that are still valid after all repairs."""
         number = 0
         while (found := read_manifest(self.root.child(f"slices/{number:05d}"))) is not None:
             if not is_valid(number, found, self.inputs.repairs):
@@ -361,7 +361,7 @@ class ReplaySession:
             number += 1
 
     def _take_slices(self, manifests: Sequence[Mapping[str, Any]]) -> None:
-        """Continue from the first slices, which have these manifests."""
+        """Load the state and outputs of the first slices from their manifests, and continue after these slices."""
         self.state = ReplayState() if self._parent is None else self._parent.state_for_replay()
         self.outputs.clear()
         self._kept.clear()
@@ -388,7 +388,7 @@ class ReplaySession:
     def _base(
         self, plan: ApplicationPlan, manifests: Sequence[Mapping[str, Any]], oldest_ms: int
     ) -> tuple[int, int, str]:
-        """Return the number of slices that a repair keeps, the time that they reach, and why it is not more.
+        """Return the number of slices that a repair keeps, the time of their newest record, and the limiting reason.
 
         Raises:
             ReplayError: late rows are older than the snapshot that the replay continues from.
@@ -538,7 +538,7 @@ def _until(sources: Mapping[TopicPartition, Sequence[Extent]], until: Any, root:
 
 
 def _limited(found: Iterable[Cut], limit: Cut) -> list[Cut]:
-    """Reduce the offsets of cuts to at most those of ``limit``, and drop all but one of equal cuts."""
+    """Reduce the offsets of cuts to at most those of ``limit``, and drop cuts that are equal to their predecessor."""
     result: list[Cut] = []
     for cut in found:
         bounded = {partition: min(offset, limit.get(partition, offset)) for partition, offset in cut.items()}

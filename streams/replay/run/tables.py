@@ -16,7 +16,7 @@ from streams.replay.run.session import ReplaySession
 class ResultTable:
     """An output topic or a store as a table; each method reads the files of the replay again.
 
-    It is an Arrow stream (``__arrow_c_stream__``), which DuckDB, Polars, pandas and pyarrow read directly.
+    The table is an Arrow stream (``__arrow_c_stream__``), which DuckDB, Polars, pandas and pyarrow can read directly.
     """
 
     #: The Arrow schema.
@@ -87,7 +87,7 @@ def output_table(
     as_table: bool = False,
     frame: Callable[[], Any] | None = None,
 ) -> ResultTable:
-    """Return partitions of an output topic in the record form, or in the table form."""
+    """Return partitions of an output topic as a table, with the columns of records or of a data lake table."""
     columns = ArrowRecords(output_topic(session.topology, name), as_table)
 
     def batches() -> Iterator[Any]:

@@ -35,7 +35,7 @@ class ListFiles:
 
     @property
     def name(self) -> str:
-        """The name of the call in messages."""
+        """The name of this call to an executor, for messages."""
         return self.paths[0]
 
 
@@ -59,7 +59,7 @@ class FoundFile:
 class ReadFiles:
     """A call to the executor that reads files into the partitions of a topic.
 
-    ``work`` is a template of the work, in which the pieces of the files and the number are not set.
+    ``work`` is a template of the calls that read the files, in which the pieces of files and the number are not set.
     """
 
     work: IngestWork
@@ -69,7 +69,7 @@ class ReadFiles:
 
     @property
     def name(self) -> str:
-        """The name of the call in messages."""
+        """The name of this call to an executor, for messages."""
         return self.work.topic
 
 
@@ -87,7 +87,7 @@ class ReadTopic:
 
     @property
     def name(self) -> str:
-        """The name of the call in messages."""
+        """The name of this call to an executor, for messages."""
         return f"kafka://{self.topic.bootstrap_servers}/{self.topic.topic}"
 
 
@@ -102,7 +102,7 @@ class LookAtTable:
 
     @property
     def name(self) -> str:
-        """The name of the call in messages."""
+        """The name of this call to an executor, for messages."""
         return self.table.name
 
 
@@ -117,7 +117,7 @@ class CountRows:
 
     @property
     def name(self) -> str:
-        """The name of the call in messages."""
+        """The name of this call to an executor, for messages."""
         return self.table.name
 
 
@@ -125,8 +125,7 @@ class CountRows:
 class ReadTable:
     """A call to the executor that reads the rows of a table into the partitions of a topic, sorted by event time.
 
-    ``files`` are those of which the rows are read, or all rows if there are none; ``starts`` has the next offset of
-    each partition.
+    Only rows of ``files`` are read, or all rows if there are none; ``starts`` has the next offset of each partition.
     """
 
     table: Table
@@ -143,7 +142,7 @@ class ReadTable:
 
     @property
     def name(self) -> str:
-        """The name of the call in messages."""
+        """The name of this call to an executor, for messages."""
         return f"{self.table.name} as {self.topic}"
 
 
@@ -237,7 +236,7 @@ def read_topic(
 def look_at_tables(
     inputs: Mapping[str, Input], topology: Topology
 ) -> Generator[list[Any], list[Any], dict[str, TablePlace]]:
-    """Check the columns of the tables among the inputs, and return where the rows of each are, by topic.
+    """Check the columns of the tables among the inputs, and return the locations of their rows, by topic.
 
     Raises:
         InputError: a column is missing or has another type, or there is no such table.

@@ -45,12 +45,12 @@ class WriteWork:
 
     @property
     def name(self) -> str:
-        """The name of the call in messages."""
+        """The name of this call to an executor, for messages."""
         return f"{self.prefix}-{self.part.partition}"
 
     @property
     def size(self) -> tuple[int, int]:
-        """The numbers of records and of bytes that the call has to read, as far as known."""
+        """The numbers of records and bytes that the call has to read, as far as they are known."""
         return self.part.rows, 0
 
 

@@ -1,7 +1,7 @@
 """Chooses the build of the project that a Python worker of Spark loads: an installed one, or the driver's own code.
 
-The package that is sent to workers has this module a second time, at its top, as ``streams_builds``: a worker imports
-it before it imports the project.  So it uses the standard library only.
+The package that is sent to workers contains a copy of this module at the top level, as ``streams_builds``, which a
+worker imports before it imports the project.  So this module uses the standard library only.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ def digest_of(folder: Traversable) -> str:
 
 
 def files_of(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]]:
-    """Yield the files of a package, sorted by name, each with its path that begins with ``name``."""
+    """Yield the files of a package, sorted by name, each with its path, which begins with ``name``."""
     for child in sorted(folder.iterdir(), key=lambda child: child.name):
         if not child.is_dir():
             yield f"{name}/{child.name}", child
@@ -38,8 +38,8 @@ def files_of(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]
 def use_installed(expected: str) -> None:
     """Import the project from an installed build with the digest ``expected``, whose compiled modules then run.
 
-    If there is none, nothing is imported: then ``import`` finds the code that the driver has sent.  A process that
-    has imported the project already keeps its build.
+    If there is none, nothing is imported, and a later ``import`` loads the code that the driver has sent.  A process
+    that has already imported the project keeps its build.
     """
     if PACKAGE in sys.modules:
         return

@@ -1,7 +1,7 @@
 """Writes output topics to tables of a Spark catalog.
 
-The table must have Parquet files: they are written by the calls that write folders (``run.commits``), with the same
-guarantees, and Spark is told about new partitions afterwards.
+The table must consist of Parquet files.  They are written like those of a folder (``run.commits``), with the same
+guarantees; afterwards new partitions are added to the catalog.
 """
 
 import re
@@ -29,7 +29,7 @@ def write_table(
     """Write an output topic to a table, which is created if it does not exist; return the number of records written.
 
     Raises:
-        InputError: the table is not one of Parquet files, or has other partition columns.
+        InputError: the table does not consist of Parquet files, or has other partition columns.
         ReplayError: the table cannot be written.
     """
     if not spark.catalog.tableExists(name):

@@ -1,9 +1,9 @@
 """The Spark executor: one Spark task per call, and one job per list of calls, or several if the list is large.
 
 The executor connects the session of a replay, which yields calls, to ``drive.run_work``, which runs in every
-worker.  The calls of a job are in one file of the replay's folder; a task gets a number, and reads its call there.
-The application of the calls is stored once, in another file.  Reports return as rows; each task also writes its
-report to the folder, so that progress can be shown in classic sessions and in Connect.
+worker.  The calls of a job are in one file in the replay's folder; each Spark task gets a number, and reads its call
+from the file.  The application of the calls is stored once, in another file.  Reports are returned as rows; each task
+also writes its report to the folder, so that progress can be shown in classic sessions and in Connect.
 """
 
 import logging
@@ -99,7 +99,7 @@ class SparkExecutor:
 
     @property
     def ui_url(self) -> str | None:
-        """The address of the Spark UI, None if there is none."""
+        """The address of the Spark UI, or None if there is none."""
         return ui_url(self.session)
 
     def run(
@@ -158,7 +158,7 @@ class SparkExecutor:
         return reports
 
     def _tell_memory(self, work: Any) -> None:
-        """Warn once, before the first stage, if the Python workers have less memory than its calls may need."""
+        """Log a warning, before the first stage only, if the Python workers have less memory than calls may need."""
         if self._is_memory_told or not isinstance(work, StageWork):
             return
         self._is_memory_told = True
@@ -178,7 +178,7 @@ class SparkExecutor:
     def write_table(
         self, session: ReplaySession, topic: str, name: str, columns: Sequence[PartitionColumn], mode: Mode, run: Run
     ) -> int:
-        """Write an output topic to a table of the session's catalog by ``run``; return the number of records."""
+        """Write an output topic to a table of the session's catalog, using ``run``; return the number of records."""
         return write_table(self.session, session, topic, name, columns, mode, run)
 
     def close(self) -> None:
@@ -208,7 +208,7 @@ class SparkExecutor:
         self._is_checked = files is not None or runs_here(self.session)
 
     def _answers(self, name: str, count: int, function: Task, on_look: Callable[[], None]) -> dict[int, bytes]:
-        """Run ``function`` in ``count`` Spark tasks of one job, and return the results by number."""
+        """Run ``function`` in ``count`` Spark tasks of one job, and return the results by task number."""
 
         def frame() -> Any:
             return task_frame(self.session, count).mapInArrow(function, "index int, report binary")
@@ -245,7 +245,7 @@ class SparkExecutor:
 
 
 def _packs(items: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Yield lists of items up to the maximum size of a job; a larger item is alone in its list."""
+    """Divide items into lists of at most the maximum size of a job; a larger item gets a list of its own."""
     pack: list[bytes] = []
     size = 0
     for item in items:

@@ -1,9 +1,9 @@
 """Reads the rows of DataFrames and tables into the partitions of a topic, by one Spark job.
 
 Only the columns that the topic declares are read.  A first step converts rows to records: key, value, event time and
-partition.  Spark's shuffle brings the records of a partition to one task, sorted by event time; records of the same
-time are sorted by key and value, so that the order does not depend on how Spark divides the rows.  The task writes them
-to segment files.
+partition.  Spark's shuffle moves the records of each partition to one task, sorted by event time.  Records with equal
+times are sorted by key and value, so that the order does not depend on how Spark divides the rows.  The task writes the
+records to segment files.
 """
 
 import pickle
@@ -55,7 +55,7 @@ def look_at_table(session: Any, call: LookAtTable, collect: Collect) -> TablePla
 
 
 def _file_column(session: Any, table: Table, frame: Any) -> str | None:
-    """Return the column that names the file of a row, None if rows are not those of files, or it is not known."""
+    """Return a column with the path of each row's file, or None if Spark does not provide the paths."""
     if frame.inputFiles():
         return f"regexp_replace(_metadata.file_path, '{_LOCAL}', 'file:///')"
     if not isinstance(table.source, str) or not table.source.startswith("table:"):
@@ -96,7 +96,7 @@ def _frame(session: Any, table: Table) -> Any:
 
 
 def _since(since: Since, schema: Any, name: str) -> str:
-    """Return the condition of the first event time in SQL, which Spark hands on to the source of the rows.
+    """Return the lower bound of event times as an SQL condition, which Spark passes to the source of the rows.
 
     Raises:
         InputError: the column has another type, or does not exist.
@@ -132,7 +132,7 @@ def _arrow_schema(frame: Any) -> Any:
 
 
 def count_rows(session: Any, call: CountRows, collect: Collect) -> int | None:
-    """Return how many rows of a table are in the given files, None if Spark cannot tell."""
+    """Return how many rows of a table are in the given files, or None if Spark cannot determine it."""
     frame = _frame(session, call.table)
 
     def counted() -> Any:
@@ -148,7 +148,7 @@ def count_rows(session: Any, call: CountRows, collect: Collect) -> int | None:
 
 
 def _of_files(session: Any, table: Table, frame: Any, files: Sequence[str]) -> Any:
-    """Return the rows of files; all, if none are given."""
+    """Return the rows of the given files, or all rows if no files are given."""
     if not files:
         return frame
     known = ", ".join(f"'{_quoted(file)}'" for file in files)
@@ -159,8 +159,8 @@ def read_table(session: Any, call: ReadTable, collect: Collect) -> list[tuple[To
     """Read the new rows of a table, and return its records as extents by partition.
 
     Raises:
-        InputError: the columns do not fit the topic.
-        ReplayError: Spark cannot read the table, or cannot tell its new rows.
+        InputError: the columns are incompatible with the topic.
+        ReplayError: Spark cannot read the table, or cannot determine its new rows.
     """
     frame = _frame(session, call.table)
     topic = declared_topic(call.application.plan(VirtualClock(NO_TIMESTAMP)).topology, call.topic)
@@ -199,7 +199,7 @@ def _quoted(text: str) -> str:
 
 
 def convert_rows(call: ReadTable, batches: Iterator[Any]) -> Iterator[Any]:
-    """Yield the records of rows, with their partitions."""
+    """Convert rows to records; yield Arrow batches with partition, timestamp, key, value and headers."""
     import pyarrow as pa
 
     topic = declared_topic(call.application.plan(VirtualClock(NO_TIMESTAMP)).topology, call.topic)
@@ -218,7 +218,7 @@ def convert_rows(call: ReadTable, batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def write_records(call: ReadTable, batches: Iterator[Any]) -> Iterator[Any]:
-    """Write the records of some partitions, which are sorted, to segment files, and yield a report."""
+    """Write records, which are sorted by partition, to segment files, and yield a report."""
     import pyarrow as pa
 
     name = f"{call.folder}/table-{uuid4().hex[:12]}.parquet"
@@ -241,7 +241,7 @@ def write_records(call: ReadTable, batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def _same(numbers: Any, start: int) -> int:
-    """Return how many rows from ``start`` on are of the same partition."""
+    """Return the number of consecutive rows, from ``start`` on, that belong to the same partition."""
     import pyarrow.compute as pc
 
     if numbers[start] == numbers[len(numbers) - 1]:

@@ -129,7 +129,7 @@ def _refuse_table(session: Any, pattern: str, collect: Collect) -> None:
 
 
 def _read_files(session: Any, call: ReadFiles, collect: Collect) -> Iterator[IngestReport]:
-    """Yield one report per block of each file, in order; each report is named after the path of its file."""
+    """Read files; yield one report per block of each file, in order, with the path of the file as its name."""
     by_lines = [file for file in call.files if _has_lines(file.path)]
     whole = [file for file in call.files if not _has_lines(file.path)]
     counts: dict[Stretch, tuple[int, int]] = {}
@@ -270,7 +270,7 @@ def _topic_frame(session: Any, call: ReadTopic, starts: Mapping[int, int]) -> An
 def _partition_count(session: Any, call: ReadTopic, collect: Collect) -> int:
     """Return the partition count of a topic, without reading records.
 
-    Spark only reports the partitions in an error message, so a partition that does not exist is requested.
+    Spark lists the partitions only in an error message, so a partition that does not exist is requested.
     """
     try:
         collect(f"look at {call.name}", lambda: _topic_frame(session, call, {_NO_PARTITION: -1}))
@@ -283,7 +283,7 @@ def _partition_count(session: Any, call: ReadTopic, collect: Collect) -> int:
 
 
 def _explained(call: ReadTopic, error: ReplayError) -> ReplayError:
-    """Return a clear error for a Spark error about a topic."""
+    """Return an error with a readable message for a Spark error about a topic."""
     text = _text(error)
     if "Failed to find data source: kafka" in text or "Please deploy the application as per" in text:
         return ReplayError(
@@ -317,7 +317,7 @@ _ANSWERS = "uri string, start long, report binary"
 
 
 def read_stretches(works: Mapping[Stretch, IngestWork], batches: Iterator[Any]) -> Iterator[Any]:
-    """Ingest blocks of lines, whose rows are consecutive, and yield a report for each block."""
+    """Ingest blocks of text lines, and yield a report for each; the rows of a block must be consecutive."""
     for stretch, group in groupby(_runs(batches), itemgetter(0)):
         work = works.get(stretch)
         if work is not None:
@@ -326,7 +326,7 @@ def read_stretches(works: Mapping[Stretch, IngestWork], batches: Iterator[Any]) 
 
 
 def _runs(batches: Iterator[Any]) -> Iterator[tuple[Stretch, list[bytes]]]:
-    """Yield each block of a text file with its lines, which are consecutive in ``batches``."""
+    """Yield each block of a text file with its lines; in ``batches``, the lines of a block are consecutive."""
     import pyarrow as pa
 
     for batch in batches:

@@ -1,4 +1,4 @@
-"""The memory that Spark gives the Python workers of an executor, compared with what a replay needs."""
+"""The memory that Spark allows for the Python workers of an executor, compared with the memory that a replay needs."""
 
 import re
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _UNITS = {"b": 1, "k": 1 << 10, "m": _MIB, "g": 1 << 30, "t": 1 << 40, "": _MIB}
 
 @frozen
 class ExecutorMemory:
-    """The memory of all Python workers of one executor, which run a number of tasks at a time."""
+    """The memory of all Python workers of one executor, which run ``tasks`` tasks at a time."""
 
     tasks: int
     bytes: int
@@ -27,10 +27,10 @@ class ExecutorMemory:
 
     @classmethod
     def of(cls, master: str, conf: Callable[[str], Any]) -> "ExecutorMemory | None":
-        """Return the memory by the settings of a session, None if Spark does not limit it.
+        """Return the memory according to the settings of a session, or None if Spark does not limit it.
 
-        YARN and Kubernetes limit a container to heap and overhead; on other clusters, and on this machine, Python may
-        take what the machine has, unless ``spark.executor.pyspark.memory`` is set.
+        YARN and Kubernetes limit a container to heap and overhead.  On other clusters, and on this machine, Python may
+        use all memory of the machine, unless ``spark.executor.pyspark.memory`` is set.
         """
         tasks = max(1, int(conf("spark.executor.cores") or 1) // int(conf("spark.task.cpus") or 1))
         if given := conf("spark.executor.pyspark.memory"):
@@ -63,7 +63,7 @@ class ExecutorMemory:
 
 
 def size_of(text: Any) -> int:
-    """Return a size of Spark in bytes; a number without a unit is in MiB.
+    """Convert a size in a Spark setting to bytes; a number without a unit is in MiB.
 
     >>> size_of("2g"), size_of(384), size_of("1024k")
     (2147483648, 402653184, 1048576)

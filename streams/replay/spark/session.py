@@ -37,7 +37,10 @@ _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 @define(eq=False)
 class SessionLease:
-    """A lease of a Spark session; when the last lease ends, the session is stopped if a replay has started it."""
+    """One use of a Spark session; when the last use ends, the session is stopped if a replay has started it.
+
+    An object of this class is called a lease.
+    """
 
     session: Any
     is_own: bool
@@ -95,7 +98,7 @@ def is_connect(session: Any) -> bool:
 
 
 def master_of(session: Any) -> str:
-    """Return the master of a session, empty if it is not known."""
+    """Return the master of a session, which is empty if it is not known."""
     return str(session.conf.get("spark.master", ""))
 
 
@@ -115,7 +118,7 @@ def runs_here(session: Any) -> bool:
 
 
 def ui_url(session: Any) -> str | None:
-    """Return the address of the Spark UI, None if there is none or the session is remote."""
+    """Return the address of the Spark UI, or None if there is none or the session is remote."""
     found = None if is_connect(session) else session.sparkContext.uiWebUrl
     return None if found is None else str(found)
 
@@ -199,7 +202,7 @@ def _require_pyspark() -> None:
 
 
 def _active_session(master: str | None) -> Any:
-    """Return the active session of this process, None if there is none.
+    """Return the active session of this process, or None if there is none.
 
     Raises:
         ConfigError: the active session does not run on ``master``.
@@ -223,8 +226,8 @@ def start_session(
 ) -> Any:
     """Start a session for replays on ``master``, which is a Connect server if it begins with ``sc://``.
 
-    The default is the master of ``spark-submit`` if that runs the program, otherwise ``local[*]``.  Sessions on
-    this machine only listen on the loopback address.  ``settings`` are settings of Spark, which take precedence.
+    The default is the master of ``spark-submit`` if it runs the program, otherwise ``local[*]``.  Sessions on this
+    machine only listen on the loopback address.  ``settings`` are Spark settings, which take precedence.
 
     Raises:
         ConfigError: Java is not installed.
@@ -275,9 +278,9 @@ def _settings(master: str, with_ui: bool) -> dict[str, str]:
 
 @contextmanager
 def _environment(master: str) -> Iterator[None]:
-    """Within the ``with`` block, make Spark use this Python and the loopback address if all runs on this machine.
+    """Within the ``with`` block, make Spark use this Python and the loopback address, if it runs on this machine only.
 
-    Other machines have their own Python: there ``PYSPARK_PYTHON`` is left as it is.
+    Other machines have their own Python, so for them ``PYSPARK_PYTHON`` is not changed.
     """
     given = {}
     if is_local_master(master) or master.startswith("local-cluster"):

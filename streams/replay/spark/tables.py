@@ -1,4 +1,4 @@
-"""DataFrames: one with a task for each number of a range, and those of output topics, which are read on demand.
+"""DataFrames of output topics, which are read on demand, and of numbers, to run one Spark task for each.
 
 Each worker reads one partition of an output topic.  Every action on the DataFrame of a topic reads the files of
 the replay again; nothing else is recomputed.
@@ -20,14 +20,14 @@ _FRAMES = "frames"
 
 
 def task_frame(session: Any, count: int) -> Any:
-    """Return a DataFrame with the numbers from 0 to ``count``, one in each partition."""
+    """Return a DataFrame with the numbers from 0 to ``count`` - 1, one in each partition."""
     return session.range(0, count, 1, count)
 
 
 def output_frame(
     spark: Any, session: ReplaySession, name: str, parts: Sequence[OutputPart], *, as_table: bool = False
 ) -> Any:
-    """Return partitions of an output topic as a DataFrame, in the record form or the table form.
+    """Return partitions of an output topic as a DataFrame, with the columns of records or of a data lake table.
 
     Each partition of the topic is one partition of the DataFrame, with the rows ordered by offset.
     """

@@ -1,4 +1,4 @@
-"""Functions that Spark's Python workers run: how they are sent, and how their errors return.
+"""Functions that Spark's Python workers run: how they are sent, and how their errors are returned.
 
 Each job of a replay runs a function of the project with ``mapInArrow``.  Its arguments are sent as bytes: a worker
 first chooses its build of the project, checks that it is the driver's, and only then reads them.
@@ -20,7 +20,7 @@ Task = Callable[[Iterator[Any]], Iterator[Any]]
 
 @frozen
 class CallName:
-    """The name and stage of a call, in the error of a task that fails."""
+    """The name and stage of a call to an executor, for the error of a task that fails."""
 
     name: str
     stage: int = -1
@@ -55,8 +55,8 @@ class WorkerFunction:
 def worker_task(call: CallName | None, function: Callable[..., Iterator[Any]], *arguments: Any) -> Task:
     """Return ``function(*arguments, batches)`` as a function for ``mapInArrow``.
 
-    An error in a worker is packed with the name of the call, for ``explained_failure`` in the driver.  With None it is
-    raised as it is, for jobs that the user starts.
+    An error in a worker is packed with the name of the call, for ``explained_failure`` in the driver.  If the name is
+    None, the error is raised unchanged, for jobs that the user starts.
     """
     given = WorkerFunction.of(function, *arguments)
     fields = given.module, given.name, given.arguments, given.digest

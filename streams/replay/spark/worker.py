@@ -32,9 +32,9 @@ from streams.replay.storage.places import Place
 
 @frozen
 class Items:
-    """The pickled items of a job, one for each of its tasks, in one file of which each task reads its part.
+    """The pickled items of a job, one for each of its tasks, in one file; each task reads its item from the file.
 
-    Plain ``range(n)`` gives each task its number, in any version of Spark and whatever the session is set to.
+    Each task gets its number from ``range(n)``, which works in any version of Spark and with any session settings.
     """
 
     place: Place
@@ -45,7 +45,7 @@ class Items:
 
     @classmethod
     def write(cls, folder: Place, items: Sequence[bytes], first: int = 0) -> "Items":
-        """Write items to a file of the folder, which is named by its content.
+        """Write items to a file in the folder, whose name is a digest of its content.
 
         Raises:
             ReplayError: the file cannot be written.
@@ -59,7 +59,7 @@ class Items:
         return len(self.bounds) - 1
 
     def read(self, index: int) -> bytes:
-        """Return an item.
+        """Return the item with the number ``index``.
 
         Raises:
             ReplayError: the file cannot be read.
@@ -76,7 +76,7 @@ class CallFiles:
     folder: Place
 
     def write_marker(self) -> None:
-        """Write the driver's marker.
+        """Write the marker file of the driver.
 
         Raises:
             ReplayError: the marker cannot be written.
@@ -84,7 +84,7 @@ class CallFiles:
         self._write("driver", b"")
 
     def check_marker(self) -> None:
-        """Check that this executor sees the driver's marker.
+        """Check that this executor can access the marker file of the driver.
 
         Raises:
             ReplayError: the marker does not exist.
@@ -100,7 +100,7 @@ class CallFiles:
         self._write(f"{index}.worker", b"")
 
     def answers(self) -> int:
-        """Return the number of executor markers that the driver sees."""
+        """Return the number of executor marker files in the folder."""
         return sum(name.endswith(".worker") for name in self.folder.files())
 
     def leave(self, index: int, report: bytes) -> None:
@@ -196,7 +196,7 @@ def run_calls(files: CallFiles, items: Items, batches: Iterator[Any]) -> Iterato
 
 
 def check_folder(files: CallFiles, batches: Iterator[Any]) -> Iterator[Any]:
-    """Check the driver's marker and write one in return; yield (number, message), where "" means success."""
+    """Check the driver's marker file and write one for the driver; yield (number, message), where "" means success."""
     import pyarrow as pa
 
     for index in _numbers(batches):

@@ -1,8 +1,8 @@
-"""Merges the lanes of a repartition topic's partition when they are read: one input of a task instead of many.
+"""Merges the lanes of a repartition topic's partition into one input of a task.
 
-With many partitions most lanes have few records, and an input costs as much as some hundred of them.  The order is the
-one in which a task would take the records of its lanes as inputs of their own: the lowest head timestamp is next, of
-equal ones that of the first lane (``runtime.order``).
+A lane contains the records of one producing task.  With many partitions most lanes have few records, and a separate
+input costs as much as some hundred records.  The order is that of a task which has the lanes as separate inputs: the
+record with the lowest head timestamp is next; of equal timestamps, the first lane has precedence (``runtime.order``).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,9 +17,10 @@ _BLOCK_ROWS = 10_000
 
 
 def merged_lanes(reader: ExtentReader, lanes: Sequence[tuple[Sequence[Extent], int]]) -> Iterator[Block]:
-    """Yield the records of lanes, each given as (extents, position of the next record), in the order of a task.
+    """Yield the records of lanes, each given as (extents, position of the next record), in the order of processing.
 
-    All records are in memory.  Offsets are those of the lanes, so they are not ascending.
+    A lane contains the records of one producing task.  All records are in memory.  Offsets are those of the lanes, so
+    they are not ascending.
 
     Raises:
         ReplayError: a file is missing or damaged.
@@ -34,7 +35,7 @@ def merged_lanes(reader: ExtentReader, lanes: Sequence[tuple[Sequence[Extent], i
 
 
 def _joined(reader: ExtentReader, extents: Iterable[Extent]) -> Block:
-    """Return the records of extents, in their order, as one block with the offsets in the files."""
+    """Return the records of all extents as one block, in the order of the extents, with the offsets in the files."""
     blocks = [reader.rows(extent) for extent in _adjoining(extents)]
     if len(blocks) == 1:
         return blocks[0]
@@ -48,7 +49,7 @@ def _joined(reader: ExtentReader, extents: Iterable[Extent]) -> Block:
 
 
 def _adjoining(extents: Iterable[Extent]) -> Iterator[Extent]:
-    """Yield extents, those that follow each other in a row group as one."""
+    """Yield extents; those that are adjacent in a row group are combined."""
     last: Extent | None = None
     for extent in extents:
         if last is not None:
@@ -63,7 +64,7 @@ def _adjoining(extents: Iterable[Extent]) -> Iterator[Extent]:
 
 
 def _order(block: Block, extents: Sequence[tuple[int, Extent]], positions: Sequence[int]) -> list[int]:
-    """Return the rows of a block that have not been read, in order; it has the ``extents`` of each lane in turn."""
+    """Return the indexes of the unread rows of a block in processing order; ``extents`` has each extent's lane."""
     import numpy as np
 
     lane = np.repeat([number for number, _ in extents], [extent.rows for _, extent in extents])

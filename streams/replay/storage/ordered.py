@@ -113,7 +113,7 @@ def _binary(column: Any) -> Any:
 
 
 def write_rows(file: GroupWriter, partition: TopicPartition, first: int, table: Any) -> None:
-    """Write rows of a partition, which get the offsets from ``first``, as row groups.
+    """Write rows of a partition as row groups; the first row gets the offset ``first``.
 
     Raises:
         ReplayError: the file cannot be written.
@@ -132,9 +132,9 @@ def _column(table: Any, name: str) -> Any:
 
 
 def clusters(extents: Iterable[Extent]) -> Iterator[list[Extent]]:
-    """Yield the extents of a partition, given in the order of their rows, by time, in groups that do not overlap.
+    """Divide the extents of a partition into groups whose time ranges do not overlap; yield the groups by time.
 
-    The rows of each extent are sorted.  A group of one extent is in order as it is.
+    The rows of each extent are sorted, so a group with one extent need not be merged.
     """
     group: list[Extent] = []
     highest = (-1, -1)
@@ -178,7 +178,7 @@ def merged(root: Place, group: Iterable[Extent]) -> Iterator[Any]:
 
 
 def _reader(readers: dict[str, ExtentReader], root: Place, extent: Extent) -> ExtentReader:
-    """Return the reader of an extent's file; if too many are open, the one that was opened first is closed."""
+    """Return the reader of an extent's file; if too many files are open, the one opened first is closed."""
     if extent.file not in readers:
         for file in list(islice(readers, max(0, len(readers) - _OPEN_FILES + 1))):
             readers.pop(file).close()

@@ -23,7 +23,7 @@ _CHUNK = 1 << 20
 
 
 class NoFileSystemError(ReplayError):
-    """Python has no file system for a URI; Spark may have one."""
+    """The error that Python has no file system for a URI, although Spark may have one."""
 
 
 def _plain(given: str) -> str:
@@ -41,7 +41,7 @@ class Place:
         return Place("/".join([self.uri.rstrip("/"), *names]))
 
     def absolute(self) -> "Place":
-        """Return the same file or folder with an absolute path, for processes with another working directory."""
+        """Return this file or folder with an absolute path, for processes with another working directory."""
         return Place(os.path.abspath(self.uri)) if self.is_local else self
 
     @property
@@ -126,7 +126,7 @@ class Place:
         return found is not None and bool(found.type == FileType.Directory)
 
     def _info(self) -> Any:
-        """Return what the file system knows about a remote file or folder, None if it does not exist."""
+        """Return the file system's information about a remote file or folder, or None if it does not exist."""
         from pyarrow.fs import FileType
 
         system, path = self._system()
@@ -172,7 +172,7 @@ class Place:
         return sorted(info.path.removeprefix(base.rstrip("/") + "/") for info in found if info.type == FileType.File)
 
     def table(self, known: "dict[str, LakeTable | None] | None" = None) -> LakeTable | None:
-        """Return the lakehouse table that this folder or file is in, or None; ``known`` is that of ``table_around``."""
+        """Return the lakehouse table that contains this folder or file, or None; ``known`` is a cache of results."""
         if self.is_local:
             return table_around(self.uri, known=known)
         self._system()  # Raises file system errors with the name of this place.

@@ -16,7 +16,7 @@ _SHARED_ROWS = 2_500
 
 
 def row_groups(sizes: Sequence[int]) -> Iterator[list[int]]:
-    """Yield the indexes of the ranges of each row group, given the number of rows of each range."""
+    """Divide ranges of rows, given by their sizes, among row groups; yield the indexes of the ranges of each group."""
     shared: list[int] = []
     rows = 0
     for index, size in enumerate(sizes):
@@ -48,7 +48,7 @@ class Scattered:
     _ends: dict[int, int] = field(factory=dict)
 
     def append(self, numbers: Sequence[int], block: Block, producer: str, start_of: Callable[[int], int]) -> None:
-        """Append rows, which get the next offsets of their partitions; ``start_of`` returns the first one."""
+        """Append rows, which get the next offsets of their partitions; ``start_of`` returns the first offset of one."""
         ends = self._ends
         for number in numbers:
             offset = ends.get(number)
@@ -67,9 +67,9 @@ class Scattered:
             self.headers += block.headers if block.headers is not None else [()] * len(numbers)
 
     def by_partition(self, most: int) -> tuple[list[int], list[int], list[int]]:
-        """Return the order of the rows by partition, and the partition and size of each range.
+        """Return the row indexes sorted by partition, and the partition and the size of each range of rows.
 
-        A range has at most ``most`` rows.
+        A range contains at most ``most`` rows of one partition.
         """
         import numpy as np
 
@@ -84,7 +84,7 @@ class Scattered:
         return order.tolist(), [number for number, _ in ranges], [size for _, size in ranges]
 
     def clear(self) -> None:
-        """Forget the rows, which have been written, but not the next offsets."""
+        """Remove all rows, which have been written, but keep the next offsets."""
         for column in (self.numbers, self.offsets, self.keys, self.values, self.timestamps):
             column.clear()
         self.headers = None

@@ -1,4 +1,4 @@
-"""Digests in the names of permanent files, which readers check, and the places of files that extents name."""
+"""Digests in the names of permanent files, which readers check, and the locations of the files of extents."""
 
 import re
 from functools import cache
@@ -11,7 +11,7 @@ _SEALED = re.compile(r"-([0-9a-f]{32})\.b2\.parquet$")
 
 
 def sealed_name(name: str, digest: str) -> str:
-    """Return the name of a file with its digest.
+    """Add a digest to the name of a file.
 
     >>> sealed_name("0_1-ab.parquet", "0" * 32)
     '0_1-ab-00000000000000000000000000000000.b2.parquet'
@@ -20,7 +20,7 @@ def sealed_name(name: str, digest: str) -> str:
 
 
 def check_seal(place: Place) -> None:
-    """Check a file against the digest in its name, if it has one; once per file and process.
+    """Check the content of a file against the digest in its name, if it has one; only once per process.
 
     Raises:
         ReplayError: the file has changed since it was written, or cannot be read.
@@ -32,7 +32,7 @@ def check_seal(place: Place) -> None:
 
 @cache
 def _check_content(place: Place, digest: str, _state: tuple[str, int, int]) -> None:
-    """Check the digest of a file, only once per process for the same size and modification time."""
+    """Check the digest of a file; a file with the same size and modification time is checked once per process."""
     if place.digest() != digest:
         raise ReplayError(
             f"{place}: is damaged: its bytes are not those that were written; restore a copy, or create it again"
@@ -45,5 +45,5 @@ def place_of(root: Place, file: str) -> Place:
 
 
 def is_elsewhere(file: str) -> bool:
-    """Return whether an extent's file is given by an absolute path or URI: it belongs to another replay."""
+    """Return whether an extent's file belongs to another replay, which means that its path is absolute or a URI."""
     return "://" in file or file.startswith("/")

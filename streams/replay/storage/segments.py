@@ -70,7 +70,7 @@ Source: TypeAlias = tuple[Kind, TopicPartition, str]
 
 @define(eq=False)
 class _Lane:
-    """Rows of one producer and partition that have not been written to the file yet."""
+    """Records of one producer for one partition that have not been written to the file yet."""
 
     next_offset: int = 0
     offsets: list[int] = field(factory=list)
@@ -106,7 +106,7 @@ def schema() -> Any:
 
 @define(eq=False)
 class GroupWriter:
-    """Writes row groups to a file, or to several if there are many; each attempt needs another name.
+    """Writes row groups to one file or, if there are many, to several; each attempt must use another name.
 
     The writer is a context manager: the last file appears under its name when the block ends without an error.
     Without row groups, no file is written.  Further files are named NAME-1.parquet, NAME-2.parquet and so on.
@@ -369,7 +369,7 @@ class SegmentWriter:
             self._written.setdefault(producer, []).append((kind, partition, extent))
 
     def _write(self, found: Sequence[tuple[Source, _Lane]]) -> None:
-        """Write the first rows of partitions as one row group."""
+        """Write the first rows of several partitions as one row group."""
         import pyarrow as pa
 
         lanes = [lane for _, lane in found]
@@ -400,7 +400,7 @@ class SegmentWriter:
 
 
 def _time_bounds(times: Any, starts: Any) -> tuple[list[int], list[int]]:
-    """Return the lowest and the highest time of each range; rows that cannot be read have none."""
+    """Return the lowest and the highest time of each range, ignoring rows without a time, which could not be read."""
     import numpy as np
 
     never = np.iinfo(np.int64).max
@@ -410,12 +410,12 @@ def _time_bounds(times: Any, starts: Any) -> tuple[list[int], list[int]]:
 
 
 def _joined(columns: Sequence[list[Any]], sizes: Sequence[int]) -> list[Any]:
-    """Return the first values of columns as one list."""
+    """Concatenate the first values of columns; ``sizes`` has the number of values of each."""
     return [value for column, size in zip(columns, sizes, strict=True) for value in column[:size]]
 
 
 def headers_of(column: Any) -> list[Headers] | None:
-    """Return the headers in a column, None if no record has headers."""
+    """Convert an Arrow column of headers to a list, or None if no record has headers."""
     if column.null_count == len(column):
         return None
     return [
@@ -455,7 +455,7 @@ class ExtentReader:
                 self.close()
 
     def origin(self, extent: Extent, offset: int) -> int | None:
-        """Return the row number of a record in its input file, None if it is not known."""
+        """Return the row number of a record in its input file, or None if it is not known."""
         table = self.table(extent, ["offset", "origin"])
         for number, origin in zip(_offsets(extent, table), table.column("origin").to_pylist(), strict=True):
             if number == offset:
@@ -496,7 +496,7 @@ class ExtentReader:
         return block if stop - start == len(block) else block.slice(start, stop)
 
     def rows(self, extent: Extent) -> Block:
-        """Return the records of an extent with the offsets in the file.
+        """Return the records of an extent with the offsets that the file contains.
 
         Raises:
             ReplayError: a file is missing or damaged.
@@ -510,14 +510,14 @@ class ExtentReader:
         return group.slice(extent.start, extent.start + extent.rows)
 
     def _keep(self, extent: Extent, group: Block) -> None:
-        """Keep a shared row group in memory, instead of the ones that were read first."""
+        """Keep a shared row group in memory; if there are too many rows, remove the groups that were read first."""
         self._shared[extent.file, extent.group] = group
         self._shared_rows += len(group)
         while self._shared_rows > _KEPT_ROWS and len(self._shared) > 1:
             self._shared_rows -= len(self._shared.pop(next(iter(self._shared))))
 
     def table(self, extent: Extent, columns: Sequence[str]) -> Any:
-        """Return columns of an extent as an Arrow table.
+        """Return some columns of an extent as an Arrow table.
 
         Raises:
             ReplayError: the file is missing or damaged.
@@ -526,7 +526,7 @@ class ExtentReader:
         return table if table.num_rows == extent.rows else table.slice(extent.start, extent.rows)
 
     def _group(self, extent: Extent, columns: Sequence[str]) -> Any:
-        """Return columns of the row group of an extent."""
+        """Return some columns of the row group that contains an extent."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -563,7 +563,7 @@ def _block(table: Any) -> Block:
 
 
 def _between(offsets: Sequence[int], position: int, end: int | None) -> tuple[int, int]:
-    """Return the indexes of the first offset from ``position`` on, and of the first one from ``end`` on."""
+    """Return the indexes of the first offset at or after ``position``, and of the first at or after ``end``."""
     start = 0 if offsets[0] >= position else bisect_left(offsets, position)
     stop = len(offsets) if end is None or offsets[-1] < end else bisect_left(offsets, end)
     return start, stop
