@@ -53,10 +53,11 @@ from streams.runtime import (
     spec_of,
     tuned_collector,
 )
-from streams.topology import PartitionGrouper
+from streams.topology import PartitionGrouper, Topology
 from streams.why import FollowLimits, Question, Story, follow
 
 if TYPE_CHECKING:
+    from streams.telemetry.lineage import LineageEvents
     from streams.telemetry.otel import Otlp
     from streams.web import WebServer
 
@@ -85,6 +86,19 @@ def _otlp_of(config: StreamsConfig, clock: Clock) -> "Otlp | None":
     from streams.telemetry.otel import Otlp
 
     return Otlp.of(config, clock)
+
+
+def _lineage_of(
+    config: StreamsConfig, topology: Topology, clock: Clock, threads: Threads, cluster: Cluster
+) -> "LineageEvents | None":
+    """Return what sends the events of OpenLineage, or None if ``openlineage_url`` is empty."""
+    if not config.openlineage_url:
+        return None
+    # Imported here, because the extra ``openlineage`` is needed only with a collector.
+    from streams.telemetry.lineage import LineageEvents
+
+    address = str(cluster.bootstrap[0]) if isinstance(cluster, TcpCluster) else "embedded"
+    return LineageEvents(config, topology, clock, threads, f"kafka://{address}")
 
 
 def _cluster_of(config: StreamsConfig, broker: Cluster | None) -> tuple[Cluster, EmbeddedBroker | None]:
@@ -149,6 +163,7 @@ class Streams:
 
     def _environment(self, clock: Clock, threads: Threads) -> Environment:
         self._otlp = _otlp_of(self.config, clock)
+        self._lineage = _lineage_of(self.config, self.topology, clock, threads, self.broker)
         return Environment(
             self.broker,
             clock,
@@ -186,6 +201,8 @@ class Streams:
         self.instance.start()
         if self._otlp is not None:
             self._otlp.start(self.metrics)
+        if self._lineage is not None:
+            self._lineage.start()
 
     def wait(self, timeout_ms: int | None = None) -> bool:
         """Wait until all stream threads have ended; return False if this takes longer than ``timeout_ms``.
@@ -215,6 +232,8 @@ class Streams:
             self._otlp.stop_metrics()
         is_done = self.instance.close(timeout_ms)
         if is_done:
+            if self._lineage is not None:
+                self._lineage.close(self.failure)
             if self._otlp is not None:
                 self._otlp.close()
             for server in self._servers:

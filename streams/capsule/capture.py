@@ -18,7 +18,7 @@ from streams.runtime import Frame, recorder_topic
 from streams.topology import Topology
 
 #: Settings that belong to a machine or may contain a password, such as that of a collector's address.
-_LOCAL = ("bootstrap_servers", "state_dir", "application_server", "otlp_endpoint")
+_LOCAL = ("bootstrap_servers", "state_dir", "application_server", "otlp_endpoint", "openlineage_url")
 #: Timeout of one poll, in milliseconds.
 _POLL_MS = 100
 

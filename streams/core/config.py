@@ -256,6 +256,12 @@ class StreamsConfig:
         minimum=-1,
         maximum=1_000_000,
     )
+    openlineage_url: str = text(
+        "",
+        "Collector that gets an OpenLineage event at the start and at the end, such as http://localhost:5000; empty = "
+        "none. Needs the extra `openlineage`.",
+    )
+    openlineage_namespace: str = text("default", "Namespace of the application as a job of OpenLineage.")
     watchdog_ms: int = whole(
         0,
         "ms",

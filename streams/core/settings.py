@@ -175,6 +175,8 @@ class Settings(_Consumer, _Producer, _Connection, _Security, total=False):
     otlp_endpoint: str
     otlp_interval_ms: Milliseconds
     otlp_traces_per_million: int
+    openlineage_url: str
+    openlineage_namespace: str
     watchdog_ms: Milliseconds
     state_memory_max_bytes: int
 

@@ -1,1 +1,1 @@
-"""Exporters of metrics and traces: Prometheus text and OpenTelemetry. Each module names the pip extra that it needs."""
+"""Exporters of metrics, traces and lineage: Prometheus, OpenTelemetry, OpenLineage. Each names the extra it needs."""

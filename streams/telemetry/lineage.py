@@ -1,0 +1,139 @@
+"""Events of OpenLineage at the start and the end of an application. Needs the extra ``openlineage``.
+
+A job is an application, and a run is one instance of it; datasets are the topics that it reads and writes.  A thread
+sends the events, so that a collector that does not answer holds nothing up.
+"""
+
+import logging
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from attrs import define, field
+from msgspec import inspect
+
+from streams.core.clock import Clock
+from streams.core.config import StreamsConfig
+from streams.core.errors import ConfigError
+from streams.core.threads import Signal, Threads, Worker
+from streams.core.topic import Topic
+from streams.files import object_type
+from streams.topology import Topology
+
+try:
+    from openlineage.client import OpenLineageClient
+    from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
+    from openlineage.client.facet_v2 import error_message_run, job_type_job, processing_engine_run, schema_dataset
+    from openlineage.client.transport.http import HttpConfig, HttpTransport
+    from openlineage.client.uuid import generate_new_uuid
+except ImportError as error:
+    raise ConfigError(f"OpenLineage needs its client ({error}): pip install 'streams[openlineage]'") from None
+
+log = logging.getLogger(__name__)
+
+#: Seconds after which a request has failed, and how often it is sent again.
+_TIMEOUT_S, _RETRIES = 5.0, 2
+#: How long the end of an application waits for its last event, in milliseconds.
+CLOSE_MS = 20_000
+
+
+@define(eq=False)
+class LineageEvents:
+    """Sends START, and then COMPLETE or FAIL, for one instance of an application.
+
+    An event that cannot be sent is logged, and not sent later.
+    """
+
+    _config: StreamsConfig
+    _topology: Topology
+    _clock: Clock
+    _threads: Threads
+    _cluster: str
+    _run_id: str = field(init=False, factory=lambda: str(generate_new_uuid()))
+    _ends: Signal = field(init=False)
+    _failure: BaseException | None = field(init=False, default=None)
+    _worker: Worker | None = field(init=False, default=None)
+
+    def __attrs_post_init__(self) -> None:
+        self._ends = self._threads.signal()
+
+    def start(self) -> None:
+        """Send START, from a thread that then waits for the end."""
+        self._worker = self._threads.start("openlineage", self._send_all)
+
+    def close(self, failure: BaseException | None) -> None:
+        """Send FAIL if there is a failure, otherwise COMPLETE, and wait up to ``CLOSE_MS``.  Idempotent."""
+        if self._worker is None or self._ends.is_set():
+            return
+        self._failure = failure
+        self._ends.set()
+        if not self._worker.join(CLOSE_MS):
+            log.warning("OpenLineage: %s has not taken the last event of run %s", self._url, self._run_id)
+
+    @property
+    def _url(self) -> str:
+        return self._config.openlineage_url
+
+    def _send_all(self) -> None:
+        retry = {"total": _RETRIES, "backoff_factor": 0.3, "status_forcelist": [500, 502, 503, 504]}
+        transport = HttpTransport(HttpConfig(self._url, timeout=_TIMEOUT_S, retry=retry))
+        client = OpenLineageClient(transport=transport)
+        try:
+            self._send(client, RunState.START)
+            self._ends.wait()
+            self._send(client, RunState.COMPLETE if self._failure is None else RunState.FAIL)
+        finally:
+            client.close()
+
+    def _send(self, client: Any, state: Any) -> None:
+        try:
+            client.emit(self._event(state))
+        except Exception as error:  # noqa: BLE001 - whatever a collector or its connection does, the application goes on.
+            log.warning("OpenLineage: %s of run %s is not sent to %s: %s", state.name, self._run_id, self._url, error)
+
+    def _event(self, state: Any) -> Any:
+        config, internal = self._config, self._topology.internal_topics
+        sources = [*self._topology.sources(), *(store.source for store in self._topology.global_stores.values())]
+        inputs = {name for source in sources for name in source.topics} - set(internal)
+        outputs = {sink.topic for sink in self._topology.sinks() if sink.topic is not None} - set(internal)
+        engine = processing_engine_run.ProcessingEngineRunFacet(_version(), "streams")
+        facets: dict[str, Any] = {"processing_engine": engine}
+        if self._failure is not None:
+            text = f"{type(self._failure).__name__}: {self._failure}"
+            facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(text, "Python")
+        kind = job_type_job.JobTypeJobFacet("STREAMING", "STREAMS", "APPLICATION")
+        return RunEvent(
+            eventTime=datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC).isoformat(),
+            producer=f"urn:python:streams:{_version()}",
+            run=Run(self._run_id, facets),
+            job=Job(config.openlineage_namespace, config.application_id, {"jobType": kind}),
+            eventType=state,
+            inputs=[InputDataset(self._cluster, name, facets=self._schema(name)) for name in sorted(inputs)],
+            outputs=[OutputDataset(self._cluster, name, facets=self._schema(name)) for name in sorted(outputs)],
+        )
+
+    def _schema(self, name: str) -> dict[str, Any]:
+        topic = self._topology.topics.get(name)
+        if topic is None:
+            return {}
+        fields = [schema_dataset.SchemaDatasetFacetFields(*pair) for pair in _fields(topic)]
+        return {"schema": schema_dataset.SchemaDatasetFacet(fields)}
+
+
+def _version() -> str:
+    try:
+        return version("streams")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _fields(topic: Topic[Any, Any]) -> Iterable[tuple[str, str]]:
+    """Yield names and types: key, value, and the fields of a value that is of a class."""
+    for name, serde in (("key", topic.key_serde), ("value", topic.value_serde)):
+        # A class without its module.
+        yield name, serde.name.rpartition(":")[2] if serde.name.startswith("class:") else serde.name
+    found = object_type(topic.value_serde)
+    info = None if found is None else inspect.type_info(found[0])
+    for part in getattr(info, "fields", ()):
+        yield f"value.{part.encode_name}", type(part.type).__name__.removesuffix("Type").lower()
