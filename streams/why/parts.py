@@ -183,10 +183,10 @@ def merged(parts: Sequence[StoryPart], key: str, titled: Callable[[int], str]) -
     if found:
         last = max((story for story in told if story.outputs), key=lambda story: story.outputs[-1].timestamp_ms or 0)
         return Story(titled(found), last.outputs, last.ends, tuple(notes), first.limit)
-    ends = [_elsewhere(end, parts) for story in told for end in story.ends if end.mark is None or end.mark not in read]
+    told_ends = [end for story in told for end in story.ends]
+    ends = [_elsewhere(end, parts) for end in told_ends if end.mark is None or end.mark not in read]
     if not ends and not notes:
-        text = "its records were read by other instances, where they went on under other keys"
-        notes.append(End("another key", "", text))
+        notes.append(_read_elsewhere([end.mark for end in told_ends if end.mark is not None], first.limit))
     return Story(titled(0), (), tuple(ends), tuple(notes), first.limit)
 
 
@@ -198,6 +198,17 @@ def _notes(told: Sequence[Story], *, is_found: bool) -> list[End]:
         if not is_absent and note not in notes:
             notes.append(note)
     return notes
+
+
+def _read_elsewhere(marks: Sequence[Mark], limit: int) -> End:
+    """Return the note that other instances have read the records that were made of the key's, under these keys."""
+    keys, topics = list(dict.fromkeys(mark.key for mark in marks)), dict.fromkeys(mark.topic for mark in marks)
+    listed = ", ".join(keys[:limit]) + (", ..." if len(keys) > limit else "")
+    text = (
+        f"records of the key went on through topic {', '.join(topics)} under other keys, and were read by other "
+        f"instances: ask for {listed}"
+    )
+    return End("another key", "", text, {"keys": len(keys)})
 
 
 def _all(told: Sequence[Story]) -> list[End]:

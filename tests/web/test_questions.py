@@ -244,6 +244,9 @@ def test_story_goes_on_through_a_repartition_topic_to_another_instance(stack, br
     # Asked for the key before the repartition: the record was read, under another key.
     story = pair.ask(act, key=mine)
     assert story["reasons"] == ["another key"], story["text"]
+    assert f"topic by-word-repartition under other keys, and were read by other instances: ask for '{theirs}'" in (
+        story["text"]
+    )
 
 
 def test_partner_in_a_partition_of_another_instance_is_found(stack, broker):
