@@ -1,4 +1,4 @@
-"""Capsules: a time span of a live application, which is captured with its records to be re-run in the same order."""
+"""Capsules: files that contain the records of a time span of a live application, to re-run it in the same order."""
 
 from streams.capsule.capsule import Capsule, TaskSpan
 from streams.capsule.capture import capture

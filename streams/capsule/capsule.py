@@ -1,7 +1,7 @@
 """A capsule: one file with everything that is needed to re-run a time span of a live application.
 
-The file is a ZIP archive: ``manifest.json``, the frames of each task (one per commit), the records of each partition as
-lines of JSON, and the sources of the script.  Keys and values of the records are stored unchanged, not masked.
+The file is a ZIP archive: ``manifest.json``, the recordings of each task (one frame per commit), the records of each
+partition as lines of JSON, and the source code of the script.  Keys and values of records are not masked.
 """
 
 import base64
@@ -28,8 +28,8 @@ Row = tuple[bytes | None, bytes | None, int, Headers]
 class TaskSpan:
     """The recorded frames from which one task is run again; a frame covers the time between two commits.
 
-    ``before`` is the preceding frame, whose end offsets are the start positions; None if the first frame begins
-    where the task was created.
+    ``before`` is the preceding frame, whose end offsets are the start positions, or None if the first frame begins when
+    the task was created.
     """
 
     task_id: TaskId
@@ -52,7 +52,7 @@ class Capsule:
         settings: Settings that differ from their defaults, without connections, secrets and callables.
         left_out: Names of the other settings that differ from their defaults.
         versions: Versions of this package, of Python, and of the format.
-        script: The path of the script in ``sources``, and the name of its function, or None without a script.
+        script: The path of the script in ``sources``, and the name of its topology function, or None without a script.
         sources: Python sources by path.
         notes: Reasons why a re-run may differ from the recorded run.
     """
@@ -144,7 +144,7 @@ class Capsule:
         )
 
     def only(self, tasks: Iterable[TaskId]) -> "Capsule":
-        """Return the capsule with only the given tasks, or with all if none are given.
+        """Return the capsule with only the given tasks, or with all tasks if none are given.
 
         Raises:
             InputError: a given task is not in the capsule.

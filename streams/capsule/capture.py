@@ -36,12 +36,11 @@ def capture(
     """Return a capsule with the commits of an application from ``since_ms`` up to ``until_ms`` (exclusive).
 
     The application may be running.  ``known`` has the partition counts of all topics of the cluster.  The times are
-    wall-clock times in epoch milliseconds (default: all that was recorded); ``tasks`` selects tasks (default: all).
+    wall-clock times in epoch milliseconds (default: everything recorded); ``tasks`` selects tasks (default: all).
 
     Raises:
         InputError: nothing was recorded in this time span, a task is unknown, records that are needed have been
-        deleted,
-            or the topology has global stores, whose contents over time are not recorded.
+            deleted, or the topology has global stores, whose contents over time are not recorded.
     """
     if topology.global_stores:
         names = ", ".join(map(repr, topology.global_stores))
@@ -130,7 +129,7 @@ def _value(config: StreamsConfig, name: str) -> Any:
 
 @define(eq=False)
 class _Needed:
-    """The records that are needed to re-run task spans: the first and the end offset of each partition."""
+    """The offset ranges that are needed to re-run some tasks: the first and the end offset of each partition."""
 
     topology: Topology
     application_id: str

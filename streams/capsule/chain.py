@@ -1,4 +1,4 @@
-"""The valid frames of a task (recordings of one commit each): those of completed commits, in order."""
+"""The valid frames of a task in order: recordings of one commit each, without those of failed commits."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from streams.runtime import Frame
 
 @define(eq=False)
 class FrameChain:
-    """The valid frames of one task; each starts at the end offsets of the previous one."""
+    """The valid frames (recordings of one commit) of a task; each starts at the end offsets of the previous frame."""
 
     task_id: TaskId
     frames: list[Frame] = field(factory=list)
@@ -23,8 +23,8 @@ class FrameChain:
         """Add the task's next frame from the recorder topic.
 
         With at-least-once a frame is sent before its offsets are committed.  If that commit fails, the task is
-        reopened at the end offsets of an earlier frame, and the frames after that one are discarded.  A former owner
-        may send its first frame late: its opening is older than that of the current owner, and it is discarded.
+        reopened at the end offsets of an earlier frame, and all later frames are discarded.  A previous owner of the
+        task may send its first frame late; it is discarded, because it opened the task before the current owner did.
         """
         frames = self.frames
         if frame.opening is not None and frame.opening.now_ms < self._opened_ms():

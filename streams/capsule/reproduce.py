@@ -35,7 +35,7 @@ class Difference:
     """The first difference between the re-run of a task and its recording.
 
     ``where`` is text: a partition or changelog with an offset, the order of the inputs, the times, or a failure.
-    ``recorded`` and ``found`` are the two sides as text.
+    ``recorded`` and ``found`` are what was recorded and what the re-run did, as text.
     """
 
     task_id: TaskId
@@ -54,7 +54,7 @@ class Moment:
     """One step of a task: its opening, a processed record, punctuations, a cache flush, or a commit.
 
     ``input``, ``offset`` and ``row`` are the partition, offset and content of the processed record. ``outputs`` has
-    (partition, record) pairs, ``changes`` (store, changelog record) pairs.
+    (partition, record) pairs, and ``changes`` has (store, changelog record) pairs.
     """
 
     kind: Literal["opened", "took", "punctuated", "flushed", "idled", "committed"]
@@ -70,7 +70,7 @@ class Moment:
 
 @define
 class Agreement:
-    """The result of a comparison: the numbers of equal records, and the first difference of each task."""
+    """The result of the comparison of a re-run with its recording: numbers of equal records, and first differences."""
 
     #: Input records of the commits without a difference, and the number of these commits.
     inputs: int = 0
@@ -148,7 +148,8 @@ class Reproduction:
     def begins_at(self, task_id: TaskId, first: int) -> bool:
         """Whether the state of a task is known before frame ``first``, so that ``moments`` can start there.
 
-        It is known where the task was opened, and at each commit if all state is in stores that are restored exactly.
+        The state is known when the task was opened, and at each commit if all state is in stores that can be restored
+        exactly.
         """
         frames = self.capsule.spans[task_id].frames
         if first >= len(frames):
@@ -167,7 +168,7 @@ class Reproduction:
 
         Raises:
             ProcessingError: user code failed.
-            InputError: the recorded order does not fit the input records, or the task reads other partitions in this
+            InputError: the recorded order does not match the input records, or the task reads other partitions in this
                 topology.
         """
         span = self.capsule.spans[task_id]
@@ -184,7 +185,7 @@ class Reproduction:
     # --- running ----------------------------------------------------------------------------
 
     def _run(self, span: TaskSpan, comparison: Agreement | None) -> Iterator[Moment]:
-        """Re-run the frames of a task, and yield each step; with a comparison, only openings and commits."""
+        """Re-run a task and yield each step; if the re-run is compared, yield only openings and commits."""
         task: Task | None = None
         position = dict(span.before.end) if span.before is not None else {}
         try:
@@ -321,7 +322,7 @@ class Reproduction:
         """Compare the records and times of a commit with the recorded ones.
 
         Raises:
-            _Differs: they are not the same.
+            _Differs: the records or times are not the same.
         """
         outputs: dict[TopicPartition, list[Row]] = {}
         for partition, block in task.take_outputs():

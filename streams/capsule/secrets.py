@@ -14,10 +14,10 @@ _LEFT_OUT = "left out"
 
 
 def without_secrets(source: str) -> tuple[str, list[tuple[int, str]]]:
-    """Return a source without the texts that look like secrets, and the line and name of each.
+    """Remove texts that look like secrets from Python source; return the source, and the line and name of each text.
 
-    Such a text is a literal that is given to a name like ``password`` or ``API_TOKEN`` (a variable, an argument, a key,
-    or the default of an environment variable), or an address with a password.  Lines keep their numbers.
+    Such a text is a literal that is assigned to a name like ``password`` or ``API_TOKEN`` (a variable, an argument, a
+    key, or the default of an environment variable), or an address with a password.  Line numbers do not change.
 
     >>> without_secrets("API_TOKEN = 'abc'")
     ("API_TOKEN = 'left out'", [(1, 'API_TOKEN')])
@@ -36,7 +36,7 @@ def without_secrets(source: str) -> tuple[str, list[tuple[int, str]]]:
 
 
 def _literals(tree: ast.AST) -> Iterator[tuple[ast.Constant, str]]:
-    """Yield the text literals that look like secrets, each with the name that it is given to."""
+    """Yield the text literals that look like secrets, each with the name that it is assigned to."""
     for node in ast.walk(tree):
         for name, value in _named(node):
             if name is not None and _NAME.search(name) and _is_text(value):
@@ -50,7 +50,7 @@ def _is_text(value: ast.AST | None) -> TypeGuard[ast.Constant]:
 
 
 def _named(node: ast.AST) -> Iterator[tuple[str | None, ast.AST | None]]:
-    """Yield (name, value) for each value that a syntax node gives to a name."""
+    """Yield (name, value) for each value that a syntax node assigns to a name."""
     match node:
         case ast.Assign(targets=targets, value=value):
             yield from ((_name_of(target), value) for target in targets)

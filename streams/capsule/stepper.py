@@ -33,8 +33,8 @@ def _any(_: Any) -> bool:
 class Stepper:
     """Steps through one task of a capsule; ``say`` is called with each line of output.
 
-    A step back re-runs the task from the last preceding commit at which its state is known, or from the start of the
-    captured span.
+    To step backward, the task is re-run from the last preceding commit at which its state is known, or from the start
+    of the captured time span.
     """
 
     _reproduction: Reproduction
@@ -85,7 +85,7 @@ class Stepper:
             self._say(_HELP)
 
     def _restart(self, place: int) -> None:
-        """Go back to the last commit, at or before step number ``place``, at which the state is known."""
+        """Return to the last commit at or before step number ``place`` at which the state is known."""
         while self._commits[-1][0] > place:
             self._commits.pop()
         self._place, self._committed = self._commits[-1]

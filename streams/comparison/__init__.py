@@ -1,4 +1,4 @@
-"""Comparison of two versions of a topology over the same history: outputs, windows and stores."""
+"""Comparison of two versions of a topology that have replayed the same history: outputs, windows and stores."""
 
 from streams.comparison.compare import Comparison as Comparison
 from streams.comparison.compare import compare as compare

@@ -1,6 +1,6 @@
-"""Comparison of two versions of a topology: outputs, stores, and whether the new one can take over from the old one.
+"""Comparison of two versions of a topology: outputs, stores, and whether the new version can reuse the old state.
 
-The entry point of the package; ``compare_topic``, ``compare_stores`` and ``take_over`` do the work.
+This module is the entry point of the package; it calls ``compare_topic``, ``compare_stores`` and ``take_over``.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ EXAMPLES = 5
 
 @frozen
 class Comparison:
-    """The comparison of two versions: replayed outputs and stores, and whether the new version can take over."""
+    """The comparison of two versions: replayed outputs and stores, and whether the new version can reuse the state."""
 
     take_over: TakeOver
     topics: tuple[TopicComparison, ...] = ()
@@ -35,7 +35,7 @@ class Comparison:
         return all(item.is_same for item in self.topics) and all(item.is_same for item in self.stores)
 
     def _repr_html_(self) -> str:
-        """Return the tables that a notebook shows: topics and stores, and the first keys that differ."""
+        """Return the HTML that a notebook shows: tables of topics and stores, and the first keys that differ."""
         topics = [(it.name, *_counts(it.counts), _said(it.is_same, it.keys)) for it in self.topics]
         stores = [(it.new or it.old, *_counts(it.counts), _said(it.is_same, it.entries)) for it in self.stores]
         examples = [
@@ -67,10 +67,10 @@ def _last(value: Any) -> str:
 
 
 def compare(old: ReplayResult | Version, new: ReplayResult | Version, *, limit: int = EXAMPLES) -> Comparison:
-    """Compare the outputs and stores of two versions, and check whether the new one can take over the state.
+    """Compare the outputs and stores of two versions, and check whether the new version can take over the state.
 
-    Without replays, only the declared stores of the versions are compared.  ``limit`` bounds the examples
-    of each topic and store.
+    Without replays, only the declared stores of the versions are compared.  ``limit`` is the maximum number of examples
+    for each topic and store.
 
     Raises:
         ReplayError: a file of a replay is missing or damaged.

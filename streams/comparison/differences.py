@@ -35,7 +35,7 @@ class Side:
 
 @frozen
 class KeyDifference:
-    """The difference of one key: ``old`` and ``new`` are its first differing records, None where a version has no more.
+    """The difference of one key: ``old`` and ``new`` are its first differing records, or None after the last record.
 
     ``last`` has the last value of each version, and ``counts`` the number of records of each version.
     """
@@ -50,7 +50,7 @@ class KeyDifference:
 
 @frozen
 class TopicComparison:
-    """An output topic in two versions; ``keys`` counts the differing keys by kind, ``examples`` has some of them.
+    """An output topic in two versions; ``keys`` has the number of differing keys by kind, ``examples`` some of them.
 
     Records without a key are compared as a multiset: every record that only one version has is counted.
     """
@@ -74,7 +74,7 @@ class TopicComparison:
 
 @frozen
 class EntryDifference:
-    """A store entry that differs between the versions; None stands for a missing entry."""
+    """A store entry that differs between the versions; an entry that a version does not have is None."""
 
     key: str
     kind: str
@@ -85,7 +85,7 @@ class EntryDifference:
 
 @frozen
 class StoreComparison:
-    """A store in two versions, with its name in each version, None if the version has no such store."""
+    """A store in two versions, with its name in each version, or None if the version has no such store."""
 
     old: str | None
     new: str | None

@@ -46,7 +46,7 @@ def without_module(name: str) -> str:
 
 @frozen
 class Role:
-    """The position of a store in its topology, independent of its name."""
+    """The role of a store in its topology, which is independent of the store's name."""
 
     name: str
     #: Kinds of the operators that use the store, in order.
@@ -177,7 +177,7 @@ def _operator_kind(topology: Topology, name: str) -> str:
 
 
 def _likeness(one: Role, two: Role) -> float:
-    """Return a similarity score of two stores, in which declared operator names and equal functions count most."""
+    """Return a similarity score of two stores; declared operator names and equal functions have the highest weight."""
     score = 0.0
     score += 6 * bool(set(one.users) & set(two.users))
     score += 4 * (one.functions == two.functions)
@@ -227,7 +227,7 @@ def _reached(topology: Topology, names: list[str], *, up: bool) -> list[str]:
 def fingerprint(thing: Any, depth: int = _DEPTH) -> Any:
     """Return a hashable value that is equal for equivalent functions.
 
-    Names of stores and nodes and positions in the source code are ignored.
+    Names of stores and nodes, and positions in the source code, are ignored.
     """
     if thing is None or isinstance(thing, bool | int | float | bytes):
         return thing

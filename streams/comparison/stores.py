@@ -37,7 +37,8 @@ _TRIED = 10_000
 def compare_stores(old: Version, new: Version, pairs: Mapping[str, str], limit: int) -> Iterator[StoreComparison]:
     """Yield the comparison of each store of two versions, which must have been replayed.
 
-    ``pairs`` maps the stores of the old version to their counterparts; ``limit`` bounds the examples of each store.
+    ``pairs`` maps the stores of the old version to their counterparts; ``limit`` is the maximum number of examples for
+    each store.
 
     Raises:
         ReplayError: a file of a replay is missing or damaged.
@@ -123,7 +124,7 @@ def _rows(result: ReplayResult, name: str) -> Iterator[_Entry]:
 
 
 def _merged(left: Iterator[_Entry], right: Iterator[_Entry]) -> Iterator[tuple[_Entry | None, _Entry | None]]:
-    """Yield pairs of entries with the same key, None for a missing one; both inputs are sorted by key."""
+    """Yield pairs of entries with the same key, with None for a missing entry; both inputs are sorted by key."""
     one, two = next(left, None), next(right, None)
     while one is not None or two is not None:
         if two is None or (one is not None and one[:2] < two[:2]):

@@ -63,7 +63,7 @@ class Finding:
 
 @frozen
 class Evidence:
-    """What replays show about a store: how entries of the old version deserialize with the types of the new version."""
+    """The results of replays for one store: how many old entries can be read with the types of the new version."""
 
     read: int = 0
     failed: int = 0
@@ -129,7 +129,7 @@ def _count(number: int, what: str) -> str:
 def take_over(old: Version, new: Version, evidence: Mapping[str, Evidence] | None = None) -> TakeOver:
     """Check whether the new version can take over the state of the old version under the same application ID.
 
-    ``evidence`` has what replays show about each store, by its name in the new version.
+    ``evidence`` has the results of replays for each store, by its name in the new version.
     """
     return _Check(old, new, evidence or {}).run()
 
@@ -256,7 +256,7 @@ class _Check:
         return any(time.partition("/")[0] == node for time in self.old.times)
 
     def _taken_name(self, name: str, real: str | None) -> None:
-        """Report a name that denotes a different store in the new version."""
+        """Report a store name that denotes a different store in the new version."""
         self.fates.append(StoreFate(name, name, "wrong"))
         mine, other = self._operator(self.new, name), self._operator(self.old, name)
         says = (
@@ -339,7 +339,7 @@ class _Check:
             self._undeclared(name, what, was, now)
 
     def _undeclared(self, name: str, what: str, was: SerdeForm, now: SerdeForm) -> None:
-        """Report a change of types that is only checked against stored data, and the result of this check."""
+        """Report a change of types that can only be checked against stored data, and the result of this check."""
         subject, found = f"store {name}", self.evidence.get(name)
         changed = f"{what} are {was.name} in OLD and {now.name} in NEW"
         if was.name == now.name:
@@ -358,7 +358,7 @@ class _Check:
             self._add(Level.NOTE, subject, says)
 
     def _changelog(self, name: str, one: StoreSpec, two: StoreSpec) -> bool:
-        """Check that the new version has the changelog with the state; return whether the state is kept."""
+        """Check that the new version uses the changelog that has the state; return whether the state is kept."""
         subject = f"store {name}"
         own, source = self.old.plan.changelog(name), self.new.plan.changelog(name)
         if not one.has_changelog or not two.has_changelog:
@@ -382,7 +382,7 @@ class _Check:
         return True
 
     def _moved(self, name: str) -> str | None:
-        """Return a text with the new and the old task folder if the number of the store's sub-topology has changed."""
+        """Return a text with the new and old task folders if the number of the store's sub-topology has changed."""
         was, now = self.old.sub_of(name).id, self.new.sub_of(name).id
         return None if was == now else f"task {now}_* instead of {was}_*"
 

@@ -1,7 +1,7 @@
 """Comparison of an output topic in two replays, key by key.
 
 Bytes are compared chunk by chunk, and only differences are decoded.  If a topic differs, its
-records are divided by key into files, so that memory only holds a part of the keys at a time.
+records are divided by key into files, so that only the records of some keys are in memory at a time.
 """
 
 import marshal
@@ -84,7 +84,7 @@ _Pair: TypeAlias = tuple[bytes | None, list[Any], list[Any]]
 
 
 def compare_topic(old: ReplayResult, new: ReplayResult, name: str, limit: int) -> TopicComparison:
-    """Compare one output topic of two replays; ``limit`` bounds the number of examples.
+    """Compare one output topic of two replays; ``limit`` is the maximum number of examples.
 
     Raises:
         ReplayError: a file of a replay is missing or damaged.
@@ -291,7 +291,7 @@ class _KeyFinder:
         return result[: self.limit]
 
     def _kind(self, left: list[Row], right: list[Row]) -> tuple[str, int]:
-        """Return how the records of a key differ between the versions, and the index of the first that differs."""
+        """Return how the records of a key differ between the versions, and the index of the first differing record."""
         if not left or not right:
             return (ONLY_NEW if not left else ONLY_OLD), 0
         one, two = self._values(left, right)

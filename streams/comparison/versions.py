@@ -32,8 +32,8 @@ _JSON = "JSON"
 class SerdeForm:
     """The format of keys or values; formats of one ``family`` can be compatible.
 
-    ``name`` is for messages.  ``schema`` distinguishes JSON types, None if unknown.  ``is_pinned`` marks an
-    undeclared type that a replay has pinned to ``name``, or that is not known yet if the family is "".
+    ``name`` is for messages.  ``schema`` distinguishes JSON types, and is None if unknown.  ``is_pinned`` marks an
+    undeclared type that a replay has determined as ``name``; if ``family`` is "", the type is not known yet.
     """
 
     name: str
@@ -45,7 +45,7 @@ class SerdeForm:
 
     @classmethod
     def of(cls, serde: Serde[Any], type_name: str | None = None) -> "SerdeForm":
-        """Return the form of a serde; ``type_name`` is the type that a replay has found if none is declared."""
+        """Return the format of a serde; ``type_name`` is the type that a replay has found if none is declared."""
         if isinstance(serde, PinnedSerde):
             known = type_name or serde.type_name
             if known is None:
@@ -58,7 +58,7 @@ class SerdeForm:
         return evolve(_named(serde.name), schema=_schema(serde))
 
     def is_read_as(self, other: "SerdeForm") -> bool | None:
-        """Return whether the form ``other`` can read bytes of this form, or None if this depends on the bytes."""
+        """Return whether the format ``other`` can read bytes of this format, or None if this depends on the bytes."""
         if not self.family or not other.family:
             return True if self.is_pinned and other.is_pinned else None
         if self.family != other.family:
@@ -102,7 +102,7 @@ def _schema(serde: Serde[Any]) -> str | None:
 class Version:
     """One version of an application, over topics with given partition counts.
 
-    ``plan`` is the plan of a live application.  ``times`` names the stream times that operators commit with
+    ``plan`` is the plan of a live application.  ``times`` has the names of the stream times that operators commit with
     the offsets: a node name, or a node name, "/" and a name chosen by the operator.
     """
 
@@ -167,7 +167,7 @@ class Version:
         return next(sub for sub in self.subs if store in sub.stores)
 
     def forms(self, store: str) -> tuple[SerdeForm, SerdeForm]:
-        """Return the forms of the keys and values of a store."""
+        """Return the formats of the keys and values of a store."""
         spec = self.topology.stores[store]
         key, value = self.types.get(store, (None, None))
         return SerdeForm.of(spec.key_serde, key), SerdeForm.of(spec.value_serde, value)
@@ -178,7 +178,7 @@ class Version:
         return dict(self.external) | made
 
     def first_topic(self, sub: SubTopology) -> str | None:
-        """Return the topic with whose offsets a sub-topology's stream times are committed, None if it has no tasks."""
+        """Return the topic whose committed offsets include a sub-topology's stream times; None if it has no tasks."""
         inputs = self.plan.inputs(TaskId(sub.id, 0)) if TaskId(sub.id, 0) in self.plan.groups else []
         return inputs[0].topic if inputs else None
 
@@ -206,7 +206,7 @@ def _in_memory(spec: StoreSpec) -> StoreSpec:
 
 
 def _pinned(topology: Topology, result: ReplayResult) -> Iterable[tuple[str, tuple[str | None, str | None]]]:
-    """Yield the types that a replay has found for the undeclared serdes of stores, and set these serdes to them."""
+    """Yield the types that a replay has found for undeclared store serdes, and set the serdes to these types."""
     for refs in result.session.state.stores.values():
         for name, ref in refs.items():
             spec = topology.stores[name]

@@ -4,8 +4,8 @@
 values from and to JSON, ``reader`` turns rows into records, and ``writer`` writes records to files.  ``listing``
 finds the files of folders and patterns, ``file_systems`` the file system of a URI, ``parts`` divides a file among
 several readers, ``lake`` recognizes folders with table formats, ``lake_tables`` creates such tables,
-``record_columns`` has the columns of records in tables, and ``ledger`` records which input files have been read with a
-state directory.
+``record_columns`` has the columns of records in tables, and ``ledger`` records which input files have been read by an
+application with a state directory.
 Of the other packages, this package imports only ``core``.
 """
 

@@ -21,7 +21,7 @@ from streams.files.forms import form_of, json_type
 
 @frozen
 class ArrowColumn:
-    """A pyarrow type, and conversions from serialized and from deserialized keys or values to values of this type."""
+    """A pyarrow type, and the conversions of serialized and deserialized keys or values to values of this type."""
 
     type: Any
     values: Callable[[Sequence[bytes | None]], list[Any]]
@@ -37,7 +37,7 @@ class _ArrowForm:
 
 
 def arrow_column(serde: Serde[Any] | None) -> ArrowColumn:
-    """Return the column for a topic's keys or values, which is bytes if ``serde`` is None."""
+    """Return the Arrow column for a topic's keys or values; if ``serde`` is None, it has serialized bytes."""
     import pyarrow as pa
 
     if serde is None:
@@ -106,7 +106,7 @@ _PRECISION, _SCALE = 38, 18
 
 
 def _objects(serde: Serde[Any], plain: Serde[Any], form: _ArrowForm) -> ArrowColumn:
-    """Return a column of structs; ``plain`` reads the bytes of ``serde`` as objects that msgspec knows."""
+    """Return a column of structs; ``plain`` deserializes the bytes of ``serde`` to objects that msgspec supports."""
 
     def of_plain(column: Sequence[Any]) -> list[Any]:
         return [
@@ -135,7 +135,7 @@ def _same(value: Any) -> Any:
 
 
 def _structured(info: inspect.Type, depth: int = 0) -> _ArrowForm | None:
-    """Return the form of a type with fixed columns, or None if the type is written as JSON text."""
+    """Return the Arrow type and conversion for a type with fixed columns, or None if it is written as JSON text."""
     import pyarrow as pa
 
     if isinstance(info, inspect.UnionType):
@@ -205,7 +205,7 @@ def _decimal(precision: int, scale: int) -> _ArrowForm:
 
 
 def _map(info: inspect.DictType, depth: int) -> _ArrowForm | None:
-    """Return the form of a dict whose values have one type; keys other than whole numbers are text."""
+    """Return the Arrow type and conversion for a dict whose values have one type; non-integer keys become text."""
     import pyarrow as pa
 
     item = _structured(info.value_type, depth + 1)

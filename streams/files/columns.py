@@ -1,4 +1,4 @@
-"""Rows of Arrow data as values of a topic: conversion column by column, and the check of a table's columns.
+"""Conversion of rows of Arrow data to values of a topic, column by column, and the check of a table's columns.
 
 Only columns that the topic's type declares are converted.  A batch of values is serialized column by column
 (``json_columns``); keys and event times that are columns are read from these columns.  If this is not possible for a
@@ -65,7 +65,7 @@ class ArrowRows(Sequence[Row]):
 
 
 def plain_batch(batch: Any) -> Any:
-    """Return the batch with times in microseconds, as in Python, and times with a time zone in UTC."""
+    """Convert times to microseconds, as in Python, and times with a time zone to UTC; return the batch."""
     for index, part in enumerate(batch.schema):
         kind = _plain_type(part.type)
         if kind != part.type:
@@ -74,7 +74,7 @@ def plain_batch(batch: Any) -> Any:
 
 
 def _times_as_text(batch: Any) -> Any:
-    """Return the batch with text in place of each column that has a time after the year 9999."""
+    """Replace each column that has a time after the year 9999 by text, and return the batch."""
     import pyarrow as pa
 
     for index, name in enumerate(batch.schema.names):
@@ -106,7 +106,7 @@ def _plain_type(kind: Any) -> Any:
 
 @frozen
 class Values:
-    """Serialized values, as a list or as an Arrow array, which then has ``fields``."""
+    """Serialized values, as a list, or as an Arrow array together with its ``fields``."""
 
     data: Any
     fields: "Fields | None" = None
@@ -134,7 +134,7 @@ class ValueReader:
 
     @property
     def declared(self) -> frozenset[str] | None:
-        """The names of the columns to read, None for all."""
+        """The names of the columns to read, or None for all columns."""
         return None if self._info is None else frozenset(part.encode_name for part in self._info.fields)
 
     def read(self, rows: ArrowRows) -> Values:
@@ -186,7 +186,7 @@ class Fields:
         return None
 
     def keys(self, function: Any, serde: Serde[Any]) -> Any:
-        """Return the serialized keys if ``function`` returns a column that fits the serde, otherwise None."""
+        """Return the serialized keys if ``function`` returns a column whose type matches the serde, otherwise None."""
         import pyarrow as pa
 
         array, info = self._column(function)
@@ -233,7 +233,7 @@ class Fields:
 
 
 def _has_own_access(cls: Any) -> bool:
-    """Return whether a class overrides attribute access, so that an attribute may differ from the field."""
+    """Return whether a class overrides ``__getattribute__``, so that an attribute may differ from the field."""
     return isinstance(cls.__getattribute__, FunctionType)
 
 
@@ -373,7 +373,7 @@ def table_columns(topic: Topic[Any, Any], schema: Any, name: str) -> tuple[str, 
 
 
 def _doubles(names: Sequence[str], declared: Collection[str] | None) -> Iterator[str]:
-    """Yield a message if a column to read is not unique; case is ignored, as in Spark."""
+    """Yield a message for each column to read whose name is not unique; case is ignored, as in Spark."""
     for name in sorted(names if declared is None else declared):
         same = sorted(other for other in names if other.lower() == name.lower())
         if name in same and len(same) > 1:
@@ -416,7 +416,7 @@ def _record_misfits(topic: Topic[Any, Any], schema: Any) -> Iterator[str]:
 
 
 def is_serialized(kind: Any) -> bool:
-    """Return whether a column of this Arrow type has the serialized bytes of keys or values."""
+    """Return whether a column of this Arrow type contains serialized keys or values."""
     import pyarrow as pa
 
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))

@@ -1,7 +1,7 @@
-"""Analysis of the fields that a function reads of its argument, so that it can be called without the whole value.
+"""Analysis of the fields that a function reads from its argument, so that it can be called without the whole value.
 
-The result is proven by the function's bytecode.  It is None for a function that does anything with its argument other
-than reading attributes.  This module imports no other module of the project.
+The result is derived from the function's bytecode.  It is None for a function that does anything with its argument
+other than reading attributes.  This module imports no other module of the project.
 """
 
 import dis
@@ -35,7 +35,7 @@ def path_read(function: Any) -> tuple[str, ...] | None:
 
 
 def fields_read(function: Any) -> frozenset[str] | None:
-    """Return the attributes that a function reads of its only argument; None if it may use the argument otherwise.
+    """Return the attributes that a function reads from its only argument, or None if it may use it in other ways.
 
     >>> sorted(fields_read(lambda order: order.at if order.paid else order.due.date()))
     ['at', 'due', 'paid']

@@ -1,4 +1,4 @@
-"""The file systems of paths and URIs, as those of pyarrow: its own, or those of fsspec.
+"""The file systems of paths and URIs, as pyarrow file systems: pyarrow's own, or those of fsspec.
 
 Of the other packages, this module imports only ``core``; pyarrow and fsspec are imported on use.
 """
@@ -18,7 +18,10 @@ _ALIASES = {"s3a": "s3", "s3n": "s3"}
 
 
 class FileSystemError(StreamsError):
-    """The file system of a URI cannot be used; ``is_missing`` says that Python has none for it, though Spark may."""
+    """The file system of a URI cannot be used.
+
+    ``is_missing`` means that Python has no file system for the URI, although Spark may have one.
+    """
 
     def __init__(self, message: str, *, is_missing: bool) -> None:
         super().__init__(message)

@@ -43,7 +43,7 @@ class RowBatch:
     rows: Sequence[Any]
 
     def from_row(self, row: int) -> "RowBatch":
-        """Return the rows from index ``row`` of the file on."""
+        """Return the rows of this batch from row ``row`` of the file on."""
         skipped = max(0, row - self.first_row)
         return RowBatch(self.first_row + skipped, self.lines[skipped:], self.rows[skipped:])
 
@@ -52,8 +52,8 @@ class RowBatch:
 class RowColumns:
     """The keys, values, timestamps, headers and partitions of some rows, as columns.
 
-    A column or item is None if the rows do not contain it; the topic then determines it.  Keys and values are a list
-    of bytes, or an Arrow array.
+    A column or an element is None if the rows do not contain it, in which case the topic determines it.  Keys and
+    values are a list of bytes, or an Arrow array.
     """
 
     values: Any
@@ -75,7 +75,7 @@ class FileFormat(Protocol):
 
     @property
     def heading(self) -> bytes:
-        """The content above the first row, which determines the meaning of rows; available after the first batch."""
+        """The content above the first row, such as column names; available after the first batch."""
         ...
 
     def batches(self, source: FileSource, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[RowBatch]:
@@ -96,9 +96,9 @@ class FileFormat(Protocol):
 
 
 def format_of(kind: Kind, key: Form, value: Form, records: "RecordReader | None" = None) -> FileFormat:
-    """Return the format for a kind of file, with the forms of a topic's keys and values.
+    """Return the format for a kind of file, given the ``Form`` of a topic's keys and of its values.
 
-    Rows of Arrow data that are records are read by ``records``, if given.
+    Rows of Arrow data that are whole records are converted by ``records``, if given.
     """
     if kind is Kind.CSV:
         return CsvRows(value)
@@ -147,12 +147,12 @@ class LineRows:
 
 
 def _json_columns(value: Form, rows: Sequence[bytes]) -> RowColumns:
-    """Return columns with only values, from lines of JSON."""
+    """Convert lines of JSON to columns that contain only values."""
     return RowColumns(value.all_from_json(list(map(bytes.strip, rows))))
 
 
 def _text_columns(value: Form, rows: Sequence[bytes]) -> RowColumns:
-    """Return columns with only values, one per line; an empty line is an empty value."""
+    """Convert lines of text to columns that contain only values; an empty line is an empty value."""
     if value.serde is BYTES:
         return RowColumns(list(rows))
     return RowColumns([value.from_object(line.decode()) for line in rows])
@@ -181,7 +181,7 @@ def is_record(line: bytes) -> bool:
 
 
 def _record_columns(key: Form, value: Form, rows: Sequence[bytes]) -> RowColumns:
-    """Return all columns from records: ``{"key", "value", "timestamp", "headers", "partition"}``, one per line.
+    """Convert lines with one record each: ``{"key", "value", "timestamp", "headers", "partition"}``, to columns.
 
     Only the value is required.
     """
@@ -375,7 +375,7 @@ class ParquetRows:
         return evolve(self, is_selective=True)
 
     def _names(self, found: list[str]) -> list[str] | None:
-        """Return the columns of a file to read, None for all."""
+        """Return the names of the columns of a file to read, or None for all columns."""
         declared = self.value.declared
         if not self.is_selective or declared is None:
             return None
@@ -468,7 +468,7 @@ class RecordReader:
 
 
 def _headers(column: Any) -> list[Headers] | None:
-    """Return the headers of rows, from lists of structs of a name and a value."""
+    """Convert a column with lists of structs (name, value) to record headers."""
     rows = [tuple(_header(*item.values()) for item in items or ()) for items in column.to_pylist()]
     return rows if any(rows) else None
 
@@ -529,7 +529,7 @@ def row_groups(source: FileSource, kind: FileKind) -> list[tuple[int, int]]:
 
 
 def _unpacked(source: FileSource, kind: FileKind) -> IO[bytes]:
-    """Return an uncompressed temporary copy of the file, because reading Parquet starts at the end."""
+    """Return an uncompressed temporary copy of the file, because a Parquet file must be read from its end."""
     target = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it.
     with open_binary(source, kind) as stream:
         shutil.copyfileobj(stream, target, 1 << 20)

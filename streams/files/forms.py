@@ -94,7 +94,7 @@ def text_or_hex_json(data: bytes) -> bytes:
 
 @frozen
 class Form:
-    """The keys or the values of a topic; ``serde`` is None if the topic is not declared.
+    """Conversions for the keys or the values of a topic; ``serde`` is None if the topic is not declared.
 
     ``is_json`` is set if the serialized bytes are JSON; ``from_json`` returns such bytes unchanged and
     unchecked.  All functions except ``to_json`` may raise the exceptions in ``BAD_INPUT``.
@@ -116,7 +116,7 @@ class Form:
         return list(map(self.from_json, texts))
 
     def check(self, column: Sequence[bytes | None]) -> list[Any]:
-        """Deserialize a column, which proves that the serde can read it."""
+        """Deserialize a column, to check that the serde can read it."""
         return list(column) if self.serde is None else self.serde.deserialize_all(column)
 
 
@@ -142,7 +142,7 @@ def form_of(serde: Serde[Any] | None) -> Form:
 def json_type(serde: Serde[Any]) -> tuple[Any] | None:
     """Return the type of a serde whose bytes are JSON, as a 1-tuple, or None for any other serde.
 
-    It is the type as msgspec knows it: generated structs stand for pydantic models (``core.serde_models``).
+    The type is one that msgspec supports: pydantic models are replaced by generated structs (``core.serde_models``).
     """
     if serde is DATETIME:
         from datetime import datetime
@@ -163,13 +163,13 @@ _cached_shape = cache(shape_of)
 
 
 def declared_type(serde: Serde[Any]) -> tuple[Any] | None:
-    """Return the type that a serde was made for, as a 1-tuple; None for bytes, windowed keys and serdes of users."""
+    """Return the type that a serde was created for, as a 1-tuple; None for bytes, windowed keys and custom serdes."""
     plain = _TYPES.get(serde)
     return json_type(serde) if plain is None else (plain,)
 
 
 def object_type(serde: Serde[Any]) -> tuple[Any] | None:
-    """Return the type of deserialized objects as msgspec knows it, also of formats; otherwise as ``declared_type``."""
+    """Return the type of deserialized objects, as a type that msgspec supports; otherwise as ``declared_type``."""
     if isinstance(serde, FormatSerde):
         form = serde.format.form
         return None if form is None else (_shape(form),)
@@ -275,7 +275,7 @@ def _custom_reader(serde: Serde[Any]) -> Callable[[bytes], bytes | None]:
 
 
 def _plain_converter(serde: Serde[Any]) -> Callable[[Any], bytes | None]:
-    """Return the conversion of JSON values to the bytes of a user's serde."""
+    """Return a function that converts JSON values to the bytes of a custom serde."""
     serialize, from_plain = serde.serialize, serde.from_plain
     if from_plain is not None:
         return lambda value: None if value is None else serialize(from_plain(value))
@@ -296,7 +296,7 @@ def _plain_converter(serde: Serde[Any]) -> Callable[[Any], bytes | None]:
 
 
 def _raw_bytes(serde: Serde[Any], text: bytes) -> bytes | None:
-    """Return the bytes if ``text`` is ``{"$hex": ...}``, checked by the serde."""
+    """Return the bytes in ``text`` if it is ``{"$hex": ...}``, otherwise None; the serde must be able to read them."""
     if b'"$hex"' not in text:
         return None
     try:
@@ -327,7 +327,7 @@ def _object_writer(serde: Serde[Any]) -> Callable[[bytes | None], bytes]:
 
 
 def _json_or_hex(data: bytes) -> bytes:
-    """Return bytes that are a JSON object or array as they are, and any other bytes as hex."""
+    """Return bytes unchanged if they are a JSON object or array; otherwise return their hex representation."""
     try:
         return _json_writer(data) if isinstance(_decode(data), (dict, list)) else hex_json(data)
     except (msgspec.MsgspecError, RecursionError):
@@ -421,7 +421,7 @@ def _windowed_writer(serde: WindowedSerde[Any]) -> Callable[[bytes | None], byte
 
 
 def _converter(serde: Serde[Any], kind: Any) -> Callable[[Any], bytes | None]:
-    """Return a lenient conversion to bytes, from strings and from dicts of strings or data file values."""
+    """Return a function that converts strings, and dicts of strings or of values of data files, to bytes."""
     serialize, deserialize = serde.serialize, serde.deserialize
     if kind is str:
         return serialize
@@ -446,7 +446,7 @@ def _converter(serde: Serde[Any], kind: Any) -> Callable[[Any], bytes | None]:
 
 
 def _nan_as_none(convert: Callable[[Any], bytes | None]) -> Callable[[Any], bytes | None]:
-    """Retry a conversion with None for NaN and infinity, which data files use for "missing" and JSON lacks."""
+    """Make a conversion that fails retry with None in place of NaN and infinity, which JSON cannot represent."""
 
     def converted(value: Any) -> bytes | None:
         try:
@@ -464,7 +464,7 @@ _LEFT_OUT = object()
 
 
 def _blank_cells(kind: Any) -> dict[str, Any]:
-    """Return the meaning of an empty CSV cell for each non-text field: None, or omitted so that the default applies."""
+    """Return how an empty CSV cell is read, by non-text field: as None, or omitted so that the default applies."""
     info = inspect.type_info(kind)
     meanings: dict[str, Any] = {}
     for part in getattr(info, "fields", ()):

@@ -66,7 +66,7 @@ def is_optional(info: Any) -> bool:
 def writer_of(info: Any, outer: tuple[Any, ...] = ()) -> Writer | None:
     """Return the writer of a declared type, or None if its values can only be written one by one.
 
-    ``outer`` are the classes that contain the type.
+    ``outer`` contains the classes that contain the type.
     """
     info = plain_member(info)
     if isinstance(info, (inspect.StructType, inspect.DataclassType)):
@@ -96,7 +96,7 @@ def writer_of(info: Any, outer: tuple[Any, ...] = ()) -> Writer | None:
 
 @frozen
 class _ScalarWriter:
-    """Writes the values of one type; ``type`` is how msgspec describes it, ``kind`` what it converts to."""
+    """Writes the values of one scalar type: ``type`` is msgspec's description of it, ``kind`` the Python type."""
 
     type: type[inspect.Type]
     kind: Any
@@ -136,7 +136,7 @@ def _quoted(texts: Any) -> Any:
 
 
 def _checked_text(array: Any) -> Any:
-    """Return strings as they are between the quotes of JSON."""
+    """Return strings as they appear between the quotes of JSON strings."""
     import numpy as np
     import pyarrow as pa
 
@@ -166,7 +166,7 @@ def _floats(array: Any) -> Any:
 
 
 def _times(array: Any) -> Any:
-    """Return times in RFC 3339 format: microseconds only where there are any."""
+    """Return times in RFC 3339 format, with microseconds only if they are not 0."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -191,7 +191,7 @@ def _check_range(numbers: Any, limits: tuple[int, int]) -> None:
 
 
 def _by_distinct(array: Any, text: Callable[[Any], bytes]) -> Any:
-    """Return the texts of values, each distinct value converted once."""
+    """Convert values to text; each distinct value is converted only once."""
     import pyarrow as pa
 
     if pa.types.is_floating(array.type):
@@ -201,7 +201,7 @@ def _by_distinct(array: Any, text: Callable[[Any], bytes]) -> Any:
 
 
 def _spread(dense: Any, array: Any) -> Any:
-    """Return the values of the rows of ``array`` that are not null, with nulls for the others."""
+    """Expand ``dense``, the values for the rows of ``array`` that are not null, with nulls for the other rows."""
     import numpy as np
     import pyarrow as pa
 
@@ -212,7 +212,7 @@ def _spread(dense: Any, array: Any) -> Any:
 
 
 def _complete(texts: Any, default: bytes | None) -> Any:
-    """Return texts with ``default`` for nulls.
+    """Replace nulls in a column of texts by ``default``.
 
     Raises:
         NotColumnarError: there are nulls, and no default.
@@ -239,7 +239,7 @@ class _Field:
     missing: bytes | None
 
     def texts(self, array: Any | None, size: int) -> Any:
-        """Return the texts of a column, or of none."""
+        """Return the values of a column as JSON texts; without a column, those of the default."""
         import pyarrow as pa
 
         if array is None and self.missing is not None:
@@ -260,7 +260,7 @@ class StructWriter:
     fields: tuple[_Field, ...]
 
     def __call__(self, array: Any) -> Any:
-        """Return the texts of a column of structs."""
+        """Return the values of a column of structs as JSON texts."""
         import pyarrow as pa
 
         if not pa.types.is_struct(array.type):
@@ -270,16 +270,16 @@ class StructWriter:
         return _spread(self.rows(columns, len(dense)), array)
 
     def rows(self, columns: dict[str, Any], size: int) -> Any:
-        """Return the texts of ``size`` rows with these columns."""
+        """Return ``size`` rows with these columns as JSON texts."""
         return joined_fields(self.texts(columns, size), size)
 
     def texts(self, columns: dict[str, Any], size: int) -> dict[str, Any]:
-        """Return the texts of each field of rows with these columns; one text if it is the same in all rows."""
+        """Return the JSON texts of each field, by name; a single text if it is the same in all rows."""
         return {part.name: part.texts(columns.get(part.name), size) for part in self.fields}
 
 
 def joined_fields(fields: dict[str, Any], size: int) -> Any:
-    """Return the texts of rows, given those of their fields by name."""
+    """Join the JSON texts of fields, given by field name, to the JSON texts of rows."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -376,7 +376,7 @@ class _MapWriter:
 
 
 def _key_order(keys: Any, rows: Any) -> Any:
-    """Return the order of the items by row and key, or None if they have this order.
+    """Return the order of the items of maps by row and key, or None if they are already in this order.
 
     Raises:
         NotColumnarError: a key occurs twice in a row.
@@ -397,7 +397,7 @@ def _key_order(keys: Any, rows: Any) -> Any:
 
 
 def _joined(texts: Any, lengths: Any, brackets: str) -> Any:
-    """Return the texts of lists, given those of all their items and the number of items of each list."""
+    """Join the JSON texts of items to the JSON texts of lists; ``lengths`` has the number of items of each list."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -1,4 +1,4 @@
-"""Tables of Delta Lake and Apache Iceberg for the columns of topics: they are opened, and created if there are none.
+"""Opens or creates tables of Delta Lake and Apache Iceberg for the columns of topics.
 
 The libraries, ``deltalake`` and ``pyiceberg``, are imported on use.  Of the other packages, this module imports only
 ``core``.
@@ -101,7 +101,7 @@ def created_iceberg(catalog: Any, name: str, schema: Any, columns: Sequence[tupl
 
     ``schema`` is the Arrow schema of all columns, and ``columns`` are the paths of the partition fields; the empty
     path is the day of the event time.  The partition fields are added in a second step.  If a process ends between
-    both steps, the next call adds them: a property has the partition fields for which the table was created.
+    both steps, the next call adds them: a table property lists the partition fields for which the table was created.
 
     Raises:
         InputError: the table has other columns or partition fields.

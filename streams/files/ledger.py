@@ -1,8 +1,8 @@
 """The ledger of the input files that earlier runs of an application have read, in its state directory.
 
 This module is between the file readers and the source that appends rows to partitions.  The rows of each
-file follow the rows of the topic's previous file.  The ledger keeps the number of rows read from each file
-and the digest of these rows.  A later run can therefore distinguish a file that has grown from a changed file or
+file follow the rows of the topic's previous file.  The ledger stores the number of rows read from each file
+and the digest of these rows.  Therefore a later run can distinguish a file that has grown from a changed file and from
 another file.
 
 The ledger is an append-only file with JSON lines.  A batch is recorded before it is appended to the
@@ -28,7 +28,7 @@ LEDGER = "inputs.jsonl"
 
 @define
 class ReadFile:
-    """The part of a file that was read, which is its first ``rows`` rows, with the digest of these rows.
+    """The part of a file that was read: its first ``rows`` rows, with the digest of these rows.
 
     ``rows_before`` is the number of rows that the topic had before this file.  ``begins`` has the offset of the
     file's first row in each partition, and is empty until the first rows are passed to the topic.
@@ -159,8 +159,8 @@ class Ledger:
 
         A file that was read before continues after the rows that were read.  Any other file, and with ``is_next``
         every file, is read from its beginning.  ``rows_before`` is the number of rows from other sources in
-        a topic without files.  ``by_name``: the file is one of several of a run, so that only its name tells whether
-        it was read before; others may have the same rows.
+        a topic without files.  ``by_name`` means that the run has several files, so that a file is identified by its
+        name only, because other files may have the same rows.
 
         Raises:
             InputError: rows that were already read have changed, the previous file was not read to its end, or
@@ -217,7 +217,7 @@ class Ledger:
             stream.write(_line(topic, read, is_new=is_new))
 
     def _rewrite(self) -> None:
-        """Rewrite the ledger with one line per file, which drops incomplete lines and superseded ones."""
+        """Rewrite the ledger with one line per file, without incomplete and superseded lines."""
         begun = [(topic, read) for topic, files in self._topics.items() for read in files if read.begins]
         lines = [_line(topic, read, is_new=True) for topic, read in begun]
         temporary = self.path.with_suffix(".new")

@@ -111,7 +111,7 @@ def count_lines(source: FileSource, kind: FileKind, part: Part, *, skip_blank: b
 
 
 def _blank_lines(data: bytes) -> int:
-    """Return the number of blank lines in ``data``; this is fast if no line starts with white space."""
+    """Return the number of blank lines in ``data``; fast if no line starts with white space."""
     if data and not data[:1].isspace() and not data.endswith(b"\n") and not _BLANK_START.search(data):
         return 0
     return sum(1 for line in data.split(b"\n") if not line.strip())

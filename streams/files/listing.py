@@ -58,7 +58,7 @@ def refuse_tables(paths: Iterable[str]) -> None:
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether a file is metadata of its writer and not data, for example ``_SUCCESS``."""
+    """Return whether a file contains metadata of its writer instead of data, for example ``_SUCCESS``."""
     return any(part.startswith((".", "_")) for part in name.split("/"))
 
 

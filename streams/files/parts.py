@@ -1,4 +1,4 @@
-"""Division of files into parts for several processes, and row counts of parts.
+"""Division of files into parts for several processes, and the row counts of parts.
 
 An uncompressed file with lines is divided at line ends, and a Parquet file between row groups.  Compressed files
 and CSV files, whose cells may contain line ends, are not divided.

@@ -66,11 +66,11 @@ def open_input(
 ) -> "FileInput":
     """Return the reader for an input file, or for a part of the file; its suffix determines the kind.
 
-    A row goes to its explicit partition, or else to the partition of its key, or else to partition (row number mod
-    partition count).  The timestamp is the row's explicit timestamp, or else the result of ``Topic(timestamp=...)``, or
-    else the wall clock time; with ``needs_time``, a row without a timestamp is a bad row instead.  ``rows_before``
-    is the number of rows that the topic already has, from which row numbers continue.  ``advice`` ends the message of
-    a bad row.
+    A record is written to the row's explicit partition, or else to the partition of its key, or else to partition (row
+    number mod partition count).  The timestamp is the row's explicit timestamp, or else the result of
+    ``Topic(timestamp=...)``, or else the wall-clock time; with ``needs_time``, a row without a timestamp is a bad row.
+    ``rows_before`` is the number of rows that the topic already has, from which row numbers continue.  ``advice`` is
+    appended to the message about a bad row.
 
     With ``on_bad_row="fail"``, a bad row ends the input.  With "continue", its bytes become a value that the topic's
     serde cannot read, with the wall clock time, so that the task's deserialization exception handler counts the row;
@@ -102,7 +102,7 @@ def open_input(
 
 
 def _stand_ins(topic: Topic[Any, Any]) -> Callable[[bytes], Any] | None:
-    """Return a decoder of JSON values to partial objects for the topic's functions, or None if there is none."""
+    """Return a decoder of JSON to partial objects for the topic's functions, or None if they need whole objects."""
     kind = json_type(topic.value_serde)
     info = None if kind is None else inspect.type_info(kind[0])
     functions = [function for function in (topic.key_from, topic.timestamp) if function is not None]
@@ -312,7 +312,7 @@ class FileInput:
         return Records(columns.keys, columns.values, timestamps, columns.headers, placed, first_row)
 
     def _checked(self, values: list[bytes | None]) -> list[Any] | None:
-        """Deserialize the values if the topic needs the objects or the bytes are unchecked JSON, else return None."""
+        """Deserialize the values if the topic needs objects or if the bytes are unchecked JSON; else return None."""
         topic = self.topic
         if not self.value.is_json and topic.timestamp is None and topic.key_from is None:
             return None
@@ -364,7 +364,7 @@ class FileInput:
         return [time if own is None else own for own, time in zip(given, times, strict=True)]
 
     def _called(self, function: Any, columns: RowColumns, values: list[Any] | None, times: Sequence[int]) -> list[int]:
-        """Return the results of the topic's time function; a tombstone gets its time from ``times``."""
+        """Return the results of the topic's ``timestamp`` function; a tombstone gets its time from ``times``."""
         extractor = FromValue(self.topic.name, function)
         objects = columns.fields.objects(function) if columns.fields is not None else values or []
         try:
@@ -412,7 +412,7 @@ class FileInput:
         return f"{self.source}:{line}" if self.format.unit == "line" else f"{self.source}: {self.format.unit} {line}"
 
     def _hint(self, rows: Sequence[Any]) -> str:
-        """Return advice for a row that is a whole record in a file whose rows are values, or an empty text."""
+        """Return advice if a row is a whole record although the file's rows are values; otherwise an empty text."""
         if self.kind.kind is not Kind.JSON_LINES or len(rows) != 1 or not is_record(rows[0]):
             return ""
         suffix = f"{Kind.RECORDS.value}{'.gz' if self.kind.is_gzip else ''}"
@@ -487,7 +487,7 @@ def _blocks(records: Records, partitions: int) -> list[tuple[int, Block]]:
 
 
 def _reason(error: Exception, topic: str, kind: Kind) -> str:
-    """Return why a row is bad, in the terms of the file's kind."""
+    """Return why a row is bad, as a message that suits the kind of file."""
     if isinstance(error, SerializationError) and isinstance(error.__cause__, msgspec.MsgspecError):
         error = error.__cause__
     if isinstance(error, UnicodeDecodeError):

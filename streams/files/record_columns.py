@@ -1,8 +1,8 @@
 """Columns of topics: records as rows of Arrow tables, in two forms.
 
-The record form is that of a record: a windowed key is a struct, and times are epoch milliseconds, as in files and
-inputs, so a reader needs no time zone.  The table form is for data lakes: a windowed key is three columns, and times
-are timestamps in UTC.  Of the other packages, this module imports only ``core``.
+In the record form, a windowed key is a struct, and times are epoch milliseconds, as in files and inputs, so a reader
+needs no time zone.  The table form is for data lakes: a windowed key has three columns, and times are timestamps in
+UTC.  Of the other packages, this module imports only ``core``.
 """
 
 import re
@@ -60,7 +60,7 @@ class ArrowRecords:
         return self.batch_of(number, block, key.values(block.keys), value.values(block.values))
 
     def batch_of(self, number: int, records: Block, keys: Sequence[Any], values: Sequence[Any]) -> Any:
-        """Return records as an Arrow batch; ``keys`` and ``values`` are what ``arrow_column`` makes of theirs."""
+        """Return records as an Arrow batch; ``keys`` and ``values`` have been converted by ``arrow_column``."""
         import pyarrow as pa
 
         key = arrow_column(self.topic.key_serde if self.topic else None).type
@@ -160,7 +160,7 @@ class PartitionColumn:
         return found
 
     def texts(self, batch: Any) -> list[str]:
-        """Return the values of a batch as they are written in names of folders."""
+        """Return the values of a batch as they are written in folder names."""
         import pyarrow.compute as pc
 
         texts = pc.cast(self.array(batch), "string").to_pylist()
@@ -178,7 +178,7 @@ def _escaped(text: str) -> str:
 
 
 def file_schema(schema: Any, partition_by: Sequence[PartitionColumn]) -> Any:
-    """Return the columns of the files of a partitioned folder."""
+    """Return the Arrow schema of the files in a partitioned folder, which lack the partition columns."""
     import pyarrow as pa
 
     in_names = {column.name for column in partition_by}
@@ -186,7 +186,7 @@ def file_schema(schema: Any, partition_by: Sequence[PartitionColumn]) -> Any:
 
 
 def folders_of(batch: Any, partition_by: Sequence[PartitionColumn], kept: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the rows of a batch by the folder that they belong to, such as ``day=2026-01-01/``.
+    """Divide the rows of a batch by the folder that they belong to, such as ``day=2026-01-01/``; yield each part.
 
     ``kept`` is the schema of the files; without ``partition_by`` the whole batch belongs to the folder ``""``.
     """

@@ -30,7 +30,7 @@ def names_read(info: Any, functions: Sequence[Any]) -> frozenset[str] | None:
 
 
 def stand_in_decoder(info: Any, names: frozenset[str], *, reads_rest: bool = True) -> Callable[[Any], Any] | None:
-    """Return a decoder of JSON to objects with the fields ``names`` of a class, or None if there is no such decoder.
+    """Return a JSON decoder whose objects have the fields ``names`` of a class, or None if there cannot be one.
 
     With ``reads_rest``, the decoder rejects the same JSON as a decoder of the class.
     """
@@ -63,7 +63,7 @@ def _default(part: Any) -> Any:
 
 
 def _lighter(kind: Any, info: Any, outer: tuple[Any, ...]) -> Any:
-    """Return a type that accepts the same JSON as ``kind``."""
+    """Return a type that accepts the same JSON as ``kind``, but whose objects are cheaper to create."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType) and isinstance(info, inspect.UnionType) and len(info.types) == 2:
         members = [member for member in info.types if not isinstance(member, inspect.NoneType)]

@@ -32,7 +32,7 @@ class OutputError(StreamsError):
 
 @frozen
 class FileOutput:
-    """An output that has been checked and can be written when its records are available."""
+    """An output file whose path and kind have been checked; ``write`` writes the records."""
 
     path: str
     kind: FileKind

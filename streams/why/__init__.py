@@ -1,4 +1,4 @@
-"""Explains why there is, or is not, an output record: traces tasks, and tells a ``Story`` from the trace."""
+"""Explains why there is, or is not, an output record: traces tasks, and builds a ``Story`` from the trace."""
 
 from streams.why.ask import answer as answer
 from streams.why.ask import one_story as one_story

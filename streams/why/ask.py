@@ -1,4 +1,4 @@
-"""Answers a ``Question`` from a trace: the outputs with their lineage, or where the records of the key ended."""
+"""Answers a ``Question`` from a trace: the outputs with their lineage, or the nodes where the key's records ended."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -29,8 +29,8 @@ def answer(
 ) -> Story:
     """Return the story that answers a question.
 
-    ``notes`` is the result of ``notes_of``, which is computed here by default.  If other threads own the tasks, it must
-    be computed there and passed.
+    ``notes`` is the result of ``notes_of``, which is called by default.  If other threads own the tasks, it must be
+    called on those threads, and the result passed as ``notes``.
 
     Raises:
         UnknownTopicError: the topology has no such node, or writes no such topic.
@@ -41,7 +41,7 @@ def answer(
 def part_of(
     question: Question, trace: Trace, topology: Topology, tasks: Mapping[TaskId, Task], notes: Iterable[End]
 ) -> StoryPart:
-    """Return one instance's part of the answer to a question, which can be merged with the parts of other instances.
+    """Return the answer to a question from one instance, which can be merged with those of other instances.
 
     Raises:
         UnknownTopicError: the topology has no such node, or writes no such topic.
@@ -62,7 +62,7 @@ def one_story(question: Question, topology: Topology, parts: Sequence[StoryPart]
 
 
 def _story_of(question: Question, paths: Paths, notes: Iterable[End] | None) -> tuple[Story, int]:
-    """Return the story, and the number of outputs."""
+    """Return the story that answers a question, and the number of outputs found."""
     trace, topology = paths.trace, paths.topology
     targets = targets_of(question, topology)
     lineage = Lineage(paths, question.limit)
@@ -124,7 +124,7 @@ def targets_of(question: Question, topology: Topology) -> list[str]:
 
 
 def _of_window(question: Question, step: Step) -> Question | None:
-    """Return the question that matches the records in the window of an output, or None if its key has no window."""
+    """Return the question, restricted to the window of an output, or None if the output's key has no window."""
     if type(step.key) is not Windowed:
         return None
     window = step.key.window
@@ -175,7 +175,7 @@ def _output(lineage: Lineage, step: Step) -> Fact:
 
 
 def _ends(question: Question, paths: Paths, targets: Collection[str]) -> list[Step]:
-    """Return the steps upstream of the targets that are the last ones of records of the key, in order.
+    """Return the last step upstream of the targets for each record of the key, in order.
 
     Records that result from a record of the key are included even if they have another key. Records that only mention
     the key in their value are included if no record of the key results from them.
@@ -211,7 +211,7 @@ def _has_ended(step: Step, paths: Paths, upstream: Collection[str]) -> bool:
 
 
 def _distinct(ends: Iterable[End]) -> tuple[End, ...]:
-    """Return the ends without those of buffered updates that a later update of the same row has replaced.
+    """Return the ends of records, without those of buffered updates that a later update of the same row has replaced.
 
     Rows that were deleted while they were buffered, such as merged sessions, are left out if others remain.
     """
@@ -289,7 +289,7 @@ def _waiting(question: Question, task_id: TaskId, task: Task) -> Iterator[End]:
 
 
 def _nothing(question: Question, trace: Trace, paths: Paths, targets: Collection[str]) -> End:
-    """Return the note if no record of the key was found: it names the nearest time, its new key, or similar keys."""
+    """Return the note for a key without records: the nearest time, the new key of its records, or similar keys."""
     read = ", ".join(f"{topic}-{number} ({count:,})" for (topic, number), count in sorted(trace.read.items()))
     when = "" if question.at is None else f" at {question.at.text}"
     seen = [step for episode in trace.kept for step in episode.steps if step.cause == "record"]

@@ -40,7 +40,7 @@ def _call_text(held: HeldRecord) -> str:
 
 
 def wait_of(step: Step, operator: AsyncMap | LookUp | BatchMap, task: Task | None) -> _Reason:
-    """Return the reason why the record of a step waits, or that its call or batch had no result."""
+    """Return the reason why the record of a step waits, or the reason that its call or batch had no result."""
     nodes = [] if task is None else [node for node in holding_nodes(task) if node.name == step.node]
     for held in (held for node in nodes for held in node.waiting()):
         if task is not None and is_from(step, held) and held.value is step.value:

@@ -1,7 +1,7 @@
 """The lineage of an output: source records, rows of stores, and punctuations.
 
-For each kind of operator, a rule returns the steps that contributed to an output. A row that no traced step has written
-is from before the trace.
+For each kind of operator, a rule returns the steps that contributed to an output. A row of a store that no traced step
+has written was written before the trace.
 """
 
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ class Lineage:
     limit: int
 
     def of(self, step: Step, depth: int = 0) -> Fact:
-        """Return the record of a step as a fact, whose causes are the records that contributed to it."""
+        """Return the record of a step as a ``Fact``, whose causes are the records that contributed to it."""
         via: list[str] = []
         here = step
         while len(via) < 200:

@@ -35,7 +35,7 @@ def _never() -> bool:
 
 @frozen
 class FollowLimits:
-    """How long a key is traced: until ``seconds`` have passed, or ``records`` of the key have been processed."""
+    """The duration of a trace: until ``seconds`` have passed, or ``records`` records of the key have been processed."""
 
     seconds: float = 10.0
     records: int = 1_000
@@ -77,7 +77,7 @@ def _followed(
     recorder = Recorder(trace)
 
     def begin(thread: StreamThread) -> set[TaskId]:
-        """Trace the tasks of a thread, and return them."""
+        """Start to trace the tasks of a thread, and return these tasks."""
         open_tasks = [task for task in thread.tasks.values() if task.is_initialized]
         for task in open_tasks:
             if not recorder.has(task):
@@ -85,7 +85,7 @@ def _followed(
         return {task.task_id for task in open_tasks}
 
     def end(thread: StreamThread) -> tuple[set[TaskId], list[End]]:
-        """Trace the tasks of a thread no longer; return those that were traced, and notes about them."""
+        """Stop tracing the tasks of a thread; return the tasks that were traced, and notes about them."""
         traced = {task.task_id for task in thread.tasks.values() if recorder.has(task)}
         for task in thread.tasks.values():
             recorder.stop(task)
@@ -118,9 +118,9 @@ def _joined(tasks: Iterable[Set[TaskId]]) -> set[TaskId]:
 
 
 def _moves(first: Set[TaskId], last: Set[TaskId], traced: Set[TaskId]) -> list[End]:
-    """Return notes of the tasks that left this instance, and of those that came to it, while they were traced.
+    """Return notes about the tasks that were moved from or to this instance during the trace.
 
-    ``first`` are its tasks at the beginning, ``last`` those at the end, and ``traced`` all of them.
+    ``first`` contains its tasks at the beginning, ``last`` its tasks at the end, and ``traced`` all traced tasks.
     """
     notes = []
     if left := traced - last:

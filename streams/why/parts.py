@@ -1,8 +1,8 @@
 """The parts of a story from several instances: their serialization, and their merge into one story.
 
 An instance traces only its own tasks. A record that it writes to a topic of the application may be read by another
-instance, and records of one key in different partitions may be read by different instances. To be merged, a part lists
-the records that were written and read, and the partitions with records of the key. All functions are pure.
+instance, and records of one key in different partitions may be read by different instances. Therefore a part lists the
+records that were written and read, and the partitions with records of the key. All functions are pure.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -29,14 +29,14 @@ _OF_PARTS = ("not asked", "task moved")
 
 
 class Handoff(NamedTuple):
-    """A record that was written to a topic of the application, and the record from which it was made."""
+    """A record that was written to a topic of the application, and the record that caused it."""
 
     mark: Mark
     fact: Fact
 
 
 class Sighting(NamedTuple):
-    """A record of the key at one side of a join, or at the node that writes its table.
+    """A record of the traced key on one side of a join, or at the node that writes the joined table.
 
     ``partitioner`` is a clause of the explanation, or "" if the partitioner is not known.
     """
@@ -49,7 +49,7 @@ class Sighting(NamedTuple):
 
 
 class KeyPlace(NamedTuple):
-    """A partition with source records of the key.
+    """A partition with source records of the traced key.
 
     ``partitioner`` is a clause of the explanation, or "" for the default partitioner.
     """
@@ -62,9 +62,9 @@ class KeyPlace(NamedTuple):
 
 @frozen
 class StoryPart:
-    """The story of one instance, with the data for merging it with the stories of other instances.
+    """The explanation from one instance, with the data to merge it with those of other instances.
 
-    ``found`` is the number of its outputs.
+    ``found`` is the number of outputs in this explanation.
     """
 
     story: Story
@@ -82,10 +82,10 @@ class StoryPart:
 
     @classmethod
     def decode(cls, data: bytes) -> "StoryPart":
-        """Return the part that ``encoded`` has serialized.
+        """Deserialize the result of ``encoded``.
 
         Raises:
-            msgspec.DecodeError: the data is not a part of this version.
+            msgspec.DecodeError: the data is not a part, or was serialized by another version.
         """
         return msgspec.json.decode(data, type=cls)._mapped(Fact.as_shown)
 
@@ -98,7 +98,7 @@ class StoryPart:
 
 
 def marks_of(paths: Paths, reasons: Reasons) -> tuple[tuple[Handoff, ...], tuple[Mark, ...]]:
-    """Return the records in topics of the application that this instance wrote and did not read, and those it read."""
+    """Return the records that this instance wrote to topics of the application and did not read, and those it read."""
     nodes = paths.topology.nodes
     unread = [
         step
@@ -127,7 +127,7 @@ def sightings_of(paths: Paths, reasons: Reasons) -> tuple[Sighting, ...]:
 
 
 def places_of_key(firsts: Iterable[Step], reasons: Reasons) -> tuple[KeyPlace, ...]:
-    """Return the partitions of the source records of the key; ``firsts`` has the first step of each record."""
+    """Return the partitions that contain source records of the key; ``firsts`` has the first step of each record."""
     found: dict[tuple[str, int], KeyPlace] = {}
     for step in firsts:
         place = step.episode.place
@@ -157,7 +157,7 @@ def split_places(places: Iterable[KeyPlace], key: str) -> list[End]:
 
 
 def merged(parts: Sequence[StoryPart], key: str, titled: Callable[[int], str]) -> Story:
-    """Merge the parts of all instances into one story; ``titled`` returns its title for a number of outputs."""
+    """Merge the parts of all instances into one story; ``titled`` returns the title, given the number of outputs."""
     written: dict[Mark, list[Fact]] = {}
     for part in parts:
         for mark, fact in part.written:
@@ -191,7 +191,7 @@ def merged(parts: Sequence[StoryPart], key: str, titled: Callable[[int], str]) -
 
 
 def _notes(told: Sequence[Story], *, is_found: bool) -> list[End]:
-    """Return the distinct notes; a note that there is no record of the key is kept only if no instance has one."""
+    """Return the distinct notes; a note that the key has no record is kept only if this is so on every instance."""
     notes: list[End] = []
     for note in (note for story in told for note in story.notes):
         is_absent = note.reason in _ABSENT and (is_found or any(other.reason not in _ABSENT for other in _all(told)))
@@ -216,7 +216,7 @@ def _all(told: Sequence[Story]) -> list[End]:
 
 
 def _elsewhere(end: End, parts: Collection[StoryPart]) -> End:
-    """Return an end, with the reason "another partition" if another instance has the missing join partner."""
+    """Return the end of a record; its reason becomes "another partition" if another instance has the join partner."""
     if not end.partners or end.record is None or end.task is None:
         return end
     key = repr(end.record.key)

@@ -96,21 +96,21 @@ class Paths:
         return found
 
     def at(self, nodes: Iterable[str], matches: Callable[[Step], bool]) -> list[Step]:
-        """Return the matching steps at ``nodes``, in order, without those of punctuations and flushes."""
+        """Return the matching steps at ``nodes``, in order, without steps caused by punctuations and flushes."""
         found = [
             step for node in nodes for step in self.steps.get(node, ()) if step.cause == "record" and matches(step)
         ]
         return sorted(found, key=lambda step: step.number)
 
     def outputs(self, nodes: Iterable[str], of: Step) -> list[Output]:
-        """Return the outputs of ``nodes``, in order, in the task of the step ``of``."""
+        """Return the outputs of ``nodes`` in the task of the step ``of``, in order."""
         found = [
             output for node in nodes for output in self._outputs.get(node, ()) if output.step.task_id == of.task_id
         ]
         return sorted(found, key=lambda output: output.step.number)
 
     def sharing(self, node: str) -> list[str]:
-        """Return the aggregations that share the store of a node, including the node: those of its cogroup."""
+        """Return the aggregations that use the same store as a node, including this node, as in a cogroup."""
         store = self.operator(node).store
         return [
             name
@@ -140,7 +140,7 @@ class Paths:
         ]
 
     def partners(self, node: str) -> list[str]:
-        """Return the nodes with partners for the join at ``node``: the other side, or the writers of the table."""
+        """Return the nodes whose records are joined at ``node``: the other side, or the writers of the table."""
         operator = self.operator(node)
         if isinstance(operator, StreamStreamJoin):
             return self.sides(operator, other_than=node)
@@ -150,7 +150,7 @@ class Paths:
         return []
 
     def released(self, step: Step) -> list[Output]:
-        """Return later outputs that include a step's record, which was buffered, or joined with a later record."""
+        """Return later outputs to which a step's record contributed: it was buffered, or joined with a later record."""
         operator = self.operator(step.node)
         if isinstance(operator, AsyncMap | LookUp | BatchMap):
             return step.results
@@ -184,7 +184,7 @@ class Paths:
         ]
 
     def following(self, step: Step, among: Collection[str]) -> Iterator[Step]:
-        """Yield the steps at the nodes ``among`` that result from a step."""
+        """Yield the steps that result from a step, at the nodes in ``among``."""
         if step.read_by is not None:
             yield from (found for found in step.read_by.steps if found.parent is None and found.node in among)
         is_mixed = isinstance(self.operator(step.node), _MIXING)
@@ -193,7 +193,7 @@ class Paths:
             yield from (child for child in output.children if child.node in among)
 
     def is_waiting(self, step: Step) -> bool:
-        """Return whether a step wrote a record that the application will read from its topic, but has not read yet."""
+        """Return whether a step wrote a record to a topic that the application reads, and has not read it yet."""
         node = self.topology.nodes.get(step.node)
         return isinstance(node, SinkNode) and bool(self._next[step.node]) and step.read_by is None
 
@@ -210,7 +210,7 @@ def is_of(key: Any, step: Step) -> bool:
 
 
 def reach(operator: StreamStreamJoin) -> tuple[int, int]:
-    """Return by how many milliseconds a join partner may be earlier, and later, than a record of this side."""
+    """Return by how many milliseconds a join partner may be earlier, and later, than a record on this side."""
     windows = operator.windows
     if operator.is_left_side:
         return windows.before_ms, windows.after_ms

@@ -31,7 +31,7 @@ class TimeSpan:
 
     @classmethod
     def parse(cls, given: Any) -> "TimeSpan":
-        """Return the span that a time denotes: the day, hour, minute or second of a shorter ISO 8601 text, else 1 ms.
+        """Return the span of a time: a whole day, hour, minute or second if ISO 8601 text ends there, otherwise 1 ms.
 
         >>> TimeSpan.parse("2015-05-18T10:05").to_ms - TimeSpan.parse("2015-05-18T10:05").from_ms
         60000
@@ -63,7 +63,7 @@ class Question:
         topic: Output topic; None for all.
         node: Node that the records should have reached; None for the sinks of ``topic``.
         at: Event time of the output, or a time in its window; None for the last one.
-        limit: Maximum number of records that are listed per node.
+        limit: Maximum number of records to list per node.
     """
 
     key: Any
@@ -93,7 +93,7 @@ class Question:
 
     @property
     def mentions(self) -> Callable[[Any], bool]:
-        """A function that returns whether a value mentions the key, as a field or as a word in a text."""
+        """A function that returns whether a value contains the key, as a field or as a word in a text."""
         text = str(self.key)
         word = re.compile(rf"(?<![\w.]){re.escape(text)}(?![\w.])") if len(text) > 1 else None
 

@@ -1,4 +1,4 @@
-"""The reasons why records led to no output: each with the node where the record ended, an explanation and its figures.
+"""The reasons why records led to no output: each with the node where the record ended, an explanation and numbers.
 
 Each rule is a function that returns (reason, text, numbers) for a step; the first rule that applies is used.
 """
@@ -57,7 +57,10 @@ _AS_HERE = ", as here"
 
 
 def odd_of(*partitioners: str) -> str:
-    """Return the first clause of ``partitioner_of`` about a non-default partitioner, or else the first clause."""
+    """Return the first clause that names a non-default partitioner, otherwise the first clause, or "" without any.
+
+    The clauses are results of ``partitioner_of``.
+    """
     known = [text for text in partitioners if text]
     return next((text for text in known if not text.endswith(_AS_HERE)), known[0] if known else "")
 
@@ -70,7 +73,7 @@ class Reasons:
     lineage: Lineage
 
     def of(self, step: Step) -> End:
-        """Return where and why the record of a step ended."""
+        """Return the node where the record of a step ended, and the reason."""
         reason, text, numbers = self._reason(step)
         operator = self.paths.operator(step.node)
         is_row = isinstance(operator, Suppress | EarlyResults) or reason == "in record cache"
@@ -81,7 +84,7 @@ class Reasons:
         return End(reason, step.node, text, numbers, record, is_row, mark, step.task_id, partners, partitioner)
 
     def mark(self, step: Step) -> Mark:
-        """Return the mark of the record that the sink at this step has written."""
+        """Return the identification of the record that the sink has written in this step."""
         topic = getattr(self.paths.topology.nodes[step.node], "topic", None)
         return Mark(topic or "", step.timestamp_ms, repr(step.key))
 
@@ -253,7 +256,7 @@ class Reasons:
         return "window open", text, {"closes_ms": closes_ms, "stream_time_ms": now_ms}
 
     def _held_since_ms(self, step: Step) -> int:
-        """Return the timestamp of the first update of a row since its last output, from which suppression counts."""
+        """Return the timestamp of the first update of a row since its last output, when its suppression began."""
         emitted = [output.step.number for output in self.paths.outputs([step.node], step) if output.key == step.key]
         last = max(emitted, default=-1)
         held = self.paths.at(
@@ -371,7 +374,7 @@ class Reasons:
         return "no partner", text, {}
 
     def _elsewhere(self, step: Step, other: Step, what: str) -> tuple[str, str, dict[str, int]]:
-        """Return the reason for two records of one key that should meet but are in different partitions."""
+        """Return the reason for two records of one key that should be joined, but are in different partitions."""
         mine, its = step.task_id, other.task_id
         text = f"{what} is in another partition: {self.where(other)} is read by task {its}, this record by task {mine}"
         text += odd_of(self.partitioner_of(step), self.partitioner_of(other))
@@ -447,6 +450,6 @@ class Reasons:
         return "not yet read", f"it was written to topic {topic!r}, from where it is not read yet", {}
 
     def where(self, step: Step) -> str:
-        """Return the topic, partition and offset of a step's source record as text; the node if it has none."""
+        """Return the topic, partition and offset of a step's source record as text, or the node if there is none."""
         place = step.episode.place
         return f"{place}" if place is not None else f"at {step.node}"

@@ -43,7 +43,7 @@ class Recorder:
     _replaced: dict[TaskId, list[tuple[object, str, Any]]] = field(factory=dict)
 
     def opened(self, task: Task) -> None:
-        """Trace a task from now on."""
+        """Trace a task from its opening on."""
         recorder = self._of(task)
         task.program.trace(recorder)
         task.metrics.on_drop = self.dropped
@@ -190,12 +190,12 @@ class TaskRecorder:
     # --- results of calls and batches -----------------------------------------------------------
 
     def _held_at(self, node: str) -> Sequence[HeldRecord]:
-        """Return the records whose result a node is forwarding, if it holds records until a call or a batch ends."""
+        """Return the records whose result a node is forwarding, if the node waits for async calls or batches."""
         holder = self._holders.get(node)
         return () if holder is None else holder.delivered()
 
     def _inputs(self, node: str, held: Sequence[HeldRecord]) -> list[Step]:
-        """Return the steps of records whose result is being forwarded, and remove them from the waiting ones."""
+        """Return the steps of records whose result is being forwarded, and remove them from the waiting steps."""
         delivery = node, [(record.origin, id(record.value)) for record in held]
         if delivery != self._delivery[0]:
             found, waiting = [], self._waiting[node]
@@ -209,7 +209,7 @@ class TaskRecorder:
         return self._delivery[1]
 
     def _result(self, node: str, held: Sequence[HeldRecord], key: Any, value: Any, timestamp_ms: int) -> Step:
-        """Return the step of a result of a call or a batch, which is an episode of its own."""
+        """Return a step for the result of an async call or a batch; the step starts an episode of its own."""
         inputs = self._inputs(node, held)
         self._delivered = episode = Episode(self.task.task_id, None)
         self.trace.recent.append(episode)
@@ -220,7 +220,7 @@ class TaskRecorder:
         return step
 
     def _row_reader(self, node: str) -> Callable[[Any], list[tuple[str, Any]]] | None:
-        """Return a function that reads a key's rows in the tables of a join; None if the node is not a table join."""
+        """Return a function that reads a key's rows from the tables of a join, or None if the node is no table join."""
         operator = getattr(self.task.topology.nodes[node], "operator", None)
         table = getattr(operator, "table", None) or getattr(operator, "other", None)
         if table is None or isinstance(operator, StreamGlobalTableJoin):
@@ -326,7 +326,7 @@ class TaskRecorder:
         return episode
 
     def _held(self, node: str, key: Any, value: Any, timestamp_ms: int, *, joins: bool = False) -> Step:
-        """Return the step of a node that forwards a record, or calls a store, while it is not processing one."""
+        """Return the step for a node that forwards a record, or calls a store, while it is not processing a record."""
         operator = getattr(self.task.topology.nodes[node], "operator", None)
         cause: Cause = "punctuation" if isinstance(operator, ProcessorOperator) else "flush"
         last = self._episode.steps[-1] if self._episode is not None and self._episode.steps else None
@@ -345,7 +345,7 @@ class TaskRecorder:
         return episode
 
     def _readable(self, value: Any) -> Any:
-        """Return a value as an object, even if the nodes passed it on as bytes."""
+        """Return a value as a deserialized object, even if the nodes forwarded it as bytes."""
         return self._decoded if value is self._undecoded else value
 
     def _decode(self, item: TaskInput, value: Any) -> Any:

@@ -21,7 +21,7 @@ class ShownText:
 
 
 class Mark(NamedTuple):
-    """The identification of a record in a topic of the application: topic, timestamp, and the ``repr`` of its key."""
+    """The topic, timestamp and ``repr`` of the key, which identify a record in a topic of the application."""
 
     topic: str
     timestamp_ms: int
@@ -33,7 +33,7 @@ class Fact:
     """A source record, or the result of a node, with its causes.
 
     ``topic``, ``partition`` and ``offset`` locate a source record; they are None for the result of a node. ``via``
-    lists the nodes and topics between this fact and the one that it led to.
+    lists the nodes and topics between this record and the record that it led to.
     """
 
     text: str
@@ -54,15 +54,15 @@ class Fact:
         return change(evolve(self, causes=tuple(cause.mapped(change) for cause in self.causes)))
 
     def as_text(self) -> "Fact":
-        """Return the fact with its key and value as text, which can be sent to another instance."""
+        """Return the fact with its key and value as text, so that it can be sent to another instance."""
         return evolve(self, key=repr(self.key), value=shown(self.value))
 
     def as_shown(self) -> "Fact":
-        """Return a fact made by ``as_text`` whose key and value have the same ``repr`` as the original ones."""
+        """Convert a result of ``as_text`` to a fact whose key and value have the ``repr`` of the original objects."""
         return evolve(self, key=ShownText(self.key), value=ShownText(self.value))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fact as JSON values; keys and values as text."""
+        """Return the fact as JSON values, with keys and values as text."""
         found: dict[str, Any] = {"text": self.text}
         for name in ("node", "topic", "partition", "offset", "timestamp_ms"):
             if getattr(self, name) is not None:
@@ -91,7 +91,7 @@ class Fact:
 class End:
     """The node where a record ended, and the reason.
 
-    ``reason`` is one of ``REASONS``; ``numbers`` has the figures in the text: milliseconds, offsets or counts.
+    ``reason`` is one of ``REASONS``; ``numbers`` has the numbers in the text: milliseconds, offsets or counts.
     """
 
     reason: str
@@ -155,8 +155,8 @@ REASONS = (
 class Story:
     """The explanation why there is, or is not, an output: the answer to a ``Question``.
 
-    ``outputs`` has the records that were found, with their causes; ``ends`` lists where the other records of the key
-    ended. ``notes`` concern the application as a whole.
+    ``outputs`` has the records that were found, with their causes; ``ends`` lists the nodes where the other records of
+    the key ended. ``notes`` concern the application as a whole.
     """
 
     title: str
@@ -228,7 +228,7 @@ def record_text(key: Any, value: Any, timestamp_ms: int) -> str:
 def step_text(step: Step, *, is_counted: bool) -> str:
     """Return the record of a step as text for display.
 
-    With ``is_counted``, its window is one of numbers of records, not of times.
+    With ``is_counted``, the bounds of its window are numbers of records, not times.
     """
     key, value = step.key, change_value(step.value)
     if type(key) is Windowed:

@@ -1,4 +1,4 @@
-"""A trace: the recorded steps of records through nodes, and which step results from which.
+"""A trace: the recorded steps of records through nodes, and their causes.
 
 A *step* is one record at one node. An *output* is a record that a step forwards, with its steps at the child nodes.
 An *episode* is everything that results from one source record, punctuation or flush within one task. This module
@@ -65,8 +65,8 @@ class Output:
 class Step:
     """The processing of one record at one node.
 
-    ``stream_time_ms`` is the stream time of the task, ``node_time_ms`` that of the operator, or -1 if it has none;
-    both include the record.
+    ``stream_time_ms`` is the stream time of the task, and ``node_time_ms`` the stream time of the operator, or -1 if it
+    has none; both include the timestamp of the record.
     """
 
     number: int
@@ -145,7 +145,7 @@ class Trace:
     _order: deque[tuple[str, int, str]] = field(factory=deque)
 
     def concerns(self, key: Any) -> bool:
-        """Return whether a key is traced; of a windowed key, whether its inner key is."""
+        """Return whether a key is traced; for a windowed key, whether its inner key is traced."""
         return self.follows(key.key if type(key) is Windowed else key)
 
     def remember(self, count: int) -> None:
@@ -162,7 +162,7 @@ class Trace:
             self.kept.append(episode)
 
     def note_written(self, topic: str, step: Step) -> None:
-        """Remember a record that a sink has written to a topic that the application reads."""
+        """Store the step of a sink that has written a record to a topic that the application reads."""
         at = (topic, step.timestamp_ms, repr(step.key))
         self._written.setdefault(at, []).append(step)
         self._order.append(at)
@@ -173,7 +173,7 @@ class Trace:
                 self._written[oldest] = steps
 
     def take_written(self, topic: str, key: Any, value: Any, timestamp_ms: int) -> Step | None:
-        """Remove and return the sink step that wrote a record that has now been read, None if it was not traced."""
+        """Remove and return the sink step that wrote a record which has now been read; None if it was not traced."""
         at = (topic, timestamp_ms, repr(key))
         steps = self._written.get(at)
         if not steps:
@@ -192,6 +192,6 @@ class Trace:
 
 
 def is_from(step: Step, held: HeldRecord) -> bool:
-    """Return whether a record that a node holds may be that of a step, by partition and offset of its source record."""
+    """Return whether a record that a node holds may be the record of a step: both have the same source record."""
     place, origin = step.episode.place, held.origin
     return place is None or origin is None or (place.partition, place.offset) == (origin.partition, origin.offset)
