@@ -3,7 +3,9 @@
 The driver makes the plan.  This module is pure, except that it reads timestamps to divide history by time.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 
 from attrs import define, evolve, field, frozen
 
@@ -18,7 +20,7 @@ from streams.runtime import ApplicationPlan
 from streams.topology import SubTopology
 
 #: Rows, of inputs and stores, up to which neighbouring tasks share a call.
-TASK_CALL_ROWS = 20_000
+TASK_CALL_ROWS = 50_000
 
 
 @frozen
@@ -203,7 +205,9 @@ class ReplayPlan:
         if is_lane and not position:
             extents = tuple(known)
         else:
-            extents = tuple(extent for extent in known if extent.last >= position and extent.first < end)
+            # Extents are in the order of their offsets, and there may be many.
+            first = bisect_left(known, position, key=attrgetter("last"))
+            extents = tuple(known[first : bisect_left(known, end, first, key=attrgetter("first"))])
         if not position and extents:
             position = extents[0].first
         return InputWork(partition, extents, position, end, step.is_last)

@@ -4,6 +4,7 @@ A cut is an offset for each source partition, so that cuts do not move when hist
 depend on the cuts: a task only processes records that no record of a later slice can precede.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from itertools import accumulate
@@ -72,7 +73,7 @@ def cuts(
 
 def cut_at(sources: Sources, start: Mapping[TopicPartition, int], time_ms: int, root: Place) -> Cut:
     """Return the first offset of each partition whose timestamp is at or after ``time_ms``."""
-    return _Times(sources, start, root).cut(time_ms)
+    return _Times(sources, start, root).cut(time_ms, is_exact=True)
 
 
 class _Times:
@@ -82,14 +83,13 @@ class _Times:
         self._sources = sources
         self._start = start
         self._reader = ExtentReader(root)
-        #: Partition -> (extent, highest time up to the end of the extent), in order.
-        self._spans: dict[TopicPartition, list[tuple[Extent, int]]] = {}
+        #: The extents of each partition in order, and the highest time up to the end of each.
+        self._spans: dict[TopicPartition, tuple[list[Extent], list[int]]] = {}
         for partition, extents in sources.items():
             begin = start.get(partition, 0)
             rest = [extent for extent in extents if extent.last >= begin]
-            highest = accumulate((extent.highest_ms for extent in rest), max)
-            self._spans[partition] = list(zip(rest, highest, strict=True))
-        self.total = sum(extent.rows for spans in self._spans.values() for extent, _ in spans)
+            self._spans[partition] = rest, list(accumulate((extent.highest_ms for extent in rest), max))
+        self.total = sum(extent.rows for extents, _ in self._spans.values() for extent in extents)
 
     def by_span(self, size_ms: int) -> list[int]:
         """Return the slice boundaries: multiples of ``size_ms`` from the lowest to the highest source timestamp.
@@ -97,8 +97,8 @@ class _Times:
         Raises:
             ReplayError: there would be too many slices.
         """
-        lowest = min((extent.lowest_ms for spans in self._spans.values() for extent, _ in spans), default=0)
-        highest = max((extent.highest_ms for spans in self._spans.values() for extent, _ in spans), default=0)
+        lowest = min((extent.lowest_ms for extents, _ in self._spans.values() for extent in extents), default=0)
+        highest = max((times[-1] for _, times in self._spans.values() if times), default=0)
         first = (lowest // size_ms + 1) * size_ms
         if (highest - first) // size_ms > 100 * MOST_SLICES:
             raise ReplayError(f"slices of {size_ms} ms would be {(highest - first) // size_ms:,}; give a longer span")
@@ -109,9 +109,9 @@ class _Times:
         if count <= 1 or not self.total:
             return []
         times: list[int] = []
-        for spans in self._spans.values():
+        for extents, _ in self._spans.values():
             reached = -1
-            for extent, _ in spans:
+            for extent in extents:
                 # All timestamps, or a sample of each row group above 1,000,000 records.
                 _, found = self._reader.timestamps(extent)
                 step = max(1, self.total // 1_000_000)
@@ -122,16 +122,21 @@ class _Times:
         places = (len(times) * number // count for number in range(1, count))
         return sorted({times[place] for place in places})
 
-    def cut(self, time_ms: int) -> Cut:
-        """Return the first offset of each partition whose timestamp is at or after ``time_ms``."""
+    def cut(self, time_ms: int, *, is_exact: bool = False) -> Cut:
+        """Return the first offset of each partition whose timestamp is at or after ``time_ms``.
+
+        Unless ``is_exact``, it may be that of a record before it that has no time.
+        """
         result: Cut = {}
-        for partition, spans in self._spans.items():
-            extents = self._sources[partition]
-            end = extents[-1].last + 1 if extents else 0
-            for extent, highest in spans:
-                if highest >= time_ms:
-                    offsets, times = self._reader.timestamps(extent)
-                    end = next(offset for offset, time in zip(offsets, times, strict=True) if time >= time_ms)
-                    break
+        for partition, (extents, highest) in self._spans.items():
+            known = self._sources[partition]
+            index = bisect_left(highest, time_ms)
+            if index == len(extents):
+                end = known[-1].last + 1 if known else 0
+            elif extents[index].lowest_ms >= time_ms and not is_exact:
+                end = extents[index].first  # Nothing has to be read.
+            else:
+                offsets, times = self._reader.timestamps(extents[index])
+                end = next(offset for offset, time in zip(offsets, times, strict=True) if time >= time_ms)
             result[partition] = max(end, self._start.get(partition, 0))
         return result
