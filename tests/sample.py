@@ -81,6 +81,7 @@ EXAMPLES = "examples with more queries, partitions and data"
 PROPERTIES = "properties on generated topologies, stores and logs"
 WIRE = "messages of the protocol"
 SCALE = "groups of thousands"
+SINKS = "sinks that are killed at every step, and every sink into a lake"
 COST = "costs in bytecodes"
 LETTERS = "dead letters and resets from the command line"
 CAPSULES = "spans of a live run, reproduced"
@@ -333,6 +334,9 @@ REST = (
     Rest(FLOODS, "tests/web/test_guard.py::*of_a_gib*", keep=("*gib[/query]",)),
     Rest(STORIES, "tests/why/test_replayed.py::*", keep=("*leads_through*[3]",)),
     Rest(STORIES, "tests/properties/test_tracing.py::*", keep=("*keep_the_same",)),
+    Rest(SINKS, "tests/connect/test_sink_kit.py::*", keep=("*fault_at_each_step[notebook]", "*[WithoutFence-*")),
+    Rest(SINKS, "tests/connect/test_parquet_sink.py::*object_store*"),
+    Rest(SINKS, "tests/connect/test_lake_sinks.py::*[iceberg]", keep=("*within_the_commit*",)),
     Rest(COST, "tests/bench/test_bytecodes.py::*", keep=("*one_percent_more[stateless]",)),
     Rest(SCALE, "tests/group/test_scale.py::*ten_thousand*", keep=("*-1000]",)),
     Rest(SCALE, "tests/group/test_scale.py::*thousand_consumers*", keep=("*[RangeAssignor]",)),

@@ -178,6 +178,8 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
         self._consumer: Consumer | None = None
         self._dead_letters: Producer | None = None
         self._is_open = False
+        #: Whether the group has assigned partitions, or told that there are none for this worker.
+        self._is_assigned = False
         #: Whether the worker was fenced and has not committed since then.
         self._was_fenced = False
         #: An error in a callback of the group, which the next turn handles.
@@ -412,6 +414,8 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
         self._records = self._bytes = self._due_ms = 0
 
     def _lag(self, consumer: Consumer) -> int | None:
+        if not self._is_assigned:
+            return None
         lag = 0
         for partition in consumer.assignment():
             end, position = consumer.known_end(partition), consumer.known_position(partition)
@@ -427,7 +431,7 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
         consumer = self._consumer
         assert consumer is not None, "the consumer calls"
         self._guarded(partial(self._flush, consumer))
-        self._is_open = False
+        self._is_open, self._is_assigned = False, True
         consumer.pause(consumer.assignment())
         consumer.wakeup()
 

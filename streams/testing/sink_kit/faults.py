@@ -1,0 +1,214 @@
+"""A sink that fails at one step, around a real one."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Any
+
+from attrs import define, field, frozen
+
+from streams.connect import Guarantee, SinkBlock, SinkConnector, SinkFencedError
+from streams.core.clock import SystemClock
+from streams.core.threads import SystemThreads
+from streams.core.topic import Topic
+
+
+class Step(StrEnum):
+    """Where a worker is killed, or has an error, or is overtaken."""
+
+    BEFORE_OPEN = "before open"
+    AFTER_OPEN = "after open"
+    BEFORE_WRITE = "before write"
+    AFTER_WRITE = "after write"
+    BEFORE_COMMIT = "before commit"
+    #: At a random moment of the commit; only by processes.
+    WITHIN_COMMIT = "within commit"
+    #: The sink has committed, and the worker does not know.
+    AFTER_COMMIT = "after commit"
+    #: After an error of a write.
+    BEFORE_ABORT = "before abort"
+    AFTER_ABORT = "after abort"
+    #: A write, a commit or an opening fails with a passing error, and the worker goes on.
+    ERROR_BEFORE_OPEN = "error before open"
+    ERROR_AFTER_OPEN = "error after open"
+    ERROR_BEFORE_WRITE = "error before write"
+    ERROR_AFTER_WRITE = "error after write"
+    ERROR_BEFORE_COMMIT = "error before commit"
+    ERROR_AFTER_COMMIT = "error after commit"
+    #: Another worker has written the same blocks meanwhile: this one is a zombie.
+    OVERTAKEN_BEFORE_WRITE = "overtaken before write"
+    OVERTAKEN_BEFORE_COMMIT = "overtaken before commit"
+    #: A second worker joins the group, and the first is killed before a commit.
+    REASSIGNED = "reassigned"
+
+    @property
+    def point(self) -> str:
+        """The point of the worker's work at which the step begins."""
+        if self in (Step.BEFORE_ABORT, Step.AFTER_ABORT):
+            return Step.BEFORE_WRITE
+        if self in (Step.WITHIN_COMMIT, Step.REASSIGNED):
+            return Step.BEFORE_COMMIT
+        return self.removeprefix("error ").removeprefix("overtaken ")
+
+    @property
+    def is_takeover(self) -> bool:
+        """Whether another worker writes the blocks."""
+        return self.startswith("overtaken")
+
+
+class KilledError(Exception):
+    """Ends a worker as if its process were killed: no method of the sink has an effect after it."""
+
+
+class PassingError(Exception):
+    """An error that the worker retries."""
+
+
+@frozen
+class Fault:
+    """A step, and which of its occurrences; ``fraction`` of the time of a commit passes before the kill within one."""
+
+    step: Step
+    occurrence: int
+    fraction: float
+    #: Whether the process kills itself, instead of raising ``KilledError``.
+    is_process: bool = False
+
+
+@define(eq=False)
+class FaultySink:
+    """Passes calls to a sink, until the fault comes."""
+
+    inner: SinkConnector[Any, Any]
+    fault: Fault
+    make: Callable[[], SinkConnector[Any, Any]]
+    #: Whether the fault has come.
+    has_happened: bool = field(default=False, init=False)
+    is_dead: bool = field(default=False, init=False)
+    #: Whether the sink raised ``SinkFencedError``.
+    was_fenced: bool = field(default=False, init=False)
+    #: Whether the other worker could not write, as with a sink that holds a lock from its first write on.
+    was_locked: bool = field(default=False, init=False)
+    #: Whether the step may come; before that, occurrences are not counted.
+    is_armed: bool = True
+    partitions: Sequence[int] = field(default=(), init=False)
+    _opened: tuple[str, Topic[Any, Any]] | None = field(default=None, init=False)
+    _count: int = field(default=0, init=False)
+    _blocks: list[SinkBlock[Any, Any]] = field(factory=list, init=False)
+    #: The time of the last commit in milliseconds.
+    _commit_ms: float = field(default=5.0, init=False)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee of the sink."""
+        return self.inner.guarantee
+
+    def open(self, connector: str, topic: Topic[Any, Any], partitions: Sequence[int]) -> Mapping[int, int]:
+        """Open the sink."""
+        self._at(Step.BEFORE_OPEN)
+        self._blocks.clear()
+        found = self.inner.open(connector, topic, partitions)
+        self._opened, self.partitions = (connector, topic), list(partitions)
+        self._at(Step.AFTER_OPEN)
+        return found
+
+    def write(self, block: SinkBlock[Any, Any]) -> None:
+        """Write a block."""
+        if not self._blocks or not self.fault.step.is_takeover:
+            self._at(Step.BEFORE_WRITE, block)
+        with self._noted():
+            self.inner.write(block)
+        self._blocks.append(block)
+        self._at(Step.AFTER_WRITE)
+
+    def commit(self) -> None:
+        """Commit the blocks."""
+        self._at(Step.BEFORE_COMMIT)
+        began = SystemClock().monotonic_ms()
+        with self._noted():
+            self.inner.commit()
+        self._commit_ms = max(1.0, SystemClock().monotonic_ms() - began)
+        self._blocks.clear()
+        self._at(Step.AFTER_COMMIT)
+
+    def abort(self) -> None:
+        """Drop the blocks."""
+        self._check()
+        if self.has_happened and self.fault.step is Step.BEFORE_ABORT:
+            self._kill()
+        self.inner.abort()
+        self._blocks.clear()
+        if self.has_happened and self.fault.step is Step.AFTER_ABORT:
+            self._kill()
+
+    def is_retriable(self, error: Exception) -> bool:
+        """Whether an error is the passing one, or one that passes for the sink."""
+        if self.is_dead:
+            return False
+        return isinstance(error, PassingError) or self.inner.is_retriable(error)
+
+    def close(self) -> None:
+        """Close the sink, as the operating system does when a process ends."""
+        self.inner.close()
+
+    # --- faults -----------------------------------------------------------------------
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        try:
+            yield
+        except SinkFencedError:
+            self.was_fenced = True
+            raise
+
+    def _at(self, point: Step, *blocks: SinkBlock[Any, Any]) -> None:
+        """Let the fault come, if this is its point; ``blocks`` are about to be written."""
+        self._check()
+        if self.has_happened or not self.is_armed or self.fault.step.point != point:
+            return
+        self._count += 1
+        if self._count < self.fault.occurrence:
+            return
+        self.has_happened = True
+        step = self.fault.step
+        if step.startswith("error") or step in (Step.BEFORE_ABORT, Step.AFTER_ABORT):
+            raise PassingError(step)
+        if step.is_takeover:
+            self._overtake([*self._blocks, *blocks])
+        elif step is Step.WITHIN_COMMIT:
+            SystemThreads().start("streams-sink-kit", self._kill_later)
+        else:
+            self._kill()
+
+    def _check(self) -> None:
+        if self.is_dead:
+            raise KilledError("the worker was killed")
+
+    def _kill(self) -> None:
+        if self.fault.is_process:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.is_dead = True
+        raise KilledError(f"killed {self.fault.step}")
+
+    def _kill_later(self) -> None:
+        SystemThreads().signal().wait(self.fault.fraction * self._commit_ms)  # type: ignore[arg-type]
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def _overtake(self, blocks: Sequence[SinkBlock[Any, Any]]) -> None:
+        """Write the blocks with another sink, as a worker does that has the partitions by now."""
+        assert self._opened is not None, "a commit comes after an opening"
+        connector, topic = self._opened
+        other = self.make()
+        try:
+            other.open(connector, topic, self.partitions)
+            for block in blocks:
+                other.write(block)
+            other.commit()
+        except Exception as error:
+            self.was_locked = other.is_retriable(error)
+            if not self.was_locked:
+                raise
+        finally:
+            other.close()

@@ -1,0 +1,75 @@
+"""Compares the rows of a target with the records that were produced."""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+from attrs import define, field, frozen
+
+from streams.connect import Guarantee
+from streams.core.errors import StreamsError
+
+#: Rows that a message shows.
+_SHOWN = 5
+
+
+class SinkKitError(StreamsError, AssertionError):
+    """A sink does not keep what it promises; the message has the step, the seed, and the rows."""
+
+
+@frozen
+class SinkReport:
+    """What a sink has withstood.
+
+    ``faults`` is the number of kills, errors and takeovers by step.  ``duplicates`` is the number of rows that were
+    there again, which only a sink that is at least once may have.  ``fenced`` is the number of takeovers that the
+    overtaken sink noticed.
+    """
+
+    guarantee: Guarantee
+    faults: Mapping[str, int]
+    records: int
+    duplicates: int
+    fenced: int
+
+
+@define(eq=False)
+class Judge:
+    """Knows the records, and what rows they have to be."""
+
+    guarantee: Guarantee
+    is_keyed: bool
+    seed: int
+    #: Records as (key, value), in the order in which they were produced.
+    records: list[tuple[Any, Any]] = field(factory=list)
+    duplicates: int = 0
+
+    def judge(self, rows: Iterable[Any], when: str) -> None:
+        """Compare the rows of the target.
+
+        Raises:
+            SinkKitError: rows are missing, or there too often, or nobody has written them.
+        """
+        found: Counter[Any] = Counter(tuple(row) for row in rows)
+        expected: Counter[Any] = Counter(self._expected())
+        missing, others = expected - found, found - expected
+        if self.guarantee is Guarantee.AT_LEAST_ONCE:
+            again = Counter({row: number for row, number in others.items() if row in expected})
+            self.duplicates, others = again.total(), others - again
+        if missing or others:
+            problems = [_said("missing", missing)] if missing else []
+            problems += [_said("too many", others)] if others else []
+            raise SinkKitError(
+                f"the sink is not {self.guarantee.replace('_', ' ')}, {when}: {'; '.join(problems)} "
+                f"({len(self.records)} records, seed={self.seed})"
+            )
+
+    def _expected(self) -> Sequence[Hashable]:
+        if not self.is_keyed:
+            return self.records
+        return [(key, value) for key, value in dict(self.records).items() if value is not None]
+
+
+def _said(what: str, rows: "Counter[Any]") -> str:
+    shown = ", ".join(repr(row) for row in list(rows)[:_SHOWN])
+    return f"{rows.total()} rows are {what}, such as {shown}"
