@@ -17,7 +17,7 @@ def test_our_sinks_withstand_a_fault_at_each_step(name, tmp_path):
     with target(name, tmp_path) as found:
         report = sink_kit.check(found.make, found.read, is_keyed=found.is_keyed, kills=1)
 
-    assert len(report.faults) == len(sink_kit.Step) - 1
+    assert len(report.faults) == len(sink_kit.SinkStep) - 1
     assert report.records >= 40 * len(report.faults)
     if report.guarantee is Guarantee.EXACTLY_ONCE:
         assert report.duplicates == 0
@@ -32,7 +32,7 @@ def test_our_sinks_withstand_processes_that_are_killed(name, tmp_path):
     with target(name, tmp_path) as found:
         report = sink_kit.check(found.make, found.read, kills=2, by="process")
 
-    assert report.faults[sink_kit.Step.WITHIN_COMMIT] == 2
+    assert report.faults[sink_kit.SinkStep.WITHIN_COMMIT] == 2
     assert report.duplicates == 0
 
 
@@ -199,7 +199,7 @@ def test_a_sink_in_memory_passes_by_exceptions_and_fails_by_processes(tmp_path):
         def __init__(self, shelf: Shelf) -> None:
             raise ValueError("no such table")
 
-    with pytest.raises(sink_kit.SinkKitError, match="after 1 faults before open: .* missing"):
+    with pytest.raises(sink_kit.SinkKitError, match=r"after 1 faults before open: .* missing"):
         sink_kit.check(lambda: ShelfSink(Shelf()), list, kills=1, by="process")
     made = iter([ShelfSink])
     with pytest.raises(sink_kit.SinkKitError, match=r"before open: .* status 1 (.|\n)*ValueError: no such table"):

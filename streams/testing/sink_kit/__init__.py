@@ -5,6 +5,6 @@ in ones of their own, ``judgement`` compares the rows, and ``contract`` calls th
 """
 
 from streams.testing.sink_kit.check import check as check
-from streams.testing.sink_kit.faults import Step as Step
+from streams.testing.sink_kit.faults import SinkStep as SinkStep
 from streams.testing.sink_kit.judgement import SinkKitError as SinkKitError
 from streams.testing.sink_kit.judgement import SinkReport as SinkReport

@@ -12,7 +12,7 @@ from streams.clients import Producer
 from streams.connect import Guarantee, SinkConnector
 from streams.core.topic import Topic
 from streams.testing.sink_kit.contract import NAME, check_ends, check_positions
-from streams.testing.sink_kit.faults import Fault, Step
+from streams.testing.sink_kit.faults import SinkFault, SinkStep
 from streams.testing.sink_kit.judgement import Judge, SinkKitError, SinkReport
 from streams.testing.sink_kit.victims import (
     Processes,
@@ -31,15 +31,15 @@ _RECORDS = 40
 _NEVER = 1 << 60
 #: Steps of a process that ends; the others leave it alive.
 _OF_PROCESSES = (
-    Step.BEFORE_OPEN,
-    Step.AFTER_OPEN,
-    Step.BEFORE_WRITE,
-    Step.AFTER_WRITE,
-    Step.BEFORE_COMMIT,
-    Step.WITHIN_COMMIT,
-    Step.AFTER_COMMIT,
-    Step.BEFORE_ABORT,
-    Step.AFTER_ABORT,
+    SinkStep.BEFORE_OPEN,
+    SinkStep.AFTER_OPEN,
+    SinkStep.BEFORE_WRITE,
+    SinkStep.AFTER_WRITE,
+    SinkStep.BEFORE_COMMIT,
+    SinkStep.WITHIN_COMMIT,
+    SinkStep.AFTER_COMMIT,
+    SinkStep.BEFORE_ABORT,
+    SinkStep.AFTER_ABORT,
 )
 
 
@@ -56,7 +56,7 @@ def check(
 ) -> SinkReport:
     """Kill workers of a sink at each step, and check the rows of its target against its guarantee.
 
-    Workers read a topic of an embedded broker.  At each ``Step`` they fail ``kills`` times, and another worker goes on;
+    Workers read a topic of an embedded broker.  At each ``SinkStep`` they fail ``kills`` times, and others go on;
     then the rows are compared with the records.  ``by="exception"`` ends workers in threads of this process, makes
     passing errors, overtakes workers and lets a second one join.  ``by="process"`` ends processes with SIGKILL, also
     within a commit; it takes about two seconds a kill, and ``make`` is sent to the processes by cloudpickle.
@@ -92,8 +92,8 @@ def check(
             server = stack.enter_context(broker.serve("127.0.0.1:0"))
             processes = stack.enter_context(Processes(server.bootstrap_servers))
         run = _Run(make, topic, make_record, judge, broker, producer, Random(seed), processes)
-        for step in Step:
-            if (step in _OF_PROCESSES) if processes else (step is not Step.WITHIN_COMMIT):
+        for step in SinkStep:
+            if (step in _OF_PROCESSES) if processes else (step is not SinkStep.WITHIN_COMMIT):
                 for _ in range(kills):
                     run.fail(step)
                 run.drain(step)
@@ -126,17 +126,17 @@ class _Run:
     faults: dict[str, int] = field(factory=dict, init=False)
     fenced: int = field(default=0, init=False)
 
-    def fail(self, step: Step) -> None:
+    def fail(self, step: SinkStep) -> None:
         """Run a worker that fails at a step."""
         self._produce()
         opening = "open" in step
-        fault = Fault(
+        fault = SinkFault(
             step, 1 if opening else self._rng.randint(1, 4), self._rng.uniform(0, 1.5), self._processes is not None
         )
         work = Work(self._make, self._topic, NAME, fault, self._rng.randint(3, 20))
         if self._processes is not None:
             self._processes.killed(work, self._produce)
-        elif step is Step.REASSIGNED:
+        elif step is SinkStep.REASSIGNED:
             self._reassign(work)
         else:
             sink = killed_here(self._broker, work, self._produce)
@@ -144,10 +144,10 @@ class _Run:
                 self._check_fence(was_fenced=sink.was_fenced)
         self.faults[step] = self.faults.get(step, 0) + 1
 
-    def drain(self, step: Step) -> None:
+    def drain(self, step: SinkStep) -> None:
         """Let a worker without faults write what is left."""
         self._produce()
-        never = Work(self._make, self._topic, NAME, Fault(step, _NEVER, 0), 1_000)
+        never = Work(self._make, self._topic, NAME, SinkFault(step, _NEVER, 0), 1_000)
         worker, sink = faulty_worker(self._broker, never)
         worker.start()
         wait_until(

@@ -15,7 +15,7 @@ from streams.core.threads import SystemThreads
 from streams.core.topic import Topic
 
 
-class Step(StrEnum):
+class SinkStep(StrEnum):
     """Where a worker is killed, or has an error, or is overtaken."""
 
     BEFORE_OPEN = "before open"
@@ -46,10 +46,10 @@ class Step(StrEnum):
     @property
     def point(self) -> str:
         """The point of the worker's work at which the step begins."""
-        if self in (Step.BEFORE_ABORT, Step.AFTER_ABORT):
-            return Step.BEFORE_WRITE
-        if self in (Step.WITHIN_COMMIT, Step.REASSIGNED):
-            return Step.BEFORE_COMMIT
+        if self in (SinkStep.BEFORE_ABORT, SinkStep.AFTER_ABORT):
+            return SinkStep.BEFORE_WRITE
+        if self in (SinkStep.WITHIN_COMMIT, SinkStep.REASSIGNED):
+            return SinkStep.BEFORE_COMMIT
         return self.removeprefix("error ").removeprefix("overtaken ")
 
     @property
@@ -67,10 +67,10 @@ class PassingError(Exception):
 
 
 @frozen
-class Fault:
+class SinkFault:
     """A step, and which of its occurrences; ``fraction`` of the time of a commit passes before the kill within one."""
 
-    step: Step
+    step: SinkStep
     occurrence: int
     fraction: float
     #: Whether the process kills itself, instead of raising ``KilledError``.
@@ -82,7 +82,7 @@ class FaultySink:
     """Passes calls to a sink, until the fault comes."""
 
     inner: SinkConnector[Any, Any]
-    fault: Fault
+    fault: SinkFault
     make: Callable[[], SinkConnector[Any, Any]]
     #: Whether the fault has come.
     has_happened: bool = field(default=False, init=False)
@@ -107,40 +107,40 @@ class FaultySink:
 
     def open(self, connector: str, topic: Topic[Any, Any], partitions: Sequence[int]) -> Mapping[int, int]:
         """Open the sink."""
-        self._at(Step.BEFORE_OPEN)
+        self._at(SinkStep.BEFORE_OPEN)
         self._blocks.clear()
         found = self.inner.open(connector, topic, partitions)
         self._opened, self.partitions = (connector, topic), list(partitions)
-        self._at(Step.AFTER_OPEN)
+        self._at(SinkStep.AFTER_OPEN)
         return found
 
     def write(self, block: SinkBlock[Any, Any]) -> None:
         """Write a block."""
         if not self._blocks or not self.fault.step.is_takeover:
-            self._at(Step.BEFORE_WRITE, block)
+            self._at(SinkStep.BEFORE_WRITE, block)
         with self._noted():
             self.inner.write(block)
         self._blocks.append(block)
-        self._at(Step.AFTER_WRITE)
+        self._at(SinkStep.AFTER_WRITE)
 
     def commit(self) -> None:
         """Commit the blocks."""
-        self._at(Step.BEFORE_COMMIT)
+        self._at(SinkStep.BEFORE_COMMIT)
         began = SystemClock().monotonic_ms()
         with self._noted():
             self.inner.commit()
         self._commit_ms = max(1.0, SystemClock().monotonic_ms() - began)
         self._blocks.clear()
-        self._at(Step.AFTER_COMMIT)
+        self._at(SinkStep.AFTER_COMMIT)
 
     def abort(self) -> None:
         """Drop the blocks."""
         self._check()
-        if self.has_happened and self.fault.step is Step.BEFORE_ABORT:
+        if self.has_happened and self.fault.step is SinkStep.BEFORE_ABORT:
             self._kill()
         self.inner.abort()
         self._blocks.clear()
-        if self.has_happened and self.fault.step is Step.AFTER_ABORT:
+        if self.has_happened and self.fault.step is SinkStep.AFTER_ABORT:
             self._kill()
 
     def is_retriable(self, error: Exception) -> bool:
@@ -163,7 +163,7 @@ class FaultySink:
             self.was_fenced = True
             raise
 
-    def _at(self, point: Step, *blocks: SinkBlock[Any, Any]) -> None:
+    def _at(self, point: SinkStep, *blocks: SinkBlock[Any, Any]) -> None:
         """Let the fault come, if this is its point; ``blocks`` are about to be written."""
         self._check()
         if self.has_happened or not self.is_armed or self.fault.step.point != point:
@@ -173,11 +173,11 @@ class FaultySink:
             return
         self.has_happened = True
         step = self.fault.step
-        if step.startswith("error") or step in (Step.BEFORE_ABORT, Step.AFTER_ABORT):
+        if step.startswith("error") or step in (SinkStep.BEFORE_ABORT, SinkStep.AFTER_ABORT):
             raise PassingError(step)
         if step.is_takeover:
             self._overtake([*self._blocks, *blocks])
-        elif step is Step.WITHIN_COMMIT:
+        elif step is SinkStep.WITHIN_COMMIT:
             SystemThreads().start("streams-sink-kit", self._kill_later)
         else:
             self._kill()

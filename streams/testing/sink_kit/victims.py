@@ -25,7 +25,7 @@ from streams.core.clock import SystemClock
 from streams.core.threads import SystemThreads
 from streams.core.topic import Topic
 from streams.protocol.transport import Cluster
-from streams.testing.sink_kit.faults import Fault, FaultySink
+from streams.testing.sink_kit.faults import FaultySink, SinkFault
 from streams.testing.sink_kit.judgement import SinkKitError
 
 #: Longest time that anything may take, after which the kit gives up, in milliseconds.
@@ -45,7 +45,7 @@ class Work:
     make: Make
     topic: Topic[Any, Any]
     name: str
-    fault: Fault
+    fault: SinkFault
     batch_records: int
 
 
