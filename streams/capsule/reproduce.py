@@ -35,7 +35,7 @@ class Difference:
     """The first difference between the re-run of a task and its recording.
 
     ``where`` is text: a partition or changelog with an offset, the order of the inputs, the times, or a failure.
-    ``recorded`` and ``found`` are what was recorded and what the re-run did, as text.
+    ``recorded`` is the content of the recording, and ``found`` the result of the re-run, both as text.
     """
 
     task_id: TaskId
@@ -319,7 +319,7 @@ class Reproduction:
     # --- comparing --------------------------------------------------------------------------
 
     def _compare(self, task: Task, frame: Frame, into: Agreement) -> None:
-        """Compare the records and times of a commit with the recorded ones.
+        """Compare the records and times of a commit with the recording.
 
         Raises:
             _Differs: the records or times are not the same.

@@ -232,7 +232,7 @@ class _Check:
         self._add(Level.BUT, f"store {one}", says, self._rename_advice(one, two))
 
     def _rename_advice(self, one: str, two: str) -> str:
-        """Return advice on how to give the store ``two`` the name ``one``, which it has in the old version."""
+        """Return advice on how to rename the store ``two`` to ``one``, its name in the old version."""
         node, operator = owner_of(self.new.topology, two)
         if isinstance(operator, ProcessorOperator):
             return f'give the store of {node} the name "{one}"'
@@ -323,7 +323,7 @@ class _Check:
         """Check that the new version can deserialize the keys and values of a store."""
         subject = f"store {name}"
         if now.is_pinned and not was.is_pinned:
-            says = f"{what} were declared as {was.name}; NEW does not say their type, so it cannot read them"
+            says = f"{what} were declared as {was.name}; NEW does not declare their type, so it cannot read them"
             self._add(Level.CANNOT, subject, says, f"declare it with {what[:-1]}={was.name}")
             return
         if was.pinned_as is not None and now.is_pinned and now.pinned_as not in (None, was.pinned_as):

@@ -196,7 +196,7 @@ class KeyBuckets:
         self._stack.close()
 
     def add(self, side: int, partition: int, block: Block) -> None:
-        """Add the records of a block; ``side`` is 0 for the old version and 1 for the new one."""
+        """Add the records of a block; ``side`` is 0 for the old version and 1 for the new version."""
         rows, files, buckets = self._rows, self._files, len(self._rows)
         number = self._numbers.get((side, partition), 0)
         headers: Iterable[Any] = block.headers if block.headers is not None else repeat(())
@@ -286,7 +286,7 @@ class _KeyFinder:
         self._note(kind, key, left, right, index)
 
     def chosen(self) -> list[KeyDifference]:
-        """Return the examples, the most severe kind first, and each kind in topic order."""
+        """Return the examples, the most severe kind first; examples of one kind are in the order of the topic."""
         result = [item for kind in KINDS for _, _, item in self._kept.get(kind, ())]
         return result[: self.limit]
 

@@ -128,7 +128,7 @@ class Version:
     ) -> "Version":
         """Return a version that has not been replayed.
 
-        ``partitions`` is the partition count of topics without a declared one (default 1); ``topics`` are the
+        ``partitions`` is the partition count of topics that declare none (default 1); ``topics`` are the
         existing topics, against which patterns of sources are matched.
 
         Raises:

@@ -197,7 +197,7 @@ def _decimal(precision: int, scale: int) -> _ArrowForm:
             return value.quantize(unit, context=context)
         except (Inexact, InvalidOperation):
             raise SerializationError(
-                f"decimal {value} does not fit into decimal({precision},{scale}) of a column; declare the field as "
+                f"decimal {value} exceeds precision {precision} or scale {scale} of the column; declare the field as "
                 'Annotated[Decimal, msgspec.Meta(extra={"precision": P, "scale": S})], or as str'
             ) from None
 

@@ -1,4 +1,4 @@
-"""The file systems of paths and URIs, as pyarrow file systems: pyarrow's own, or those of fsspec.
+"""The file systems of paths and URIs, as pyarrow file systems: pyarrow's own, or wrapped fsspec file systems.
 
 Of the other packages, this module imports only ``core``; pyarrow and fsspec are imported on use.
 """

@@ -41,7 +41,7 @@ _SCALARS: dict[type[inspect.Type], type[Any]] = {
 
 
 class NotColumnarError(Exception):
-    """The rows must be converted one by one: a column is not supported, or a row may be bad."""
+    """The rows of a batch must be converted one by one: the type of a column is not supported, or a row may be bad."""
 
 
 def plain_member(info: Any) -> Any:
@@ -239,7 +239,7 @@ class _Field:
     missing: bytes | None
 
     def texts(self, array: Any | None, size: int) -> Any:
-        """Return the values of a column as JSON texts; without a column, those of the default."""
+        """Return the values of a column as JSON texts; without a column, return the default as JSON text."""
         import pyarrow as pa
 
         if array is None and self.missing is not None:

@@ -155,7 +155,7 @@ class Ledger:
         rows_before: int | None = None,
         by_name: bool = False,
     ) -> Continued:
-        """Return a reader that continues a file, or reads another file after the previous ones.
+        """Return a reader that continues a file, or reads another file after the previous files.
 
         A file that was read before continues after the rows that were read.  Any other file, and with ``is_next``
         every file, is read from its beginning.  ``rows_before`` is the number of rows from other sources in

@@ -497,7 +497,7 @@ def _reason(error: Exception, topic: str, kind: Kind) -> str:
         text = text[:1].lower() + text[1:]
         if kind is Kind.RECORDS and "$.timestamp" in text:
             text += "; give epoch milliseconds, or leave timestamp out"
-        return f"the row does not fit topic {topic!r}: {text}"
+        return f"the row does not match topic {topic!r}: {text}"
     if isinstance(error, msgspec.DecodeError):
         return f"not JSON: {error}"
     return str(error)

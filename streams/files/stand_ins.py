@@ -30,7 +30,7 @@ def names_read(info: Any, functions: Sequence[Any]) -> frozenset[str] | None:
 
 
 def stand_in_decoder(info: Any, names: frozenset[str], *, reads_rest: bool = True) -> Callable[[Any], Any] | None:
-    """Return a JSON decoder whose objects have the fields ``names`` of a class, or None if there cannot be one.
+    """Return a JSON decoder whose objects have the fields ``names`` of a class, or None if this is not possible.
 
     With ``reads_rest``, the decoder rejects the same JSON as a decoder of the class.
     """

@@ -1,4 +1,4 @@
-"""Writing of the records of a topic to an output file.
+"""Writes the records of a topic to an output file.
 
 A file is written under a temporary name and renamed when complete, so it is complete or absent.
 Of the other packages, this module imports only ``core``.

@@ -76,10 +76,10 @@ def replay(
     until the result is closed, or, with ``keep``, until this process exits, which then also ends the replay's Spark
     session.  ``state_from`` is a snapshot to continue from.
 
-    Rows that are older than those of earlier runs are late: ``late_rows`` of the result has them.  ``repair``, with
-    ``resume``, sorts them into the history and computes again what they change, so that the result is that of one
-    replay over all rows.  It continues from one of the states of the last ``keep_states`` slices (a resumed replay has
-    one slice for each run, or those of ``slices``), or else from the start.
+    Rows that are older than rows of earlier runs are late: ``late_rows`` of the result lists them.  ``repair``, with
+    ``resume``, sorts late rows into the history and computes the affected results again, so that the result equals that
+    of one replay over all rows.  A repair continues from one of the states of the last ``keep_states`` slices (a
+    resumed replay has one slice for each run, or the slices of ``slices``), or else from the start.
 
     ``order`` is the order of records from files in each partition: "event_time" sorts them by (event time, row), and
     "as_given" keeps the order of files and rows.  By default, the files of a folder are sorted, and others are not.

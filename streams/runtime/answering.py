@@ -141,7 +141,7 @@ def targets(
     partitions: Collection[int] | None = None,
     partitioner: KeyPartitioner | None = None,
 ) -> tuple[StorePlaces, list[TaskId]]:
-    """Return the tasks that a request queries: the task of its key, all tasks, or those of ``partitions``.
+    """Return the tasks that a request queries: the task of its key, the tasks of ``partitions``, or all tasks.
 
     Raises:
         StreamsRebalancingError: there is no assignment yet, or the key type is not determined yet.
@@ -269,7 +269,7 @@ def _answer_copy(thread: StreamThread, request: StoreRequest, task_id: TaskId) -
     if stores is None or request.stale_ms is None:
         return request.failed(number, FailureReason.NOT_PRESENT, "the task is not on this instance")
     if request.bound.offsets:
-        text = "a standby copy does not know its position in the inputs; the active task does not answer"
+        text = "a standby replica has no position in the inputs; the active task does not respond"
         return request.failed(number, FailureReason.NOT_UP_TO_BOUND, text)
     fresh_ms = thread.restorer.fresh_at_ms(task_id)
     age_ms = None if fresh_ms is None else thread.clock.monotonic_ms() - fresh_ms

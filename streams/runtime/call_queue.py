@@ -53,7 +53,7 @@ class CallQueue(Generic[T]):
         return has_changes
 
     def close(self, error: Exception) -> None:
-        """Close the queue: pending functions, and those submitted later, fail with ``error``."""
+        """Close the queue: pending functions, and functions submitted later, fail with ``error``."""
         self._error = error
         while True:
             try:

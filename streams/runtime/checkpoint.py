@@ -25,7 +25,7 @@ _MAX_METADATA_BYTES = 3_000
 
 
 class TimerPlace(NamedTuple):
-    """The identity of a punctuation: its node, and its index among those that the node's ``init`` schedules."""
+    """The identity of a punctuation: its node, and its number in the order in which the node's ``init`` schedules."""
 
     node: str
     number: int

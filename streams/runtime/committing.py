@@ -191,7 +191,7 @@ class Committer:
             self._has_begun = True
 
     def _send_changes(self, task: Task) -> list[_Changes]:
-        """Send the changelog records of a task; with at-least-once, return those that must be sent last."""
+        """Send the changelog records of a task; with at-least-once, return the records that must be sent last."""
         last: list[_Changes] = []
         self._changes.setdefault(task.task_id, {})
         for name, block in task.take_changes():

@@ -45,8 +45,8 @@ class Environment:
 class SharedParts:
     """Objects that the threads of one instance share; ``bounded`` is None in a live run.
 
-    ``metrics`` are those of the instance or of one thread.  ``endpoint`` returns the host:port under which other
-    instances reach this one, or "".
+    ``metrics`` is the registry of the instance or of one thread.  ``endpoint`` returns the host:port under which other
+    instances can reach this instance, or "".
     """
 
     config: StreamsConfig

@@ -71,7 +71,7 @@ class LaneFilling:
 
         Raises:
             TopologyError: another client has written to a topic that tasks both read and write, and no task has read
-                its records; or the lanes of an earlier run are not those of this topology.
+                its records; or the lanes of an earlier run do not match this topology.
         """
         self._know_chosen_topics()
         self._finish()

@@ -42,7 +42,7 @@ class StateHome(Protocol):
         ...
 
     def stores(self) -> Mapping[TaskId, list[str]]:
-        """Return the local stores of each task, including those unknown to the topology."""
+        """Return the local stores of each task, including stores that are not in the topology."""
         ...
 
     def open_task(self, task_id: TaskId, specs: Iterable[StoreSpec], owner: object) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class MemoryHome:
         """Do nothing, because the state of closed stores in memory is lost."""
 
     def renew_store(self, task_id: TaskId, spec: StoreSpec) -> Any:
-        """Open an empty store in place of a closed one."""
+        """Open an empty store that replaces a closed store."""
         return self._open(spec)
 
     def _open(self, spec: StoreSpec) -> Any:

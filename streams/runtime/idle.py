@@ -56,7 +56,7 @@ class IdleLimits:
         return cls(limits, {node.name: _subs_above(topology, node.topics) for node in topology.sources()})
 
     def joint(self, sources: Iterable[str]) -> int | None:
-        """Return the joint idle limit of several sources; 0 or None if they are never idle."""
+        """Return the idle limit of several sources together, which is 0 or None if they are never idle."""
         return _joint(self.by_source.get(source) for source in sources)
 
 
@@ -133,7 +133,7 @@ def sources_of(topology: Topology, nodes: Iterable[str]) -> frozenset[str]:
 
 @define(eq=False)
 class IdleGroup:
-    """An idle group: the operators of a task whose records come from the same sources."""
+    """An idle group: the operators of a task that receive records from the same sources."""
 
     queues: list[PartitionQueue]
     limit_ms: int
@@ -174,7 +174,7 @@ class UpstreamWork:
     _by_thread: dict[str, frozenset[int]] = field(factory=dict)
 
     def note(self, thread: str, busy: Iterable[int]) -> frozenset[int]:
-        """Set the busy sub-topologies of a thread, and return those of all threads."""
+        """Set the busy sub-topologies of a thread, and return the busy sub-topologies of all threads."""
         self._by_thread[thread] = frozenset(busy)
         return frozenset().union(*list(self._by_thread.values()))
 

@@ -117,7 +117,7 @@ def check_groups(plan: ApplicationPlan, committed: Mapping[TopicPartition, Offse
     tasks may be grouped differently.
 
     Raises:
-        TopologyError: a partition would move to another partition group than the one that has the state of its keys.
+        TopologyError: a partition would move to a partition group that does not have the state of its keys.
     """
     for task_id in plan.stateful():
         for item in plan.inputs(task_id):

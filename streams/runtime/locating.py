@@ -47,7 +47,7 @@ class KeyQueryMetadata:
     """The location of a key: its partition, the active member, and the members with standby replicas (KIP-535).
 
     ``active`` is None while the partition is unassigned.  A global store is on every instance: its partition is -1, and
-    this instance is the active one.
+    ``active`` is this instance.
     """
 
     store: str

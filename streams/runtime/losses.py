@@ -113,7 +113,7 @@ class LossGuard:
     new_producer: Callable[[], Producer]
 
     def keeps_store(self, loss: Loss, store: Store, *, has_offsets: bool, is_copy: bool = False) -> bool:
-        """Handle one loss, and return whether the store can be kept; if not, the caller must delete it.
+        """Handle the loss of records, and return whether the store can be kept; if not, the caller must delete it.
 
         ``has_offsets`` means that the task continues from committed offsets.  ``is_copy`` means that the store is a
         standby replica; the active task then handles the changelog.

@@ -70,7 +70,7 @@ def lowest_head(items: Iterable[T], head_ms: Callable[[T], int]) -> T | None:
 
 
 def certain(spans: "list[Span[T, C]]") -> "list[Span[T, C]]":
-    """Truncate spans to the records whose order no later record can change, and return those that are not empty."""
+    """Truncate spans to the records whose order no later record can change, and return the non-empty spans."""
     bounds = [span.places[-1] for span in spans if span.is_open]
     if not bounds:
         return spans
@@ -82,7 +82,7 @@ def certain(spans: "list[Span[T, C]]") -> "list[Span[T, C]]":
 
 
 class Merged(NamedTuple):
-    """The merged records of several spans; ``pick`` brings a further column, concatenated over the spans, in order."""
+    """The merged records of several spans; ``pick`` applies the same order to a further, concatenated column."""
 
     keys: Sequence[Any]
     values: Sequence[Any]

@@ -46,8 +46,8 @@ class Pace:
     def timeout_ms(self, next_commit_ms: int, *, is_paused: bool, has_outstanding: bool) -> int:
         """Return the timeout of the next poll in milliseconds.
 
-        ``has_outstanding`` means that sent records are not acknowledged yet, so that the producer has to be polled
-        soon.
+        ``has_outstanding`` means that some sent records are not acknowledged yet; the timeout is then short, because
+        the producer has to be polled.
         """
         timeout_ms = self._timeout_ms(next_commit_ms, is_paused=is_paused)
         return min(timeout_ms, self._answer_poll_ms) if has_outstanding else timeout_ms

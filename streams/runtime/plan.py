@@ -310,7 +310,7 @@ class ApplicationPlan:
     # --- inputs -------------------------------------------------------------------------
 
     def is_own(self, item: TaskInput) -> bool:
-        """Return whether only this application writes to an input: to a repartition topic, or the lane of a task."""
+        """Return whether only this application writes to an input, as to repartition topics and lanes of tasks."""
         return self.is_internal(item.topic) or self.producer_of(item.topic, item.partition) is not None
 
     def inputs(self, task_id: TaskId) -> list[TaskInput]:
@@ -334,13 +334,13 @@ class ApplicationPlan:
             only.setdefault(self.logical(partition), []).append(partition)
 
     def stored_in(self, logical: TopicPartition) -> list[TopicPartition]:
-        """Return the broker partitions that store a partition of the topology: one, or one per producing task."""
+        """Return the broker partitions that store a partition of the topology; with lanes, one per producing task."""
         topic, number = logical
         name, width = self.physical_topic(topic), self.lane_count(topic)
         return [TopicPartition(name, number * width + lane) for lane in range(width)]
 
     def logical(self, partition: TopicPartition) -> TopicPartition:
-        """Return the partition of the topology whose records a broker partition stores: all, or those of one task."""
+        """Return the partition of the topology that a broker partition stores, completely or for one producing task."""
         topic = self._laned.get(partition.topic)
         return partition if topic is None else TopicPartition(topic, partition.partition // self.lane_count(topic))
 

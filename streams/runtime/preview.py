@@ -12,7 +12,7 @@ from streams.topology import Topology, sub_topologies
 
 
 def programs(topology: Topology, config: StreamsConfig) -> Iterator[str]:
-    """Yield the generated Python source of each sub-topology, as its tasks would run it with this configuration.
+    """Yield the Python code that tasks of each sub-topology would run with this configuration.
 
     User processors are created, but their ``init`` is not called.  Stores are in memory and empty.
     """

@@ -1,4 +1,4 @@
-"""Creation of an application's missing topics, and checks of the existing ones.
+"""Creation of an application's missing topics, and checks of existing topics.
 
 Provisioning runs at the start, and on the group leader when partition counts have changed.  On a cluster, requests are
 retried after transient errors.  The module imports only ``clients``, ``core``, ``protocol`` and ``topology`` from
@@ -57,7 +57,7 @@ class Provisioner:
             return known
 
     def provide(self, plans: Sequence[InternalTopicPlan], known: Mapping[str, int]) -> None:
-        """Create the missing internal topics, and check the existing ones.
+        """Create the missing internal topics, and check the existing internal topics.
 
         Raises:
             TopologyError: a topic has another partition count than planned, or settings with which records would be

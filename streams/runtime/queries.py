@@ -149,7 +149,7 @@ class StoreView:
         spec = self._spec
         if spec.kind.has_versions:
             raise InvalidStateStoreError(
-                f"store {self.name!r}: a versioned store cannot be scanned; ask for keys", store=self.name
+                f"store {self.name!r}: a versioned store cannot be scanned; query it by key", store=self.name
             )
         request = request_of(self._instance, self.name, _scan(spec, None, None))
         if self._ask_all is not None:

@@ -200,7 +200,7 @@ class Run:
         )
 
     def queue_of(self, index: int) -> PartitionQueue:
-        """Return the queue from which the record at ``index`` in the run comes."""
+        """Return the queue of the record at ``index`` in the run."""
         return self.queues if isinstance(self.queues, PartitionQueue) else self.queues[index]
 
 
@@ -251,7 +251,7 @@ class TaskQueues:
         return queue.failure is None
 
     def attach(self, partition: TopicPartition) -> None:
-        """Add an input partition after the existing ones."""
+        """Add an input partition after the existing input partitions."""
         queue = PartitionQueue(partition, len(self._ordered))
         self._queues[partition] = queue
         self._ordered.append(queue)
@@ -429,7 +429,7 @@ class TaskQueues:
         return Run(queue, batch.keys[part], batch.values[part], batch.timestamps[part], headers, batch.offsets[part])
 
     def _mixed(self, filled: list[PartitionQueue], limit: int) -> Run:
-        """Return the run merged from several queues, as far as the order of their records is certain.
+        """Merge the records of several queues whose order is certain, and return them as a run.
 
         The run has at most ``limit`` records.
         """

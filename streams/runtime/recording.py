@@ -81,7 +81,7 @@ class Frame:
     """The recording of one commit of a task.
 
     ``run`` identifies the opening of the task, and ``number`` counts its frames from 0.  ``inputs`` are in the order of
-    the indices in ``steps``.  ``end`` (the positions), ``checkpoint`` and ``changelogs`` are those of the commit.
+    the indices in ``steps``.  ``end`` (the positions), ``checkpoint`` and ``changelogs`` belong to the commit.
     ``outputs`` and ``changes`` (by store) were written since the previous frame, also by a commit that was retried.
     ``cache_bytes`` is the size of the task's record cache, or 0 without a cache.
     """

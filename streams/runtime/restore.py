@@ -309,7 +309,7 @@ class Restorer:
 
 
 def _check_format(item: _Restoring, partition: TopicPartition, block: Block) -> None:
-    """Check that a block of changelog records has the private format of the store, if the store has one.
+    """Check that changelog records have the format of the store, for stores with a format of their own.
 
     Raises:
         ForeignFormatError: another program, or another release, has written the changelog.

@@ -223,7 +223,7 @@ class Stage(Generic[T]):
 
     @property
     def is_ended(self) -> bool:
-        """Whether all inputs have ended and all records are processed, including those of the stage's own topics."""
+        """Whether all inputs have ended and all records are processed, including those that the stage itself wrote."""
         return all(task.queues.is_drained for task in self.tasks)
 
     def _next(self, monotonic_ms: int) -> T | None:

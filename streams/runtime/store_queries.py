@@ -63,8 +63,8 @@ class Position:
     """Offsets of input records, by topic and partition (KIP-796).
 
     The position of a result has the last offset of each input partition that the result includes.  As the bound of a
-    query, a position requires the result to include these records: the offset of an acknowledged record gives
-    read-your-writes, and the position of an earlier result gives monotonic reads.
+    query, a position requires the result to include these records: the offset of an acknowledged record ensures
+    read-your-writes consistency, and the position of an earlier result ensures monotonic reads.
 
     >>> Position.parse("orders:0:41,orders:1:7").merge(Position({TopicPartition("orders", 0): 50})).text()
     'orders:0:50,orders:1:7'
@@ -548,7 +548,7 @@ class StateQueryResult(Generic[R]):
             LookupError: several partitions were queried.
         """
         if len(self.partitions) != 1:
-            raise LookupError(f"{len(self.partitions)} partitions were asked; see partitions, or take value")
+            raise LookupError(f"{len(self.partitions)} partitions were queried; use partitions or value")
         return next(iter(self.partitions.values()))
 
     @property

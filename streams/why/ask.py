@@ -41,7 +41,7 @@ def answer(
 def part_of(
     question: Question, trace: Trace, topology: Topology, tasks: Mapping[TaskId, Task], notes: Iterable[End]
 ) -> StoryPart:
-    """Return the answer to a question from one instance, which can be merged with those of other instances.
+    """Return the answer to a question from one instance, to be merged with the answers of other instances.
 
     Raises:
         UnknownTopicError: the topology has no such node, or writes no such topic.
@@ -233,7 +233,7 @@ def _is_near(question: Question, step: Step) -> bool:
 
 
 def notes_of(question: Question, trace: Trace, tasks: Mapping[TaskId, Task]) -> tuple[End, ...]:
-    """Return the notes on the application: records that are buffered, not read yet or unreadable, and failures."""
+    """Return the notes about the application: records that are buffered, unread or unreadable, and failures."""
     notes: list[End] = []
     for task_id, node, reason, example in trace.unreadable[-question.limit :]:
         text = (

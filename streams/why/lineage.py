@@ -108,7 +108,7 @@ class Lineage:
         )
 
     def _origin(self, output: Output) -> Made:
-        """Return the origin of an output."""
+        """Return the origin of an output: a description, and the steps that contributed to it."""
         step = output.step
         operator = self.paths.operator(step.node)
         if isinstance(operator, AGGREGATES):

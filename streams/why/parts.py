@@ -62,7 +62,7 @@ class KeyPlace(NamedTuple):
 
 @frozen
 class StoryPart:
-    """The explanation from one instance, with the data to merge it with those of other instances.
+    """The explanation from one instance, with the data to merge it with the explanations of other instances.
 
     ``found`` is the number of outputs in this explanation.
     """
@@ -164,7 +164,7 @@ def merged(parts: Sequence[StoryPart], key: str, titled: Callable[[int], str]) -
             written.setdefault(mark, []).append(fact)
 
     def continued(fact: Fact, hops: int = 0) -> Fact:
-        """Replace a record that another instance has written by the record from which that instance made it."""
+        """Replace a record that another instance has written by the record that caused it on that instance."""
         mark = Mark(fact.topic or "", fact.timestamp_ms or 0, repr(fact.key))
         causes = written.get(mark, ()) if fact.topic is not None and not fact.causes and hops < _MAX_HOPS else ()
         if not causes:

@@ -62,7 +62,7 @@ class Question:
         key: The key as an object, or as text, which matches every key with this text or JSON form.
         topic: Output topic; None for all.
         node: Node that the records should have reached; None for the sinks of ``topic``.
-        at: Event time of the output, or a time in its window; None for the last one.
+        at: Event time of the output, or a time in its window; None for the last output.
         limit: Maximum number of records to list per node.
     """
 

@@ -450,6 +450,6 @@ class Reasons:
         return "not yet read", f"it was written to topic {topic!r}, from where it is not read yet", {}
 
     def where(self, step: Step) -> str:
-        """Return the topic, partition and offset of a step's source record as text, or the node if there is none."""
+        """Return a step's source record as topic, partition and offset in text, or the node if there is none."""
         place = step.episode.place
         return f"{place}" if place is not None else f"at {step.node}"

@@ -1,7 +1,7 @@
 """Records traces: a recorder per task turns the calls to the nodes of its program into episodes.
 
 A recorder is called on the thread of its task. During the calls it keeps a stack of steps and their outputs, so that
-each step knows the record that it results from.
+each step has a reference to the record that it results from.
 """
 
 from collections.abc import Callable, Iterator, Sequence

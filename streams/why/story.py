@@ -176,7 +176,7 @@ class Story:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The distinct reasons of ends and notes, in order."""
+        """The distinct reasons that ``ends`` and ``notes`` contain, in order."""
         return tuple(dict.fromkeys(end.reason for end in (*self.ends, *self.notes)))
 
     @property

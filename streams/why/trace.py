@@ -97,7 +97,7 @@ class Step:
 
     @property
     def task_id(self) -> TaskId:
-        """The ID of the task in which the step took place."""
+        """The ID of the task that performed the step."""
         return self.episode.task_id
 
 
@@ -116,7 +116,7 @@ class Episode:
 
 @define(eq=False)
 class Trace:
-    """The recorded episodes: those that concern the traced key, and the most recent ones of all keys.
+    """The recorded episodes: all that concern the traced key, and the most recent episodes of all keys.
 
     ``follows(key)`` returns whether a key is traced, and ``mentions(value)`` whether the value of a source record
     contains it. At most ``limit`` episodes of the traced key are kept; ``is_full`` is set if there were more.
@@ -186,7 +186,7 @@ class Trace:
         return found
 
     def episodes(self) -> list[Episode]:
-        """Return all episodes: those that concern the traced key, and the recent ones of all keys."""
+        """Return the episodes that concern the traced key, and the recent episodes of all keys."""
         known = {id(episode): episode for episode in (*self.kept, *self.recent)}
         return list(known.values())
 

@@ -161,7 +161,7 @@ def test_misfits_and_bad_rows_are_named() -> None:
     with pytest.raises(InputError, match=r"pyarrow Table as input of topic 'orders': column 'price' .* is missing"):
         run(table(rows(10)).rename_columns({"price": "prise"}))
     without = [{**row, "product": None if row["number"] == 7 else row["product"]} for row in rows(10)]
-    with pytest.raises(InputError, match=r"row \d+: the row does not fit topic 'orders': expected `str`, got `null`"):
+    with pytest.raises(InputError, match=r"row \d+: the row does not match topic 'orders': expected `str`, got `null`"):
         run(table(without))
 
 

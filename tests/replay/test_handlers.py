@@ -110,7 +110,7 @@ def test_bad_row_of_a_file_is_told_once(tmp_path: Path, caplog: pytest.LogCaptur
     ) as result:
         (found,) = result.drops()
 
-    assert "numbers.records.jsonl:1: the row does not fit topic 'numbers'" in found.example
+    assert "numbers.records.jsonl:1: the row does not match topic 'numbers'" in found.example
     assert sum("numbers.records.jsonl:1" in message for message in caplog.messages) <= 1
 
 

@@ -115,7 +115,7 @@ def test_rows_of_another_schema_are_refused_with_their_place(tmp_path: Path):
     assert "a.csv:2: key_from of topic 'rows' failed: KeyError: 'k'" in refused(tmp_path / "a.csv")
     assert "a.parquet: row 1: key_from of topic 'rows' failed: KeyError" in refused(tmp_path / "a.parquet")
     assert "b.parquet: not a whole Parquet file" in refused(tmp_path / "b.parquet")
-    assert "a.jsonl:4: the row does not fit topic 'rows'" in refused(tmp_path / "a.jsonl")
+    assert "a.jsonl:4: the row does not match topic 'rows'" in refused(tmp_path / "a.jsonl")
 
 
 def test_marks_tell_whether_a_file_has_grown_or_is_another(tmp_path: Path):

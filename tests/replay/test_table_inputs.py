@@ -140,7 +140,7 @@ def test_columns_that_do_not_fit_are_an_error_before_a_task_starts(any_spark: An
 
 def test_a_bad_row_is_shown_or_dropped_and_counted(spark: Any) -> None:
     bad = [*rows(20), {**rows(1)[0], "number": 99, "product": None}]
-    with pytest.raises(InputError, match=r'DataFrame: row \{"number":"99".*: the row does not fit topic .orders.'):
+    with pytest.raises(InputError, match=r'DataFrame: row \{"number":"99".*: the row does not match topic .orders.'):
         run(spark.createDataFrame(table(bad)), spark)
     with run(spark.createDataFrame(table(bad)), spark, deserialization_handler="continue") as result:
         assert result.records["totals"] == 20

@@ -150,7 +150,7 @@ def _names_of_bodies(code: CodeType) -> Iterator[str]:
 
 
 def fingerprint(topology: Topology) -> str:
-    """Return a digest of what a topology reads, writes and stores; function code is not included.
+    """Return a digest of the topics and stores of a topology; function code is not included.
 
     Whether a table uses its source topic as changelog is not included either, since this depends on the writers of
     the topic.
@@ -172,7 +172,7 @@ def source_digest(topology: TopologySource) -> str:
 
 @contextmanager
 def _by_value(thing: object) -> Iterator[None]:
-    """Within the ``with`` block, make cloudpickle pickle by value what the user's own modules define."""
+    """Within the ``with`` block, make cloudpickle pickle definitions of the user's own modules by value."""
     import cloudpickle
 
     # Settings are a dict of plain values and the user's functions.

@@ -72,7 +72,7 @@ def lanes_of(outputs: Outputs, at: TopicPartition) -> list[list[Extent]]:
 
 
 def read_output(root: Place, part: OutputPart) -> Iterator[Block]:
-    """Merge the records that several tasks wrote to one output partition; offsets start at 0 and have no gaps."""
+    """Merge the records that several tasks wrote to an output partition; offsets are consecutive, by default from 0."""
     at = part.first
     for block in merge_lanes([ExtentReader(root).blocks(extents) for extents in part.lanes]):
         if at is None:

@@ -19,7 +19,7 @@ from streams.replay.storage.places import Place
 class ReplayProgress:
     """The progress of a replay at one point in time.
 
-    ``records_total`` is the number of records that the stages will read, as far as known.  The records of a
+    ``records_total`` is the number of records that the stages will read, as far as it is known: the records of a
     repartition topic are only counted when its upstream stage has ended.
     """
 

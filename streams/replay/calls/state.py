@@ -180,7 +180,7 @@ def outputs_from_json(data: list[Any]) -> Outputs:
 
 
 def _columns(rows: Iterable[Sequence[Any]]) -> dict[str, list[list[int]]]:
-    """Return rows of (topic, partition, number) as two columns for each topic; manifests have many of them."""
+    """Return rows of (topic, partition, number) as two columns for each topic, which needs less space in a manifest."""
     columns: dict[str, list[list[int]]] = {}
     for topic, partition, number in rows:
         partitions, numbers = columns.setdefault(topic, [[], []])

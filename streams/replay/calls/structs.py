@@ -1,7 +1,7 @@
 """Pickling of msgspec classes: the worker creates them from their fields.
 
 cloudpickle creates a class first and sets its annotations later, but msgspec reads the fields from the
-annotations when the class is created, and would find none.  The module ``application`` uses this one.
+annotations when the class is created, and would find none.  The module ``application`` uses this module.
 """
 
 import inspect
@@ -83,7 +83,7 @@ def reduced_struct(struct: Any) -> tuple[Any, ...]:
 
 
 def _own_fields(struct: Any) -> tuple[str, ...]:
-    """Return the names of the fields that a struct class itself declares, without inherited ones."""
+    """Return the names of the fields that a struct class itself declares, without inherited fields."""
     declared = vars(struct).get("__annotations__", {})
     return tuple(name for name in declared if name in struct.__struct_fields__)
 
@@ -134,7 +134,7 @@ def _completed(struct: Any, state: tuple[dict[str, Any], dict[str, Any], Callabl
 
 
 class _PostInit:
-    """A placeholder for the ``__post_init__`` of a struct class, since msgspec looks for one only on class creation."""
+    """A placeholder for a struct class's ``__post_init__``, which msgspec looks up only when the class is created."""
 
     function: Callable[[Any], None]
 

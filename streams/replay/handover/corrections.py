@@ -51,7 +51,7 @@ class LastRecords:
         return result
 
     def differing_from(self, others: "LastRecords") -> Iterator[int]:
-        """Yield the numbers of the records that differ from those of the same key in ``others``."""
+        """Yield the numbers of the records that differ from the last record of the same key in ``others``."""
         for key, last in self._keys.items():
             other = others._keys.get(key)
             if last.digest != (None if other is None else other.digest):

@@ -30,7 +30,7 @@ def check_history(parent: Snapshot, topic: str, extents: Mapping[int, Sequence[E
     ``extents`` are the extents of the archive by partition, None if they are not known before the topic is read.
 
     Raises:
-        ReplayError: the history is a different one, or cannot be checked because the snapshot was made from files.
+        ReplayError: the history is different, or cannot be checked because the snapshot was made from files.
     """
     other = ReplayError(
         f"topic {topic!r}: snapshot {parent.root} was replayed from "

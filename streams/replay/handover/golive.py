@@ -308,7 +308,7 @@ def _offsets(snapshot: Snapshot, cluster: Cluster) -> dict[TopicPartition, Offse
 
 
 def _beginnings(snapshot: Snapshot) -> Iterator[tuple[TopicPartition, Block, int]]:
-    """Yield each input partition with its first records on the embedded broker and the offset of the first one.
+    """Yield (partition, block, offset) for the first records of each input partition on the embedded broker.
 
     Global tables, and tables whose changelog is their source topic, are restored from their topics: their rows
     are placed immediately before the offset where the replay ended.

@@ -2,7 +2,7 @@
 
 Records and progress are written in one transaction; the progress is stored as committed offsets of a consumer
 group named after the snapshot (``published``).  If publishing is killed and run again, it continues after the last
-committed record.  The next snapshot of the same replay continues after the records of the last one.
+committed record.  The next snapshot of the same replay continues after the records of the previous snapshot.
 """
 
 import os
@@ -117,7 +117,7 @@ class _Publishing:
             if start.is_other and not corrects:
                 raise ReplayError(
                     f"{at}: {start.progress.count:,} records of snapshot {self._known[at].snapshot} of this replay "
-                    "were published, which are no longer the first ones of the outputs: late rows were repaired, or "
+                    "were published, which are no longer the first records of the outputs: late rows were repaired, or "
                     "the end of the history was computed again; to publish the last record of each key that has "
                     "changed, give corrects=True (--corrections)"
                 )
@@ -155,7 +155,7 @@ class _Publishing:
         return sent
 
     def _continue(self, at: TopicPartition, start: _Start) -> Iterator[int]:
-        """Send the records after the published ones; yield the number of records of each transaction."""
+        """Send the records that are not published yet; yield the number of records of each transaction."""
         for chunk in _chunks(_after(self._outputs(at), start.progress.count), self._transaction_records):
             for block in chunk:
                 start.digest.add(block)
@@ -228,7 +228,7 @@ def _after(blocks: Iterable[Block], position: int) -> Iterator[Block]:
 
 
 def _chunks(blocks: Iterable[Block], records: int) -> Iterator[list[Block]]:
-    """Yield the blocks of each transaction, divided so that each fits the maximum message size."""
+    """Divide blocks among transactions, and yield the blocks of each; no block exceeds the maximum message size."""
     chunk: list[Block] = []
     count = 0
     for block in blocks:

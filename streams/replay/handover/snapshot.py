@@ -350,7 +350,7 @@ class Snapshot:
         return [FileMark(*mark) for mark in self.inputs.get(topic, {}).get("files", ())]
 
     def rows(self, topic: str) -> int:
-        """Return the number of rows of a topic that this replay and earlier ones have read from files."""
+        """Return the number of rows of a topic that this replay and earlier replays have read from files."""
         return int(self.inputs.get(topic, {}).get("rows", 0))
 
     def rows_before(self, topic: str) -> int:

@@ -32,7 +32,7 @@ class History:
 
     @property
     def rows(self) -> int:
-        """The number of rows of the topic, including those before these files."""
+        """The number of rows of the topic, including rows before these files."""
         return self.rows_before + sum(mark.rows for mark in self.marks)
 
     def in_order(self, paths: Sequence[str]) -> list[str]:

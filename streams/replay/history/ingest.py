@@ -129,10 +129,10 @@ def run_ingest(work: IngestWork, opened: Callable[[str], FileSource] | None = No
 
 
 def _seen(base: str, path: str) -> FileSource:
-    """Return a file as a source, after checking that this process can see it as the driver does.
+    """Return a file as a source, after checking that this process can access the file that the driver has listed.
 
     Raises:
-        InputError: this process cannot see the file.
+        InputError: this process cannot access the file.
     """
     place = Place(path)
     if place.is_local and not os.path.exists(os.path.join(base, place.uri)):

@@ -119,8 +119,8 @@ class Table:
     ``source`` is a Spark DataFrame, or text: ``table:NAME`` for a table of Spark's catalog, or ``sql:SELECT ...``;
     ``delta:FOLDER`` or ``iceberg:[CATALOG.]NAMESPACE.TABLE``, at ``@VERSION`` or ``@TIME``, which need no Spark; or an
     object with Arrow data, such as a pyarrow Table, a polars DataFrame or a DuckDB relation, which needs no Spark.
-    ``version`` names the state of the rows for ``resume`` if Spark cannot tell which rows are new, for example the
-    number of an Iceberg snapshot: nothing is read again while it is the same.
+    ``version`` identifies the state of the rows for ``resume`` if Spark cannot determine which rows are new, for
+    example the ID of an Iceberg snapshot: rows are only read again if the version has changed.
     """
 
     source: Any = field(eq=False, repr=False)

@@ -30,9 +30,8 @@ Calls = Generator[list[IngestWork], list[IngestReport], None]
 class TopicFiles:
     """The files of a topic that are to be read, and the results of reading them.
 
-    ``sizes`` are in bytes; ``rows_before`` is the number of rows of the topic before these files,
-    ``skip_rows`` the number of rows of the first file that were read before, and ``starts`` has the next offset
-    of each partition.
+    ``sizes`` are in bytes.  ``rows_before`` is the number of rows of the topic before these files, and ``skip_rows`` is
+    the number of rows of the first file that were read before.  ``starts`` has the next offset of each partition.
     """
 
     topic: str

@@ -2,7 +2,7 @@
 
 Each run sorts only the rows that it reads, so rows of a later run may be older than rows of an earlier run.  These late
 rows stay after the earlier rows, as in a live run, until the history is repaired (``run.repair``).  An extent is
-sorted, so its late rows are those that are older than the newest row of the preceding extents.
+sorted, so its late rows are the rows that are older than the newest row of the preceding extents.
 """
 
 from collections import Counter

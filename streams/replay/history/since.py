@@ -86,7 +86,7 @@ class Since:
 
 
 class _Probe:
-    """A stand-in for a value, which records the path of the attributes that a function reads."""
+    """A placeholder for a value, which records the path of the attributes that a function reads."""
 
     def __init__(self, path: tuple[str, ...]) -> None:
         self.path = path

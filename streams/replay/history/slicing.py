@@ -42,7 +42,7 @@ def span_ms(text: str) -> int:
 def cuts(
     sources: Sources, start: Mapping[TopicPartition, int], slices: str | int | timedelta, root: Place
 ) -> list[Cut]:
-    """Return the cut at which each slice of the history after ``start`` ends; the last one is the end of history.
+    """Return the end of each slice of the history after ``start``, as offsets; the last end is the end of history.
 
     Raises:
         ReplayError: ``slices`` is neither a span of time nor a number above 0.

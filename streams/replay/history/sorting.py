@@ -70,8 +70,8 @@ def run_merge(work: MergeWork) -> IngestReport:
 class SortedTopic:
     """The new records of a topic, to be sorted by event time.
 
-    ``extents`` are sorted runs by partition, in the order of their rows, and afterwards those of the sorted
-    partitions; ``starts`` has the next offset of each partition.
+    Before sorting, ``extents`` has the sorted runs of each partition in the order of their rows; after sorting, it has
+    the extents of the sorted partitions.  ``starts`` has the next offset of each partition.
     """
 
     topic: str
@@ -82,7 +82,7 @@ class SortedTopic:
 def sort_topics(
     topics: Sequence[SortedTopic], root: Place, folder: str, call_rows: int = MERGE_CALL_ROWS
 ) -> Generator[list[MergeWork], list[IngestReport], None]:
-    """Yield the calls that merge the runs of topics, if any overlap, and set the sorted extents of ``topics``.
+    """Yield the calls that merge the sorted runs of topics, if any overlap, and set the extents of ``topics``.
 
     Raises:
         ReplayError: a file is damaged, or nothing can be written.

@@ -114,7 +114,7 @@ def check_rows(topic: str, table: Table, history: History, count: int | None) ->
     if count is not None and count != read:
         raise ReplayError(
             f"topic {topic!r}: {read:,} rows of {table.name} were read before, and the same files have {count:,} now: "
-            "its condition (where, limit) or the other tables that it is made of have changed, so that the new rows "
+            "its condition (where, limit) or the other tables that it reads have changed, so that the new rows "
             "are not known; give the new rows alone, with state_from (--state-from), or start in another folder"
         )
 

@@ -46,7 +46,7 @@ class SliceOutput:
 def slice_outputs(session: ReplaySession, topic: str) -> Iterator[SliceOutput]:
     """Yield the output of each slice of a replay, oldest first.
 
-    Offsets are those of the tasks if one task writes the partition; otherwise records are merged slice by slice.
+    If one task writes a partition, it assigns the offsets; otherwise records are merged slice by slice.
     """
     producers: dict[TopicPartition, set[str]] = {}
     rows: dict[TopicPartition, int] = {}

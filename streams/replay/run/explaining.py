@@ -1,7 +1,7 @@
 """The explanation of a replay before it runs: its size, its stages and calls, its output, and possible problems.
 
-It is made from listings, footers and samples (``history.estimates``), so it takes seconds for any
-size of history.
+The explanation is computed from file listings, Parquet footers and samples (``history.estimates``), so it takes seconds
+for any size of history.
 No function of the topology is called except those that determine the key and the time of the sampled rows.
 """
 

@@ -111,7 +111,7 @@ class LakeTarget:
     def _replaced(
         self, new: Sequence[SliceOutput], committed: dict[str, tuple[int, int]], files: Sequence[DataFile]
     ) -> list[DataFile]:
-        """Return the files of this replay that the commit replaces: those of a shorter history or before a repair.
+        """Return the files of this replay that the commit replaces, from a shorter history or from before a repair.
 
         Raises:
             ReplayError: the rows to replace are now in files with other rows, for example after a compaction.

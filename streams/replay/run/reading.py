@@ -337,7 +337,7 @@ class Histories:
         """Return the history of a topic as it was read before.
 
         Raises:
-            ReplayError: it was read in another order before.
+            ReplayError: the history was read in another order before.
         """
         history = self.histories.get(topic)
         if history is None:

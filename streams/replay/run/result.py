@@ -202,7 +202,7 @@ class ReplayResult:
 
     @property
     def slices(self) -> int:
-        """The number of slices, including those of earlier runs; 1 if history is not divided."""
+        """The number of slices, including slices of earlier runs; 1 if history is not divided."""
         return max(1, self.session.slices_done)
 
     @property
@@ -218,7 +218,7 @@ class ReplayResult:
 
     @property
     def records_in(self) -> int:
-        """The number of records that tasks read in this run, including those of repartition topics."""
+        """The number of records that tasks read in this run, including records of repartition topics."""
         return sum(report.records_in for _, _, report in self.session.reports)
 
     @property

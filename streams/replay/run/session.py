@@ -322,7 +322,7 @@ class ReplaySession:
             if known[name] != own[name]:
                 raise ReplayError(
                     f"{self.root}: has a replay of {what} ({known[name]!r}, now {own[name]!r}); "
-                    "its state does not fit; start in another folder"
+                    "its state is incompatible; start in another folder"
                 )
         for topic, is_of_files in own["of_files"].items():
             if known["of_files"].get(topic, is_of_files) != is_of_files:
@@ -510,7 +510,7 @@ def _names_of(plan: ApplicationPlan) -> str:
 
 
 def _is_end(step: Pass) -> bool:
-    """Return whether a pass is the final one, for records that the slices have deferred."""
+    """Return whether a pass is the final pass, which processes the records that the slices have deferred."""
     return step.is_last and step.name != "all"
 
 

@@ -179,7 +179,7 @@ def find_files(
 
     Raises:
         InputError: no files were found.
-        ReplayError: a file that was read before has changed, or new files come before it.
+        ReplayError: a file that was read before has changed, or new files precede it.
     """
     (report,) = yield [ListFiles(tuple(paths))]
     found: tuple[FoundFile, ...] = report.found

@@ -1,4 +1,4 @@
-"""Chooses the build of the project that a Python worker of Spark loads: an installed one, or the driver's own code.
+"""Chooses the build of the project that a Python worker of Spark loads: an installed build, or the driver's code.
 
 The package that is sent to workers contains a copy of this module at the top level, as ``streams_builds``, which a
 worker imports before it imports the project.  So this module uses the standard library only.

@@ -69,7 +69,7 @@ def _frame(session: Any, table: Table) -> Any:
     """Return a table as a DataFrame.
 
     Raises:
-        InputError: Spark knows no such table, or cannot analyze it.
+        InputError: the table does not exist in Spark, or Spark cannot analyze it.
     """
     from pyspark.errors import PySparkException
 

@@ -288,7 +288,7 @@ def _explained(call: ReadTopic, error: ReplayError) -> ReplayError:
     if "Failed to find data source: kafka" in text or "Please deploy the application as per" in text:
         return ReplayError(
             f"{call.name}: this Spark has no source for Kafka; start it with the package "
-            "org.apache.spark:spark-sql-kafka-0-10 that fits its version (see the guide to replay)"
+            "org.apache.spark:spark-sql-kafka-0-10 that matches its version (see the guide to replay)"
         )
     if "UnknownTopicOrPartition" in text:
         return ReplayError(f"{call.name}: there is no such topic")

@@ -49,7 +49,7 @@ class ExecutorMemory:
         return cls(tasks, max(0, overhead - _LEAST_OVERHEAD), f"{name}={mebibytes(overhead)}, less that of the JVM")
 
     def shortage(self, call: CallMemory) -> str | None:
-        """Return a message if the workers need more memory than they have, else None."""
+        """Return a message if the workers need more memory than they have, otherwise None."""
         needed = self.tasks * call.bytes
         if needed <= self.bytes:
             return None

@@ -23,7 +23,7 @@ _CHUNK = 1 << 20
 
 
 class NoFileSystemError(ReplayError):
-    """The error that Python has no file system for a URI, although Spark may have one."""
+    """Python has no file system for a URI, although Spark may have a suitable one."""
 
 
 def _plain(given: str) -> str:

@@ -1,4 +1,4 @@
-"""Records on disk: Parquet files in which each row group holds ranges of one partition, or of several small ones.
+"""Records on disk: Parquet files whose row groups hold ranges of one partition, or of several small partitions.
 
 All data of a replay is written in this form: archives, records for sinks and repartition topics, and
 the contents of stores.  A call writes one file per pass.  Rows are tagged with kind, topic, partition and producer.
@@ -240,11 +240,11 @@ class SegmentWriter:
 
     @property
     def written(self) -> Sequence[tuple[Kind, TopicPartition, Extent]]:
-        """The ranges that have been written; those of each partition are in order."""
+        """The ranges that have been written; the ranges of each partition are in order."""
         return self._file.written
 
     def written_by(self, producer: str) -> Sequence[tuple[Kind, TopicPartition, Extent]]:
-        """Return the ranges of a producer that have been written; those of each partition are in order."""
+        """Return the ranges of a producer that have been written; the ranges of each partition are in order."""
         return self._written.get(producer, [])
 
     def start_at(self, kind: Kind, partition: TopicPartition, offset: int, producer: str = "") -> None:
