@@ -50,7 +50,7 @@ class KeyDifference:
 
 @frozen
 class TopicComparison:
-    """An output topic in two versions; ``keys`` has the number of differing keys by kind, ``examples`` some of them.
+    """An output topic in two versions; ``keys`` has the number of differing keys by kind, ``examples`` lists some.
 
     Records without a key are compared as a multiset: every record that only one version has is counted.
     """

@@ -150,7 +150,7 @@ def functions_of(topology: Topology, store: str) -> tuple[Any, ...]:
 
 
 def owner_of(topology: Topology, store: str) -> tuple[str, Any]:
-    """Return the name of the first node that uses a store, and its operator, or None if it has none."""
+    """Return the name of the first node that uses a store, and the node's operator, which is None if it has none."""
     name = topology.store_users[store][0]
     node = topology.nodes[name]
     return name, node.operator if isinstance(node, ProcessorNode) else None

@@ -56,7 +56,7 @@ Place: TypeAlias = tuple[int, int]
 class Row(NamedTuple):
     """A record of one version: its position and its content.
 
-    In most places, rows are plain tuples with these items, which are much cheaper to create.
+    Most code uses plain tuples with these items, which are much cheaper to create.
     """
 
     place: Place

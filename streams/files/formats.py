@@ -181,7 +181,7 @@ def is_record(line: bytes) -> bool:
 
 
 def _record_columns(key: Form, value: Form, rows: Sequence[bytes]) -> RowColumns:
-    """Convert lines with one record each: ``{"key", "value", "timestamp", "headers", "partition"}``, to columns.
+    """Convert lines with one record each, as ``{"key", "value", "timestamp", "headers", "partition"}``, to columns.
 
     Only the value is required.
     """

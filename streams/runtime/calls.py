@@ -49,7 +49,7 @@ class TaskCalls:
             node.hand_over()
 
     def forward(self) -> int:
-        """Start the calls for new records, and forward results of finished calls; return how many were forwarded.
+        """Start the calls for new records, and forward results of finished calls; return the number of results.
 
         A node does not forward more results than the downstream nodes can accept.
         """

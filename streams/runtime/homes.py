@@ -144,7 +144,7 @@ class DirectoryHome:
         self.directory.unlock()
 
     def positions(self) -> Mapping[TaskId, int]:
-        """Return the tasks with an unlocked folder; the position is 0 if a crash prevented its recording."""
+        """Return the tasks with an unlocked folder, each with its position, or 0 if a crash has lost the position."""
         directory = self.directory
         return {
             task_id: directory.read_position(task_id)

@@ -372,7 +372,7 @@ class TaskQueues:
 
     @property
     def is_certain(self) -> bool:
-        """Whether each partition's next record is known, or the partition has no further records."""
+        """Whether the next record of each partition is known, so that the order of processing is certain."""
         return all(queue.is_certain for queue in self._ordered)
 
     @property

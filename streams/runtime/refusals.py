@@ -70,7 +70,7 @@ class Refusals:
         """Call the production handler for each rejected record; yield the tasks, which may have dead letters to send.
 
         Raises:
-            ProcessingError: the handler returned "fail", or the record is missing in an exactly-once transaction.
+            ProcessingError: the handler returned "fail", or an exactly-once transaction lacks the record.
             RequestTimeoutError: the request timed out, and the record is to be retried; only with at-least-once.
         """
         while self._waiting:

@@ -21,7 +21,7 @@ _SOME_ROUNDS = 10
 class Rounds:
     """Counts the rounds of records through one cycle of topics, once all input records of the cycle are buffered.
 
-    A round ends when as many records have been processed as were buffered at its start.  Input records are counted too,
+    A round ends when as many records have been processed as were buffered at its start.  Input records are included,
     since a repeated record may precede an input record with the same timestamp.  ``limit`` is the maximum number of
     rounds (``max_cycle_rounds``); 0 means no limit.
     """

@@ -142,7 +142,7 @@ class Sharing:
         return result
 
     def _is_ready(self, task: TaskId, member: str, *, known: bool = False) -> bool:
-        """Return whether a member can run a task without a long restore; if ``known``, it must have local state."""
+        """Return whether a member can run a task without a long restore; with ``known``, only if it has local state."""
         process = self.members[member].process_id
         if (task, process) in self._running:
             return True

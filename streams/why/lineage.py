@@ -348,7 +348,7 @@ def _has(step: Step, output: Output) -> bool:
 
 
 def _living(steps: list[Step], ttl_ms: int) -> list[Step]:
-    """Return the steps that wrote a row, from the first one after the last expiry of its TTL."""
+    """Return the steps that wrote a row of a store, without the steps before the last expiry of its TTL."""
     start = len(steps) - 1
     while start > 0 and steps[start].timestamp_ms - steps[start - 1].timestamp_ms < ttl_ms:
         start -= 1

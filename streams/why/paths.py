@@ -74,7 +74,7 @@ class Paths:
                 self._next[name].update(sources[node.topic])
 
     def operator(self, node: str) -> Any:
-        """Return the operator of a node, None for sources and sinks."""
+        """Return the operator of a node, or None for sources and sinks."""
         return getattr(self.topology.nodes.get(node), "operator", None)
 
     def is_counted(self, step: Step) -> bool:

@@ -1,4 +1,4 @@
-"""Records traces: a recorder per task turns the calls to the nodes of its program into episodes.
+"""Records traces: for each task, a recorder notes calls of its nodes, grouped by the source record that caused them.
 
 A recorder is called on the thread of its task. During the calls it keeps a stack of steps and their outputs, so that
 each step has a reference to the record that it results from.

@@ -222,7 +222,7 @@ def _new_records(
     """Yield the records of a partition that are not archived yet.
 
     Raises:
-        ReplayError: records were deleted before they were archived, or the archive is of another topic.
+        ReplayError: records were deleted before they were archived, or the archive belongs to another topic.
     """
     position = known.ends.get(partition.partition, source.start)
     if source.start > position:

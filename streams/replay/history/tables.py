@@ -72,7 +72,7 @@ def new_rows(topic: str, table: Table, found: TablePlace, history: History) -> N
     """Return the rows of a table that have not been read yet, or None if there are none.
 
     Raises:
-        ReplayError: which rows are new is not known, or rows that were read are no longer there.
+        ReplayError: it is not known which rows are new, or rows that were read are no longer there.
     """
     known = history.marks
     hint = "give the new rows alone, with state_from (--state-from), or start in another folder"

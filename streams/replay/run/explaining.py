@@ -244,7 +244,7 @@ def _topic_rows(replay: ReplayPlan, inputs: Estimates) -> dict[str, int]:
 
 
 def _slices(given: Any, inputs: Estimates) -> int:
-    """Return the number of slices, approximately if they are spans of time."""
+    """Return the number of slices, which is approximate if slices are spans of time."""
     if given is None:
         return 1
     if isinstance(given, timedelta) or (isinstance(given, str) and not given.isdecimal()):

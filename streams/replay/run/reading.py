@@ -290,7 +290,7 @@ class Histories:
         """Return the file with the new rows of a table with Arrow data and its marks, nothing if there are none.
 
         Raises:
-            ReplayError: which rows are new is not known, or rows that were read are no longer there.
+            ReplayError: it is not known which rows are new, or rows that were read are no longer there.
         """
         history = self._history_of(topic, given, partitions)
         rows = new_rows(topic, given, self._tables[topic], history)

@@ -255,7 +255,7 @@ def read_new_rows(call: ReadTable, place: TablePlace, history: History) -> Gener
 
     Raises:
         InputError: a row cannot be read.
-        ReplayError: which rows are new is not known, the table has other rows in the files that were read before, or
+        ReplayError: it is not known which rows are new, the table has other rows in the files that were read before, or
             Spark cannot read it.
     """
     new = new_rows(call.topic, call.table, place, history)
