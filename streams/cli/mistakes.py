@@ -47,12 +47,16 @@ _MISTAKES = (
 )
 
 
+def is_mistake(error: BaseException) -> bool:
+    """Whether an error is a mistake of the user, which a restart would repeat."""
+    return isinstance(error, _MISTAKES) and not isinstance(error, ReplayTaskError)
+
+
 def report(error: BaseException, *, is_debug: bool = False) -> int:
     """Print an error to standard error; return the exit status."""
     if is_debug:
         traceback.print_exception(error)
-    is_mistake = isinstance(error, _MISTAKES) and not isinstance(error, ReplayTaskError)
-    status = MISTAKE if is_mistake else FAILED
+    status = MISTAKE if is_mistake(error) else FAILED
     print(f"streams: {_message(error, is_debug=is_debug)}", file=sys.stderr)
     return status
 

@@ -84,9 +84,7 @@ def function_named(script: Script, option: str, text: str) -> Any:
     module_name, _, name = text.rpartition(":")
     resolved = script.path.resolve()
     if module_name in ("", script.path.stem):
-        module = _preloaded(resolved) or _run(script.path)
-        if module.__spec__ is not None:
-            module.__spec__.loader_state = _FOR_A_SETTING
+        module = module_of(script)
     else:
         _put_first(resolved)
         try:
@@ -97,6 +95,18 @@ def function_named(script: Script, option: str, text: str) -> Any:
     if not callable(found):
         raise ScriptError(f"{option}={text}: {module.__name__!r} has no function {name!r}")
     return found
+
+
+def module_of(script: Script) -> ModuleType:
+    """Return the module of a script, which is run the first time only.
+
+    Raises:
+        ScriptError: the script does not exist, or fails.
+    """
+    module = _preloaded(script.path.resolve()) or _run(script.path)
+    if module.__spec__ is not None:
+        module.__spec__.loader_state = _FOR_A_SETTING
+    return module
 
 
 def built(script: Script, made: TopologySource, config: StreamsConfig) -> Topology:

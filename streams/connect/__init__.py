@@ -4,10 +4,12 @@ from streams.connect.delta_sink import DeltaSink
 from streams.connect.errors import ConnectError, SinkFencedError
 from streams.connect.http_sink import HttpSink
 from streams.connect.iceberg_sink import IcebergSink
+from streams.connect.kinds import Side, kind_named, make
 from streams.connect.lifecycle import WorkerProgress
 from streams.connect.parquet_manifest import ManifestFile, ParquetManifest
 from streams.connect.parquet_sink import ParquetSink
 from streams.connect.postgres_sink import PostgresSink
+from streams.connect.postgres_source import PostgresSource
 from streams.connect.protocol import Guarantee, Position, SinkBlock, SinkConnector, SourceBlock, SourceConnector
 from streams.connect.sink_worker import SinkWorker
 from streams.connect.source_worker import SourceWorker
@@ -25,7 +27,8 @@ __all__ = [
     "ParquetSink",
     "Position",
     "PostgresSink",
-    "WorkerProgress",
+    "PostgresSource",
+    "Side",
     "SinkBlock",
     "SinkConnector",
     "SinkFencedError",
@@ -36,4 +39,7 @@ __all__ = [
     "SourceSettings",
     "SourceWorker",
     "SqlSink",
+    "WorkerProgress",
+    "kind_named",
+    "make",
 ]

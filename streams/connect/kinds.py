@@ -43,6 +43,7 @@ KINDS = (
     ConnectorKind("postgres", "sink", "streams.connect.postgres_sink", "PostgresSink"),
     ConnectorKind("sql", "sink", "streams.connect.sql_sink", "SqlSink"),
     ConnectorKind("parquet", "sink", "streams.connect.parquet_sink", "ParquetSink"),
+    ConnectorKind("postgres", "source", "streams.connect.postgres_source", "PostgresSource"),
     ConnectorKind("delta", "sink", "streams.connect.delta_sink", "DeltaSink"),
     ConnectorKind("iceberg", "sink", "streams.connect.iceberg_sink", "IcebergSink"),
     ConnectorKind("http", "sink", "streams.connect.http_sink", "HttpSink"),

@@ -99,7 +99,7 @@ class WorkerLife:
             try:
                 self.run(work)
             except Exception as error:  # noqa: BLE001 - wait() and close() raise it.
-                log.error("worker %r has stopped: %s", self.name, error)
+                log.error("worker %r has stopped: %s", self.name, error, extra={"failure": error})
 
         self._worker = self.threads.start(f"streams-connect-{self.name}", target)
 

@@ -35,6 +35,8 @@ _TYPES: Final[Mapping[ColumnType, str]] = {
 #: Characters that COPY reads as something else in its text format.
 _SPECIAL: Final = re.compile(r"[\\\t\n\r]")
 _ESCAPES: Final = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+#: Number of the lock under which tables are created.
+_CREATION: Final = 0x73747265616D73
 #: SQL states of errors that pass: connections, locks and resources.
 _PASSING: Final = ("08", "40", "53", "55", "57")
 
@@ -185,6 +187,7 @@ class PostgresSink:
     def _create_positions(self, cursor: "Cursor[Any]") -> None:
         if self._columns_of(cursor, self._positions):
             return
+        self._wait_for_other_creators(cursor)
         self._execute(
             cursor,
             "CREATE TABLE IF NOT EXISTS {table} (connector text, topic text, partition integer, "
@@ -192,7 +195,12 @@ class PostgresSink:
             table=self._positions,
         )
 
+    def _wait_for_other_creators(self, cursor: "Cursor[Any]") -> None:
+        """Let one sink at a time create tables: of two that do IF NOT EXISTS at once, one would fail."""
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_CREATION])
+
     def _create_table(self, cursor: "Cursor[Any]") -> None:
+        self._wait_for_other_creators(cursor)
         sql = self._psycopg.sql
         parts = [
             sql.SQL("{} " + _TYPES[column.type]).format(sql.Identifier(column.name)) for column in self._shape.columns

@@ -106,8 +106,13 @@ class SinkConnector(Protocol[K, V]):
 class SourceBlock(Generic[K, V]):
     """Records of one partition of a source, as columns of equal length, with the position after them.
 
-    ``timestamps_ms`` are event times in epoch milliseconds; None for the time at which the worker reads the block.
-    ``headers`` is None if no record has headers.
+    A block without records only moves the position.  A position of None forgets the partition.
+
+    ``timestamps_ms`` are event times in epoch milliseconds; None for those of ``Topic(timestamp=...)``, or else the
+    time at which the worker reads the block.  ``headers`` is None if no record has headers.  With ``is_serialized``,
+    keys and values are bytes in the form of the topic's serdes.  With ``has_more``, the block belongs to the
+    transaction of the blocks that the next ``poll`` returns, so that all of them become visible at once; the whole has
+    to be read within ``transaction_timeout_ms`` of the worker.
     """
 
     partition: str
@@ -116,6 +121,8 @@ class SourceBlock(Generic[K, V]):
     values: Sequence[V | None]
     timestamps_ms: Sequence[int] | None = None
     headers: Sequence[Headers] | None = None
+    is_serialized: bool = False
+    has_more: bool = False
 
     def __len__(self) -> int:
         return len(self.values)
@@ -130,8 +137,14 @@ class SourceConnector(Protocol[K, V]):
     worker calls ``close`` and then ``open`` with the stored positions again.
     """
 
-    def open(self, positions: Mapping[str, Position]) -> None:
-        """Begin after these positions, by partition of the source; at the start for those that are missing."""
+    def open(self, connector: str, topic: Topic[Any, Any], positions: Mapping[str, Position]) -> None:
+        """Begin after these positions, by partition of the source; at the start for those that are missing.
+
+        ``connector`` is the name of the worker, ``topic`` the topic that it writes.
+
+        Raises:
+            ConfigError: the source does not fit the topic's types; the message says what, where and what to do.
+        """
 
     def poll(self, timeout_ms: int) -> Sequence[SourceBlock[K, V]]:
         """Return the next blocks, waiting at most ``timeout_ms`` for the first; none if there is nothing new."""

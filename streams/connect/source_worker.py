@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 from streams.clients import Admin, Consumer, Producer, block_size, is_transient
 from streams.connect.errors import ConnectError
@@ -145,6 +145,10 @@ class SourceWorker(Generic[K, V]):
         _SourceRun(self._life, self._cluster, self._topic, self._source, self._settings, self._clock).work()
 
 
+class _StoppedError(Exception):
+    """The worker was told to stop within a transaction, which is aborted."""
+
+
 class _SourceRun(Generic[K, V]):
     """One run of a worker, which begins again with a new producer after a passing error."""
 
@@ -205,12 +209,14 @@ class _SourceRun(Generic[K, V]):
             producer.init_transactions()
             producer.partition_count(self._topic.name)
             try:
-                self._source.open(self._stored())
+                self._source.open(name, self._topic, self._stored())
                 while not self._life.is_stopping:
                     blocks = self._source.poll(settings.poll_ms)
                     self._retries.succeeded()
                     if blocks:
                         self._write(producer, blocks)
+            except _StoppedError:
+                log.info("source %r: stopped within a transaction, which is read again at the next start", name)
             finally:
                 self._source.close()
 
@@ -238,25 +244,44 @@ class _SourceRun(Generic[K, V]):
                 for block in (block for blocks in consumer.poll_blocks(100).values() for block in blocks):
                     for key, value in zip(block.keys, block.values, strict=True):
                         positions[(key or b"").decode()] = None if value is None else json.loads(value)
-        return positions
+        return {name: position for name, position in positions.items() if position is not None}
 
     def _write(self, producer: Producer, blocks: Sequence[SourceBlock[K, V]]) -> None:
-        """Write blocks and their positions in one transaction."""
-        positions = {block.partition: block.position for block in blocks}
-        # Nothing is sent before all of it is known to be writable.
-        notes = {partition: self._noted(position) for partition, position in positions.items()}
-        count = producer.partition_count(self._topic.name)
-        parts = [part for block in blocks for part in self._parts(block, count)]
+        """Write blocks and their positions in one transaction, with the blocks that follow if they belong to it."""
+        positions: dict[str, Position] = {}
+        count, size, records = producer.partition_count(self._topic.name), 0, 0
         with producer.transaction():
-            for partition, part in parts:
-                producer.send_block(partition, part, has_more=True)
-            for key, note in notes.items():
-                producer.send(self._positions_topic.topic, note, key=key.encode(), partition=0)
-        size = sum(block_size(part) for _, part in parts)
-        self._life.count(records=sum(map(len, blocks)), bytes=size, batches=1)
+            while True:
+                parts = [part for block in blocks for part in self._parts(block, count)]
+                for partition, part in parts:
+                    producer.send_block(partition, part, has_more=True)
+                positions |= {block.partition: block.position for block in blocks}
+                size += sum(block_size(part) for _, part in parts)
+                records += sum(map(len, blocks))
+                if not blocks[-1].has_more:
+                    break
+                blocks = self._more()
+            for key, position in positions.items():
+                producer.send(self._positions_topic.topic, self._noted(position), key=key.encode(), partition=0)
+        self._life.count(records=records, bytes=size, batches=1)
         self._source.committed(positions)
 
-    def _noted(self, position: Position) -> bytes:
+    def _more(self) -> Sequence[SourceBlock[K, V]]:
+        """Return the next blocks of a transaction.
+
+        Raises:
+            _StoppedError: the worker was told to stop.
+        """
+        blocks: Sequence[SourceBlock[K, V]] = ()
+        while not blocks:
+            if self._life.is_stopping:
+                raise _StoppedError
+            blocks = self._source.poll(self._settings.poll_ms)
+        return blocks
+
+    def _noted(self, position: Position) -> bytes | None:
+        if position is None:
+            return None
         try:
             return json.dumps(position).encode()
         except (TypeError, ValueError) as error:
@@ -269,10 +294,11 @@ class _SourceRun(Generic[K, V]):
         size = len(block)
         if not size:
             return []
-        topic, timestamps, headers = self._topic, self._timestamps(block), block.headers
+        topic, headers = self._topic, block.headers
+        timestamps = self._timestamps(block)
         if not (len(block.keys) == len(timestamps) == size and (headers is None or len(headers) == size)):
             raise ConfigError(f"source {self._life.name!r}: the columns of a block have different lengths")
-        keys, values = topic.key_serde.serialize_all(block.keys), topic.value_serde.serialize_all(block.values)
+        keys, values = self._serialized(block)
         rows: dict[int, list[int]] = {}
         for index, partition in enumerate(self._partitions(keys, count)):
             rows.setdefault(partition, []).append(index)
@@ -289,13 +315,21 @@ class _SourceRun(Generic[K, V]):
             made.append((TopicPartition(topic.name, partition), part))
         return made
 
+    def _serialized(self, block: SourceBlock[K, V]) -> tuple[Sequence[bytes | None], Sequence[bytes | None]]:
+        if block.is_serialized:
+            return cast("Sequence[bytes | None]", block.keys), cast("Sequence[bytes | None]", block.values)
+        return self._topic.key_serde.serialize_all(block.keys), self._topic.value_serde.serialize_all(block.values)
+
     def _timestamps(self, block: SourceBlock[K, V]) -> Sequence[int]:
         if block.timestamps_ms is not None:
             return block.timestamps_ms
         now_ms, time_of = self._clock.now_ms(), self._topic.timestamp
         if time_of is None:
             return [now_ms] * len(block)
-        return [now_ms if value is None else to_milliseconds(time_of(value)) for value in block.values]
+        values: Sequence[Any] = block.values
+        if block.is_serialized:
+            values = self._topic.value_serde.deserialize_all(cast("Sequence[bytes | None]", values))
+        return [now_ms if value is None else to_milliseconds(time_of(value)) for value in values]
 
     def _partitions(self, keys: Sequence[bytes | None], count: int) -> list[int]:
         """Return the partition of each record: by its key, as with every Kafka client, or one for all without a key."""

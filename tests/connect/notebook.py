@@ -83,7 +83,7 @@ class ListSource:
         self.committed_at: list[Any] = []
         self.opened_at: list[Any] = []
 
-    def open(self, positions: Mapping[str, Any]) -> None:
+    def open(self, connector: str, topic: Topic[Any, Any], positions: Mapping[str, Any]) -> None:
         self._at = positions.get("all", 0)
         self.opened_at.append(self._at)
 
