@@ -25,7 +25,7 @@ Row: TypeAlias = tuple[bytes | Unchanged | None, ...]
 
 
 @frozen
-class Begin:
+class TransactionBegin:
     """A transaction begins; ``commit_lsn`` is where its commit begins, ``time_ms`` the time of it."""
 
     commit_lsn: int
@@ -33,7 +33,7 @@ class Begin:
 
 
 @frozen
-class Commit:
+class TransactionEnd:
     """A transaction ends; ``end_lsn`` is the position after it."""
 
     end_lsn: int
@@ -66,14 +66,14 @@ class Truncate:
     relations: tuple[int, ...]
 
 
-Message: TypeAlias = Begin | Commit | Relation | Change | Truncate
+Message: TypeAlias = TransactionBegin | TransactionEnd | Relation | Change | Truncate
 
 
 def decoded(data: bytes) -> Message | None:
     """Return a message; None for one that says nothing about rows, such as the origin of a transaction.
 
     >>> decoded(bytes.fromhex("43 00 0000000000000010 0000000000000020 0000000000000000"))
-    Commit(end_lsn=32)
+    TransactionEnd(end_lsn=32)
     """
     kind = data[:1]
     match kind:
@@ -81,9 +81,9 @@ def decoded(data: bytes) -> Message | None:
             return _change(data)
         case b"B":
             commit_lsn, time_us = struct.unpack_from(">Qq", data, 1)
-            return Begin(commit_lsn, time_us // 1000 + _EPOCH_2000_MS)
+            return TransactionBegin(commit_lsn, time_us // 1000 + _EPOCH_2000_MS)
         case b"C":
-            return Commit(struct.unpack_from(">Q", data, 10)[0])
+            return TransactionEnd(struct.unpack_from(">Q", data, 10)[0])
         case b"R":
             return _relation(data)
         case b"T":

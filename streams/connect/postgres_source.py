@@ -17,12 +17,12 @@ from attrs import define, field
 from streams.connect.errors import ConnectError
 from streams.connect.pgoutput import (
     UNCHANGED,
-    Begin,
     Change,
-    Commit,
     Message,
     Relation,
     Row,
+    TransactionBegin,
+    TransactionEnd,
     Truncate,
     decoded,
     lsn_of,
@@ -233,7 +233,7 @@ class PostgresSource:
         return lsn_of(confirmed or "0/0"), status
 
     def _begin(self, connection: "Connection[Any]") -> None:
-        """Begin without a position."""
+        """TransactionBegin without a position."""
         found = self._found_slot(connection)
         if found is not None and self._copies:
             raise ConfigError(
@@ -381,10 +381,10 @@ class _Transactions:
         match message:
             case Change(number) if number == self.table.number and not self._is_known:
                 self._change(message)
-            case Begin(commit_lsn, time_ms):
+            case TransactionBegin(commit_lsn, time_ms):
                 self._is_known, self._time_ms = commit_lsn < self.lsn, time_ms
                 self.is_open = not self._is_known
-            case Commit(end_lsn):
+            case TransactionEnd(end_lsn):
                 self.lsn = max(self.lsn, end_lsn)
                 self._is_known = self.is_open = False
             case Relation(number, _, _, columns, types) if number == self.table.number:
