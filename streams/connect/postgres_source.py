@@ -233,7 +233,7 @@ class PostgresSource:
         return lsn_of(confirmed or "0/0"), status
 
     def _begin(self, connection: "Connection[Any]") -> None:
-        """TransactionBegin without a position."""
+        """Begin without a position."""
         found = self._found_slot(connection)
         if found is not None and self._copies:
             raise ConfigError(
