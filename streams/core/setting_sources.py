@@ -8,7 +8,6 @@ other modules of ``core``.
 import importlib
 import os
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Unpack, cast
@@ -106,6 +105,9 @@ def file_settings(path: str | os.PathLike[str], load: FunctionLoader) -> dict[st
     Raises:
         ConfigError: the file cannot be read or is not TOML, a name is unknown or given twice, or a value is invalid.
     """
+    # Imported here, because each program would pay for it.
+    import tomllib
+
     try:
         text = Path(path).read_text(encoding="utf-8")
         read = tomllib.loads(text)

@@ -8,12 +8,10 @@ import json
 import logging
 import shlex
 import subprocess
-import urllib.error
-import urllib.request
 from base64 import b64encode
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from attrs import define, evolve, field, frozen
@@ -24,6 +22,9 @@ from streams.core.client_settings import Security
 from streams.core.clock import Clock
 from streams.core.errors import ConfigError
 from streams.core.oauth import OAuthToken, TokenProvider
+
+if TYPE_CHECKING:
+    from urllib.error import HTTPError
 
 log = logging.getLogger(__name__)
 
@@ -242,11 +243,15 @@ class ClientCredentials:
         pair = f"{quote(security.sasl_oauthbearer_client_id, '')}:{quote(secret, '')}"
         headers = {"Authorization": f"Basic {b64encode(pair.encode()).decode()}", "Accept": "application/json"}
         url = security.sasl_oauthbearer_token_endpoint_url
-        request = urllib.request.Request(url, urlencode(form).encode(), headers)
+        # Imported here, because each program would pay for them.
+        from urllib.error import HTTPError
+        from urllib.request import Request, urlopen
+
+        request = Request(url, urlencode(form).encode(), headers)
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
+            with urlopen(request, timeout=_TIMEOUT_S) as response:
                 read = json.loads(response.read(_MAX_RESPONSE_BYTES))
-        except urllib.error.HTTPError as error:
+        except HTTPError as error:
             raise self._rejected(error) from None
         except OSError as error:
             raise OSError(f"{self!r} is not reachable: {getattr(error, 'reason', error)}") from error
@@ -263,7 +268,7 @@ class ClientCredentials:
             return OAuthToken(value, self.clock.now_ms() + int(read["expires_in"] * 1000))
         return token
 
-    def _rejected(self, error: urllib.error.HTTPError) -> Exception:
+    def _rejected(self, error: "HTTPError") -> Exception:
         """Return the error for a status that is no success; RFC 6749 section 5.2 names the reason in the body."""
         with error:
             body = error.read(_MAX_RESPONSE_BYTES)
