@@ -300,6 +300,7 @@ REST = (
     Rest(PROPERTIES, "tests/properties/test_drivers.py::*calls_and_batches*"),
     Rest(PROPERTIES, "tests/properties/test_drivers.py::*different_times*"),
     Rest(PROPERTIES, "tests/properties/test_drivers.py::*idle_inputs*"),
+    Rest(PROPERTIES, "tests/properties/test_chains.py::*"),
     Rest(PROPERTIES, "tests/properties/test_partitions.py::*bounded_run_ends*"),
     Rest(PROPERTIES, "tests/runtime/test_lanes.py::*between_any_parts*"),
     Rest(PROPERTIES, "tests/runtime/test_lanes.py::*finds_all_pairs"),

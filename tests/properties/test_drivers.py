@@ -217,9 +217,9 @@ def driven(example: Subject, *, rest_ms: int = 0, **settings: Any) -> Mapping[st
     return result
 
 
-def live(example: Subject, expected: int) -> Mapping[str, Counter[tuple[Any, Any]]]:
-    """Return what an application writes that goes on, keys and values, once it has written so many records."""
-    result: dict[str, Counter[tuple[Any, Any]]] = {}
+def live(example: Subject, expected: int) -> Mapping[str, Mapping[int, Sequence[Any]]]:
+    """Return what an application that goes on writes, once it has written so many records, as ``driven`` does."""
+    result: dict[str, dict[int, list[Any]]] = {}
     with EmbeddedBroker() as broker:
         for name in {*example.read, *example.written}:
             broker.create_topic(name, example.partitions)
@@ -241,11 +241,13 @@ def live(example: Subject, expected: int) -> Mapping[str, Counter[tuple[Any, Any
                     failed.set()
         assert streams.failure is None
         for place in places:
-            topic, found = TOPICS[place.topic], result.setdefault(place.topic, Counter())
-            blocks = broker.read(place, given_count[place]) if written() else []
-            for block in blocks:
-                for key, value in zip(block.keys, block.values, strict=True):
-                    found[topic.key_serde.deserialize(key), topic.value_serde.deserialize(value)] += 1
+            topic = TOPICS[place.topic]
+            for block in broker.read(place, given_count[place]) if written() else []:
+                read = zip(block.keys, block.values, block.timestamps, strict=True)
+                result.setdefault(place.topic, {}).setdefault(place.partition, []).extend(
+                    (topic.key_serde.deserialize(key), topic.value_serde.deserialize(value), time_ms)
+                    for key, value, time_ms in read
+                )
     return result
 
 
@@ -284,7 +286,7 @@ def test_the_same_tasks_give_the_same_under_all_four_drivers(
 
     assert bounded.difference(replayed(example)) is None
     assert _sorted(driven(example)) == _sorted(found)
-    assert _filled(live(example, _total(found))) == _pairs(found)
+    assert _pairs(live(example, _total(found))) == _pairs(found)
 
 
 @examples(10)
@@ -298,7 +300,7 @@ def test_calls_and_batches_give_the_same_under_all_four_drivers(
 
     assert _pairs(rows_of(replayed(example))) == _pairs(found)
     assert _pairs(driven(example)) == _pairs(found)
-    assert _filled(live(example, _total(found))) == _pairs(found)
+    assert _pairs(live(example, _total(found))) == _pairs(found)
 
 
 @examples(25)
@@ -449,7 +451,7 @@ def test_idle_inputs_close_under_all_four_drivers_what_the_end_of_inputs_closes(
 
     assert _pairs(rows_of(replayed(closing, final_flush=True, wall_clock=wall_clock))) == _pairs(found)
     assert _pairs(driven(closing, rest_ms=10_000)) == _pairs(found)
-    assert _filled(live(closing, _total(found))) == _pairs(found)
+    assert _pairs(live(closing, _total(found))) == _pairs(found)
 
 
 def endless(builder: StreamsBuilder) -> None:
