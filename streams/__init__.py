@@ -54,6 +54,7 @@ from streams.core.handlers import (
     ProducerRecord,
     ProductionHandler,
 )
+from streams.core.migrations import Migration, migrate
 from streams.core.oauth import OAuthToken, OAuthUser
 from streams.core.records import (
     ConsumerRecord,
@@ -206,6 +207,7 @@ __all__ = [
     "LostRecordsError",
     "MemberFencedError",
     "OffsetOutOfRangeError",
+    "Migration",
     "OAuthToken",
     "OAuthUser",
     "ParallelConsumer",
@@ -283,6 +285,7 @@ __all__ = [
     "count_windowed",
     "key_value_store",
     "load_settings",
+    "migrate",
     "lru_store",
     "punctuate",
     "run",

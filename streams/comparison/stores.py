@@ -24,6 +24,7 @@ from streams.comparison.differences import (
 from streams.comparison.takeover import Evidence
 from streams.comparison.versions import Version
 from streams.core.errors import StreamsError
+from streams.core.migrations import converted, version_of
 from streams.replay.calls.shown import plain, reader, store_key_reader
 from streams.replay.calls.work import StoreRef
 from streams.replay.run.result import ReplayResult
@@ -87,7 +88,14 @@ def _compare_store(old: Version, new: Version, one: str, two: str, limit: int) -
     for left, right in _merged(_rows(old.result, one), _rows(new.result, two)):
         if left != right:
             finder.take(left, right)
-    tried = _tried(old.result, one, specs[1]) if notes and one == two else (0, 0, "")
+    tried = (0, 0, "")
+    if version_of(specs[0].migrations) < version_of(specs[1].migrations):
+        tried = _migrated(old.result, one, specs)
+        notes.append(f"migrations convert {tried[0]:,} of {tried[0] + tried[1]:,} entries of OLD")
+        if tried[1]:
+            notes.append(f"{tried[1]:,} entries fail, the first one: {tried[2]}")
+    elif notes and one == two:
+        tried = _tried(old.result, one, specs[1])
     differing = sum(count for kind, count in finder.found.items() if kind != RETYPED)
     evidence = Evidence(*tried, differing, max(counts))
     return StoreComparison(
@@ -149,6 +157,22 @@ def _tried(result: ReplayResult, name: str, spec: StoreSpec) -> tuple[int, int, 
         except StreamsError as error:
             failed += 1
             first = first or str(error)
+    return read, failed, first
+
+
+def _migrated(result: ReplayResult, name: str, specs: tuple[StoreSpec, StoreSpec]) -> tuple[int, int, str]:
+    """Convert all entries of the old version; return the numbers of successes and failures, and the first error."""
+    read = failed = 0
+    first, version, new = "", version_of(specs[0].migrations), specs[1]
+    for key, _, value, _ in _rows(result, name):
+        if value is None:
+            continue
+        try:
+            new.value_serde.deserialize(converted(new.migrations, value, version, new.value_serde))
+            read += 1
+        except StreamsError as error:
+            failed += 1
+            first = first or f"key {store_key_reader(specs[0])(key)}: {error}"
     return read, failed, first
 
 

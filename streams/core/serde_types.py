@@ -9,17 +9,18 @@ import operator
 import types
 from collections.abc import Iterable
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import Annotated, Any, Literal, NewType, TypeVar, Union, get_args, get_origin, overload
 from uuid import UUID as Uuid
 
 import typing_extensions
+from msgspec import inspect
 from typing_extensions import TypeForm
 
 from streams.core.errors import TopologyError
 from streams.core.serde_base import Serde
 from streams.core.serde_json import typed_json
-from streams.core.serde_models import FORM_ERRORS
+from streams.core.serde_models import FORM_ERRORS, codec_of
 from streams.core.serde_primitives import BOOLEAN, BYTES, DATETIME, DOUBLE, LONG, NULL, STRING, UUID
 
 T = TypeVar("T")
@@ -112,6 +113,27 @@ def _json_of(form: Any) -> Serde[Any]:
         return typed_json(form_name(form), form, _outermost(form), (serde_for, (form,)))
     except FORM_ERRORS as error:
         raise TopologyError(f"no serde for {form!r}: {error}; {advice}") from error
+
+
+@lru_cache(maxsize=1024)
+def fields_of(serde: Serde[Any]) -> tuple[tuple[str, bool], ...] | None:
+    """Return the fields of the class whose values a JSON serde writes, None for other serdes.
+
+    Each field is its name in JSON, and whether a value must have it.
+
+    >>> from typing import NotRequired, TypedDict
+    >>> fields_of(serde_for(TypedDict("Total", {"amount": int, "currency": NotRequired[str]})))
+    (('amount', True), ('currency', False))
+    """
+    # An undeclared type has no recipe.
+    recipe = getattr(serde, "_recipe", None)
+    if recipe is None or recipe[0] is not serde_for:
+        return None
+    info = inspect.type_info(codec_of(recipe[1][0]).shape)
+    fields = getattr(info, "fields", None)
+    if fields is None or isinstance(info, inspect.NamedTupleType):
+        return None
+    return tuple(sorted((part.encode_name, part.required) for part in fields))
 
 
 def form_name(form: Any) -> str:

@@ -13,6 +13,7 @@ from typing_extensions import TypeForm
 
 from streams.core.config import StreamsConfig
 from streams.core.errors import TopologyError
+from streams.core.migrations import Migration
 from streams.core.serdes import Serde
 from streams.core.timestamps import (
     Custom,
@@ -28,6 +29,7 @@ from streams.dsl.functions import check_function
 from streams.dsl.global_table import GlobalKTable
 from streams.dsl.logical import LogicalGlobalStore, LogicalGraph, LogicalNode, LogicalStore
 from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreOptions, key_value, store_name, to_ms
+from streams.dsl.migrating import add_migrations
 from streams.dsl.nodes import LogicalGlobalTable, LogicalOperator, LogicalSource, LogicalTableSource
 from streams.dsl.operators import TableSource
 from streams.dsl.ref import GlobalTableRef, StreamRef, TableRef
@@ -61,6 +63,7 @@ class StreamsBuilder:
     """
 
     def __init__(self) -> None:
+        self._migrations: tuple[Migration, ...] = ()
         self._graph = LogicalGraph()
         self._built: tuple[str, Topology] | None = None
 
@@ -330,6 +333,31 @@ class StreamsBuilder:
         self._graph.add(self._graph.root, LogicalNode(full_name, LogicalGlobalStore(global_store)))
         return self
 
+    def migrate(self, *migrations: Migration) -> "StreamsBuilder":
+        """Add migrations, which convert entries that an earlier version of this topology has left in stores.
+
+        Entries are converted when a store is restored from its changelog, on disk too, each of them once.  Each store
+        has one chain of migrations, from each version to the next.
+
+        >>> from streams import migrate
+        >>> @migrate("totals", 1, 2)
+        ... def in_cents(euros: int) -> int:
+        ...     return euros * 100
+        >>> fresh = StreamsBuilder()
+        >>> orders = fresh.stream("orders", key=str, value=int).group_by_key()
+        >>> orders.reduce(lambda a, b: a + b, "totals").to_stream().to("sums")
+        >>> fresh.migrate(in_cents).build().stores["totals"].migrations[0].to_version
+        2
+
+        Raises:
+            TopologyError: an argument is no result of ``migrate``.
+        """
+        for item in migrations:
+            if not isinstance(item, Migration):
+                raise TopologyError(f"migrate() takes functions that are decorated with @migrate(...), not {item!r}")
+        self._migrations += migrations
+        return self
+
     def build(self, *, topology_optimization: str = "none") -> Topology:
         """Build and return the topology; ``topology_optimization`` is ``none`` or ``all`` (KIP-295).
 
@@ -348,6 +376,7 @@ class StreamsBuilder:
         if self._built is None:
             self._graph.is_built = True
             self._built = topology_optimization, optimize.write(self._graph, topology_optimization)
+            add_migrations(self._built[1], self._migrations)
         if self._built[0] != topology_optimization:
             raise TopologyError(f"the topology is built already, with topology_optimization={self._built[0]!r}")
         return self._built[1]

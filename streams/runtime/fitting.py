@@ -29,20 +29,40 @@ def misfit(task_id: TaskId, store: Store) -> str | None:
             f"has written them; delete the folder {task_id}/{store.spec.name} of the state directory: the store is "
             "restored from its changelog"
         )
-    differences = found.content.differences(wanted.content)
-    if not differences and found.has_layout_of(wanted):
+    differences = found.content.differences(wanted.content, may_convert=found.version < wanted.version)
+    fields = found.field_difference(wanted) if found.version == wanted.version else None
+    if not differences and not fields and found.has_layout_of(wanted) and found.version == wanted.version:
         return None
     if store.is_empty and not changelog_position(store):
         return "another version of the topology left it empty"
+    if fields:
+        step = f"{wanted.version}, {wanted.version + 1}"
+        raise StoreError(
+            f"{where} has values of another version of their class: {fields}; give new fields a default value, convert "
+            f"the values with @migrate({store.spec.name!r}, {step}), or give the store another name"
+        )
+    if found.version > wanted.version:
+        raise StoreError(
+            f"{where} has values of version {found.version}, but the topology has version {wanted.version}; restore "
+            "the migrations, or the topology that wrote them"
+        )
     if differences:
         raise StoreError(f"{where} {advice(differences)}")
-    why = found.layout_difference(wanted)
+    if found.version < wanted.version:
+        why = f"its values have version {found.version}, and are converted to version {wanted.version}"
+    else:
+        why = found.layout_difference(wanted)
     if not wanted.is_logged:
         raise StoreError(
             f"{where} cannot be read: {why}, and no changelog has its content; restore the previous declaration, or "
             f"delete the folder {task_id}/{store.spec.name} of the state directory, so that the store starts empty"
         )
     return why
+
+
+def _differences(content: Content, store: Store) -> list[str]:
+    # Each record has the version of its value, which is checked when it is converted.
+    return content.differences(Content.of(store.spec), may_convert=bool(store.spec.migrations))
 
 
 def check_changelogs(
@@ -58,7 +78,7 @@ def check_changelogs(
     found = {}
     for name, partition in changelogs.items():
         content = recorded.get(name)
-        differences = [] if content is None else content.differences(Content.of(stores[name].spec))
+        differences = [] if content is None else _differences(content, stores[name])
         if differences:
             found[name] = f"changelog {partition} of store {name!r} of task {task_id} {advice(differences)}"
     return found

@@ -14,7 +14,8 @@ from typing import Any
 
 from attrs import frozen
 
-from streams.core.serdes import PinnedSerde, Serde, WindowedSerde
+from streams.core.migrations import FIRST_VERSION, version_of
+from streams.core.serdes import PinnedSerde, Serde, WindowedSerde, fields_of
 from streams.state.specs import Family, StoreSpec
 
 _FORMAT = 1
@@ -65,13 +66,16 @@ class Content:
         key, value = serde_format(spec.key_serde), serde_format(spec.value_serde)
         return cls(family, key, value, size_ms, spec.retain_duplicates)
 
-    def differences(self, wanted: "Content") -> list[str]:
-        """Return the differences from the content that a topology expects; the result is empty if they match."""
+    def differences(self, wanted: "Content", *, may_convert: bool = False) -> list[str]:
+        """Return the differences from the content that a topology expects; the result is empty if they match.
+
+        With ``may_convert``, migrations read the values, of whatever type they are.
+        """
         if self.family is not wanted.family:
             return [f"holds {_WORDS[self.family]}, but the topology keeps {_WORDS[wanted.family]}"]
         found = []
         for what, was, now in (("keys", self.key, wanted.key), ("values", self.value, wanted.value)):
-            if was is not None and now is not None and was != now:
+            if was is not None and now is not None and was != now and not (may_convert and what == "values"):
                 found.append(f"holds {what} written as {was}, but the topology reads {now}")
         if self.holds_duplicates != wanted.holds_duplicates:
             several, one = "several values per key and time", "one value per key and time"
@@ -107,11 +111,17 @@ class StoreFormat:
     kind: str
     segment_ms: int
     is_logged: bool
+    #: Version of the values, which migrations raise.
+    version: int = FIRST_VERSION
+    #: Fields of the class of the values, None if they have none: names, each with whether a value must have it.
+    fields: tuple[tuple[str, bool], ...] | None = None
 
     @classmethod
     def of(cls, spec: StoreSpec, *, is_logged: bool) -> "StoreFormat":
         """Return the format of a store with this spec."""
-        return cls(Content.of(spec), spec.kind.name, spec.kind.segment_ms(spec), is_logged)
+        content, kind = Content.of(spec), spec.kind
+        version = version_of(spec.migrations)
+        return cls(content, kind.name, kind.segment_ms(spec), is_logged, version, fields_of(spec.value_serde))
 
     @classmethod
     def read(cls, data: bytes | None) -> "StoreFormat | None":
@@ -123,7 +133,15 @@ class StoreFormat:
             return None
         content = Content.from_json(read["content"])
         assert content is not None
-        return cls(content, read["kind"], read["segment_ms"], read["logged"])
+        fields = read.get("fields")
+        return cls(
+            content,
+            read["kind"],
+            read["segment_ms"],
+            read["logged"],
+            read.get("version", FIRST_VERSION),
+            None if fields is None else tuple((name, is_required) for name, is_required in fields),
+        )
 
     def encode(self) -> bytes:
         """Return the format as bytes, as stored in the metadata of the store."""
@@ -132,6 +150,21 @@ class StoreFormat:
     def has_layout_of(self, wanted: "StoreFormat") -> bool:
         """Whether both formats have the same layout."""
         return (self.kind, self.segment_ms) == (wanted.kind, wanted.segment_ms)
+
+    def field_difference(self, wanted: "StoreFormat") -> str | None:
+        """Return why values with these fields are not read as values of the wanted ones, None if they are.
+
+        A field may be new if it has a default value, or gone.  Both at once may be a new name for a field, whose
+        content would be lost.
+        """
+        if self.fields is None or wanted.fields is None:
+            return None
+        had, has = dict(self.fields), dict(wanted.fields)
+        new, gone = [name for name in has if name not in had], [name for name in had if name not in has]
+        if new and gone:
+            return f"the field {_listed(gone)} is gone and {_listed(new)} is new, which may be another name for it"
+        missing = [name for name in new if has[name]]
+        return f"the field {_listed(missing)} is new and has no default value" if missing else None
 
     def layout_difference(self, wanted: "StoreFormat") -> str:
         """Return a description of how the layout differs from that of another format."""
@@ -151,7 +184,15 @@ def _encoded(found: StoreFormat) -> bytes:
         "segment_ms": found.segment_ms,
         "logged": found.is_logged,
     }
+    if found.version != FIRST_VERSION:
+        row["version"] = found.version
+    if found.fields is not None:
+        row["fields"] = found.fields
     return json.dumps(row, separators=(",", ":")).encode()
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))
 
 
 def advice(differences: Sequence[str]) -> str:

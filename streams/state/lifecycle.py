@@ -11,6 +11,7 @@ from typing import Any
 
 from streams.core.errors import SerializationError
 from streams.core.loops import bytes_in
+from streams.core.migrations import FIRST_VERSION, VERSION_HEADER, version_of
 from streams.core.records import Block, Headers
 from streams.core.serdes import PinnedSerde
 from streams.state.budget import MemoryBudget
@@ -19,6 +20,7 @@ from streams.state.entries import Columns
 from streams.state.formats import StoreFormat
 from streams.state.forms import KeyForm, ValueForm, pinned_name
 from streams.state.hot import HotState
+from streams.state.migrating import at_last_version
 from streams.state.specs import Family, StoreSpec
 from streams.state.staging import StagedEngine
 
@@ -249,10 +251,17 @@ class Store:
         """Return the key for a slot, which is the in-memory form of the key."""
         return self._keys.to_key(slot)
 
-    def restore(self, block: Block) -> None:
-        """Apply the changelog records in a block, without logging them again."""
+    def restore(self, block: Block, version: int = FIRST_VERSION) -> None:
+        """Apply the changelog records in a block, without logging them again.
+
+        Values of an earlier version of the topology are converted; ``version`` is that of records without a header.
+
+        Raises:
+            StoreError: a value cannot be converted.
+        """
         if not len(block):
             return
+        block = at_last_version(self.spec, block, version)
         self._push()
         self._repin(block)
         self.hot.forget_clean()
@@ -378,7 +387,7 @@ class Store:
 
     def carried(self) -> dict[str, bytes]:
         """Return the metadata that a snapshot includes: pinned types, stream time, and order of use."""
-        return {**self._pinned(), **self._own_metadata()}
+        return {**self._pinned(), **self._version(), **self._own_metadata()}
 
     def restore_carried(self, carried: Mapping[str, bytes]) -> None:
         """Apply the result of ``carried`` after the blocks of the same snapshot; the next commit saves it."""
@@ -408,6 +417,10 @@ class Store:
         names = ((KEY_TYPE, self.spec.key_serde), (VALUE_TYPE, self.spec.value_serde))
         return {entry: name.encode() for entry, serde in names if (name := pinned_name(serde)) is not None}
 
+    def _version(self) -> dict[str, bytes]:
+        version = version_of(self.spec.migrations)
+        return {} if version == FIRST_VERSION else {VERSION_HEADER: str(version).encode()}
+
     def _repin(self, block: Block) -> None:
         if block.headers is None:
             return
@@ -427,7 +440,7 @@ class Store:
 
     def _block(self, columns: Columns) -> Block:
         keys, values, times = columns
-        pinned: Headers = tuple(self._pinned().items())
+        pinned: Headers = tuple({**self._pinned(), **self._version()}.items())
         headers = [pinned] * len(keys) if pinned else None
         return Block(keys, values, times, headers, range(len(keys)))
 

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from attrs import evolve, field, frozen
 
 from streams.core.errors import StoreError
+from streams.core.migrations import Migration
 from streams.core.records import Block
 from streams.core.serdes import Serde, inside
 
@@ -181,6 +182,8 @@ class StoreSpec:
     ttl_ms: int = -1
     max_entries: int = -1
     changelog_config: Mapping[str, str] = field(factory=dict)
+    #: Convert entries of earlier versions of the topology, in the order of their versions.
+    migrations: tuple[Migration, ...] = ()
     #: With at-least-once, changes are sent to the changelog only after all outputs and all other changes of the
     #: commit are acknowledged: an entry means that its record was processed, which must not be lost.
     is_logged_last: bool = False

@@ -12,6 +12,7 @@ from typing import Any
 from attrs import define, evolve
 
 from streams.core.config import StreamsConfig
+from streams.core.migrations import FIRST_VERSION, VERSION_HEADER
 from streams.core.records import Block, TaskId, TopicPartition
 from streams.replay.calls.work import StoreRef
 from streams.replay.storage.places import Place
@@ -51,7 +52,7 @@ def open_empty(
 def _filled(store: Any, ref: StoreRef, reader: ExtentReader) -> Any:
     for part in ref.parts:
         for block in reader.blocks(part.extents):
-            store.restore(block)
+            store.restore(block, int(part.carried.get(VERSION_HEADER, FIRST_VERSION)))
             if store.approximate_uncommitted_bytes > MAX_UNCOMMITTED_BYTES:
                 store.commit({})
         # Stream time decides what a later change may still reach.

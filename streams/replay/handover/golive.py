@@ -16,6 +16,7 @@ from attrs import evolve, frozen
 from streams.broker import EmbeddedBroker
 from streams.clients import Admin, Producer
 from streams.core.errors import ConfigError
+from streams.core.migrations import VERSION_HEADER
 from streams.core.partitioning import partition_for
 from streams.core.records import Block, Headers, TopicPartition
 from streams.core.topic import Topic
@@ -284,8 +285,9 @@ def _as_changelog(snapshot: Snapshot, store: str, ref: StoreRef) -> Iterator[Blo
 
 
 def _with_types(blocks: Iterator[Block], ref: StoreRef) -> Iterator[Block]:
-    """Add headers with the key and value types, which a store reads when it is restored."""
-    pins: Headers = tuple((name, ref.carried[name]) for name in (KEY_TYPE, VALUE_TYPE) if name in ref.carried)
+    """Add headers with the types of keys and values and their version, which a store reads when it is restored."""
+    names = (KEY_TYPE, VALUE_TYPE, VERSION_HEADER)
+    pins: Headers = tuple((name, ref.carried[name]) for name in names if name in ref.carried)
     for block in blocks:
         yield evolve(block, headers=[pins] * len(block)) if pins else block
 
