@@ -1,6 +1,6 @@
 """The targets of all sinks, empty ones: how to make a sink, and how to read the rows back.
 
-``python -m tests.connect.targets NAME [KILLS]`` runs the kit on one of them, by exceptions and by processes.
+``python -m tests.connect.targets NAME KILLS [exception] [process]`` runs the kit on one of them, or in both ways.
 """
 
 import json
@@ -9,7 +9,7 @@ import os
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -156,7 +156,12 @@ def receiver() -> Iterator[Received]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            received.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+            size = int(self.headers["Content-Length"])
+            body = self.rfile.read(size)
+            if len(body) < size:  # The client was killed within the request.
+                self.close_connection = True
+                return
+            received.bodies.append(body)
             self.send_response(204)
             self.end_headers()
 
@@ -178,9 +183,9 @@ def receiver() -> Iterator[Received]:
             thread.join()
 
 
-def main(name: str, kills: int) -> None:
+def main(name: str, kills: int, ways: Sequence[str]) -> None:
     clock = SystemClock()
-    for by in ("exception", "process"):
+    for by in ways:
         with tempfile.TemporaryDirectory() as folder, target(name, Path(folder)) as found:
             began = clock.monotonic_ms()
             report = sink_kit.check(found.make, found.read, is_keyed=found.is_keyed, kills=kills, by=by)
@@ -194,4 +199,4 @@ def main(name: str, kills: int) -> None:
 
 if __name__ == "__main__":
     logging.disable(logging.ERROR)
-    main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 20)
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3:] or ("exception", "process"))
