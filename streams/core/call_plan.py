@@ -73,7 +73,7 @@ class _Timeouts:
     _calls: "deque[list[Any]]" = field(factory=deque)
 
     def begin(self) -> list[Any]:
-        """Start the timeout of a call that runs in the current asyncio task; return the entry for the call."""
+        """Start the timeout of a call that runs in the current asyncio task; return its entry in ``_calls``."""
         deadline = self.loop.time() + self.timeout_s
         if not self._calls:
             self.loop.call_at(deadline, self._check)
@@ -97,8 +97,8 @@ class CallPlan:
     """The function, limits and retries with which a node calls a user function.
 
     The function takes key and value, or only the value without ``with_key``; ``check`` converts its results.  With
-    ``in_threads`` it is a plain function, which is called in threads.  An event loop on virtual time calls it on its
-    own thread instead, so that simulations and tests are deterministic.  The pause before the n-th retry is
+    ``in_threads`` it is a plain function, which is called in threads.  An event loop on virtual time calls it on the
+    thread of the loop instead, so that simulations and tests are deterministic.  The pause before the n-th retry is
     ``backoff_s`` times 2 to the power of n - 1, at most one minute or ``backoff_s``, whichever is longer.
     """
 

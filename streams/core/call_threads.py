@@ -72,7 +72,7 @@ def _work(jobs: "SimpleQueue[_Job | None]", loop: asyncio.AbstractEventLoop, set
 def awaited(function: Callable[[Any], Any], threads: CallThreads | None) -> Callable[[Any], Awaitable[Any]]:
     """Wrap a plain function as an async one, called in a thread or, without threads, on the thread of the event loop.
 
-    If it returns an awaitable, for example a lambda that calls an async function, the awaitable is awaited.
+    If the function returns an awaitable, as a lambda that calls an async function does, the awaitable is awaited.
     """
 
     async def called(argument: Any) -> Any:

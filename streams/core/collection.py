@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """Pause the garbage collector, which it leaves as it was: enabled or not.
+    """Disable the garbage collector in a ``with`` block; afterwards, enable it again if it was enabled before.
 
-    Use it where many objects without cycles are made, which the collector would traverse again and again, and where no
-    finalizer may run.
+    Use this where many objects without reference cycles are created, which the collector would traverse repeatedly, or
+    where no finalizer may run.
     """
     was_enabled = gc.isenabled()
     gc.disable()

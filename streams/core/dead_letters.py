@@ -55,7 +55,7 @@ def error_headers(
 
 @frozen
 class Letter:
-    """A record of a dead letter topic. The headers of dead letters that Kafka Streams has written are read too.
+    """A record of a dead letter topic, written by this library or by Kafka Streams.
 
     ``partition`` and ``offset`` are its position in the dead letter topic; ``timestamp_ms`` is the event time of the
     source record in epoch milliseconds.
@@ -122,11 +122,11 @@ class Letter:
 
 @frozen
 class LetterFilter:
-    """Selects dead letters: each filter that is given must fit; a filter with several values fits if one of them does.
+    """Selects dead letters that match every given filter; a filter with several values matches if one value does.
 
     ``reasons`` are class names of errors, or texts within their messages; ``lines`` are texts within the header with
     the line of user code.  ``from_ms`` (inclusive) and ``until_ms`` (exclusive) are event times in epoch milliseconds.
-    ``offsets`` are the partition, the first and the last offset of ranges in the dead letter topic.
+    ``offsets`` are ranges (partition, first offset, last offset) in the dead letter topic, inclusive.
     """
 
     reasons: Collection[str] = ()

@@ -20,10 +20,10 @@ class DropNote:
     Attributes:
         reason: Why the record was dropped.
         node: The node that dropped it.
-        late_ms: By how many milliseconds of stream time the record came after its window had closed, or after the
-            store no longer kept its time; None if it was not late.
+        late_ms: How late the record was, in milliseconds of stream time since its window closed or its timestamp left
+            the retention of the store; None if it was not late.
         stream_time_ms: The stream time of the operator, in epoch milliseconds; None if it was not late.
-        window: The window that had closed; None if it was not late, and for joins.
+        window: The window that had closed; None in a join, or if the record was not late.
 
     >>> headers = (("__streams.dropped.reason", b"null key"), ("__streams.dropped.node", b"count"))
     >>> DropNote.of(headers)

@@ -20,7 +20,7 @@ _IDLE_MS: Final = 5_000
 
 
 def settle(future: "asyncio.Future[T]", find: Callable[[], T]) -> None:
-    """Set a future, from any thread, to what ``find`` returns or raises; a future that is done stays as it is."""
+    """Set the result or exception of ``find()`` in a future, from any thread; a future that is done is not changed."""
     value: T | None = None
     failure: Exception | None = None
     try:
@@ -64,18 +64,18 @@ class LoopCalls:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no call runs or waits."""
+        """Whether no call is running or queued."""
         with self._lock:
             return not self._calls and not self._is_busy
 
     async def call(self, function: Callable[[], T], *, is_certain: bool = False) -> T:
-        """Run a function on the thread, after the calls before it, and return its result.
+        """Run a function on the thread, after all earlier calls, and return its result.
 
-        If the task is cancelled, a call that has not begun is withdrawn, unless ``is_certain``; a call that has begun
-        goes on.
+        If the asyncio task is cancelled, a call that has not started is withdrawn unless ``is_certain``; a started
+        call continues.
 
         Raises:
-            Exception: what the function raises.
+            Exception: the function raised this error.
         """
         call = _Call(function)
         self._add(call)
@@ -87,7 +87,7 @@ class LoopCalls:
             raise
 
     def close(self) -> None:
-        """End the thread when the calls before are done; a later call starts it again."""
+        """End the thread after all earlier calls; a later call starts a new thread."""
         with self._lock:
             self._is_closed = True
             if self._signal is not None:
@@ -115,7 +115,7 @@ class LoopCalls:
                 self._is_busy = False
 
     def _next(self) -> _Call[Any] | None:
-        """Return the next call, waiting for it, or None if the thread has been idle for long and ends."""
+        """Wait for the next call and return it, or return None if the thread must end because it is idle or closed."""
         is_over = False
         while True:
             with self._lock:

@@ -1,7 +1,7 @@
-"""OAuth tokens: what a provider of tokens returns, and what a broker's check of a token returns.
+"""OAuth tokens for SASL/OAUTHBEARER: results of token providers (clients) and of token checks (brokers).
 
-Between the applications, which give the functions, and clients and brokers, which call them.  KIP-255, RFC 7628.
-Imports only ``core.errors``.
+Applications supply the provider and check functions; clients and brokers call them.  See KIP-255 and RFC 7628.
+This module imports only ``core.errors``.
 """
 
 import json
@@ -18,8 +18,8 @@ from streams.core.errors import ConfigError
 class OAuthToken:
     """A token for the SASL mechanism OAUTHBEARER.
 
-    ``expires_ms`` is the epoch time in milliseconds at which it expires; None: it is used for one connection only.
-    ``extensions`` go with the token (KIP-342), such as ``{"logicalCluster": "lkc-1"}``.
+    ``expires_ms`` is the epoch time in milliseconds at which the token expires; with None, the token is used for one
+    connection only.  ``extensions`` are SASL extensions (KIP-342), such as ``{"logicalCluster": "lkc-1"}``.
     """
 
     value: str = field(repr=False)
@@ -28,10 +28,10 @@ class OAuthToken:
 
     @classmethod
     def of(cls, found: Any, who: str) -> "OAuthToken":
-        """Return the token that a provider has returned; the expiry of a text is the claim ``exp`` of the JWT.
+        """Return the token that a provider has returned; a JWT given as text expires at its claim ``exp``.
 
         Raises:
-            ConfigError: it is neither an ``OAuthToken`` nor a non-empty text.
+            ConfigError: the provider returned neither an ``OAuthToken`` nor a non-empty text.
         """
         if isinstance(found, OAuthToken):
             return found
@@ -46,9 +46,9 @@ class OAuthToken:
 
 @frozen
 class OAuthUser:
-    """What a broker knows of a client after the check of its token: its name, and until when it may stay.
+    """The user that a broker has authenticated by a token.
 
-    ``expires_ms`` is epoch time in milliseconds: the client has to authenticate again before (KIP-368); None: never.
+    The client must reauthenticate before ``expires_ms``, an epoch time in milliseconds (KIP-368); None: never.
     """
 
     name: str
@@ -62,7 +62,7 @@ TokenCheck: TypeAlias = Callable[[str], OAuthUser]
 
 
 def claims_of(token: str) -> Mapping[str, Any]:
-    """Return the claims of a JWT, without any check of its signature; empty if the text is no JWT.
+    """Return the claims of a JWT without verifying its signature; empty if the text is not a JWT.
 
     >>> claims_of("e30.eyJzdWIiOiJhIn0.")
     {'sub': 'a'}

@@ -76,7 +76,7 @@ class RecordContext(NamedTuple):
 
     @classmethod
     def of(cls, origin: RecordMetadata | None, timestamp_ms: int, headers: Headers | None) -> "RecordContext":
-        """Return the context of a record that was kept back; ``origin`` is None for one made by a punctuation."""
+        """Return the context of a buffered record; ``origin`` is None if a punctuation forwarded the record."""
         # Without the call of the constructor, which is a Python function, too.
         return tuple.__new__(cls, (*(origin or ("", -1, -1)), timestamp_ms, headers or ()))
 

@@ -114,40 +114,40 @@ class Serde(Generic[T]):
 
 
 class SerdeFormat(Protocol):
-    """What a format such as Avro says about a serde: its schemas are those of a topic, and its values have a JSON form.
+    """The part of a serde that depends on its format, such as Avro: schemas by topic, and conversion from and to JSON.
 
-    All functions that convert raise SerializationError or an error of ``CODEC_ERRORS``.
+    The conversion methods raise SerializationError or an error of ``CODEC_ERRORS``.
     """
 
     @property
     def form(self) -> Any:
-        """The type of the values, such as a class; None if it is unknown, as for dicts of a schema."""
+        """The type of the values, such as a class; None if unknown, for example if a schema is read as dicts."""
 
     def on_topic(self, topic: str, side: str) -> Serde[Any]:
         """Return the serde for the keys or values (``side`` is "key" or "value") of a topic."""
 
     def inside(self) -> Serde[Any]:
-        """Return the serde for state stores and internal topics, with the same bytes for the same schema."""
+        """Return the serde for state stores and internal topics, whose bytes depend only on schema and value."""
 
     def prepare(self, *, writes: bool) -> None:
-        """Check the schema before the first record; ``writes`` registers it.
+        """Check the schema before the first record; with ``writes``, register it in the schema registry.
 
         Raises:
-            SchemaError: it does not fit the schemas of the topic, or there is no answer.
+            SchemaError: the schema is incompatible with those of the topic, or the schema registry does not respond.
         """
 
     def from_json(self, text: bytes) -> Any:
-        """Return the value of a JSON text, as in files."""
+        """Deserialize a value from JSON, for example from a line of a file."""
 
     def from_row(self, row: Any) -> Any:
-        """Return the value of a string, or of a row as a dict, leniently."""
+        """Convert a string, or a dict such as a row of a file, to a value, with lenient type conversion."""
 
     def to_json(self, value: Any) -> bytes:
-        """Return a value as JSON, as in files."""
+        """Serialize a value as JSON, for example for a line of a file."""
 
 
 class FormatSerde(Serde[T]):
-    """A serde of a ``format``, such as Avro, that has schemas; its other functions are those of every serde."""
+    """A serde of a format with schemas, such as Avro, which ``format`` represents."""
 
     __slots__ = ("format",)
 
@@ -155,7 +155,7 @@ class FormatSerde(Serde[T]):
 
 
 def inside(serde: Serde[Any]) -> Serde[Any]:
-    """Return the serde for state stores and internal topics of an application; most are the same everywhere."""
+    """Return the serde for state stores and internal topics: the given serde, unless its format has another."""
     return serde.format.inside() if isinstance(serde, FormatSerde) else serde
 
 

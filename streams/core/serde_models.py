@@ -1,10 +1,10 @@
 """JSON of types that msgspec alone cannot decode: pydantic models, and unions of classes without a tag.
 
-Three libraries decode JSON, each where it is made for it.  msgspec decodes most types.  pydantic decodes its models,
-with their validators, and all types around them that it knows.  cattrs decodes unions of classes, which it tells apart
-by a ``Literal`` field or by the names of required fields, and mixes of these with pydantic models.
+Three libraries decode JSON, depending on the type.  msgspec decodes most types.  pydantic decodes its models, with
+their validators, and the types that contain them if it supports these types.  cattrs decodes unions of classes, which
+it distinguishes by a ``Literal`` field or by the names of required fields, and unions that contain pydantic models.
 
-pydantic is detected, not depended on: only code that has imported it can pass a model.  This module imports only
+pydantic is optional: only code that has imported it can pass a model.  This module imports only
 other modules of ``core``.
 """
 
@@ -30,7 +30,7 @@ _to_json = msgspec.json.encode
 
 @frozen
 class Codec:
-    """How values of a type form are read from JSON.
+    """The JSON decoder of a type form, and the shape of its JSON.
 
     ``shape`` is a type that msgspec can decode and that has the same JSON: the form itself, or generated structs in
     place of models and Any in place of unions without a tag.  It describes the JSON; it does not check the values.
@@ -115,10 +115,10 @@ def _validation_message(error: Any) -> str:
 
 
 def _by_cattrs(form: Any) -> _Decode:
-    """Return a decoder by cattrs, which decodes what msgspec can decode by msgspec.
+    """Return a decoder based on cattrs, which uses msgspec for all types that msgspec can decode.
 
     Raises:
-        TypeError: the classes of a union cannot be told apart, or a class is unknown.
+        TypeError: the classes of a union cannot be distinguished, or a class is not supported.
     """
     import cattrs
     from cattrs.preconf.msgspec import make_converter

@@ -122,7 +122,7 @@ class WindowedSerde(Serde[Windowed[K]]):
     """A serde for windowed keys; ``inner`` is the serde of the inner key.
 
     ``size_ms`` is the size of time windows, or None for sessions, whose keys contain start and end.  For count windows
-    it is negative, and its amount is the number of records.
+    it is negative, and its absolute value is the number of records.
     """
 
     __slots__ = ("inner", "size_ms")

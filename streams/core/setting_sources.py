@@ -1,8 +1,8 @@
 """Settings from the environment and from a TOML file.
 
-Each setting has one name in each place: ``linger_ms`` in a file, ``STREAMS_LINGER_MS`` in the environment.  What is
-given in the program or on the command line is used before the environment, and this before the file.  Imports only
-other modules of ``core``.
+Each setting has one name in each place: ``linger_ms`` in a file, ``STREAMS_LINGER_MS`` in the environment.  Settings
+given in the program or on the command line take precedence over the environment, and the environment over the file.
+This module imports only other modules of ``core``.
 """
 
 import importlib
@@ -32,17 +32,17 @@ def load_settings(
     environment: Mapping[str, str] | None = None,
     **settings: Unpack[Settings],
 ) -> ApplicationSettings:
-    """Return the settings of an application: those given here, else of the environment, else of a TOML file.
+    """Return the settings of an application from the arguments, the environment, or a TOML file, in this precedence.
 
-    Pass them on as ``Streams(topology, **load_settings("app.toml"))``.  Functions are given as ``MODULE:FUNCTION``.
+    Pass the result to ``Streams(topology, **load_settings("app.toml"))``.  Functions are given as ``MODULE:FUNCTION``.
 
     Args:
-        file: a TOML file, in which settings have their names in the reference; default: none.
-        environment: variables ``STREAMS_...``; default: those of this process.
-        settings: settings that are used before all others.
+        file: a TOML file whose keys are the names in the settings reference; default: none.
+        environment: environment variables, of which ``STREAMS_...`` are read; default: those of this process.
+        settings: settings that take precedence over all others.
 
     Raises:
-        ConfigError: a setting is unknown or invalid; the message has the variable, or the file and its line.
+        ConfigError: a setting is unknown or invalid; the message names the variable, or the file and line.
     """
     given = {setting_name(name): value for name, value in settings.items()}
     found = merged(
@@ -54,7 +54,7 @@ def load_settings(
 
 
 def merged(*sources: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of all sources; a later one is used before an earlier one, also if it has another form.
+    """Return the settings of all sources; later sources take precedence, also if they give a secret in another form.
 
     >>> merged({"sasl_password_file": "a", "linger_ms": 1}, {"sasl_password": "b"})
     {'linger_ms': 1, 'sasl_password': 'b'}
@@ -81,10 +81,10 @@ def secret_names() -> frozenset[str]:
 
 
 def environment_settings(environment: Mapping[str, str], load: FunctionLoader) -> dict[str, Any]:
-    """Return the settings of the variables ``STREAMS_...``; an empty variable is as good as none.
+    """Return the settings in the environment variables ``STREAMS_...``; empty variables are ignored.
 
     Raises:
-        ConfigError: a variable names no setting, two name the same one, or a value is invalid.
+        ConfigError: a variable does not name a setting, two variables name the same setting, or a value is invalid.
     """
     found: dict[str, Any] = {}
     named: dict[str, str] = {}
@@ -100,7 +100,7 @@ def environment_settings(environment: Mapping[str, str], load: FunctionLoader) -
 
 
 def file_settings(path: str | os.PathLike[str], load: FunctionLoader) -> dict[str, Any]:
-    """Return the settings of a TOML file; a table is the first part of the names in it.
+    """Return the settings in a TOML file; the name of a table is a prefix of the setting names in it.
 
     Raises:
         ConfigError: the file cannot be read or is not TOML, a name is unknown or given twice, or a value is invalid.
@@ -143,7 +143,7 @@ def imported(where: str, text: str) -> Any:
 
 
 def _forms(name: str) -> tuple[str, ...]:
-    """Return all names under which a setting is given: a secret, its file and its command are one setting."""
+    """Return all names of a setting; a secret can be given as a value, a file or a command, each with its own name."""
     for secret in secret_names():
         names = tuple(secret + form for form in SECRET_FORMS)
         if name in names:
@@ -181,7 +181,7 @@ def _flat(read: Mapping[str, Any], before: tuple[str, ...]) -> Iterator[tuple[tu
 
 
 def _line(text: str, wanted: tuple[str, ...]) -> int:
-    """Return the number of the line with a key; ``tomllib`` does not tell it."""
+    """Return the line number of a key, which ``tomllib`` does not report."""
     table: tuple[str, ...] = ()
     for number, line in enumerate(text.splitlines(), 1):
         if header := _TABLE.match(line):

@@ -87,14 +87,14 @@ def refuse_unawaited(
 
 
 def is_async(function: Any) -> bool:
-    """Return whether a function, or the one that a decorator's wrapper names, is an async function."""
+    """Return whether a function, or the function that it wraps (``__wrapped__``), is an async function."""
     return inspect.iscoroutinefunction(inspect.unwrap(_inner(function)))
 
 
 def refuse_not_async(function: Any, what: str, *, instead: str) -> None:
-    """Reject a function that returns nothing to await: a plain function, a generator, or an async generator.
+    """Reject a function that does not return an awaitable: a plain function, a generator, or an async generator.
 
-    A lambda or a wrapper of an async function is accepted, since it may call one; each result shows whether it does.
+    A lambda or a wrapper of an async function is accepted, since it may return an awaitable; each result is checked.
 
     Raises:
         TopologyError: the function is not async; the message names the operator ``instead``.

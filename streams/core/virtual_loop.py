@@ -37,7 +37,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._now
 
     def is_due(self, time: float) -> bool:
-        """Whether ``run_due`` may have something to run by then: a callback, a timer or I/O."""
+        """Whether ``run_due(time)`` may have something to run: a callback, a timer or I/O."""
         return bool(self._ready) or (self.due is not None and self.due <= time + _TICK_S) or self._has_io  # type: ignore[attr-defined]
 
     def run_due(self, until: float) -> None:

@@ -1,4 +1,4 @@
-"""Windows of a user's own: the protocol ``Windower``.
+"""User-defined windows: the protocol ``Windower``.
 
 This module imports only other modules of ``core``.
 """
@@ -15,32 +15,34 @@ V = TypeVar("V", contravariant=True)
 
 @runtime_checkable
 class Windower(Protocol[K, V]):
-    """Determines the windows of records, which windows are merged, and when a window closes.
+    """A user-defined window assigner, which also determines which windows are merged and when a window closes.
 
-    A windower is given to ``windowed_by``.  Its methods must be deterministic: their results may depend on their
-    arguments only.  The bounds of a window are epoch milliseconds, and their meaning is that of the windower.  The open
-    windows of a key are in a session store.
+    Pass a windower to ``windowed_by``.  Its methods must be deterministic: their results may depend on their
+    arguments only.  The bounds of a window are epoch milliseconds; the windower decides whether they are inclusive.
+    The open windows of a key are in a session store.
 
     Attributes:
-        retention: The time for which the store keeps windows, measured in their ends: a window may be forgotten once
-            another one, of any key, ends later by more than this.  It must be longer than any window is open, plus the
-            time by which ends are ahead of stream time.
+        retention: The time for which the store keeps windows: a window may expire once the latest window end of all
+            keys is later than its own end by more than ``retention``.  The retention must be longer than the time for
+            which any window is open, plus the time by which window ends are ahead of stream time.
     """
 
     # Not a property: a class that derives from this one assigns it.
     retention: timedelta
 
     def assign(self, key: K, value: V, timestamp_ms: int, windows: Sequence[Window]) -> Iterable[Window]:
-        """Return the windows of a record: open ones, of which ``windows`` are those of its key by start, or new ones.
+        """Return the windows to which a record is added: new windows, or open windows of its key.
 
-        A record without windows is dropped, with the reason ``no window``.
+        ``windows`` are the open windows of the key, ordered by start.  A record without windows is dropped, with the
+        reason ``no window``.
         """
         ...
 
     def merge(self, windows: Sequence[Window]) -> Iterable[Window]:
-        """Return the windows that remain of the open windows of a key and those of its new record, by start.
+        """Return the windows that remain after merging.
 
-        A window that is not returned is merged into the returned one that contains it.  By default all remain.
+        ``windows`` are the open windows of a key and the windows of its new record, ordered by start.  A window that
+        is not returned is merged into the returned window that contains it.  By default no windows are merged.
         """
         return windows
 

@@ -143,7 +143,7 @@ def count_variable(node: str) -> SerdeVariable:
 
 
 def aggregate_variable(value: Any, initializer: Any, functions: tuple[Any, ...], node: str) -> SerdeVariable:
-    """Return the serde variable for aggregates: declared, annotated, or from a class that is the initializer."""
+    """Return the serde variable for aggregates, from ``value``, an annotation, or the initializer class."""
     if value is not NOT_GIVEN:
         return declared(value, node)
     for function in functions:

@@ -98,7 +98,7 @@ def flat_map_batches(
 
 
 def _limits(operator: str, max_records: Any, max_wait: Any) -> tuple[int, int | None]:
-    """Check the limits of a batch, and return them as a record count and milliseconds, or None without ``max_wait``.
+    """Check the limits of a batch; return (maximum record count, maximum wait in ms, None without ``max_wait``).
 
     Raises:
         TopologyError: ``max_records`` or ``max_wait`` is out of range.
@@ -113,7 +113,7 @@ def _limits(operator: str, max_records: Any, max_wait: Any) -> tuple[int, int | 
 
 
 def _parameter_module(function: Any) -> str | None:
-    """Return the module of the table type with which a function's parameter is annotated, or None for a list.
+    """Return "pyarrow" or "polars" if the function's parameter is annotated with a table of that library, else None.
 
     Raises:
         TopologyError: the annotation is a type of ``pyarrow`` or ``polars`` other than ``pyarrow.Table`` and
@@ -150,7 +150,7 @@ def _framed(table: Any, module: str) -> Any:
 def _values(result: Any, row_type: Any, what: str) -> Sequence[Any]:
     """Return the values in the result of a batch function, which is a list, array, series, or table.
 
-    Of a table, values are its rows, or its column ``value`` if ``row_type`` has no fields.
+    The values of a table are its rows, or those of its column ``value`` if ``row_type`` has no fields.
 
     Raises:
         BatchError: the result is something else, such as None or a dict.

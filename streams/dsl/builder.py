@@ -115,9 +115,9 @@ class StreamsBuilder:
         """Read one or more topics, or all topics whose names match a pattern, as a stream.
 
         ``timestamp`` is the source of event times; the default comes from the ``Topic`` or from the settings.
-        ``offset_reset`` is ``earliest`` or ``latest``.  When the source has been at its end for ``idle_close``, the
-        stream time of its operators advances with the wall clock, so that windows close without a further record; the
-        default is the setting ``idle_close_ms``, and 0 means never.
+        ``offset_reset`` is ``earliest`` or ``latest``.  When the source has had no further records for ``idle_close``,
+        the stream time of its operators advances with the wall clock, so that windows close without a further record;
+        the default is the setting ``idle_close_ms``, and 0 means never.
 
         >>> play(builder.stream("orders", key=str, value=int), ("ann", 1))
         [('ann', 1)]
@@ -464,7 +464,11 @@ def _topic_name(topic: Any, operator: str) -> str:
 
 
 def _common(operator: str, topics: str, side: str, form: Any, serdes: list[Serde[Any]]) -> Any:
-    """Return the type that all topics of a source have in common."""
+    """Return the key or value type of a source: ``form`` if given, otherwise the type that all topics declare.
+
+    Raises:
+        TopologyError: no type is known, or the topics have different types.
+    """
     if form is not NOT_GIVEN:
         return form
     if not serdes:

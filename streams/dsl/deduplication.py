@@ -55,7 +55,7 @@ def deduplicate(
 ) -> StreamRef:
     """Add the node of ``deduplicate`` to the logical graph.
 
-    It is downstream of a repartition topic if records with one id may be in several partitions.
+    A repartition topic is added upstream if records with equal ids may be in several partitions.
     """
     if strange := options.keys() - DeduplicationOptions.__annotations__.keys():
         known = ", ".join(sorted(DeduplicationOptions.__annotations__))

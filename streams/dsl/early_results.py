@@ -24,7 +24,7 @@ def early_every(every: Any, owner: object) -> EarlyEvery:
     """Return the interval of early results: a ``timedelta`` of stream time, or a number of records.
 
     Raises:
-        TopologyError: the interval is neither of these, or is less than 1 ms or 1 record.
+        TopologyError: the interval is not a ``timedelta`` or a number, or is less than 1 ms or 1 record.
     """
     what = f"early_every= of emit of {owner!r}"
     if isinstance(every, timedelta):
@@ -39,7 +39,7 @@ def early_every(every: Any, owner: object) -> EarlyEvery:
 
 
 def with_early_results(table: TableRef, windowing: Windowing, name: str | None) -> TableRef:
-    """Return the table of early and final results, given that of all updates of an aggregation with this ``name``."""
+    """Return the table of early and final results, given the table of all updates; ``name`` is the aggregation's."""
     names, every = table.graph.names, windowing.early
     assert every is not None, "the aggregation has early results"
     full_name = names.suffixed(name, "-early", _PREFIX)

@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Unknown:
-    """The type of ``UNKNOWN``, which stands for an annotation that is missing or from which no serde follows."""
+    """The type of ``UNKNOWN``, which stands for a missing annotation, or for a type without a serde."""
 
     def __repr__(self) -> str:
         return "UNKNOWN"
@@ -77,7 +77,7 @@ def pair_of(result: Any, what: str) -> tuple[Any, Any]:
     """Return the key and value that a user function returned; ``what`` names it in the message.
 
     Raises:
-        TypeError: the result is no pair.
+        TypeError: the result is not a pair.
     """
     try:
         key, value = result
@@ -90,7 +90,7 @@ def pairs_of(result: Any, what: str) -> list[tuple[Any, Any]]:
     """Return the pairs of key and value that a user function returned; ``what`` names it in the message.
 
     Raises:
-        TypeError: the result is not iterable, or one of its elements is no pair.
+        TypeError: the result is not iterable, or one of its elements is not a pair.
     """
     if not isinstance(result, Iterable):
         raise TypeError(f"{what} returned {result!r:.60} where a list of pairs (key, value) is needed")

@@ -49,7 +49,7 @@ class TableLookupOptions(TypedDict, Generic[K, V, V2], total=False):
 class TableJoinOptions(StoreOptions, Generic[K, R], total=False):
     """Options for the join of two tables; all are optional.
 
-    They are the name, types and options of a store for the result.
+    The options are the name, types and store options of the result.
     """
 
     store: str | None

@@ -44,15 +44,15 @@ By: TypeAlias = Callable[[Any, Any], Any]
 class LookUpOptions(TypedDict, total=False):
     """Options for ``look_up``; all are optional.
 
-    ``cache`` is the maximum number of answers that a task keeps (default 10,000).  An answer is fresh for ``ttl`` from
-    the start of its call (default one hour; with None, it never expires).  It is stale for a further ``stale`` (default
-    0), in which it is used and refreshed in the background.  The answer "not found" is kept for ``negative`` (default:
-    ``ttl``; with 0, it is not cached).  These are periods of wall-clock time.
+    ``cache`` is the maximum number of results that a task caches (default 10,000).  A cached result is fresh for
+    ``ttl`` from the start of its call (default one hour; with None, it never expires).  After that, it is stale for
+    ``stale`` (default 0): a stale result is used, and refreshed in the background.  The result "not found" is cached
+    for ``negative`` (default: ``ttl``; with 0, it is not cached).  These are periods of wall-clock time.
 
     ``concurrency``, ``order``, ``timeout``, ``retries``, ``backoff`` and ``retry_on`` are those of
-    ``map_values_async``; ``order`` is the order of results only.  ``logging`` (a changelog of the cache) is on by
-    default.  ``asked`` and ``answer`` are the types or serdes of the result of ``by`` and of the answer; the defaults
-    are the annotations of the functions, or else the types of the first objects.
+    ``map_values_async``, but ``order`` applies only to the output records.  ``logging`` (a changelog of the cache) is
+    on by default.  ``asked`` is the type or serde of the looked-up key, and ``answer`` that of the result; the
+    defaults are the annotations of the functions, or else the types of the first objects.
     """
 
     name: str | None
@@ -163,7 +163,7 @@ def _from_memory(
     by: By | None,
     options: LookUpOptions,
 ) -> StreamRef:
-    """Add the node of a look-up with all answers in memory, which needs neither calls nor a cache."""
+    """Add the node of a look-up in memory, which needs neither calls nor a cache."""
     if useless := options.keys() - {"name"}:
         raise TopologyError(
             f"look_up of {stream!r}: {function!r} has all its answers in memory, so that {min(useless)}= has no "

@@ -83,7 +83,7 @@ def to_ms(duration: Any, what: str) -> int:
 class Materialized:
     """The store of an operator, which exists in any case or only if another operator needs it.
 
-    ``is_queryable`` is whether the user gave the store name.  ``spec`` is called only when the graph is complete.
+    ``is_queryable`` is True if the user named the store.  ``spec`` is called only when the graph is complete.
     """
 
     store: str

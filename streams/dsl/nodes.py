@@ -198,7 +198,7 @@ class LogicalTableSource:
             (topology.source_changelogs[store],) = self.topics.topics
 
     def _is_kept(self, topology: Topology, store: str) -> bool:
-        """Return whether the store keeps the bytes of the topic; it keeps rows of change events, for example."""
+        """Return whether topic and store have the same serdes, so that the topic can be the changelog of the store."""
         node, spec = topology.nodes[self.source], topology.stores[store]
         assert isinstance(node, SourceNode)
         return (node.key_serde.name, node.value_serde.name) == (spec.key_serde.name, spec.value_serde.name)

@@ -209,7 +209,7 @@ def _no_way(change: LogicalNode, node: LogicalNode, contents: list[LogicalConten
 
 
 def _better(one: SerdeVariable, other: SerdeVariable) -> SerdeVariable:
-    """Return the variable with a known serde, or unify both variables if neither serde is known."""
+    """Return ``other`` if only its serde is known; otherwise unify both variables and return ``one``."""
     if one.known is None and other.known is not None:
         return other
     one.unify(other)

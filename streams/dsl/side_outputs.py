@@ -39,7 +39,7 @@ class SideOutputs:
 
     @classmethod
     def at(cls, node: LogicalNode, origin: StreamRef, *more: str) -> "SideOutputs":
-        """Return the side outputs of a node; ``origin`` has the serdes and sources of the records that it drops."""
+        """Return the side outputs of a node; ``origin`` has the serdes and sources of the dropped records."""
         side = cls(origin)
         side.attach([node], origin.sources, *more)
         return side

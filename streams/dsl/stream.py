@@ -153,7 +153,7 @@ class KStream(Generic[K, V]):
         """Replace key and value with the pair that the async function ``mapper(key, value)`` returns.
 
         The key may change, so that grouping, aggregating or joining repartitions the stream.  Options, order, failures
-        and guarantees are those of ``map_values_async``; ``order`` is that of the input keys.
+        and guarantees are those of ``map_values_async``; ``order="key"`` refers to the input keys.
 
         Raises:
             TopologyError: the function is not async, or an option is out of range.
@@ -170,9 +170,9 @@ class KStream(Generic[K, V]):
     ) -> "KStream[K2, V2]":
         """Replace each record with the pairs of key and value that the async function ``mapper(key, value)`` returns.
 
-        The pairs may be none, and are forwarded together.  The key may change, so that grouping, aggregating or joining
-        repartitions the stream.  Options, order, failures and guarantees are those of ``map_values_async``; ``order``
-        is that of the input keys.
+        All pairs of a record, which may be none, are forwarded together.  The key may change, so that grouping,
+        aggregating or joining repartitions the stream.  Options, order, failures and guarantees are those of
+        ``map_values_async``; ``order="key"`` refers to the input keys.
 
         Raises:
             TopologyError: the function is not async, or an option is out of range.
@@ -211,22 +211,22 @@ class KStream(Generic[K, V]):
     def look_up(
         self, function: Any, *, by: Any = None, **options: Unpack[LookUpOptions]
     ) -> "LookedUpKStream[K, V, Any]":
-        """Replace the value with the pair of value and answer of ``function(key)``; None means not found.
+        """Replace the value with the pair (value, result of ``function(key)``); the result None means not found.
 
         The function is async or plain.  The looked-up key is the result of ``by(key, value)``, or by default the key of
-        the record.  For None, the function is not called, and the answer is None.
+        the record.  For the key None, the function is not called, and the result is None.
 
-        Each task caches answers in a store with a changelog, so they survive restarts.  ``cache`` is the maximum number
-        of answers per task (default 10,000); the least recently used ones are removed.  An answer is fresh for ``ttl``
-        (default one hour; with None, it never expires).  It is stale for a further ``stale`` (default 0), in which it
-        is used and refreshed in the background.  The answer "not found" is kept for ``negative`` (default: ``ttl``).
-        These are periods of wall-clock time from the start of the call.  A task has at most one call in flight per
-        looked-up key.
+        Each task caches results in a store with a changelog, so that results survive restarts.  ``cache`` is the
+        maximum number of cached results per task (default 10,000); the least recently used results are evicted.  A
+        result is fresh for ``ttl`` (default one hour; with None, it never expires).  After that, it is stale for
+        ``stale`` (default 0): a stale result is used, and refreshed in the background.  The result "not found" is
+        cached for ``negative`` (default: ``ttl``).  Times are wall-clock time; ``ttl`` begins with the call.
+        A task has at most one call in flight per looked-up key.
 
         An async function runs on the event loop of the stream thread, a plain one in up to ``concurrency`` threads; the
         stream thread does not wait.  Calls, failures and guarantees are those of ``map_values_async``, with the options
-        ``concurrency``, ``order`` (of results only), ``timeout``, ``retries``, ``backoff`` and ``retry_on``.  All
-        options are in ``LookUpOptions``.
+        ``concurrency``, ``order`` (of output records only), ``timeout``, ``retries``, ``backoff`` and ``retry_on``.
+        All options are in ``LookUpOptions``.
 
         Raises:
             TopologyError: a function has the wrong arguments, or an option is unknown or out of range.
@@ -274,7 +274,7 @@ class KStream(Generic[K, V]):
         ``value`` is the type of its values or rows.  Keys, timestamps, headers and order stay the same.  A batch has at
         most ``max_records`` records.  It ends before each commit, and with the run of consecutive records that the task
         takes from its queues or, with ``max_wait``, after that wall-clock time at the latest.  If the mapper fails,
-        halves of the batch are tried until the record that fails alone is found; that record goes to the
+        it is called again for each half of the batch, recursively; a record that fails alone is passed to the
         ``processing_handler``.
 
         >>> total = lambda amounts: [sum(amounts) + amount for amount in amounts]
@@ -847,10 +847,10 @@ def _ref(other: Any) -> Any:
 
 
 class LookedUpKStream(KStream[K, tuple[V, A | None]], Generic[K, V, A]):
-    """The result of ``look_up``: a stream of pairs of value and answer."""
+    """The result of ``look_up``: a stream of pairs (value, look-up result)."""
 
     def map_pairs(self, mapper: Callable[[V, A | None], R], name: str | None = None) -> KStream[K, R]:
-        """Replace the pair with the result of ``mapper(value, answer)``.
+        """Replace the pair (value, look-up result) with the result of ``mapper(value, result)``.
 
         >>> cities = {"ann": "Oslo"}
         >>> found = orders.look_up(cities.get, ttl=None)

@@ -180,9 +180,9 @@ class KTable(Generic[K, V]):
     def dropped(self, name: str | None = None) -> "KStream[K | None, Any]":
         """Return a stream of the records and rows that a table's source or join drops.
 
-        A table of a topic or stream drops records without a key, and those older than its store keeps.  A join of
-        tables drops rows of versioned tables that are out of order.  A foreign-key join also drops left rows whose
-        foreign key is None; for it, the stream has left rows only.  ``DropNote.of(headers)`` reads the reason from the
+        A table of a topic or stream drops records without a key, and records older than the retention of its store.
+        A join of tables drops out-of-order rows of versioned tables.  A foreign-key join also drops left rows whose
+        foreign key is None; its stream contains only left rows.  ``DropNote.of(headers)`` reads the reason from the
         headers of a record.
 
         Raises:

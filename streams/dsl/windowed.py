@@ -84,10 +84,10 @@ class TimeWindowedKStream(Generic[K, V]):
     def emit(self, *, early_every: timedelta | int) -> "TimeWindowedKStream[K, V]":
         """Forward the result of a window early, at intervals, and the final result once the window closes.
 
-        ``early_every`` is an interval of stream time, whose multiples are counted from 1970, or a number of records of
-        a window.  At a multiple, the results of all windows that have changed are forwarded.  Whether a result is early
-        or final is in its headers, which ``ResultTiming.of(headers)`` reads.  All results of unlimited windows are
-        early.  The aggregation has no record cache.
+        ``early_every`` is an interval of stream time, whose multiples are counted from 1970, or a number of records
+        of a window.  At each multiple, the results of all windows changed since the previous one are forwarded.
+        Whether a result is early or final is in its headers, which ``ResultTiming.of(headers)`` reads.  All results
+        of unlimited windows are early.  The aggregation has no record cache.
 
         >>> windowed = orders.group_by_key().windowed_by(TimeWindows.of(timedelta(seconds=1)))
         >>> counts = windowed.emit(early_every=2).count()
@@ -227,7 +227,7 @@ class TimeWindowedKStream(Generic[K, V]):
 
 @define(eq=False, repr=False)
 class SessionWindowedKStream(Generic[K, V]):
-    """A grouped stream, aggregated by session (an inactivity gap ends it), or in the windows of a ``Windower``.
+    """A grouped stream, aggregated in sessions, which an inactivity gap ends, or in the windows of a ``Windower``.
 
     In all aggregations ``name`` is also the store name unless ``store`` is given.
     """
@@ -250,10 +250,11 @@ class SessionWindowedKStream(Generic[K, V]):
     def emit(self, *, early_every: timedelta | int) -> "SessionWindowedKStream[K, V]":
         """Forward the result of a window early, at intervals, and the final result once the window closes.
 
-        ``early_every`` is an interval of stream time, whose multiples are counted from 1970, or a number of records of
-        a window.  At a multiple, the results of all windows that have changed are forwarded.  Whether a result is early
-        or final is in its headers, which ``ResultTiming.of(headers)`` reads.  A session that is merged into another
-        session is deleted if a result of it was forwarded.  The aggregation has no record cache.
+        ``early_every`` is an interval of stream time, whose multiples are counted from 1970, or a number of records
+        of a window.  At each multiple, the results of all windows changed since the previous one are forwarded.
+        Whether a result is early or final is in its headers, which ``ResultTiming.of(headers)`` reads.  A session
+        that is merged into another session is deleted if a result of it was forwarded.  The aggregation has no record
+        cache.
 
         >>> windowed = orders.group_by_key().windowed_by(SessionWindows.of(timedelta(seconds=1)))
         >>> counts = windowed.emit(early_every=2).count()

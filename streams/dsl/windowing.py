@@ -61,9 +61,9 @@ class Windowing:
 
     @property
     def closing_ms(self) -> int | None:
-        """The time in ms between the end of a window and its closing, for ``suppress``; None without windows of time.
+        """The time in ms from the end of a window until it closes; None for count windows, a windower or no windows.
 
-        For sessions, it includes the inactivity gap.
+        For sessions, the time includes the inactivity gap.
         """
         if isinstance(self.windows, SessionWindows):
             return self.windows.gap_ms + self.windows.grace_ms
@@ -71,7 +71,7 @@ class Windowing:
 
     @property
     def window_ms(self) -> int:
-        """The size of the windows in ms; 0 for sessions, and without windows of time."""
+        """The size of time windows or sliding windows in ms; 0 for other windows and without windows."""
         windows = self.windows
         if isinstance(windows, SlidingWindows):
             return windows.difference_ms
@@ -94,7 +94,7 @@ class Windowing:
         """Return the store of the aggregates.
 
         Sliding and session windows that are emitted on close have no record cache, because a cache would only change
-        the order of results.  With early results there is none, because the interval counts updates.
+        the order of results.  With early results there is no record cache either, because the interval counts updates.
 
         Raises:
             TopologyError: the retention is shorter than the window size plus the grace period, or is given for count
@@ -137,13 +137,13 @@ class Windowing:
         return time_windowed_variable(key, self.windows.size_ms)
 
     def numbers(self, store: str) -> str | None:
-        """Return the name of the store of record numbers, given that of the aggregates; None without count windows."""
+        """Return the name of the store of record counts by key, given the aggregate store, or None."""
         return f"{store}-numbers" if isinstance(self.windows, CountWindows) else None
 
     def closes(self) -> Callable[[Window], int] | None:
-        """Return the function that returns the stream time in ms from which a window accepts no record.
+        """Return a function that maps a window to the stream time in ms at which it closes.
 
-        For count windows, it is None.
+        Return None for count windows, which close with their last record.
         """
         if isinstance(self.windows, Windower):
             return self.windows.close
@@ -184,7 +184,7 @@ def check_windows(owner: object, windows: Any) -> None:
     """Check the argument of ``windowed_by``.
 
     Raises:
-        TopologyError: the argument is not a window definition, or is a windower that lacks a part.
+        TopologyError: the argument is not a window definition, or a windower lacks a method or ``retention``.
     """
     if isinstance(windows, Windower) and not isinstance(windows, type):
         _check_windower(windows, f"windowed_by of {owner!r}")

@@ -63,9 +63,9 @@ class MemoryBudget:
             return self._rocks
 
     def take_small(self, size: int) -> bool:
-        """Give ``size`` bytes to an engine that is in memory because it is small; return False if they do not fit.
+        """Reserve ``size`` bytes for a ``SpillingEngine`` that is in memory; return False if the limit is exceeded.
 
-        All of these engines together may have as much as RocksDB.  A negative size gives bytes back.
+        The limit for all these engines together is RocksDB's share of the budget.  A negative size releases bytes.
         """
         with self._lock:
             if size > 0 and self._small_bytes + size > self._divided_bytes * _ROCKSDB_SHARE:

@@ -188,7 +188,7 @@ class Store:
         self._layout.restore(block)
 
     def _snapshot_rows(self) -> Iterator[Any]:
-        """Yield all entries as rows for ``_snapshot_columns``, usually (key, engine value), by changelog key."""
+        """Yield all entries as rows for ``_snapshot_columns``, usually (key, engine value), sorted by changelog key."""
         return self._layout.rows()
 
     def _snapshot_columns(self, rows: Sequence[Any]) -> Columns:
@@ -372,7 +372,7 @@ class Store:
             self.hot.max_clean = left
 
     def snapshot_blocks(self) -> Iterator[Block]:
-        """Yield the whole content as changelog records, sorted by key bytes, and the versions of each key by time.
+        """Yield the whole content as changelog records, sorted by key bytes; versions of a key are sorted by time.
 
         Uncommitted writes are included. The content is read lazily, so the store must not be written to during
         the iteration.

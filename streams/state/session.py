@@ -181,7 +181,7 @@ class SessionStore(Store, Generic[K, V]):
     def find_sessions_of_keys(
         self, low: K | None, high: K | None, earliest_end_ms: int, latest_start_ms: int
     ) -> Iterator[tuple[Windowed[K], V]]:
-        """Yield the sessions of ``find_sessions`` for keys from ``low`` to ``high``, inclusive; None is open."""
+        """Yield the sessions of ``find_sessions`` for keys from ``low`` to ``high``, inclusive; None: no bound."""
         return self._of_many(low, high, earliest_end_ms, latest_start_ms)
 
     def backward_find_sessions_of_keys(

@@ -1,7 +1,7 @@
 """An engine that is in memory while it is small, and on disk from then on.
 
-Opening, closing and deleting a database takes as long as some thousand writes to memory, which is most of the work of a
-task with few entries.  Both engines have the same contents and order, so the move is not visible to stores.
+Opening, closing and deleting a database takes as long as some thousand writes to memory, which dominates the cost of
+tasks with few entries.  Both engines return the same entries in the same order, so stores do not notice the move.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,8 @@ SMALL_BYTES = 1 << 20
 class SpillingEngine:
     """A memory engine that becomes a database in the directory ``path`` when it has more than ``SMALL_BYTES``.
 
-    It also moves if all small engines of the process have no room left in ``budget``.  Metrics name it as RocksDB.
+    It also moves to disk if the share of ``budget`` for all in-memory engines of the process is used up.  In metrics,
+    its type is ``rocksdb`` in both cases.
     """
 
     type_name = "rocksdb"
@@ -57,7 +58,7 @@ class SpillingEngine:
         self._engine.apply(batch)
 
     def _fits(self, size: int) -> bool:
-        """Return whether so many more bytes fit into memory, and count them."""
+        """Return whether ``size`` more bytes fit in memory; if so, reserve them in the memory budget."""
         if self._bytes + size > SMALL_BYTES:
             # Entries that were overwritten have been counted more than once.
             self._count(sum(_bytes_of(self._engine.scan(number, None, None)) for number in self._engine.namespaces()))

@@ -168,7 +168,7 @@ class WindowStore(Store, WindowReads[K, V]):
         self._windows.put(key_slot, start_ms, held, value is None)
 
     def append(self, key: K, value: V | None, start_ms: int) -> None:
-        """Put a value for a window; used by joins. This is fast if duplicates are retained and the chain is cached."""
+        """Put a value for a window, for joins. The write is fast if duplicates are retained and the chain is cached."""
         hot, bounds, windows, chains = self.hot, self.bounds, self._windows, self._chains
         chain = chains.chains.get(key) if type(key) is hot.key_type else None
         if chain is None or type(value) is not hot.value_type or not self._retains or windows.index is not None:

@@ -62,7 +62,7 @@ class Tracer(Protocol):
     """Observes every record that one node of a task passes to another, from ``Program.trace`` to ``untrace``."""
 
     def process(self, node: str, process: Process) -> Process:
-        """Return a function that calls ``process``, which is that of an operator or sink, and reports each call."""
+        """Wrap the process function of an operator or sink, so that each call is reported."""
         ...
 
     def forward(

@@ -167,8 +167,9 @@ def _node(topology: Topology, node: Node) -> NodeDescription:
 def periods_of(topology: Topology, node: Node) -> dict[str, int]:
     """Return the periods that a node declares, in milliseconds by name.
 
-    A source has ``idle_close`` (0: never) if it does not take it from the settings, an operator those of its attribute
-    ``periods``, and the first user of a store with a TTL has ``ttl``, or ``ttl of STORE`` if it has several.
+    For a source, this is ``idle_close`` (0: never) if it overrides the setting.  For a processor, these are the
+    ``periods`` of its operator, and the ``ttl`` of a store of which the node is the first user (``ttl of STORE`` if
+    there are several such stores).
     """
     if isinstance(node, SourceNode):
         return {} if node.idle_close_ms is None else {"idle_close": node.idle_close_ms}
@@ -180,7 +181,7 @@ def periods_of(topology: Topology, node: Node) -> dict[str, int]:
 
 
 def options_of(node: Node) -> dict[str, int | str]:
-    """Return the limits and choices other than periods that a node declares in ``options`` of its operator, by name."""
+    """Return the ``options`` of a node's operator by name, which are its declared limits and choices except periods."""
     options: dict[str, int | str] = getattr(getattr(node, "operator", None), "options", {})
     return options
 

@@ -415,7 +415,7 @@ def _assignment(target: ast.expr, value: ast.expr) -> list[ast.stmt]:
 
 
 def _returns(statement: ast.AST) -> bool:
-    """Return whether a ``return`` is among a statement and the statements inside it."""
+    """Return whether a statement is a ``return`` or contains one."""
     parts = (getattr(statement, name, ()) for name in ("body", "orelse", "finalbody", "handlers", "cases"))
     return isinstance(statement, ast.Return) or any(_returns(inner) for part in parts for inner in part)
 

@@ -252,7 +252,7 @@ class NodeContext(WrappedNode, Protocol):
         ...
 
     def counter(self, sensor: SensorSpec) -> Counter:
-        """Return the counter of a sensor, which is declared per node, for this node."""
+        """Return this node's counter of a sensor that is declared per node."""
         ...
 
     def records(self, sensor: SensorSpec) -> bool:
@@ -260,17 +260,17 @@ class NodeContext(WrappedNode, Protocol):
         ...
 
     def amounts(self, sensor: SensorSpec, store: str | None = None) -> Amounts:
-        """Return the amounts of a sensor: of this node, or of a store if the sensor is declared per store."""
+        """Return the sensor of amounts of this node, or of a store if the sensor is declared per store."""
         ...
 
     def stopwatch(self, sensor: SensorSpec) -> Stopwatch:
-        """Return the stopwatch of a sensor, which is declared per node, for this node."""
+        """Return this node's stopwatch of a sensor that is declared per node."""
         ...
 
     def running_clock(self) -> Callable[[], int] | None:
-        """Return a function that returns the wall-clock time in epoch milliseconds, or None if it does not pass.
+        """Return a function that returns the wall-clock time in epoch milliseconds, or None if the clock does not run.
 
-        It does not pass in bounded runs, and in replays unless they take the times at which records were appended.
+        The clock does not run in bounded runs, nor in replays unless they use the append times of records.
 
         Raises:
             WallClockError: the driver has no wall clock.

@@ -428,7 +428,7 @@ class Punctuation:
 def punctuate(
     interval: timedelta, kind: PunctuationType = PunctuationType.STREAM_TIME
 ) -> Callable[[Callable[[P, int], None]], Callable[[P, int], None]]:
-    """Have a processor method called with ``now_ms`` every ``interval`` of stream or wall-clock time (KIP-138)."""
+    """Decorator: call a processor method with ``now_ms`` every ``interval`` of stream or wall-clock time (KIP-138)."""
 
     def mark(method: Callable[[P, int], None]) -> Callable[[P, int], None]:
         method.__dict__["punctuation"] = Punctuation(interval, kind)
@@ -502,7 +502,7 @@ class ProcessorOperator:
     def _bound(
         self, context: NodeContext, *, is_live: bool
     ) -> tuple[ProcessorContext[Any, Any], Callable[[Record[Any, Any]], object], str]:
-        """Create the processor of a task; return its context, its ``process`` method and the method's message name."""
+        """Create the processor of a task; return its context, its ``process`` method and the name for messages."""
         processor = self._make()
         user_context: ProcessorContext[Any, Any] = ProcessorContext(
             context, fixed_key=self.has_fixed_key, is_live=is_live

@@ -365,9 +365,9 @@ class ProgramWriter:
         self._call(name, record, depth)
 
     def _need_forwards(self, statements: Sequence[ast.stmt], forwards: Mapping[str, Forward]) -> int:
-        """Return the maximum number of copies of a child's lines.
+        """Request functions for the children whose forward call cannot be inlined, because its result is used.
 
-        A call whose result is used requires a function for the child.
+        Return the number of forward calls to the child with the most calls.
         """
         inside = _nodes_in(statements)
         called = Counter(
@@ -512,7 +512,7 @@ class _Operator:
 
 
 def _nodes_in(nodes: Iterable[ast.AST]) -> list[ast.AST]:
-    """Return nodes and all nodes inside them, as ``ast.walk``, which takes three times as long."""
+    """Return syntax tree nodes and all their descendants, three times as fast as ``ast.walk``."""
     found = list(nodes)
     for node in found:
         for value in vars(node).values():
@@ -524,7 +524,7 @@ def _nodes_in(nodes: Iterable[ast.AST]) -> list[ast.AST]:
 
 
 def _text(value: ast.expr) -> str:
-    """Return the source of an expression, which is a name nearly always."""
+    """Return the source of an expression, which is usually a name."""
     return value.id if isinstance(value, ast.Name) else ast.unparse(value)
 
 

@@ -104,7 +104,7 @@ def _collect(description: TopologyDescription) -> _Drawing:
 
 
 def _set_columns(drawing: _Drawing) -> None:
-    """Put each box to the right of its predecessors; the number of rounds is limited, since cycles never settle."""
+    """Put each box to the right of its predecessors; the number of rounds is limited, since a cycle never converges."""
     for _ in drawing.boxes:
         late = [(start, end) for start, end in drawing.edges if end.column <= start.column]
         for start, end in late:

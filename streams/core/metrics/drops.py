@@ -17,12 +17,12 @@ class Tally(NamedTuple):
     reason: str = ""
 
     def merged(self, one: int, other: int) -> int:
-        """Return the sum of two counts with this key, or the larger count if it is the disorder of an input."""
+        """Return the sum of two counts with this key, or the larger of two out-of-orderness values."""
         return max(one, other) if self.is_disorder else one + other
 
     @property
     def is_disorder(self) -> bool:
-        """Whether the count is the largest timestamp disorder of an input topic."""
+        """Whether the count is the maximum out-of-orderness of an input topic."""
         return self.name == DISORDER.metric(Stat.VALUE).name
 
     @property

@@ -149,7 +149,7 @@ class Metrics:
         return found
 
     def stopwatch(self, spec: SensorSpec, **place: Any) -> Stopwatch:
-        """Return a stopwatch, each ``with`` block of which is an event of a sensor."""
+        """Return a stopwatch for a sensor; each ``with`` block of the stopwatch records one duration."""
         return Stopwatch(self.amounts(spec, **place), self.clock.monotonic_ns)
 
     def drop(
@@ -222,7 +222,7 @@ class Metrics:
 
     @property
     def failures(self) -> LastFailures:
-        """The last failures in user code, and of threads."""
+        """The last failures in user code and of stream threads."""
         return self._shared.failures
 
     def sensors(self) -> list[tuple[SensorSpec, MetricPlace, Counter | Amounts]]:
@@ -235,8 +235,8 @@ class Metrics:
         The name of a sensor that counts, such as ``dropped-records``, is short for its total.
         ``place`` has attributes of ``MetricPlace``, for example ``task="0_0"``: ``thread``, ``task``, ``node``,
         ``reason``, ``topic``, ``partition``, ``store``, ``client``. If several places match, the result is the sum of
-        their values, except that it is the largest of averages, ratios, percentiles and maxima, and the smallest of
-        minima. The result is 0 if nothing was recorded. Totals include closed tasks.
+        their values; for averages, ratios, percentiles and maxima it is the largest value, for minima the smallest.
+        The result is 0 if nothing was recorded. Totals include closed tasks.
 
         Raises:
             KeyError: no metric has this name, or its scopes do not have these attributes.
@@ -283,7 +283,7 @@ class Metrics:
         return dict(self._shared.examples)
 
     def tallies(self) -> dict[Tally, int]:
-        """Return the counts that a run over historical data reports: read records, dropped records, input disorder."""
+        """Return the counts that a bounded run reports: processed and dropped records, maximum out-of-orderness."""
         result: dict[Tally, int] = {}
         for (spec, place), sensor in list(self._shared.sensors.items()):
             if spec is DROPPED_FOR:

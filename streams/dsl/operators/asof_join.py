@@ -200,12 +200,12 @@ class AsOfLeft:
 
     @property
     def periods(self) -> dict[str, int]:
-        """The declared limits, in milliseconds."""
+        """The declared tolerance and grace period, in milliseconds."""
         return {"tolerance": self.join.tolerance_ms, "grace": self.join.grace_ms}
 
     @property
     def options(self) -> dict[str, int | str]:
-        """The declared direction in which a match is searched."""
+        """The declared direction of the search for a match."""
         return {"direction": "forward" if self.join.is_forward else "backward"}
 
     def bind(self, context: NodeContext) -> Process:

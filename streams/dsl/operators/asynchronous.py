@@ -143,7 +143,8 @@ class _AsyncNode:
     def save(self) -> None:
         """Store the records whose calls are in flight, as part of a commit.
 
-        New calls are submitted first, so that a submitted call is marked as stored only after a restart.
+        New calls are submitted first: ``is_stored`` of a call that is being submitted then means that the call is
+        repeated after a restart.
         """
         self.hand_over()
         self.records.save()

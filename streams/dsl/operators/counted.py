@@ -41,12 +41,12 @@ class CountWindowAggregate:
 
     @property
     def options(self) -> dict[str, int | str]:
-        """The declared numbers of records of a window."""
+        """The declared size and advance of a window, as numbers of records."""
         return {"size": self.windows.size, "advance": self.windows.advance}
 
     @property
     def ignores_values(self) -> bool:
-        """Whether the result does not depend on the values of records."""
+        """Whether the aggregate is independent of the values of records, as for ``count``."""
         return self.fold.ignores_values
 
     def bind(self, context: NodeContext) -> Process:

@@ -90,7 +90,7 @@ def _no_id(key: Any, value: Any) -> Any:
 
 @frozen
 class IdPartitioner:
-    """Selects the partition of a record without a key by its id, so that equal ids meet in one task."""
+    """Selects the partition of a record without a key by its id, so that one task reads all records with equal ids."""
 
     by: Callable[[Any, Any], Any]
     #: Returns the serde of the ids; called when the topology is complete.

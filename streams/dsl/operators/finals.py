@@ -13,9 +13,9 @@ EmitUntil = Callable[[int, Headers | None], int]
 def measured(
     context: NodeContext, emit_until: EmitUntil, *, emits_on_close: bool = True
 ) -> Callable[[int, Headers | None], bool]:
-    """Return ``emit_until`` with its results counted and its time measured; it returns whether there were any.
+    """Wrap ``emit_until`` to count its results and measure its duration; the wrapper returns whether it emitted any.
 
-    A node that does not emit results when windows close has no such metrics, and never calls the function.
+    Without ``emits_on_close`` the node has no such metrics, and the returned function emits nothing.
     """
     if not emits_on_close:
         return lambda last_ms, headers: False

@@ -1,4 +1,4 @@
-"""Folds, which distinguish count, reduce and aggregate: these share one operator."""
+"""Folds: the functions by which count, reduce and aggregate differ; all three use the same operators."""
 
 from collections.abc import Callable
 from typing import Any

@@ -35,8 +35,8 @@ class TableValues(Protocol):
     def getter(self, context: NodeContext, *, undeleted: bool = False) -> Getter:
         """Return the function that reads the current row for a key.
 
-        With ``undeleted``, it reads an expired row too until its deletion has been forwarded, for results that this
-        deletion takes back.
+        With ``undeleted``, an expired row is returned until its deletion has been forwarded, so that a join can find
+        the results that this deletion removes.
         """
         ...
 

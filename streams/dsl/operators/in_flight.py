@@ -64,7 +64,7 @@ def slot_of(serde: Serde[Any]) -> Callable[[Any], Any]:
 
 
 def lane_of(order: CallOrder, key_serde: Serde[Any]) -> Callable[[Any, RecordMetadata | None], Any]:
-    """Return a function that maps a key and a record's origin to a lane; the results of one lane stay in order."""
+    """Return a function from (key, record metadata) to the key or partition whose results stay in order, or None."""
     if order == "key":
         slot = slot_of(key_serde)
         return lambda key, _: slot(key)
@@ -93,7 +93,7 @@ class CallSensors:
         )
 
     def note(self, calls: Iterable[Call]) -> None:
-        """Record finished calls."""
+        """Record the metrics of finished calls."""
         times = []
         for call in calls:
             times.append(int(call.took_s * 1e9))
@@ -146,7 +146,7 @@ class RecordsInFlight:
         return room if room > concurrency // 4 else 0
 
     def forward(self, call: Call, send: Callable[[], None]) -> None:
-        """Forward the result of a record with ``send``, as a result of its source record."""
+        """Call ``send``, which forwards a result, with the call's input record as the record context."""
         del self.held[call.sequence]
         if call.is_stored:
             self._obsolete.append(call.sequence)
@@ -178,7 +178,7 @@ class RecordsInFlight:
                 call.is_stored = True
 
     def load(self, owner: CallOwner, lane: Callable[[Any, RecordMetadata | None], Any]) -> Iterator[Call]:
-        """Yield the records whose calls were in flight at the last commit, as calls of ``owner``, in their order."""
+        """Yield the records whose calls were in flight at the last commit, in order, as calls of ``owner``."""
         for data, (origin, timestamp_ms, headers, key, value, *raw) in sorted(self.store.all(), key=_row_key):
             (number,) = _SEQUENCE.unpack(data)
             self.sequence = max(self.sequence, number)
@@ -186,7 +186,7 @@ class RecordsInFlight:
             yield Call(number, key, value, timestamp_ms, headers, origin, owner, pair, place, is_stored=True)
 
     def failure(self, call: Call | None, what: str) -> ProcessingError:
-        """Return the error for a failure outside the user function; without ``call``, it locates only the node."""
+        """Return the error for a failure outside the user function; without ``call``, it names only the node."""
         origin = None if call is None else call.origin
         topic, partition, offset = origin or (None, None, None)
         where = f" at {topic}-{partition} offset {offset}" if origin else ""

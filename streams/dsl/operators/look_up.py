@@ -1,9 +1,9 @@
-"""Look-ups: each record is paired with the answer of a function for its key; answers are cached in a store.
+"""Look-ups: each record is paired with the result of a function for its key; results are cached in a store.
 
-A record is forwarded immediately if the cache has a usable answer.  Otherwise it waits for a call, together with all
-records of its task that look up the same key.  The task stores the answer of a finished call before it forwards the
-records that waited for it, so both are part of the same commit.  A second store keeps the records that wait at a
-commit.
+A record is forwarded immediately if the cache has a usable result.  Otherwise the record waits for a call, together
+with all records of its task that look up the same key.  The task caches the result of a finished call before it
+forwards the waiting records, so both are part of the same commit.  A second store keeps the records that are waiting
+at a commit.
 """
 
 import logging
@@ -42,11 +42,11 @@ _UNKNOWN: Final[Any] = object()
 
 @frozen
 class LookUpPlan:
-    """The looked-up key, the number of cached answers, the periods for which they are used, and the order of results.
+    """The looked-up key, the size of the cache, the times for which cached results are used, and the output order.
 
-    ``by(key, value)`` returns the looked-up key; with None it is the key of the record.  Periods are in milliseconds of
-    wall-clock time.  From the start of its call, an answer is fresh for ``ttl_ms``, and stale for a further
-    ``stale_ms``, in which it is used and refreshed; "not found" is used for ``negative_ms``.  With None, an answer
+    ``by(key, value)`` returns the looked-up key; with None it is the key of the record.  Times are in milliseconds of
+    wall-clock time.  From the start of its call, a result is fresh for ``ttl_ms``; after that, it is used and
+    refreshed for ``stale_ms``.  The result "not found" is used for ``negative_ms``.  With None, a result
     never expires.  After a failed refresh, the next refresh of the key starts ``pause_ms`` later at the earliest.
     """
 
@@ -60,14 +60,14 @@ class LookUpPlan:
 
     @property
     def is_timed(self) -> bool:
-        """Whether the age of answers has to be known: some answers expire, but not immediately."""
+        """Whether cached results have an age, because some of them expire, but not immediately."""
         return self.ttl_ms is not None or self.negative_ms not in (None, 0)
 
 
 def answers_spec(
     name: str, asked: Serde[Any], answer: Serde[Any], max_entries: int, *, has_changelog: bool = True
 ) -> StoreSpec:
-    """Return the spec of the store of answers, given the serdes of looked-up keys and of answers."""
+    """Return the spec of the store of cached results, given the serdes of looked-up keys and of results."""
     write_answer, read_answer = portable(answer)
 
     def write(row: _Row) -> bytes:
@@ -95,7 +95,7 @@ def answers_spec(
 
 @frozen
 class LookUp:
-    """Replaces the value with the pair of the value and the answer of a function for the looked-up key."""
+    """Replaces the value with the pair of the value and the result of a function for the looked-up key."""
 
     store_naming: ClassVar = StoreNaming("name", ("-calls", "-answers"))
 
@@ -108,14 +108,14 @@ class LookUp:
 
     @property
     def periods(self) -> dict[str, int]:
-        """The timeout of a call and the periods for which answers are used, in milliseconds, if they are limited."""
+        """The timeout of a call and the times for which cached results are used, in milliseconds, if limited."""
         plan = self.plan
         times = {"answer_ttl": plan.ttl_ms, "stale": plan.stale_ms or None, "negative": plan.negative_ms}
         return self.calls.periods | {name: time_ms for name, time_ms in times.items() if time_ms is not None}
 
     @property
     def options(self) -> dict[str, int | str]:
-        """The declared limits and order of calls, and the maximum number of cached answers."""
+        """The declared limits and order of calls, and the maximum number of cached results."""
         return {**self.calls.options, "order": self.plan.order, "cache": self.plan.max_answers}
 
     def bind(self, context: NodeContext) -> Process:
@@ -259,7 +259,7 @@ class _LookUpNode:
         return waiting
 
     def _take_answers(self) -> int:
-        """Store the answers of finished calls, and assign them to the waiting records; return the number of calls."""
+        """Cache the results of finished calls, and pass them to the waiting records; return the number of calls."""
         # The event loop may append further calls at the same time.
         done = [self.done.popleft() for _ in range(len(self.done))]
         self._sensors.note(done)
@@ -289,7 +289,7 @@ class _LookUpNode:
         self._cache.put(look_up.value, (look_up.timestamp_ms, 0, look_up.result) if is_kept else None)
 
     def _failed(self, look_up: Call, *, is_refresh: bool) -> None:
-        """Count a failed call; after a failed refresh, keep the stale answer and postpone its next refresh."""
+        """Count a failed call; after a failed refresh, keep the stale result and postpone its next refresh."""
         error, context = look_up.error, self.context
         self._errors.value += 1
         if not is_refresh:
@@ -312,7 +312,7 @@ class _LookUpNode:
     # --- records that wait ----------------------------------------------------------------
 
     def _add(self, call: Call, asked: Any, answer: Any) -> None:
-        """Hold a record until its answer is known, and until earlier records of its lane are forwarded."""
+        """Hold a record until its result is known, and earlier records of its ordering group are forwarded."""
         self.held[call.sequence] = call
         if isinstance(self.loop, BlockingLoop):
             self._not_started.append((call, asked))
@@ -334,7 +334,7 @@ class _LookUpNode:
             self._look_ups[self._slot(asked)][0].is_stored = True
 
     def _mark_answered(self, call: Call) -> None:
-        """Mark a record as answered, and find the records of its lane that can be forwarded now."""
+        """Mark a record's look-up as done, and find the records of its ordering group that can be forwarded now."""
         call.is_done = True
         if call.lane is None:
             self._ready.append(call)
@@ -374,7 +374,7 @@ class _LookUpNode:
         return self.records.delivered()
 
     def waiting(self) -> Sequence[HeldRecord]:
-        """Return the records that wait for an answer or for earlier records; may be called by any thread."""
+        """Return the records that wait for a result or for earlier records; may be called by any thread."""
         look_ups = {id(call): found for found in list(self._look_ups.values()) for call in list(found[1])}
         result = []
         for call, behind in self.records.by_lane():
@@ -401,7 +401,7 @@ class _LookUpNode:
             self.loop.submit(self.gate, calls)
 
     def forward(self, limit: int) -> int:
-        """Take the answers of finished calls, and forward at most ``limit`` results; return the sum of both numbers."""
+        """Take the results of finished calls, and forward at most ``limit`` records; return the sum of both numbers."""
         answers, ready = self._take_answers(), self._ready
         count = min(limit, len(ready))
         for _ in range(count):

@@ -47,7 +47,7 @@ class WindowerAggregate:
 
     @property
     def ignores_values(self) -> bool:
-        """Whether the result does not depend on the values of records: False, since a windower may read them."""
+        """Whether the aggregate is independent of the values of records: False, since a windower may read them."""
         return False
 
     def bind(self, context: NodeContext) -> Process:
@@ -85,9 +85,9 @@ class WindowerAggregate:
     def _updater(
         self, context: NodeContext, time: StreamTime, closer: "_Closer | None"
     ) -> Callable[[Any, Any, int, Headers | None, Window, list[_Part], bool], None]:
-        """Return the function that merges stored windows into one, and adds a record that is assigned to it.
+        """Return the function that merges stored windows into one, and adds the record if the window is assigned to it.
 
-        It takes (key, value, timestamp_ms, headers, window, stored parts of the window, is the record assigned).
+        The function takes (key, value, timestamp_ms, headers, window, stored windows to merge into it, adds_record).
         """
         store, drop, close = context.store(self.store), dropper(context), self._closing(context.node)
         put, remove, bounds = store.put_at, store.remove_at, store.bounds
@@ -98,7 +98,7 @@ class WindowerAggregate:
         send_old = self.send_old or is_cached
 
         def replace(key: Any, window: Window, parts: list[_Part], timestamp_ms: int, headers: Headers | None) -> Any:
-            """Delete the parts with other bounds than ``window``; return the old aggregate of ``window``, or None."""
+            """Delete the merged windows except ``window`` itself; return the old aggregate of ``window``, or None."""
             old = None
             for before, part in parts:
                 if before == window:
@@ -163,8 +163,8 @@ class WindowerAggregate:
     ) -> Callable[[Any, Any, int, list[_Part]], tuple[dict[Window, list[_Part]], set[Window]]]:
         """Return the function that assigns and merges windows.
 
-        It takes (key, value, timestamp_ms, stored open windows).  It returns the windows after merging, each with the
-        stored windows merged into it, and the set of windows to which the record is added.
+        The function takes (key, value, timestamp_ms, stored open windows).  It returns the windows after merging,
+        each with the stored windows merged into it, and the set of windows to which the record is added.
         """
         assign, merge = self.windower.assign, self.windower.merge
 

@@ -40,7 +40,7 @@ class SessionAggregate:
 
     @property
     def ignores_values(self) -> bool:
-        """Whether the result does not depend on the values of records."""
+        """Whether the aggregate is independent of the values of records, as for ``count``."""
         return self.fold.ignores_values
 
     def bind(self, context: NodeContext) -> Process:

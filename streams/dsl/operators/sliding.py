@@ -92,7 +92,7 @@ class SlidingAggregate:
 
 
 def _writers(context: NodeContext, operator: SlidingAggregate, store: Any) -> tuple[_Update, _Create]:
-    """Return two functions: one adds a record to a window, the other creates a window from an aggregate pair."""
+    """Return two functions: one adds a record to a window, the other creates a window from (aggregate, timestamp)."""
     put, drop, time = store.put_pair, dropper(context), context.stream_time()
     difference_ms, grace_ms = operator.windows.difference_ms, operator.windows.grace_ms
     aggregator = operator.fold.aggregator
@@ -226,7 +226,7 @@ def _early(
 
 
 def _started(initializer: Callable[[], Any], timestamp_ms: int) -> _Pair | None:
-    """Return the aggregate pair of a window without records, or None if the initial aggregate is None."""
+    """Return (initial aggregate, timestamp) for a new window, or None if the initial aggregate is None."""
     initial = initializer()
     return None if initial is None else (initial, timestamp_ms)
 
@@ -234,7 +234,7 @@ def _started(initializer: Callable[[], Any], timestamp_ms: int) -> _Pair | None:
 def _closer(
     context: NodeContext, store: Any, difference_ms: int
 ) -> tuple[Callable[[int, Headers | None], bool], StreamTime]:
-    """Return a function that emits each window once it ends before a given time, and the time reached so far.
+    """Return a function that emits the windows that end before a given time, and the time up to which it has emitted.
 
     The function returns whether any window was emitted.
     """

@@ -1,10 +1,10 @@
-"""Suppression of table changes until a window closes, or for a time limit.
+"""Suppression of table changes until their window closes, or until a time limit.
 
 The buffer contains one change per key.  A later change replaces it, but keeps its buffer time.  Changes are evicted in
 the order of buffer time and key bytes, with the timestamp and headers of the last update.  A full buffer emits early or
 fails (KIP-328).  The store contains one row per key: a format mark, and the buffered record in MessagePack with three
-values (last emitted, old and new).  The next change comes from a heap of buffer times and key bytes, which is built
-when the task opens the store.
+values (last emitted, old and new).  The next change to evict comes from a heap of buffer times and key bytes,
+which is built when the task opens the store.
 """
 
 from collections.abc import Callable

@@ -141,7 +141,7 @@ def _mapping(
     *,
     skips_empty: bool = False,
 ) -> Process:
-    """Return the process function that maps rows; with ``skips_empty``, changes without new and old row are dropped."""
+    """Return the process function that maps rows; with ``skips_empty``, it drops changes without new and old value."""
     if store is None:
         forward = context.forward
 

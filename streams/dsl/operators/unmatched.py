@@ -203,7 +203,7 @@ class Unmatched:
 
 
 def _next_place(seen: tuple[int, int, bytes], side: int) -> Place:
-    """Return where to continue in the records of ``side``; ``seen`` is (time, side, key) of the last record read."""
+    """Return where to continue reading the records of ``side``; ``seen`` is (time, side, key) of the last record."""
     if side == seen[1]:
         return seen[0], seen[2]
     # For equal times the left side follows the right side, whatever the keys.

@@ -1,4 +1,4 @@
-"""A cache of ``Window`` objects for windowed keys, which are created once per output record."""
+"""A cache of ``Window`` objects, which the windowed keys of output records share."""
 
 from streams.core.records import Window
 
