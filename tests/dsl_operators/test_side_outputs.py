@@ -207,6 +207,29 @@ def test_records_too_late_for_a_join_of_streams(verb, optimization):
     assert {(drop.reason, drop.count) for drop in driver.drops()} == {(DropReason.EXPIRED, 1)}
 
 
+def test_a_record_that_the_other_side_does_not_find_is_late_before_its_segment_expires():
+    """The stores keep two seconds: after 5,000 a record at 3,000 is not found, and one at 3,001 is."""
+
+    def topology(builder: StreamsBuilder) -> None:
+        joined = builder.stream(orders).left_join(
+            builder.stream(others), lambda one, two: one + (two or 0), JoinWindows.of(SECOND)
+        )
+        joined.to(out)
+        joined.late().to(lost)
+
+    driver = TopologyTestDriver(topology)
+    driver.pipe(orders, 0, key="z", timestamp_ms=5_000)
+    for time_ms in (3_000, 3_001):
+        driver.pipe(orders, 1, key=str(time_ms), timestamp_ms=time_ms)
+        driver.pipe(others, 7, key=str(time_ms), timestamp_ms=time_ms)
+
+    assert driver.read(out) == [("3000", 1), ("3001", 1), ("3001", 8)]
+    assert [note_of(record) for record in driver.read_records(lost)] == [("3000", 1, DropReason.EXPIRED, 0)]
+    assert [(drop.reason, drop.count) for drop in driver.drops()] == [(DropReason.EXPIRED, 1)]
+    # As in Kafka Streams, which counts what its segments drop.
+    assert driver.metric("dropped-records") == 0
+
+
 def test_all_that_a_join_of_streams_drops():
     def topology(builder: StreamsBuilder) -> None:
         one, two = builder.stream(orders), builder.stream(others)

@@ -45,7 +45,7 @@ class JoinBuffer:
         """Return the process function of one task."""
         store = context.store(self.store)
         forward, append, lost = context.forward, store.append, context.side_output()
-        retention_ms = store.spec.retention_ms
+        retention_ms, hidden = store.spec.retention_ms, context.tally(DropReason.EXPIRED)
 
         def advance(stream_time_ms: int) -> bool:
             # Older records are refused, and older entries expire.
@@ -58,14 +58,16 @@ class JoinBuffer:
             forward(key, value, timestamp_ms, headers)
             if key is None:
                 return
-            if lost is None:
-                append(key, value, timestamp_ms)
-                return
             expired = store.expired
             append(key, value, timestamp_ms)
-            if store.expired > expired:
-                time_ms = store.observed_stream_time_ms
-                lost(DropReason.EXPIRED, key, value, timestamp_ms, headers, None, timestamp_ms + retention_ms, time_ms)
+            time_ms = store.observed_stream_time_ms
+            if timestamp_ms + retention_ms <= time_ms:
+                # The other side does not find the record. The store counts it only if its whole segment has expired.
+                if store.expired == expired:
+                    hidden.add(1)
+                if lost is not None:
+                    closed_ms = timestamp_ms + retention_ms
+                    lost(DropReason.EXPIRED, key, value, timestamp_ms, headers, None, closed_ms, time_ms)
 
         return process
 
