@@ -18,7 +18,7 @@ settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 #: Share of the examples of a property test that the sample tries; the rest of the tests tries all of them.
-SAMPLE_EXAMPLES = 0.4
+SAMPLE_EXAMPLES = 0.25
 
 KAFKA = "of a real Kafka (make kafka-test)"
 DEPLOY = "of wheels and of the Helm chart (make deploy-test)"

@@ -89,6 +89,9 @@ STORIES = "stories of traced records"
 FLOODS = "floods of requests"
 
 REST = (
+    Rest("connectors with real databases", "tests/connect/test_command.py::*", keep=("*what_is_wrong_in_a_file*",)),
+    Rest("connectors with real databases", "tests/connect/test_postgres_source.py::*", one_in=5),
+    Rest("migrations of values", "tests/runtime/test_migrations.py::*", one_in=3),
     Rest("formats in more places", "tests/formats/test_everywhere.py::*in_a_replay*"),
     Rest("formats in more places", "tests/formats/test_everywhere.py::*simulation*"),
     Rest("formats in more places", "tests/formats/test_everywhere.py::*versions_are_compared*"),
@@ -338,7 +341,7 @@ REST = (
     Rest(SINKS, "tests/connect/test_sink_kit.py::*", keep=("*fault_at_each_step[notebook]", "*[WithoutFence-*")),
     Rest(SINKS, "tests/connect/test_parquet_sink.py::*object_store*"),
     Rest(SINKS, "tests/connect/test_lake_sinks.py::*[iceberg]", keep=("*within_the_commit*",)),
-    Rest(COST, "tests/bench/test_bytecodes.py::*", keep=("*one_percent_more[stateless]",)),
+    Rest(COST, "tests/bench/test_bytecodes.py::*", keep=("*executes_little_more[stateless]",)),
     Rest(SCALE, "tests/group/test_scale.py::*ten_thousand*", keep=("*-1000]",)),
     Rest(SCALE, "tests/group/test_scale.py::*thousand_consumers*", keep=("*[RangeAssignor]",)),
     Rest(WIRE, "tests/broker/tcp/test_administration.py::*every_version_of_every_api*", one_in=4),

@@ -37,7 +37,10 @@ def test_each_entry_leaves_something_out_and_keeps_its_kind(request):
     }
     assert modules == {
         "tests/examples/test_airflow.py",
+        "tests/examples/test_notebook.py",
+        "tests/examples/test_web_service.py",
         "tests/kafka/test_queries.py",
+        "tests/properties/test_chains.py",
         "tests/kafka/test_reset_from_snapshot.py",
         "tests/kafka/test_workers.py",
         "tests/lookup/test_enrichment.py",

@@ -286,7 +286,7 @@ def test_new_fields_with_a_default_can_be_read(life):
 def test_new_fields_without_a_default_cannot_be_read(life):
     life.run(classy(Total), *EARLIER)
 
-    with pytest.raises(ProcessingError, match="required field `note`"):
+    with pytest.raises(StoreError, match="the field 'note' is new and has no default value"):
         life.run(classy(Strict, ""), *LATER)
 
 

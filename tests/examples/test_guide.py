@@ -59,6 +59,10 @@ def page_folder(tmp_path, monkeypatch):
     (tmp_path / "topology_examples").symlink_to(ROOT / "topology_examples")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
+    # Scripts that other tests have loaded may have the names of the page's files.
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(str(tmp_path.parents[1])):
+            monkeypatch.delitem(sys.modules, name)
     modules = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - modules:

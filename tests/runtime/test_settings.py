@@ -77,6 +77,7 @@ _READ_SELDOM = {
     **dict.fromkeys(
         (name for name in SETTINGS if name.startswith("sasl_oauthbearer_")), "tests/clients/tcp/test_oauth.py"
     ),
+    "openlineage_namespace": "tests/telemetry/test_lineage.py",
     "otlp_interval_ms": "tests/telemetry/test_otel.py",
     "otlp_traces_per_million": "tests/telemetry/test_otel.py",
     "task_timeout_ms": "tests/testing/simulation",
