@@ -50,7 +50,7 @@ class Unreadable:
 
 
 def joined(blocks: Sequence[Block]) -> RawColumns:
-    """Return the records of several blocks of one partition as columns."""
+    """Return the concatenated records of several blocks of one partition."""
     made = RawColumns([], [], [], [], [] if any(block.headers is not None for block in blocks) else None)
     for block in blocks:
         made.offsets.extend(block.offsets)

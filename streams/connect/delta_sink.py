@@ -76,7 +76,7 @@ class DeltaSink:
         """Write the blocks and their positions as one version of the table.
 
         Raises:
-            SinkFencedError: another worker has moved a position.
+            SinkFencedError: another worker has changed a stored position.
             ConnectError: a record does not fit its column, or the table was given other columns meanwhile.
         """
         if not self._blocks:
@@ -104,18 +104,18 @@ class DeltaSink:
         self._blocks.clear()
 
     def abort(self) -> None:
-        """Forget the blocks since the last commit."""
+        """Discard the blocks written since the last commit."""
         self._blocks.clear()
 
     def is_retriable(self, error: Exception) -> bool:
-        """Whether an error is one of the storage, or a conflict with another writer."""
+        """Whether an error is a storage error, or a conflict with another writer."""
         from deltalake.exceptions import CommitFailedError
 
         cause = error.__cause__ if isinstance(error, InputError) else error
         return isinstance(cause, OSError | CommitFailedError)
 
     def close(self) -> None:
-        """Forget the table."""
+        """Drop the reference to the table."""
         self._table = None
 
     # --- inside -----------------------------------------------------------------------
@@ -129,10 +129,10 @@ class DeltaSink:
         return {partition: int(at) for partition, at in found.items() if at is not None}
 
     def _check(self, moved: Mapping[int, int]) -> None:
-        """Read the newest version, and check the positions of the partitions that the commit moves.
+        """Read the newest version of the table, and check the positions of the partitions in the commit.
 
         Raises:
-            SinkFencedError: another worker has moved one.
+            SinkFencedError: another worker has changed a stored position.
         """
         assert self._rows is not None, "open comes first"
         self._table.update_incremental()

@@ -7,11 +7,11 @@ from streams.core.errors import StreamsError
 
 
 class ConnectError(StreamsError):
-    """A connector cannot go on: its system rejects the data, or does not answer within ``retry_timeout_ms``.
+    """A connector has failed: its external system rejects the data, or does not answer within ``retry_timeout_ms``.
 
-    The cause is the error of the system.
+    The exception's cause is the error of the external system.
     """
 
 
 class SinkFencedError(ConnectError):
-    """Another worker has written to a partition of this sink, so that the blocks of this one were not written."""
+    """Another worker has written to a partition of this sink, so the blocks of this worker were not written."""

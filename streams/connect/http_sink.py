@@ -26,7 +26,7 @@ _QUOTED = 300
 
 
 class HttpUnavailableError(ConnectError):
-    """The server did not answer, or asked to try again later; the worker does."""
+    """The server did not answer, or asked the client to try again later; the worker retries the request."""
 
 
 class HttpSink:
@@ -35,13 +35,13 @@ class HttpSink:
     A request has records of one partition, in ascending order of offset, and the header ``Idempotency-Key`` with
     connector, topic, partition, first and last offset.  A request of ``batch_records`` records is the same whenever it
     is sent again, by whatever worker; a smaller one at the end of a partition may come again within a larger one.  So a
-    server that keeps the keys that it has seen still has to expect records twice: partition and offset tell them.
+    server that stores these keys can still receive a record twice: partition and offset identify a record.
 
     The body is JSON: ``{"topic": ..., "partition": ..., "records": [{"offset": ..., "timestamp": ..., "key": ...,
     "value": ...}]}``, with keys and values as in files, epoch milliseconds, and ``headers`` if a record has any.
 
-    The answers 408, 409, 425, 429, 500, 502, 503 and 504, and errors of the connection, are retried by the worker with
-    backoff; any other answer than 2xx ends it.
+    The statuses 408, 409, 425, 429, 500, 502, 503 and 504, and connection errors, are retried by the worker with
+    backoff; any other status than 2xx ends the worker.
 
     Args:
         url: where to send the requests.
@@ -94,7 +94,7 @@ class HttpSink:
     # --- protocol ---------------------------------------------------------------------
 
     def open(self, connector: str, topic: Topic[Any, Any], partitions: Sequence[int]) -> Mapping[int, int]:
-        """Get ready; the server knows no positions, so that the worker begins at those of its group."""
+        """Open the HTTP client; return no positions, so the worker starts at the committed offsets of its group."""
         self.abort()
         self._connector = connector
         if self._client is None:
@@ -117,11 +117,11 @@ class HttpSink:
         self._blocks.clear()
 
     def abort(self) -> None:
-        """Forget the blocks since the last commit."""
+        """Discard the blocks written since the last commit."""
         self._blocks.clear()
 
     def is_retriable(self, error: Exception) -> bool:
-        """Whether an error is one of the connection, or an answer after which the same request may succeed."""
+        """Whether an error is a connection error, or a response after which the same request may succeed."""
         return isinstance(error, HttpUnavailableError | self._httpx.TransportError)
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ class HttpSink:
 
 
 def _parts(block: SinkBlock[Any, Any], size: int) -> Iterator[SinkBlock[Any, Any]]:
-    """Yield a block in parts whose offsets begin at multiples of ``size``, so that they are the same in any block."""
+    """Yield a block in parts whose offsets begin at multiples of ``size``, so that a retry makes the same parts."""
     at = 0
     for _, offsets in groupby(block.offsets, lambda offset: offset // size):
         part = slice(at, at + len(list(offsets)))

@@ -84,7 +84,7 @@ class IcebergSink:
         """Write the blocks and their positions as one snapshot.
 
         Raises:
-            SinkFencedError: another worker has moved a position.
+            SinkFencedError: another worker has changed a stored position.
             ConnectError: a record does not fit its column.
         """
         if not self._blocks:
@@ -108,11 +108,11 @@ class IcebergSink:
         self._blocks.clear()
 
     def abort(self) -> None:
-        """Forget the blocks since the last commit."""
+        """Discard the blocks written since the last commit."""
         self._blocks.clear()
 
     def is_retriable(self, error: Exception) -> bool:
-        """Whether an error is one of the catalog's server or of the storage, or a conflict with another writer."""
+        """Whether an error is a catalog server or storage error, or a conflict with another writer."""
         from pyiceberg.exceptions import (
             CommitFailedException,
             CommitStateUnknownException,
@@ -127,7 +127,7 @@ class IcebergSink:
         return isinstance(cause, passing) or (databases is not None and isinstance(cause, databases.OperationalError))
 
     def close(self) -> None:
-        """Close the connections of the catalog."""
+        """Close the connections to the catalog."""
         self._close_catalog()
 
     # --- inside -----------------------------------------------------------------------
@@ -138,10 +138,10 @@ class IcebergSink:
             catalog.close()
 
     def _checked(self, moved: Mapping[int, int]) -> tuple[Any, dict[int, int]]:
-        """Return the newest version of the table and its positions, after checking those that the commit moves.
+        """Return the newest version of the table and its positions, after checking those of the commit's partitions.
 
         Raises:
-            SinkFencedError: another worker has moved one.
+            SinkFencedError: another worker has changed a stored position.
         """
         table = self._catalog.load_table(self._within)
         known = self._positions(table)
@@ -149,7 +149,7 @@ class IcebergSink:
         return table, known
 
     def _positions(self, table: Any) -> dict[int, int]:
-        """Return the positions of the newest snapshot that has any: each has those of all partitions."""
+        """Return the positions in the newest snapshot that contains them; a snapshot has those of all partitions."""
         snapshot = table.current_snapshot()
         while snapshot is not None:
             found = snapshot.summary and snapshot.summary.additional_properties.get(self._property)
@@ -168,9 +168,9 @@ def _read(text: str) -> dict[int, int]:
 
 
 def _without_retries(table: Any) -> Any:
-    """Return the table without retries of commits: pyiceberg would append the same rows after those of another worker.
+    """Return the table with commit retries off: a retry would append the rows after those of another worker.
 
-    Only this copy in memory has the property that turns them off.
+    The property that turns them off is set only on this copy in memory.
     """
     from pyiceberg.table import Table, TableProperties
 

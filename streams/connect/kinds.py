@@ -1,4 +1,4 @@
-"""The kinds of connectors that ``streams connect`` and ``make`` know by name.
+"""The kinds of connectors that ``streams connect`` and ``make`` find by name.
 
 A kind names a factory: a class or function whose keyword parameters are the settings of the connector.  The module of
 a factory is imported only when a connector of its kind is made.  To add a kind, add a line to ``KINDS``.
@@ -65,7 +65,7 @@ def kind_named(side: Side, name: str) -> ConnectorKind:
 
 
 def make(kind: ConnectorKind, settings: Mapping[str, Any], function_named: Callable[[str], Any]) -> Any:
-    """Make a connector from settings as TOML has them; ``function_named`` loads ``SCRIPT.py:FUNCTION``.
+    """Return a connector made from settings parsed from TOML; ``function_named`` loads ``SCRIPT.py:FUNCTION``.
 
     Raises:
         ConfigError: a setting is unknown, missing or of the wrong type, or a library is not installed.

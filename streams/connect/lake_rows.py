@@ -1,6 +1,6 @@
 """Blocks of a sink as Arrow batches, with the columns that a replay gives a table of the topic.
 
-So a sink goes on with a table that a replay has written, and the other way round.
+Therefore a sink can continue a table that a replay has written, and a replay one that a sink has written.
 Of the other packages, this module imports only ``core`` and ``files``; pyarrow is imported on use.
 """
 
@@ -30,10 +30,10 @@ class LakeRows:
 
     @classmethod
     def of(cls, sink: str, topic: Topic[Any, Any], partition_by: Sequence[str]) -> "LakeRows":
-        """Return the rows of a topic; ``sink`` names the sink in messages.
+        """Return the ``LakeRows`` of a topic; ``sink`` is the name of the sink in error messages.
 
         Raises:
-            ConfigError: ``partition_by`` names no column, or one of a type that cannot partition.
+            ConfigError: ``partition_by`` names an unknown column, or one whose type cannot partition a table.
         """
         schema = ArrowRecords(topic, as_table=True).schema
         try:
@@ -56,7 +56,7 @@ class LakeRows:
         return pa.schema([*file_schema(self.schema, self.columns), *parts])
 
     def batch(self, block: SinkBlock[Any, Any]) -> Any:
-        """Return the records of a block.
+        """Return the records of a block as an Arrow batch.
 
         Raises:
             ConnectError: a key or value does not fit its column.
@@ -76,7 +76,7 @@ class LakeRows:
             ) from error
 
     def wide_batch(self, block: SinkBlock[Any, Any]) -> Any:
-        """Return the records of a block with the partition columns, for tables that take these from the rows."""
+        """Return the records of a block and the partition columns as an Arrow batch."""
         import pyarrow as pa
 
         batch, schema = self.batch(block), self.wide_schema
@@ -90,7 +90,7 @@ class LakeRows:
 
 
 def names_of(partition_by: str | Sequence[str]) -> list[str]:
-    """Return the names in ``partition_by``, which may be one name; an empty one is none."""
+    """Return the column names in ``partition_by``: a name or a list of names; an empty name means none."""
     names = [partition_by] if isinstance(partition_by, str) else list(partition_by)
     return [name for name in names if name]
 
@@ -98,10 +98,10 @@ def names_of(partition_by: str | Sequence[str]) -> list[str]:
 def check_positions(
     sink: str, where: str, expected: Mapping[int, int | None], found: Mapping[int, int], partitions: Sequence[int]
 ) -> None:
-    """Check that the stored positions of partitions are those at which the sink began.
+    """Check that the stored position of each partition is the one from which the sink started.
 
     Raises:
-        SinkFencedError: another worker has moved one.
+        SinkFencedError: another worker has changed a stored position.
     """
     for partition in partitions:
         if found.get(partition) != expected[partition]:

@@ -1,4 +1,4 @@
-"""The life of a worker: its thread, its progress, its end, and the pauses between retries.
+"""The lifecycle of a worker: its thread, its progress, its end, and the pauses between retries.
 
 Of the other packages, this module imports only ``core``.
 """
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 @frozen(kw_only=True)
 class WorkerProgress:
-    """What a worker has done since it was started; a snapshot.
+    """A snapshot of the counters of a worker since its start.
 
     ``lag`` is the number of offsets between the committed positions and the ends of the assigned partitions, None
     while it is unknown, and for sources.  ``skipped`` counts records that could not be deserialized, ``lost`` offsets
@@ -38,7 +38,7 @@ class WorkerProgress:
 
 @define(eq=False)
 class WorkerLife:
-    """Runs a function in the caller's thread or in a thread of its own, and keeps how it ended."""
+    """Runs a worker's function in the caller's thread or in a new thread, and keeps the error that ended it."""
 
     name: str
     threads: Threads
@@ -54,13 +54,13 @@ class WorkerLife:
         self._ended = self.threads.signal()
 
     def count(self, **added: int) -> None:
-        """Add to counters of the progress."""
+        """Add to the progress counters."""
         self.progress = evolve(
             self.progress, **{name: getattr(self.progress, name) + number for name, number in added.items()}
         )
 
     def note(self, error: Exception) -> None:
-        """Keep an error as the last one."""
+        """Store an error as the last error."""
         self.progress = evolve(self.progress, last_error=f"{type(error).__name__}: {error}")
 
     @property
@@ -73,7 +73,7 @@ class WorkerLife:
         self._stop.wait(timeout_ms)
 
     def run(self, work: Callable[[], None]) -> None:
-        """Do the work in this thread.
+        """Run the worker in this thread.
 
         Raises:
             ClientClosedError: the worker was started before.
@@ -91,7 +91,7 @@ class WorkerLife:
             self._ended.set()
 
     def start(self, work: Callable[[], None]) -> None:
-        """Do the work in a thread of its own."""
+        """Run the worker in a new thread."""
         if self._worker is not None or self._is_begun:
             raise ClientClosedError(f"worker {self.name!r} was started before; make a new one")
 
@@ -104,10 +104,10 @@ class WorkerLife:
         self._worker = self.threads.start(f"streams-connect-{self.name}", target)
 
     def wait(self, timeout_ms: int | None) -> bool:
-        """Wait for the end; return whether it has come.
+        """Wait until the worker has ended, or the timeout expires; return whether it has ended.
 
         Raises:
-            Exception: the error with which the work has ended.
+            Exception: the error that ended the worker.
         """
         if self._worker is None and not self._is_begun:
             raise ClientClosedError(f"worker {self.name!r} was not started; call start() or run()")
@@ -117,7 +117,7 @@ class WorkerLife:
         return is_over
 
     def stop(self) -> None:
-        """Tell the work to stop."""
+        """Tell the worker to stop."""
         self._stop.set()
 
     @property
@@ -127,13 +127,13 @@ class WorkerLife:
 
     @property
     def is_running(self) -> bool:
-        """Whether the work was begun and has not ended."""
+        """Whether the worker was started and has not ended."""
         return self._is_begun and not self._ended.is_set()
 
 
 @define(eq=False)
 class Retries:
-    """The pauses between attempts after passing errors: each is twice as long as the one before."""
+    """Exponential backoff between attempts after transient errors: each pause is twice the previous one."""
 
     _clock: Clock
     _first_ms: int
@@ -143,7 +143,7 @@ class Retries:
     _deadline_ms: int | None = None
 
     def succeeded(self) -> None:
-        """Begin anew with the next error."""
+        """Reset the backoff after a successful attempt."""
         self._next_ms, self._deadline_ms = 0, None
 
     def after(self, error: Exception, what: str) -> int:

@@ -1,9 +1,9 @@
 """The manifest of a folder of Parquet files: which files have which offsets of a partition.
 
-An entry is one file that appears as a whole: ``_manifest/CONNECTOR/TOPIC/PARTITION/GROUP/NUMBER-START-NEXT.json``, for
+An entry is one file, written atomically: ``_manifest/CONNECTOR/TOPIC/PARTITION/GROUP/NUMBER-START-NEXT.json``, for
 the offsets from START up to NEXT, exclusive.  The records of an offset never change, so two entries with the same
-offset have the same record, and a reader takes it from the first.  That is how records are there exactly once without
-anything that object stores do not have: locks, or files that are only created if they are missing.
+offset have the same record, and a reader takes it from the first entry.  So each record is read exactly once, without
+locks or conditional creation of files, which some object stores lack.
 Of the other packages, this module imports only ``core`` and ``files``; pyarrow is imported on use.
 """
 
@@ -27,7 +27,7 @@ _GROUP: Final = 1_000
 class ManifestFile:
     """A file of the manifest: its path relative to the folder, its partition and its number of rows.
 
-    Rows with an ``offset`` below ``from_offset`` are in a file before; 0 if there are none.
+    Rows with an ``offset`` below ``from_offset`` are also in an earlier file; 0 if there are none.
     """
 
     path: str
@@ -38,7 +38,7 @@ class ManifestFile:
 
 @frozen(order=True)
 class Entry:
-    """An entry, for offsets from ``start`` up to ``next_offset``, exclusive; the greatest one has the position."""
+    """A manifest entry for offsets from ``start`` up to ``next_offset``, exclusive; the last entry has the position."""
 
     next_offset: int
     start: int
@@ -51,7 +51,7 @@ class Entry:
 
     @classmethod
     def of(cls, path: str) -> "Entry":
-        """Return the entry with this path."""
+        """Return the entry parsed from a path."""
         number, start, next_offset = map(int, path.rpartition("/")[2].removesuffix(".json").split("-"))
         return cls(next_offset, start, number)
 
@@ -90,7 +90,7 @@ class Folder:
         return bool(self.system.type_name == "local")
 
     def names(self, path: str, *, recursive: bool = False) -> list[str]:
-        """Return the paths of what is in a folder below this one, relative to that folder; empty if there is none."""
+        """Return the paths of the contents of a subfolder, relative to it; empty if the subfolder does not exist."""
         from pyarrow.fs import FileSelector
 
         base = f"{self.path}/{path}"
@@ -99,12 +99,12 @@ class Folder:
         return [info.path.lstrip("/").removeprefix(f"{base}/".lstrip("/")) for info in found]
 
     def read(self, path: str) -> bytes:
-        """Return the content of a file."""
+        """Return the bytes of a file."""
         with self.system.open_input_stream(f"{self.path}/{path}") as stream:
             return bytes(stream.read())
 
     def write(self, path: str, content: Callable[[Any], None]) -> None:
-        """Write a file, which appears as a whole and durably; ``content`` writes to a stream."""
+        """Write a file atomically and durably; ``content`` is called with the stream to write to."""
         whole = f"{self.path}/{path}"
         if not self.is_local:
             with self.system.open_output_stream(whole) as stream:
@@ -150,7 +150,7 @@ class ParquetManifest:
         return dict(sorted(found.items()))
 
     def files(self, after: Mapping[int, int] | None = None) -> list[ManifestFile]:
-        """Return the files with all records, or those with an offset of at least ``after``, by partition.
+        """Return all files, or those with records at or after the offsets ``after``, which are by partition.
 
         A reader that goes on later keeps the ``positions`` from before this call, and gives them as ``after``.
         """
@@ -214,12 +214,12 @@ class ManifestWriter:
         return {partition: entry.next_offset for partition, entry in self._last.items() if entry is not None}
 
     def position(self, partition: int) -> int | None:
-        """Return the position of a partition as far as known, None for none."""
+        """Return the last read or written position of a partition; None if the partition has no entry."""
         entry = self._last[partition]
         return None if entry is None else entry.next_offset
 
     def found(self, partition: int) -> int | None:
-        """Return the position of a partition in the file system, None for none."""
+        """Read the position of a partition from the file system and return it; None if the partition has no entry."""
         known = self._last[partition]
         number = -1 if known is None else known.number
         # Whoever has written more has written the entry after the last one.

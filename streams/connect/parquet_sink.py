@@ -34,12 +34,12 @@ class _Written:
 
 
 class ParquetSink:
-    """Appends a topic to a folder of Parquet files, exactly once for those who read it by ``ParquetManifest``.
+    """Appends a topic to a folder of Parquet files, exactly once for readers that use ``ParquetManifest``.
 
-    Each record is a row, and the value of a tombstone is null.  Rows have the columns of a replay's output.  A worker
+    Each record is a row, and the value of a tombstone is null.  Rows have the columns that a replay writes.  A worker
     that is killed leaves files that are not in the manifest; they may be deleted when they are a day old.
 
-    Each batch makes a file of each partition and folder, so give the worker large batches: ``batch_ms=60_000``.
+    Each batch creates a file per partition and folder, so give the worker large batches: ``batch_ms=60_000``.
 
     Args:
         folder: a path, or a URI such as ``s3://bucket/orders``; with ``filesystem``, a path in that.
@@ -88,7 +88,7 @@ class ParquetSink:
         return self._manifest.open(partitions)
 
     def write(self, block: SinkBlock[Any, Any]) -> None:
-        """Write the files of a block, which nobody sees yet.
+        """Write the files of a block; readers do not see them before ``commit``.
 
         Raises:
             ConnectError: a record does not fit its column.
@@ -106,10 +106,10 @@ class ParquetSink:
             self._write_file(files[-1][0], rows)
 
     def commit(self) -> None:
-        """Add the files to the manifest, a partition after the other; each has its position.
+        """Add the files and the position of each partition to the manifest, one partition after the other.
 
         Raises:
-            SinkFencedError: another worker has moved a position.
+            SinkFencedError: another worker has changed a stored position.
         """
         if not self._waiting:
             return
@@ -123,7 +123,7 @@ class ParquetSink:
             self._manifest.add(written.partition, written.first, written.next_offset, written.files)
 
     def abort(self) -> None:
-        """Delete the files that no entry names."""
+        """Delete the written files that are not in the manifest."""
         waiting, self._waiting = self._waiting, []
         for written in waiting:
             for path, _ in written.files:
@@ -131,11 +131,11 @@ class ParquetSink:
                     self._folder.delete(path)
 
     def is_retriable(self, error: Exception) -> bool:
-        """Whether an error is one of the file system, other than a missing permission."""
+        """Whether an error is a file system error, other than a missing permission."""
         return isinstance(error, OSError) and not isinstance(error, _LASTING)
 
     def close(self) -> None:
-        """Delete the files that no entry names."""
+        """Delete the written files that are not in the manifest."""
         self.abort()
 
     # --- inside -----------------------------------------------------------------------

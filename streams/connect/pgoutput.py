@@ -15,7 +15,7 @@ _COLUMN: Final = struct.Struct(">ii")
 
 
 class Unchanged:
-    """Stands for a value that a change did not touch and that is stored outside its row: it is not in the log."""
+    """Stands for an unchanged TOAST value: it is stored outside its row, and is not in the log."""
 
 
 UNCHANGED: Final = Unchanged()
@@ -26,7 +26,7 @@ Row: TypeAlias = tuple[bytes | Unchanged | None, ...]
 
 @frozen
 class TransactionBegin:
-    """A transaction begins; ``commit_lsn`` is where its commit begins, ``time_ms`` the time of it."""
+    """The begin of a transaction; ``commit_lsn`` is the log position of its commit, ``time_ms`` the commit time."""
 
     commit_lsn: int
     time_ms: int
@@ -34,14 +34,14 @@ class TransactionBegin:
 
 @frozen
 class TransactionEnd:
-    """A transaction ends; ``end_lsn`` is the position after it."""
+    """The commit of a transaction; ``end_lsn`` is the log position after the transaction."""
 
     end_lsn: int
 
 
 @frozen
 class Relation:
-    """The columns of a table, with the types of their values, before the first change of the table."""
+    """The columns of a table and their types; sent before the first change of the table."""
 
     number: int
     schema: str
@@ -70,7 +70,7 @@ Message: TypeAlias = TransactionBegin | TransactionEnd | Relation | Change | Tru
 
 
 def decoded(data: bytes) -> Message | None:
-    """Return a message; None for one that says nothing about rows, such as the origin of a transaction.
+    """Return a decoded message; None for a message without row changes, such as the origin of a transaction.
 
     >>> decoded(bytes.fromhex("43 00 0000000000000010 0000000000000020 0000000000000000"))
     TransactionEnd(end_lsn=32)
@@ -141,7 +141,7 @@ def _text(data: bytes, at: int) -> tuple[str, int]:
 
 
 def lsn_of(text: str) -> int:
-    """Return a position in the log of Postgres as a number.
+    """Return an LSN, a position in the log of Postgres, as a number.
 
     >>> lsn_of("1/A0"), lsn_text(4294967456)
     (4294967456, '1/A0')
@@ -151,5 +151,5 @@ def lsn_of(text: str) -> int:
 
 
 def lsn_text(lsn: int) -> str:
-    """Return a position in the log as Postgres writes it."""
+    """Return an LSN as text, in the notation of Postgres."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"

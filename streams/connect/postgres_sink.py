@@ -127,7 +127,7 @@ class PostgresSink:
         """Write the blocks and their positions in one transaction.
 
         Raises:
-            SinkFencedError: another worker has moved a position.
+            SinkFencedError: another worker has changed a stored position.
             ConnectError: the database rejects a row, or a record has no key.
         """
         connection, stored = self._connected(), dict(self._stored)
@@ -146,11 +146,11 @@ class PostgresSink:
         self._blocks.clear()
 
     def abort(self) -> None:
-        """Forget the blocks since the last commit."""
+        """Discard the blocks written since the last commit."""
         self._blocks.clear()
 
     def is_retriable(self, error: Exception) -> bool:
-        """Whether an error is one of the connection, of a lock, or of the server's resources."""
+        """Whether an error concerns the connection, a lock, or the server's resources."""
         if not isinstance(error, self._psycopg.OperationalError | self._psycopg.InterfaceError):
             return False
         return error.sqlstate is None or error.sqlstate.startswith(_PASSING)
@@ -196,7 +196,7 @@ class PostgresSink:
         )
 
     def _wait_for_other_creators(self, cursor: "Cursor[Any]") -> None:
-        """Let one sink at a time create tables: of two that do IF NOT EXISTS at once, one would fail."""
+        """Wait for other sinks that create tables: with concurrent CREATE ... IF NOT EXISTS, one would fail."""
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_CREATION])
 
     def _create_table(self, cursor: "Cursor[Any]") -> None:
@@ -243,7 +243,7 @@ class PostgresSink:
         return any(set(names) == wanted for (names,) in cursor.fetchall())
 
     def _create_stages(self, cursor: "Cursor[Any]") -> None:
-        """Create temporary tables with the columns of the table: one for rows, and one for keys to delete."""
+        """Create the temporary tables: one with all columns for rows, and one for the keys to delete."""
         if not self._is_upsert:
             return
         for stage, columns in (("streams_rows", self._shape.columns), ("streams_deleted", self._shape.keys)):
@@ -266,7 +266,7 @@ class PostgresSink:
         return dict(cursor.fetchall())
 
     def _move(self, cursor: "Cursor[Any]", partition: int, expected: int | None, to: int) -> None:
-        """Move a position from where it has to be; waits for another worker that is moving it."""
+        """Update a stored position if it has the expected value; waits for another worker that is updating it."""
         place = [self._connector, self._topic, partition]
         if expected is None:
             query, values = "INSERT INTO {positions} VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING", [*place, to]
@@ -317,7 +317,7 @@ class PostgresSink:
         values: Sequence[Sequence[Any]],
         indexes: Sequence[int],
     ) -> None:
-        """Copy rows, in the text format, which fits all types of columns that read their text."""
+        """Insert rows by COPY in the text format, which works for every column type with a text input."""
         is_all = isinstance(indexes, range)
         texts = [
             _texts(column.type, found if is_all else [found[index] for index in indexes])
@@ -370,7 +370,7 @@ def _escaped(text: str) -> str:
 
 
 def _said(error: Exception) -> str:
-    """Return the message of the server in one line."""
+    """Return the server's error message in one line."""
     return "; ".join(line.strip() for line in str(error).strip().splitlines())
 
 

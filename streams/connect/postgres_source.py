@@ -1,6 +1,6 @@
 """A source of the changes of a table of Postgres, by logical replication, exactly once (extra ``postgres``).
 
-The changes are read by SQL functions from a replication slot with the plugin ``pgoutput``.  The position is that of
+The changes are read by SQL functions from a replication slot with the plugin ``pgoutput``.  The position is that in
 the log after the last transaction.  What is committed to the topic is confirmed to the slot, so that the server can
 remove its log.  The first start copies the table, in the snapshot that belongs to the start of the slot, in one
 transaction of the topic.
@@ -155,7 +155,7 @@ class PostgresSource:
             self._confirmed = lsn_of(text)
 
     def is_retriable(self, error: Exception) -> bool:
-        """Whether an error is one of the connection, of a lock, or of the server's resources."""
+        """Whether an error concerns the connection, a lock, or the server's resources."""
         return self._table.is_retriable(error)
 
     def wakeup(self) -> None:
@@ -183,7 +183,7 @@ class PostgresSource:
             raise ConfigError(f"{self!r}: the topic declares no keys, so that it can have no deletions: declare key=")
 
     def _check_identity(self, connection: "Connection[Any]") -> None:
-        """Check that the log has the key of a row that is deleted, or whose key is updated."""
+        """Check that the replica identity includes the key, so that deletions and key updates have the old key."""
         row = connection.execute(
             "SELECT relreplident, (SELECT array_agg(attname::text) FROM pg_index JOIN pg_attribute ON attrelid = "
             "indrelid AND attnum = ANY(indkey) WHERE indrelid = pg_class.oid AND (CASE WHEN relreplident = 'i' THEN "
@@ -219,7 +219,7 @@ class PostgresSource:
             )
 
     def _found_slot(self, connection: "Connection[Any]") -> tuple[int, str] | None:
-        """Return the position that was confirmed to the slot and the state of its log; None if there is no slot."""
+        """Return the confirmed log position of the slot and the status of its log; None if there is no slot."""
         row = connection.execute(
             "SELECT plugin, database = current_database(), confirmed_flush_lsn::text, coalesce(wal_status, '') "
             "FROM pg_replication_slots WHERE slot_name = %s",
@@ -233,7 +233,7 @@ class PostgresSource:
         return lsn_of(confirmed or "0/0"), status
 
     def _begin(self, connection: "Connection[Any]") -> None:
-        """Begin without a position."""
+        """Start without a stored position."""
         found = self._found_slot(connection)
         if found is not None and self._copies:
             raise ConfigError(
@@ -256,9 +256,9 @@ class PostgresSource:
             )
 
     def _first(self, *, is_noted: bool = True) -> Iterator[SourceBlock[Any, Any]]:
-        """Make the slot, and read the rows that are there.
+        """Create the slot, and read the existing rows.
 
-        The name of the slot is noted before, so that a start that was killed is known by it.
+        A block without records first stores that the start has begun, to recognize a start that was killed.
         """
         assert self._connection is not None
         found = self._found_slot(self._connection)
@@ -282,7 +282,7 @@ class PostgresSource:
         return lsn_of(row[0])
 
     def _snapshot(self) -> Iterator[SourceBlock[Any, Any]]:
-        """Make the slot, and read the table as it was there: all in one transaction of the topic."""
+        """Create the slot, and yield the table as of its snapshot, in one transaction of the topic."""
         table = self._table
         keeper = table.connect(self._connector, replication="database")
         self._others.append(keeper)
@@ -317,7 +317,7 @@ class PostgresSource:
     # --- changes ----------------------------------------------------------------------
 
     def _changes(self) -> Iterator[SourceBlock[Any, Any]]:
-        """Read the log once, up to its end or some transactions."""
+        """Read the log once, up to its end or a limited number of changes."""
         connection, table = self._connection, self._table
         assert connection is not None
         assert self._lsn is not None, "the first start is over"
@@ -360,7 +360,7 @@ class PostgresSource:
 
 @define(eq=False)
 class _Transactions:
-    """Makes records of the messages of the log; transactions before ``lsn`` are known, and left out."""
+    """Converts log messages to records; transactions before ``lsn`` were already written, and are skipped."""
 
     table: PostgresTable
     connection: "Connection[Any]"
@@ -377,7 +377,7 @@ class _Transactions:
     _loads: list[Any] = field(factory=list)
 
     def take(self, message: Message | None) -> None:
-        """Add a message of the log."""
+        """Process one message of the log."""
         match message:
             case Change(number) if number == self.table.number and not self._is_known:
                 self._change(message)
@@ -428,7 +428,7 @@ class _Transactions:
 
 
 def _loaders(connection: "Connection[Any]", types: Sequence[int]) -> list[Any]:
-    """Return the functions that make values of texts, for the types of columns."""
+    """Return for each column the function that converts the text of a value to a Python object."""
     from psycopg.adapt import Transformer
     from psycopg.pq import Format
 

@@ -24,7 +24,7 @@ _PASSING: Final = ("08", "40", "53", "55", "57")
 
 @define(eq=False)
 class PostgresTable:
-    """A table that a source reads; ``source`` is the source in messages, ``key`` its key columns, none by default."""
+    """A table that a source reads; ``source`` names the source in error messages, ``key`` names the key columns."""
 
     source: str
     dsn: str
@@ -157,19 +157,19 @@ class PostgresTable:
         ) from error
 
     def is_retriable(self, error: Exception) -> bool:
-        """Whether an error is one of the connection, of a lock, or of the server's resources."""
+        """Whether an error concerns the connection, a lock, or the server's resources."""
         if not isinstance(error, self.psycopg.OperationalError | self.psycopg.InterfaceError):
             return False
         return error.sqlstate is None or error.sqlstate.startswith(_PASSING)
 
 
 def names_of(key: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the names of key columns, of which one needs no list."""
+    """Return the names of the key columns as a list; a single name may be given as a str."""
     return ((key,) if key else ()) if isinstance(key, str) else tuple(key)
 
 
 def said(error: Exception) -> str:
-    """Return the message of the server in one line."""
+    """Return the server's error message in one line."""
     return "; ".join(line.strip() for line in str(error).strip().splitlines())
 
 

@@ -1,4 +1,4 @@
-"""What a connector implements: a sink writes blocks of a topic to a target, a source reads blocks of a system.
+"""The interfaces of connectors: a sink writes blocks of a topic to a target, a source reads them from a system.
 
 A worker (``SinkWorker``, ``SourceWorker``) owns the clients, the loop and the retries; a connector owns the access to
 one system, and nothing else.  All calls come from one thread.  Connectors never get a call per record.
@@ -21,7 +21,7 @@ Position: TypeAlias = Any
 
 
 class Guarantee(StrEnum):
-    """What a sink promises when a worker was killed and another one goes on."""
+    """The delivery guarantee of a sink after a worker was killed and another one has taken over."""
 
     #: The target stores the position in the same transaction as the rows.
     EXACTLY_ONCE = "exactly_once"
@@ -58,21 +58,21 @@ class SinkBlock(Generic[K, V]):
 class SinkConnector(Protocol[K, V]):
     """Writes records of one topic to a target.
 
-    A worker calls ``open`` for the partitions it was assigned, then ``write`` and ``commit`` again and again, and
-    ``close`` at the end.  After any error, it calls ``abort``.  If ``is_retriable`` says that the error is passing, it
-    then calls ``open`` again and reads from the positions that this returns, since a commit without an answer may have
+    A worker calls ``open`` for the partitions it was assigned, then ``write`` and ``commit`` repeatedly, and
+    ``close`` at the end.  After any error, it calls ``abort``.  If ``is_retriable`` returns True for it, the worker
+    then calls ``open`` again and reads from the positions that this returns, since an unacknowledged commit may have
     succeeded.  When the assignment changes, it commits and calls ``open`` with the new partitions, possibly none.
     """
 
     @property
     def guarantee(self) -> Guarantee:
-        """What the sink promises; the worker reports it when it starts."""
+        """The delivery guarantee of the sink; the worker logs it when it starts."""
 
     def open(self, connector: str, topic: Topic[Any, Any], partitions: Sequence[int]) -> Mapping[int, int]:
-        """Get ready to write these partitions; return the next offset of each partition that the target knows.
+        """Prepare to write these partitions; return the next offset of each partition whose position is in the target.
 
         ``connector`` is the name under which the target stores positions.  The worker reads a partition from the
-        returned offset, or where the target knows none, from the committed offset of the group ``connector``.  A sink
+        returned offset, or if there is none, from the committed offset of the group ``connector``.  A sink
         that was open before keeps or renews its connections; blocks that were written but not committed are dropped.
 
         Raises:
@@ -131,14 +131,14 @@ class SourceBlock(Generic[K, V]):
 class SourceConnector(Protocol[K, V]):
     """Reads a system into one topic.
 
-    A worker calls ``open`` with the stored positions, then ``poll`` again and again.  It writes each block and its
+    A worker calls ``open`` with the stored positions, then ``poll`` repeatedly.  It writes each block and its
     position in one transaction, and then calls ``committed``.  So a block is in the topic exactly once if the source
-    returns the same records after the same position.  After an error that ``is_retriable`` says to be passing, the
+    returns the same records after the same position.  After an error for which ``is_retriable`` returns True, the
     worker calls ``close`` and then ``open`` with the stored positions again.
     """
 
     def open(self, connector: str, topic: Topic[Any, Any], positions: Mapping[str, Position]) -> None:
-        """Begin after these positions, by partition of the source; at the start for those that are missing.
+        """Start after these positions, by partition of the source; without a position, start at the beginning.
 
         ``connector`` is the name of the worker, ``topic`` the topic that it writes.
 
@@ -150,7 +150,7 @@ class SourceConnector(Protocol[K, V]):
         """Return the next blocks, waiting at most ``timeout_ms`` for the first; none if there is nothing new."""
 
     def committed(self, positions: Mapping[str, Position]) -> None:
-        """Take note that everything up to these positions is in the topic: the system may forget it."""
+        """Called when all records up to these positions are in the topic: the system may discard them."""
 
     def is_retriable(self, error: Exception) -> bool:
         """Whether the worker should open the source again after this error, with backoff, instead of stopping."""

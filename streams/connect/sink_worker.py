@@ -1,8 +1,8 @@
 """The worker of a sink: reads a topic as a member of a group, and writes it to the sink in batches.
 
 Records wait as raw blocks until a batch is complete; then they are deserialized column by column, written with one
-call per partition, and committed.  After a passing error the sink is opened again, and reading goes on at the
-positions that the target knows.
+call per partition, and committed.  After a transient error the sink is opened again, and reading goes on at the
+positions that are stored in the target.
 Of the other packages, this module imports only ``clients``, ``core`` and ``protocol``.
 """
 
@@ -100,7 +100,7 @@ class SinkWorker(Generic[K, V]):
 
         Raises:
             ConnectError: the sink rejects a record, or does not answer within ``retry_timeout_ms``.
-            SinkFencedError: another worker has written to the same partitions, again after this one had joined anew.
+            SinkFencedError: another worker has written to the same partitions, again after this one had rejoined.
             SerializationError: a record cannot be deserialized, and ``deserialization_handler`` is "fail".
             BrokerError: the topic does not exist, or the broker rejects a request.
             ClientClosedError: the worker was run or started before.
@@ -189,7 +189,7 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
         self._empty()
 
     def wakeup(self) -> None:
-        """End a poll that waits; called from other threads."""
+        """Make a waiting poll return; called from other threads."""
         if self._consumer is not None:
             self._consumer.wakeup()
 
@@ -276,7 +276,7 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
         self._next[partition] = max(last, consumer.known_position(partition) or 0)
 
     def _flush(self, consumer: Consumer) -> None:
-        """Write and commit what was read."""
+        """Write and commit the records that were read."""
         if not self._pending:
             return
         skipped = 0
@@ -343,7 +343,7 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
     # --- opening and errors -----------------------------------------------------------
 
     def _open(self, consumer: Consumer) -> None:
-        """Open the sink for the assigned partitions, and go to the positions that the target or the group knows."""
+        """Open the sink for the assigned partitions, and seek to the positions stored in the target or the group."""
         assigned = sorted(consumer.assignment())
         self._empty()
         known = self._sink.open(self._life.name, self._topic, [partition.partition for partition in assigned])
@@ -361,7 +361,7 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
         self._is_open = True
 
     def _checked(self, partition: TopicPartition, stored: int, begin: int, end: int) -> int:
-        """Return the position to begin at, given the stored one and the ends of the log."""
+        """Return the offset to start from: the stored position, checked against the start and end of the log."""
         name = self._life.name
         if stored > end:
             raise ConfigError(
@@ -380,7 +380,7 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
         return begin
 
     def _recover(self, consumer: Consumer, error: Exception) -> None:
-        """Drop what was not committed, and pause before the next attempt; raise errors that are not passing."""
+        """Discard uncommitted records, and pause before the next attempt; raise errors that are not transient."""
         self._life.note(error)
         self._drop()
         if isinstance(error, SinkFencedError) and not self._was_fenced:
@@ -400,7 +400,7 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
         self._resume_at_ms = self._clock.monotonic_ms() + pause_ms
 
     def _drop(self) -> None:
-        """Forget what was read and not committed."""
+        """Discard the records that were read and not committed."""
         self._empty()
         self._is_open = False
         try:
@@ -427,7 +427,7 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
     # --- callbacks of the group -------------------------------------------------------
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """Read nothing before the sink is open for the new partitions."""
+        """Pause the partitions until the sink is open for them."""
         consumer = self._consumer
         assert consumer is not None, "the consumer calls"
         self._guarded(partial(self._flush, consumer))
@@ -436,17 +436,17 @@ class _SinkRun(RebalanceListener, Generic[K, V]):
         consumer.wakeup()
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """Write and commit what was read, before others get the partitions."""
+        """Write and commit the records that were read, before the partitions are assigned to other members."""
         assert self._consumer is not None, "the consumer calls"
         self._guarded(partial(self._flush, self._consumer))
         self._is_open = False
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """Forget what was read: others may have the partitions."""
+        """Discard the records that were read: other members may own the partitions."""
         self._drop()
 
     def _guarded(self, step: "partial[None]") -> None:
-        """Leave an error of a callback to the next turn."""
+        """Call ``step``; store its error, which the poll loop raises or retries."""
         try:
             step()
         except Exception as error:  # noqa: BLE001 - the next turn raises or retries it.

@@ -1,6 +1,6 @@
-"""The worker of a source: writes blocks of a source and their positions to the cluster, in one transaction each.
+"""The worker of a source: writes each block and its position to the cluster in one transaction.
 
-The positions are in the compacted topic ``<name>-positions``.  A worker that starts fences the one before it, and
+The positions are in the compacted topic ``<name>-positions``.  A worker that starts fences its predecessor, and
 reads the positions to the end.
 Of the other packages, this module imports only ``clients``, ``core`` and ``protocol``.
 """
@@ -38,7 +38,7 @@ _POSITIONS: Final = "-positions"
 class SourceWorker(Generic[K, V]):
     """Writes what a source reads to a topic, exactly once.
 
-    One worker of a name works at a time: one that starts fences the one before.  ``run`` works in the caller's thread;
+    At most one worker per name is active: a new one fences its predecessor.  ``run`` works in the caller's thread;
     ``start``, ``wait`` and ``close``, or a ``with`` block, in a thread of its own.
 
     Args:
@@ -150,7 +150,7 @@ class _StoppedError(Exception):
 
 
 class _SourceRun(Generic[K, V]):
-    """One run of a worker, which begins again with a new producer after a passing error."""
+    """One run of a worker, which continues with a new producer after a transient error."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class _SourceRun(Generic[K, V]):
         self._life.pause(pause_ms)
 
     def _session(self) -> None:
-        """Fence the worker before, go on after the stored positions, and write blocks until the worker has to stop."""
+        """Fence the previous worker, start after the stored positions, and write blocks until told to stop."""
         settings, name = self._settings, self._life.name
         self._create_positions()
         with Producer(
@@ -226,7 +226,7 @@ class _SourceRun(Generic[K, V]):
             admin.create_topics([spec], exist_ok=True)
 
     def _stored(self) -> dict[str, Position]:
-        """Return the positions that were committed."""
+        """Return the committed positions, read from the positions topic."""
         partition = self._positions_topic
         positions: dict[str, Position] = {}
         with Consumer(
@@ -332,7 +332,7 @@ class _SourceRun(Generic[K, V]):
         return [now_ms if value is None else to_milliseconds(time_of(value)) for value in values]
 
     def _partitions(self, keys: Sequence[bytes | None], count: int) -> list[int]:
-        """Return the partition of each record: by its key, as with every Kafka client, or one for all without a key."""
+        """Return the partition of each record: by its key, as every Kafka client; one for all without a key."""
         self._home = (self._home + 1) % count
         # A windowed key is partitioned by its inner key.
         suffix = self._topic.key_serde.key_suffix

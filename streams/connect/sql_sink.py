@@ -103,7 +103,7 @@ class SqlSink:
         """Write the blocks and their positions in one transaction.
 
         Raises:
-            SinkFencedError: another worker has moved a position.
+            SinkFencedError: another worker has changed a stored position.
             ConnectError: the database rejects a row, or a record has no key.
         """
         stored, errors = dict(self._stored), self._sql.exc
@@ -122,15 +122,15 @@ class SqlSink:
         self._blocks.clear()
 
     def abort(self) -> None:
-        """Forget the blocks since the last commit."""
+        """Discard the blocks written since the last commit."""
         self._blocks.clear()
 
     def is_retriable(self, error: Exception) -> bool:
-        """Whether an error is one of the connection or of a lock, as the database driver tells it."""
+        """Whether an error concerns the connection or a lock, according to the database driver."""
         return isinstance(error, self._sql.exc.OperationalError | self._sql.exc.InterfaceError)
 
     def close(self) -> None:
-        """Close the connections, if the sink was made from an address."""
+        """Close the connections, if the sink was created with a database URL."""
         if self._owns_engine:
             self._engine.dispose()
 
@@ -159,7 +159,7 @@ class SqlSink:
         )
 
     def _created(self) -> Any:
-        """Return the table as the types of the topic declare it."""
+        """Return the table with the columns that the types of the topic define."""
         sql, keys = self._sql, self._shape.keys if self._is_upsert else ()
         types: dict[ColumnType, Any] = {
             ColumnType.TEXT: sql.Text(),
@@ -189,7 +189,7 @@ class SqlSink:
         return sql.Table(name, sql.MetaData(), *columns, schema=schema)
 
     def _reflected(self) -> Any:
-        """Return the table as it is in the database, checked."""
+        """Return the table as reflected from the database, after checking its columns and key."""
         sql, (schema, name) = self._sql, _split(self._table_name)
         try:
             table = sql.Table(name, sql.MetaData(), autoload_with=self._engine, schema=schema)
@@ -211,7 +211,7 @@ class SqlSink:
         return table
 
     def _move(self, connection: Any, partition: int, expected: int | None, to: int) -> None:
-        """Move a position from where it has to be."""
+        """Update a stored position if it has the expected value."""
         place = self._positions.c
         if expected is None:
             values = {"connector": self._connector, "topic": self._topic, "partition": partition, "next_offset": to}
@@ -276,13 +276,13 @@ class SqlSink:
 
 
 def _split(name: str) -> tuple[str | None, str]:
-    """Return the schema, if any, and the name of a table."""
+    """Split a qualified table name into its schema, if any, and its name."""
     schema, _, own = name.rpartition(".")
     return schema or None, own
 
 
 def _said(error: Exception) -> str:
-    """Return the message of the driver, without the statement and its parameters."""
+    """Return the driver's error message, without the statement and its parameters."""
     return str(getattr(error, "orig", None) or error)
 
 

@@ -32,7 +32,7 @@ _LAST_MS = 253_402_300_799_999
 
 
 class ColumnType(StrEnum):
-    """The type of a column, and of its values: str, int, float, bool, bytes, datetime and so on; JSON is text."""
+    """The type of a column and its values: str, int, float, bool, bytes, datetime and so on; JSON is stored as text."""
 
     TEXT = "text"
     INTEGER = "integer"
@@ -63,7 +63,7 @@ _SCALARS: dict[type, ColumnType] = {
 
 @frozen
 class TableColumn:
-    """A column: its name and type, and its values, given a column of keys or of values; None is null."""
+    """A table column: its name, its type, and the function that returns its values from keys or record values."""
 
     name: str
     type: ColumnType
@@ -107,7 +107,7 @@ class TableShape:
     def last_by_key(
         self, block: SinkBlock[Any, Any], columns: Sequence[Sequence[Any]], sink: str
     ) -> tuple[list[int], list[int]]:
-        """Return the indexes of the last record of each key: those of rows, and those of tombstones.
+        """Return the indexes of the last record of each key, as two lists: of rows, and of tombstones.
 
         ``columns`` are the ``rows`` of the block; ``sink`` names the sink in messages.
 
@@ -193,7 +193,7 @@ def _field(part: Any, *, is_dict: bool) -> TableColumn:
 
 
 def _plain(info: Any) -> Any:
-    """Return a type without its metadata, and without None."""
+    """Return a type without ``Annotated`` metadata and without None."""
     if isinstance(info, inspect.Metadata):
         return _plain(info.type)
     if isinstance(info, inspect.UnionType):
@@ -203,7 +203,7 @@ def _plain(info: Any) -> Any:
 
 
 def _scalar(info: Any) -> tuple[ColumnType, Values | None]:
-    """Return the column type of a type, and a conversion if the values are not those of the column as they are."""
+    """Return the column type of a Python type, and the conversion of its values if they need one."""
     kind = _SCALARS.get(type(info))
     if kind is ColumnType.TIMESTAMP:
         return kind, _aware
@@ -252,7 +252,7 @@ def _times(column: Sequence[int]) -> list[Any]:
 
 
 def _aware(column: Sequence[Any]) -> list[Any]:
-    """Return times with their time zone; a naive time is in UTC, as everywhere in this library."""
+    """Return datetimes with a time zone; a naive datetime is taken as UTC."""
     return [value.replace(tzinfo=UTC) if value is not None and value.tzinfo is None else value for value in column]
 
 
@@ -265,7 +265,7 @@ def _durations(column: Sequence[Any]) -> list[Any]:
 
 
 def _serialized(serde: Serde[Any]) -> Values:
-    """Return the conversion of whole keys or values to JSON text, as in files."""
+    """Return the function that converts keys or values to JSON text, as in files."""
     to_json = form_of(serde).to_json
 
     def texts(column: Sequence[Any]) -> list[Any]:
@@ -280,7 +280,7 @@ def _json_texts(column: Sequence[Any]) -> list[Any]:
 
 
 def _model(value: Any) -> Any:
-    """Return a pydantic model within another value as a dict."""
+    """Return a pydantic model that is nested in a value as a dict."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json", by_alias=True)
     raise NotImplementedError(f"{type(value).__qualname__} has no JSON form")

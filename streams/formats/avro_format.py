@@ -106,7 +106,7 @@ def _fastavro() -> Any:
 
 
 def _read_any(writer: Schema, referenced: Mapping[str, Schema]) -> Decode[Any]:
-    """Return a function that deserializes data with the schema of its writer."""
+    """Return a function that deserializes data with its writer schema."""
     if writer.kind != AVRO:
         raise ValueError(f"its schema is {writer.kind}, not AVRO")
     fastavro = _fastavro()
@@ -167,7 +167,7 @@ class _AvroCodec:
         return encode
 
     def decoder(self, writer: Schema, referenced: Mapping[str, Schema]) -> Decode[Any]:
-        """Return a function that deserializes data of a writer's schema, by Avro's schema resolution."""
+        """Return a function that deserializes data of a writer schema, by Avro's schema resolution."""
         if writer.kind != AVRO:
             raise ValueError(f"its schema is {writer.kind}, not AVRO")
         named: dict[str, Any] = {}
@@ -208,6 +208,6 @@ def _kind(parsed: Any) -> Any:
 
 
 def _word(shape: Shape) -> str:
-    """Return the name of a schema that has no name of its own, which is the name of its type."""
+    """Return the type name of a schema, which names it if it has no other name."""
     kind = _kind(shape.schema)
     return kind if isinstance(kind, str) else "union"

@@ -132,5 +132,5 @@ def _value_row(document: Any) -> Any:
 
 
 def _avro_reader(registry: str | RegistryAccess) -> Callable[[bytes], Any]:
-    """Return a function that deserializes any Avro record to a dict, with the schema of its writer."""
+    """Return a function that deserializes any Avro record to a dict, with its writer schema."""
     return any_avro(registry)

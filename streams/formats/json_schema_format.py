@@ -93,7 +93,7 @@ class _JsonCodec:
             self.encode = _of_class(form, self._json.to_json)
 
     def decoder(self, writer: Schema, referenced: Mapping[str, Schema]) -> Decode[Any]:
-        """Return a function that deserializes documents, regardless of the schema of their writer."""
+        """Return a function that deserializes documents, regardless of their writer schema."""
         if writer.kind != JSON:
             raise ValueError(f"its schema is {writer.kind}, not JSON")
         return self._decode

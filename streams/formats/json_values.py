@@ -1,4 +1,4 @@
-"""The JSON form of values whose topics have another format, for files and HTTP responses."""
+"""The JSON form of values whose topic has a format other than JSON, for files and HTTP responses."""
 
 from collections.abc import Callable
 from typing import Any

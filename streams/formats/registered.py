@@ -1,6 +1,6 @@
-"""Serdes with schemas in a registry: Confluent's wire format, registration, and a cached decoder per writer's schema.
+"""Serdes with schemas in a registry: Confluent's wire format, registration, and a cached decoder per writer schema.
 
-The bytes are 0, the ID of the writer's schema in four bytes (big-endian), and the payload of the format. A format only
+The bytes are the magic byte 0, the ID of the writer schema (four bytes, big-endian) and the payload. A format only
 provides a ``ClassCodec``; everything else is the same for Avro, Protobuf and JSON Schema.
 """
 
@@ -47,7 +47,7 @@ class ClassCodec(Protocol[T]):
         """The function that serializes a value."""
 
     def decoder(self, writer: Schema, referenced: Mapping[str, Schema]) -> Decode[T]:
-        """Return a function that deserializes data of a writer's schema.
+        """Return a function that deserializes data of a writer schema.
 
         Raises:
             SerializationError: data of this schema cannot be read as the class.
@@ -79,7 +79,7 @@ class Registration:
 
 @frozen(eq=False)
 class Readers(Generic[T]):
-    """Deserializes bytes with a header; ``decoder`` creates the function for a writer's schema, once per schema ID."""
+    """Deserializes bytes with a header; ``decoder`` creates the function for a writer schema, once per schema ID."""
 
     registry: RegistryAccess
     decoder: Callable[[Schema, Mapping[str, Schema]], Decode[T]]
@@ -90,7 +90,7 @@ class Readers(Generic[T]):
 
         Raises:
             ValueError: the bytes have no header, or one with an unknown ID.
-            SchemaError: the registry does not answer.
+            SchemaError: the registry does not respond.
         """
         decode = self._known.get(data[:_HEADER_BYTES]) or self._made(data[:_HEADER_BYTES])
         return decode(data[_HEADER_BYTES:])
@@ -184,7 +184,7 @@ class _Wire(Generic[T]):
         """Check that data of the subject's latest version can be read.
 
         Raises:
-            SchemaError: it cannot be read, or the registry does not respond.
+            SchemaError: the data cannot be read, or the registry does not respond.
         """
         try:
             latest = self.registry.version(self.subject, "latest")
@@ -250,7 +250,7 @@ def registered_serde(
     registration: Registration,
     place: tuple[str, str] | None = None,
 ) -> FormatSerde[T]:
-    """Return the serde of the codec that ``make(*arguments)`` creates; other processes call it again.
+    """Return the serde of the codec that ``make(*arguments)`` creates; unpickling the serde calls ``make`` again.
 
     Without a registry the bytes have no header, and are read with the schema of the class.
     """

@@ -67,8 +67,8 @@ class RegistryAccess:
         """Return the schema with an ID; a Protobuf schema is a file descriptor in base64.
 
         Raises:
-            NoSuchSchema: there is none.
-            SchemaError: the registry does not answer.
+            NoSuchSchema: the registry has no such schema, subject or version.
+            SchemaError: the registry does not respond.
         """
         return Schema.parse(self._ask("GET", f"/schemas/ids/{schema_id}?format=serialized"))
 
@@ -76,8 +76,8 @@ class RegistryAccess:
         """Return a version of a subject by its number or ``latest``.
 
         Raises:
-            NoSuchSchema: there is none.
-            SchemaError: the registry does not answer.
+            NoSuchSchema: the registry has no such schema, subject or version.
+            SchemaError: the registry does not respond.
         """
         return Schema.parse(self._ask("GET", f"/subjects/{_quoted(subject)}/versions/{version}?format=serialized"))
 
@@ -86,7 +86,7 @@ class RegistryAccess:
 
         Raises:
             IncompatibleSchema: the registry rejects the schema.
-            SchemaError: the schema is invalid, or the registry does not answer.
+            SchemaError: the schema is invalid, or the registry does not respond.
         """
         return int(self._ask("POST", f"/subjects/{_quoted(subject)}/versions", schema.payload())["id"])
 
@@ -95,7 +95,7 @@ class RegistryAccess:
 
         Raises:
             NoSuchSchema: the subject has no such schema.
-            SchemaError: the registry does not answer.
+            SchemaError: the registry does not respond.
         """
         return self._ask("POST", f"/subjects/{_quoted(subject)}", schema.payload())
 
@@ -103,8 +103,8 @@ class RegistryAccess:
         """Return the schemas that a schema references, directly or indirectly, by name, in dependency order.
 
         Raises:
-            NoSuchSchema: one is missing.
-            SchemaError: the registry does not answer.
+            NoSuchSchema: a referenced schema is missing.
+            SchemaError: the registry does not respond.
         """
         found: dict[str, Schema] = {}
         for reference in schema.references:

@@ -122,7 +122,7 @@ class HttpLookUp(Generic[L, A]):
         return b"".join(parts)
 
     def _with_body(self, response: Any, body: bytes) -> Any:
-        """Return a response with a body that was read from it; headers of its transfer are left out."""
+        """Return a copy of a response with the given body, without the transfer headers."""
         headers = [(name, text) for name, text in response.headers.multi_items() if name not in _OF_TRANSFER]
         return self._httpx.Response(
             response.status_code,

@@ -46,7 +46,7 @@ class _Parser:
         self._named = named
 
     def type(self, given: Any, namespace: str) -> AvroType:
-        """Return the type of a part of a schema."""
+        """Return the parsed type of a JSON value within a schema."""
         if isinstance(given, list):
             return self._union(given, namespace)
         if isinstance(given, str):
@@ -123,7 +123,7 @@ def parse(given: Any, referenced: Iterable[Any] = ()) -> AvroType:
     """Return the type of a schema, given as JSON; ``referenced`` are those that it references, in dependency order.
 
     Raises:
-        RegistryError: it is not an Avro schema.
+        RegistryError: the text is not an Avro schema.
     """
     named: dict[str, AvroType] = {}
     for schema in referenced:

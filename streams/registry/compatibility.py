@@ -56,7 +56,7 @@ def protobuf_file(schema: Schema, referenced: Mapping[str, Schema]) -> Any:
     """Return the file of a Protobuf schema as the library's ``FileDescriptor``.
 
     Raises:
-        RegistryError: it is not a Protobuf file, or an import or a type is missing.
+        RegistryError: the text is not a Protobuf file, or an import or a type is missing.
     """
     from streams.registry import protobuf_files
 

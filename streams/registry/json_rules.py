@@ -66,7 +66,7 @@ def check(schema: Any, referenced: Collection[str]) -> None:
     """Check that a schema is an object or a bool, that its types are known, and that its references exist.
 
     Raises:
-        RegistryError: it is not.
+        RegistryError: the schema is invalid.
     """
     if isinstance(schema, bool):
         return

@@ -69,7 +69,7 @@ def canonical(text: str) -> str:
     """Return a schema without surrounding whitespace, otherwise unchanged.
 
     Raises:
-        RegistryError: it is not a Protobuf file.
+        RegistryError: the text is not a Protobuf file.
     """
     file_of(text)
     return text.strip()

@@ -313,7 +313,7 @@ class TopologyTestDriver:
             return answer(question, recorder.trace, self.topology, {task.task_id: task for task in again._tasks})
 
     def _outputs(self, topic: Topic[Any, Any], records: Iterable[R]) -> ReadRecords[R]:
-        """Return records as a list that can say why there is none of a key."""
+        """Return records as a list that can explain why a key has no record."""
 
         def why(key: Any) -> str | None:
             if len(self._history) > _WHY_STEPS:
@@ -445,7 +445,7 @@ class TopologyTestDriver:
         """Process and commit one record at a time until no task can process more.
 
         Raises:
-            TopologyError: records go round a cycle of topics without end.
+            TopologyError: records circulate endlessly in a cycle of topics.
         """
         try:
             while (task := self._stage.step(self.clock.now_ms())) is not None:

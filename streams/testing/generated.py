@@ -126,14 +126,14 @@ def _strategies() -> Any:
 
 
 class _Places:
-    """Makes strategies of types; a class that contains itself refers to its own strategy."""
+    """Builds the strategies of types; a recursive class refers to its own strategy."""
 
     def __init__(self, st: Any) -> None:
         self._st = st
         self._classes: dict[Any, Any] = {}
 
     def of_serde(self, serde: Serde[Any], remedy: str) -> Any:
-        """Return the strategy of the objects of a serde.
+        """Return the strategy that generates objects of a serde.
 
         Raises:
             ConfigError: there is none.
@@ -167,7 +167,7 @@ class _Places:
         return st.builds(lambda key, window: Windowed(key, Window(*window)), inner, windows)
 
     def of(self, form: Any, bounds: Mapping[str, Any] | None = None) -> Any:
-        """Return the strategy of a type; ``bounds`` are arguments of a strategy, such as ``min_value``."""
+        """Return the strategy that generates a type; ``bounds`` are strategy arguments, such as ``min_value``."""
         st = self._st
         if isinstance(form, NewType):
             return self.of(form.__supertype__, bounds)
@@ -293,7 +293,7 @@ class _Places:
 
 
 def _filled(hint: Any, parameters: Mapping[Any, Any]) -> Any:
-    """Return a type with the arguments of a generic class in place of its parameters."""
+    """Return a type with its type variables replaced by the arguments of a generic class."""
     if hint in parameters:
         return parameters[hint]
     own = getattr(hint, "__parameters__", ()) if get_origin(hint) is not None else ()
@@ -301,7 +301,7 @@ def _filled(hint: Any, parameters: Mapping[Any, Any]) -> Any:
 
 
 def _is_class(kind: Any) -> bool:
-    """Whether a class has fields with types."""
+    """Whether a type is a class with typed fields, such as a dataclass."""
     return isinstance(kind, type) and (
         dataclasses.is_dataclass(kind)
         or attrs.has(kind)
@@ -313,7 +313,7 @@ def _is_class(kind: Any) -> bool:
 
 
 def _fields(kind: Any) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
-    """Yield the fields that a class is made of: name of the argument, type, and bounds."""
+    """Yield the fields of a class: argument name, type and bounds."""
     models = getattr(kind, "model_fields", None)
     if models is not None:
         for name, field in models.items():
@@ -334,7 +334,7 @@ def _fields(kind: Any) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
 
 
 def _bounds(metadata: Sequence[Any]) -> dict[str, Any]:
-    """Return the arguments of a strategy that constraints stand for."""
+    """Return the arguments of a strategy that correspond to constraints, such as ``min_value``."""
     found: dict[str, Any] = {}
     for item in metadata:
         for name, argument in _BOUNDS.items():

@@ -1,4 +1,4 @@
-"""Records that a test read from a topic, and what is said of them when they are not those that it expects.
+"""Records that a test has read from a topic, with an explanation when they differ from the expected ones.
 
 Pure: a comparison of lists.  Of the other packages, this module imports only ``core``.
 """
@@ -22,7 +22,7 @@ _NAMES: Final = ("__struct_fields__", "model_fields", "_fields")
 
 
 class ReadRecords(list[T]):
-    """A list of the records of a topic; ``why`` returns the text of why there is no record of a key, or None.
+    """A list of the records of a topic; ``why`` returns an explanation why a key has no record, or None.
 
     >>> ReadRecords("totals", [("ann", 1)], lambda key: None)
     [('ann', 1)]
@@ -40,7 +40,7 @@ class ReadRecords(list[T]):
 
 
 class _Row(NamedTuple):
-    """A record: as a pair, it has neither time nor headers."""
+    """A record to compare; one given as a (key, value) pair has no timestamp or headers."""
 
     key: Any
     value: Any
@@ -54,7 +54,7 @@ class _Row(NamedTuple):
 
 
 def explained(read: ReadRecords[Any], expected: Sequence[Any]) -> list[str] | None:
-    r"""Return lines that say how the records of each key differ; None if ``expected`` has something else.
+    r"""Return lines that describe how the records of each key differ; None if ``expected`` has items of other types.
 
     >>> read = ReadRecords("totals", [("ann", 1), ("ann", 3)], lambda key: f"{key} has no order")
     >>> print("\n".join(explained(read, [("ann", 1), ("ann", 2), ("bob", 5)])))
@@ -83,7 +83,7 @@ def explained(read: ReadRecords[Any], expected: Sequence[Any]) -> list[str] | No
 
 
 def _rows(items: Sequence[Any]) -> list[_Row] | None:
-    """Return the items as rows; None if one is neither a pair nor a ``Record``."""
+    """Return the items as rows; None if any item is neither a (key, value) pair nor a ``Record``."""
     found = []
     for item in items:
         if isinstance(item, Record):
@@ -137,7 +137,7 @@ def _text(value: Any) -> str:
 
 
 def _fields(value: Any) -> Mapping[Any, Any] | None:
-    """Return the fields of a value by name, None if it has none."""
+    """Return the fields of a value by name; None if the value has no fields."""
     kind = type(value)
     if isinstance(value, Mapping):
         return value

@@ -91,7 +91,7 @@ class _FirstNoted(list[int]):
         self._note = note
 
     def append(self, item: int) -> None:
-        """Append an entry; if it is the first, call the function before."""
+        """Append an entry; before the first entry, call the function."""
         if not self:
             self._note()
         super().append(item)

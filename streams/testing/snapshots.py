@@ -19,9 +19,9 @@ _LINES = 40
 
 
 class OutputSnapshot:
-    """Compares outputs with files of one test; the fixture ``output_snapshot`` of the pytest plugin makes it.
+    """Compares outputs with snapshot files of one test; returned by the pytest fixture ``output_snapshot``.
 
-    The first comparison of a test has the file ``folder/TEST.jsonl``, further ones ``TEST.2.jsonl`` and so on.
+    The first comparison of a test uses the file ``folder/TEST.jsonl``, later ones ``TEST.2.jsonl`` and so on.
     With ``updates``, files are written instead, and ``written`` is called with the path of each one that changes.
     """
 
@@ -34,10 +34,10 @@ class OutputSnapshot:
         self._checks = 0
 
     def check(self, driver: TopologyTestDriver, *topics: Topic[Any, Any]) -> None:
-        """Read what was written to the topics since they were last read, and compare it with the file.
+        """Read the records written to the topics since they were last read, and compare them with the file.
 
         Raises:
-            AssertionError: it differs, or there is no file; the message shows the lines that differ.
+            AssertionError: the records differ, or there is no file; the message shows the lines that differ.
             TopologyError: a topic is a name.
             UnknownTopicError: the topology neither writes nor reads a topic.
         """

@@ -1,4 +1,4 @@
-"""Responses of the HTTP server: JSON, and errors with a code and a message.  This module imports no other."""
+"""Responses of the HTTP server: JSON, and errors with a code and a message.  This module imports no other module."""
 
 from collections.abc import Mapping
 from typing import Any

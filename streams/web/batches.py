@@ -29,7 +29,7 @@ class _Batch:
     timer: asyncio.TimerHandle | None = None
 
     def settle(self, results: Sequence[_Result]) -> None:
-        """Complete the futures."""
+        """Set the results of the queries' futures."""
         if self.timer is not None:
             self.timer.cancel()
         for (_, done), result in zip(self.asked, results, strict=True):

@@ -101,12 +101,12 @@ class Desk:
 
     @staticmethod
     def lacks_types(spec: StoreSpec) -> bool:
-        """Return whether a type of a store is neither declared nor learned yet."""
+        """Return whether the key or value type of a store is still unknown."""
         serdes = (spec.key_serde, spec.value_serde)
         return any(isinstance(serde, PinnedSerde) and not serde.is_pinned for serde in serdes)
 
     async def learn_types(self, request: StoreRequest) -> None:
-        """Learn the key and value types of a store without declared types from the owners of its tasks.
+        """Set the key and value types of a store without declared types to those that the owners of its tasks report.
 
         Without its type, a key cannot be partitioned, and a value cannot be deserialized.
         """

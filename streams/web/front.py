@@ -320,7 +320,7 @@ class _Front:
             self._fail(peer, f"cannot be asked: {os.strerror(code)}")
 
     def _ask(self, peer: _Peer) -> None:
-        """Send the rest of the request."""
+        """Send the rest of a request to another instance."""
         had_rest = not peer.is_connected or len(peer.outbox) < len(peer.request)
         try:
             peer.outbox = peer.outbox[peer.sock.send(peer.outbox) :]
@@ -510,7 +510,7 @@ def _head_of(data: bytearray) -> "_ResponseHead | None":
     """Return status and headers of a response, and where its body begins and ends; None while headers are missing.
 
     Raises:
-        ValueError: it is no response of this package.
+        ValueError: the bytes are not a response of this package's server.
     """
     end = data.find(b"\r\n\r\n")
     if end < 0:

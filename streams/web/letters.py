@@ -73,7 +73,7 @@ class _Asked(msgspec.Struct, forbid_unknown_fields=True):
 
     @property
     def selected(self) -> LetterFilter:
-        """The filter of these fields."""
+        """The filter for dead letters that these fields define."""
         places = () if self.place is None else (_place(self.place),)
         return LetterFilter(
             _one(self.reason),

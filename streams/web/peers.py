@@ -40,7 +40,7 @@ class Peers:
     async def place_of(self, endpoint: str) -> Place | None:
         """Return the socket address of an instance, or None if its host name cannot be resolved.
 
-        It is remembered until ``forget``, as the address of a host name may change.
+        The address is cached until ``forget`` is called.
         """
         place = self._places.get(endpoint)
         if place is None:
@@ -53,7 +53,7 @@ class Peers:
         return place
 
     def forget(self, endpoint: str) -> None:
-        """Forget the socket address of an instance, since it has not answered there."""
+        """Remove the cached socket address of an instance that did not respond."""
         self._places.pop(endpoint, None)
 
     async def send(

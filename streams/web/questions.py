@@ -168,7 +168,7 @@ class WhyEndpoint:
 
 
 def _left_out(other: StreamsMetadata, reason: str) -> StoryPart:
-    """Return an empty part with a note why an instance has not told its own."""
+    """Return an empty part, with a note of why an instance did not return its own."""
     endpoint = other.application_server or "no address"
     text = f"the tasks of {other.client_id} at {endpoint} are not in this story: {reason}"
     return StoryPart(Story("", notes=(End("not asked", "", text),)), is_asked=False)

@@ -26,14 +26,14 @@ def failure_of(scope: Scope) -> str:
 
 
 def forwarded_by(scope: Scope) -> str | None:
-    """Return the application ID of the instance that has forwarded a request, or None if it is of a client."""
+    """Return the application ID of the instance that has forwarded a request, or None if it comes from a client."""
     found = next((value for name, value in scope["headers"] if name == FORWARDED), None)
     return None if found is None else found.decode("latin-1")
 
 
 @frozen
 class Relay:
-    """A response that is that of another instance, at ``endpoint``, whose address is ``place``."""
+    """An ASGI response that the HTTP process fetches from the instance at ``endpoint``, whose address is ``place``."""
 
     endpoint: str
     place: Place
@@ -41,7 +41,7 @@ class Relay:
     token: str | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Have the server send the request there."""
+        """Tell the server to send the request to the other instance."""
         path, query = scope["raw_path"], scope["query_string"]
         target = b"%b?%b" % (path, query) if query else path
         lines = [b"GET %b HTTP/1.1" % target, b"host: " + self.endpoint.encode()]

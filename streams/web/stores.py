@@ -168,14 +168,14 @@ class StoresEndpoint:
         return found
 
     async def _key(self, name: str, raw: bytes, arguments: Arguments) -> Any:
-        """Return the key in a path; an undeclared key type is learned from other instances."""
+        """Return the key in a path; an undeclared key type is requested from other instances."""
         spec = spec_of(self._instance, name)
         if self._desk.lacks_types(spec):
             await self._desk.learn_types(self._request(name, CountQuery(), arguments))
         return key_of(spec.key_serde, raw, arguments.given.get("key_format"))
 
     async def _relayed(self, scope: Scope, request: StoreRequest, partitions: Collection[int] | None) -> ASGIApp | None:
-        """Return the response that the owner of a key sends to the client, or None if it is to be asked by this one.
+        """Return the response that the owner of a key sends to the client, or None if this instance must query it.
 
         Raises:
             Refused: the owner has not answered.
@@ -252,7 +252,7 @@ class StoresEndpoint:
         return answer(200, {"store": name, "entries": shown, "next": following, "position": position})
 
     async def _follow(self, name: str, arguments: Arguments) -> Response:
-        """Return a stream of the changes of a store, or of its argument ``key`` only, from now on."""
+        """Return a stream of the future changes of a store, or only those of the key in the argument ``key``."""
         arguments.check("key")
         if len(self._followers) >= MAX_FOLLOWERS:
             raise no_room()
@@ -369,10 +369,10 @@ def _shown(spec: StoreSpec, entry: StoreEntry) -> dict[str, Any]:
 
 
 def _check_path(spec: StoreSpec, what: str) -> None:
-    """Check that ``what`` is the path below which the entries of a key are read in a store of this kind.
+    """Check that ``what`` is the path segment for reading the entries of a key in a store of this kind.
 
     Raises:
-        Refused: they are read below another path.
+        Refused: stores of this kind use another path segment.
     """
     own = [{Family.WINDOWS: "windows", Family.SESSIONS: "sessions"}.get(spec.kind.family, "keys")]
     own += ["versions"] if spec.kind.has_versions else []

@@ -71,5 +71,5 @@ def _form_of(serde: Serde[Any]) -> Form:
 
 
 def settled(serde: Serde[Any]) -> Serde[Any]:
-    """Return the serde of the type that a store without a declared type has learned; any other serde unchanged."""
+    """Return the serde with the type set at runtime, for a store without a declared type; other serdes unchanged."""
     return serde.settled if isinstance(serde, PinnedSerde) and serde.settled is not None else serde

@@ -136,7 +136,7 @@ def write_results(request: StoreRequest, answers: Answers) -> bytes:
 def read_results(request: StoreRequest, data: bytes) -> Answers:
     """Return the results that ``write_results`` has serialized.
 
-    Key and value types that the other instance has learned for the store are set here too.
+    Key and value types of an undeclared store that the other instance reports are set for this store too.
 
     Raises:
         WireError: the bytes are not results of this version.

@@ -94,7 +94,7 @@ class Fault:
 def draw_faults(
     rng: Random, machines: Sequence[str], topics: Sequence[str], storm_ms: int, *, is_exactly_once: bool
 ) -> list[Fault]:
-    """Draw the faults of the storm, the first ``storm_ms`` of a world.
+    """Draw the faults of a world, all within its first ``storm_ms`` milliseconds.
 
     The partition count of each of ``topics`` may be doubled once.
     """

@@ -58,7 +58,7 @@ class Server(Protocol):
 
 @define
 class Weather:
-    """Probabilities (0 to 1) of message faults during the storm (the phase with faults), and limits of the broker.
+    """Probabilities (0 to 1) of message faults during the phase with faults, and limits of the broker.
 
     ``resets``: the connection is reset; both ends are notified.  ``silences``: the connection is lost and neither end
     is notified, so that only timeouts end it.  ``slowness``: a message takes up to ``slow_ms`` instead of ``delay_ms``,

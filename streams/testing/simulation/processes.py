@@ -58,7 +58,7 @@ class Machine:
     # --- start and stop -------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the process, unless it is running, or the machine is to stay without one (``is_wanted``)."""
+        """Start the process, unless it is running, or ``is_wanted`` is False."""
         if self.process is not None or not self.is_wanted:
             return
         self._starts += 1

@@ -62,9 +62,9 @@ _SPIN_POLLS = 500
 
 @define(eq=False)
 class SpinDetector:
-    """Finds threads that poll on without a pause, though nothing arrives and nothing is processed.
+    """Detects threads that busy-loop: they poll without waiting, although no message arrives or is processed.
 
-    A live thread would use a whole core for as long.
+    A live thread would use a whole CPU core meanwhile.
     """
 
     #: Return the number of records processed so far: while it grows, polls are not in vain.
@@ -76,7 +76,7 @@ class SpinDetector:
     _before: dict[greenlet.greenlet, int] = field(factory=dict)
 
     def note_poll(self) -> None:
-        """Count a poll of the current coroutine that did not wait and found nothing."""
+        """Count a poll of the current coroutine that did not wait and returned nothing."""
         coroutine = greenlet.getcurrent()
         count = self._polls[coroutine] = self._polls.get(coroutine, 0) + 1
         if count % _SPIN_POLLS:
@@ -87,7 +87,7 @@ class SpinDetector:
         self._before[coroutine] = progress
 
     def note_effect(self) -> None:
-        """Begin to count again: the current coroutine has received something, or waits."""
+        """Reset the count of polls: the current coroutine has received a message, or waits."""
         self._polls[greenlet.getcurrent()] = 0
 
 

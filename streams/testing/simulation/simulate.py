@@ -82,7 +82,7 @@ def simulate(
 
     At every step, the simulation checks that a partition has one owner per generation, that committed offsets never
     decrease, that removed members cannot commit, that partitions stay in their partition groups, and that no thread
-    polls on without a pause, though nothing arrives and no record is processed. At the end, it checks that the log
+    busy-loops: polls without waiting, although no message arrives or is processed. At the end, it checks that the log
     contains each acknowledged record once and in order. With exactly_once_v2, the results (read with
     read_committed) and stores must equal those of an undisturbed world in the number of records and the final value
     of each key. With at_least_once, no record may be missing.
@@ -92,7 +92,7 @@ def simulate(
     same results, except for the topics and stores named in ``may_depend_on_order``, which are only checked for missing
     keys and are listed in the report.
 
-    The inputs are written in nine tenths of the storm, in some worlds with gaps, in which inputs are idle. Before the
+    The inputs are written within 90 % of ``storm_ms``, in some worlds with gaps, in which inputs are idle. Before the
     results are compared, ``rest_ms`` milliseconds of virtual time pass without inputs, for results that depend on
     time, not on records.
 
@@ -279,7 +279,7 @@ def _explained(simulation: _Simulation, seed: int, conditions: Conditions, verdi
 
 
 def _shrunk(simulation: _Simulation, seed: int, conditions: Conditions, verdict: Verdict) -> tuple[Conditions, Verdict]:
-    """Remove faults and kinds of message faults as long as the seed still fails; return what is left and its result."""
+    """Remove faults as long as the seed still fails; return the remaining faults and the result with them."""
     best, told = conditions, verdict
     runs = 0
 

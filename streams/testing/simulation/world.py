@@ -1,4 +1,4 @@
-"""A simulated world: brokers, machines and a producer, a storm of faults, and a calm phase after the storm.
+"""A simulated world: brokers, machines and a producer, with a phase with faults and then one without.
 
 The seed determines all events.
 """
@@ -225,7 +225,7 @@ class World:
             self._check_failures()
 
     def _outputs(self) -> list[str]:
-        """Return the topics to which the sinks write: those that the topology names, and those chosen per record."""
+        """Return the output topics: those that the topology names, and those that a sink chooses per record."""
         names = self.broker.machine.topics.by_name
         chosen = (name for name in names if name not in self.scenario.partitions and not name.startswith((_OWN, "__")))
         return sorted({*self._sinks, *chosen})
@@ -308,7 +308,7 @@ class World:
         machine.do(lambda instance: instance.resume())
 
     def _calm(self) -> None:
-        """End the storm: pending restarts still happen, but no new faults."""
+        """End the phase with faults: pending restarts still happen, but no new faults."""
         self._log_event("world", "the storm is over")
         self.conditions.weather.calm()
         self.network.cut_until_ms.clear()

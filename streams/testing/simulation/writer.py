@@ -65,7 +65,7 @@ class InputWriter:
         self.has_written = True
 
     def _due_ms(self, index: int, count: int) -> int:
-        """Return the virtual time at which to send record ``index``; all are due within nine tenths of the storm."""
+        """Return the virtual time at which to send record ``index``; all are due within 90 % of ``storm_ms``."""
         bursts = self._conditions.bursts or count
         return index * bursts // count * self._scenario.storm_ms * 9 // (10 * bursts)
 

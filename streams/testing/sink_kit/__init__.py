@@ -1,6 +1,6 @@
-"""Checks a sink of one's own: kills its worker at each step, many times, and compares the rows with its guarantee.
+"""Checks a custom sink: kills its worker at each step, many times, and checks the rows against its guarantee.
 
-``check`` is the whole of it; ``faults`` wraps the sink, ``victims`` are the workers that are killed, in this process or
+``check`` is the entry point; ``faults`` wraps the sink, ``victims`` are the workers that are killed, in this process or
 in ones of their own, ``judgement`` compares the rows, and ``contract`` calls the methods without a worker.
 """
 

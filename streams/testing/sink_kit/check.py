@@ -1,4 +1,4 @@
-"""The run of the kit: step by step, a worker that fails, and one that goes on."""
+"""Runs the sink kit: at each step, one worker fails, and another one continues."""
 
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -58,17 +58,17 @@ def check(
 
     Workers read a topic of an embedded broker.  At each ``SinkStep`` they fail ``kills`` times, and others go on;
     then the rows are compared with the records.  ``by="exception"`` ends workers in threads of this process, makes
-    passing errors, overtakes workers and lets a second one join.  ``by="process"`` ends processes with SIGKILL, also
+    transient errors, replaces workers and lets a second one join.  ``by="process"`` ends processes with SIGKILL, also
     within a commit; it takes about two seconds a kill, and ``make`` is sent to the processes by cloudpickle.
 
     The target is empty at first, and belongs to the kit.  A sink that is exactly once has each record once; one that is
     idempotent, or with ``is_keyed``, has the last value of each key, and no tombstones; one that is at least once has
     each record, some more than once.
 
-    - ``make``: makes a sink for the target, as each worker does at its start.
+    - ``make``: returns a new sink for the target; each worker calls it at its start.
     - ``read``: returns the rows of the target as (key, value); they are hashable.
     - ``topic``: the topic; by default its keys are str and its values int.
-    - ``record``: makes the record with a number, from 0, as (key, value); values differ.  By default there are 17
+    - ``record``: returns the record with a number, from 0, as (key, value); values differ.  By default there are 17
       keys, and with ``is_keyed`` every 7th value is None.
     - ``is_keyed``: whether the target has one row per key.
     - ``kills``: the number of faults at each step.
@@ -145,7 +145,7 @@ class _Run:
         self.faults[step] = self.faults.get(step, 0) + 1
 
     def drain(self, step: SinkStep) -> None:
-        """Let a worker without faults write what is left."""
+        """Run a worker without faults until it has written the remaining records."""
         self._produce()
         never = Work(self._make, self._topic, NAME, SinkFault(step, _NEVER, 0), 1_000)
         worker, sink = faulty_worker(self._broker, never)
@@ -178,7 +178,7 @@ class _Run:
             )
 
     def _reassign(self, work: Work) -> None:
-        """Let a second worker join, and kill the first before a commit, with partitions of its own."""
+        """Let a second worker join the group, and kill the first one before a commit, while both own partitions."""
         first, sink = faulty_worker(self._broker, work)
         sink.is_armed = False
         never = evolve(work.fault, occurrence=_NEVER)

@@ -1,4 +1,4 @@
-"""Calls the methods of a sink without a worker, in orders that workers have.
+"""Calls the methods of a sink without a worker, in the orders in which workers call them.
 
 Of the other packages, this module imports only ``connect`` and ``core``.
 """
@@ -18,7 +18,7 @@ Make = Callable[[], SinkConnector[Any, Any]]
 
 
 def check_ends(make: Make) -> Guarantee:
-    """Check what a worker calls without or before an opening, and return the guarantee.
+    """Check the methods that a worker may call before ``open``, and return the guarantee.
 
     Raises:
         SinkKitError: a method does not do what the protocol says.
@@ -39,9 +39,9 @@ def check_ends(make: Make) -> Guarantee:
 
 
 def check_positions(make: Make, topic: Topic[Any, Any], record: tuple[Any, Any]) -> None:
-    """Check openings, a block without records, and a block that is aborted; the target has no row more after it.
+    """Check ``open``, an empty block and an aborted block; the target has no new rows afterwards.
 
-    The positions are behind the topic's end after it, so that no worker can go on.
+    Afterwards the stored positions are beyond the end of the topic, so no worker can continue with this target.
 
     Raises:
         SinkKitError: a method does not do what the protocol says.

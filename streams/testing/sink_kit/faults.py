@@ -1,4 +1,4 @@
-"""A sink that fails at one step, around a real one."""
+"""A wrapper of a sink that fails at one step."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from streams.core.topic import Topic
 
 
 class SinkStep(StrEnum):
-    """Where a worker is killed, or has an error, or is overtaken."""
+    """The step at which a worker is killed, fails with an error, or is replaced by another worker."""
 
     BEFORE_OPEN = "before open"
     AFTER_OPEN = "after open"
@@ -45,7 +45,7 @@ class SinkStep(StrEnum):
 
     @property
     def point(self) -> str:
-        """The point of the worker's work at which the step begins."""
+        """The method call of the worker at which the step begins."""
         if self in (SinkStep.BEFORE_ABORT, SinkStep.AFTER_ABORT):
             return SinkStep.BEFORE_WRITE
         if self in (SinkStep.WITHIN_COMMIT, SinkStep.REASSIGNED):
@@ -59,7 +59,7 @@ class SinkStep(StrEnum):
 
 
 class KilledError(Exception):
-    """Ends a worker as if its process were killed: no method of the sink has an effect after it."""
+    """Ends a worker as if its process were killed: later calls of the sink have no effect."""
 
 
 class PassingError(Exception):
@@ -68,7 +68,7 @@ class PassingError(Exception):
 
 @frozen
 class SinkFault:
-    """A step, and which of its occurrences; ``fraction`` of the time of a commit passes before the kill within one."""
+    """A step and the number of its occurrence; a kill within a commit is after ``fraction`` of its duration."""
 
     step: SinkStep
     occurrence: int
@@ -79,7 +79,7 @@ class SinkFault:
 
 @define(eq=False)
 class FaultySink:
-    """Passes calls to a sink, until the fault comes."""
+    """Passes calls to a sink until the fault occurs."""
 
     inner: SinkConnector[Any, Any]
     fault: SinkFault
@@ -144,7 +144,7 @@ class FaultySink:
             self._kill()
 
     def is_retriable(self, error: Exception) -> bool:
-        """Whether an error is the passing one, or one that passes for the sink."""
+        """Whether an error is a ``PassingError``, or retriable for the wrapped sink."""
         if self.is_dead:
             return False
         return isinstance(error, PassingError) or self.inner.is_retriable(error)
@@ -164,7 +164,7 @@ class FaultySink:
             raise
 
     def _at(self, point: SinkStep, *blocks: SinkBlock[Any, Any]) -> None:
-        """Let the fault come, if this is its point; ``blocks`` are about to be written."""
+        """Cause the fault if it is due at this point; ``blocks`` are the blocks about to be written."""
         self._check()
         if self.has_happened or not self.is_armed or self.fault.step.point != point:
             return
@@ -197,7 +197,7 @@ class FaultySink:
         os.kill(os.getpid(), signal.SIGKILL)
 
     def _overtake(self, blocks: Sequence[SinkBlock[Any, Any]]) -> None:
-        """Write the blocks with another sink, as a worker does that has the partitions by now."""
+        """Write the blocks with another sink, as a worker does that has taken over the partitions."""
         assert self._opened is not None, "a commit comes after an opening"
         connector, topic = self._opened
         other = self.make()

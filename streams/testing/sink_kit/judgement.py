@@ -14,16 +14,16 @@ _SHOWN = 5
 
 
 class SinkKitError(StreamsError, AssertionError):
-    """A sink does not keep what it promises; the message has the step, the seed, and the rows."""
+    """A sink violates its guarantee; the message has the step, the seed, and the rows."""
 
 
 @frozen
 class SinkReport:
-    """What a sink has withstood.
+    """The counts of the faults in a passed check of a sink.
 
-    ``faults`` is the number of kills, errors and takeovers by step.  ``duplicates`` is the number of rows that were
-    there again, which only a sink that is at least once may have.  ``fenced`` is the number of takeovers that the
-    overtaken sink noticed.
+    ``faults`` is the number of kills, errors and takeovers by step.  ``duplicates`` is the number of duplicate
+    rows, which only an at-least-once sink may have.  ``fenced`` is the number of takeovers that the
+    replaced sink detected.
     """
 
     guarantee: Guarantee
@@ -35,7 +35,7 @@ class SinkReport:
 
 @define(eq=False)
 class Judge:
-    """Knows the records, and what rows they have to be."""
+    """Compares the rows of a target with those that the produced records require."""
 
     guarantee: Guarantee
     is_keyed: bool
@@ -48,7 +48,7 @@ class Judge:
         """Compare the rows of the target.
 
         Raises:
-            SinkKitError: rows are missing, or there too often, or nobody has written them.
+            SinkKitError: rows are missing, duplicated or unexpected.
         """
         found: Counter[Any] = Counter(tuple(row) for row in rows)
         expected: Counter[Any] = Counter(self._expected())

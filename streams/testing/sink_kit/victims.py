@@ -1,6 +1,6 @@
 """Workers that are killed: threads of this process, or processes of their own.
 
-``python -m streams.testing.sink_kit.victims`` forks such processes; it reads what they have to do from its standard
+``python -m streams.testing.sink_kit.victims`` forks such processes; it reads their work from its standard
 input.
 """
 
@@ -40,7 +40,7 @@ Make = Callable[[], SinkConnector[Any, Any]]
 
 @frozen
 class Work:
-    """What a worker of the kit does."""
+    """The parameters of one run of a worker of the sink kit."""
 
     make: Make
     topic: Topic[Any, Any]
@@ -50,7 +50,7 @@ class Work:
 
 
 def faulty_worker(cluster: Cluster, work: Work) -> tuple[SinkWorker[Any, Any], FaultySink]:
-    """Return a worker that is not started, and its sink."""
+    """Return a worker with a ``FaultySink``, not started, and the sink."""
     sink = FaultySink(work.make(), work.fault, work.make)
     worker = SinkWorker(
         cluster,
@@ -69,7 +69,7 @@ def wait_until(is_done: Callable[[], bool], what: str, more: Callable[[], None] 
     """Wait for a condition; call ``more`` now and then.
 
     Raises:
-        SinkKitError: it does not come.
+        SinkKitError: the condition is not met in time.
     """
     clock, pause = SystemClock(), SystemThreads().signal()
     began = fed = clock.monotonic_ms()
@@ -84,7 +84,7 @@ def wait_until(is_done: Callable[[], bool], what: str, more: Callable[[], None] 
 
 
 def killed_here(broker: EmbeddedBroker, work: Work, more: Callable[[], None]) -> FaultySink:
-    """Run a worker in a thread until its fault has come and it is killed, or until it has gone on after it."""
+    """Run a worker in a thread until its fault has killed it, or until it has recovered from the fault."""
     worker, sink = faulty_worker(broker, work)
     worker.start()
 
@@ -102,10 +102,10 @@ def killed_here(broker: EmbeddedBroker, work: Work, more: Callable[[], None]) ->
 
 
 def ended_as_meant(worker: SinkWorker[Any, Any], sink: FaultySink) -> None:
-    """Close a worker, which has ended with an error only if it was killed.
+    """Close a worker, and check that it has failed only if it was killed.
 
     Raises:
-        SinkKitError: it was not killed, and has ended with an error.
+        SinkKitError: the worker was not killed, and has ended with an error.
     """
     try:
         worker.close(PATIENCE_MS)
@@ -119,7 +119,7 @@ def ended_as_meant(worker: SinkWorker[Any, Any], sink: FaultySink) -> None:
 class Processes:
     """Runs workers in processes of their own, which kill themselves; it is a context manager.
 
-    The processes are forks of one that has imported what they need, and starts no thread.
+    The processes are forks of a process that has imported the modules they need, and has a single thread.
     """
 
     bootstrap: str
@@ -139,16 +139,16 @@ class Processes:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the processes, those that hang too."""
+        """End all processes, including those that hang."""
         os.killpg(self._template.pid, signal.SIGKILL)
         self._template.communicate()
         self._said.close()
 
     def killed(self, work: Work, more: Callable[[], None]) -> None:
-        """Run a worker until it has killed itself.
+        """Run a worker in a process until it has killed itself.
 
         Raises:
-            SinkKitError: it has ended in another way.
+            SinkKitError: the process has ended in another way.
         """
         given, answers = self._template.stdin, self._template.stdout
         assert given is not None
