@@ -91,7 +91,7 @@ def _otlp_of(config: StreamsConfig, clock: Clock) -> "Otlp | None":
 def _lineage_of(
     config: StreamsConfig, topology: Topology, clock: Clock, threads: Threads, cluster: Cluster
 ) -> "LineageEvents | None":
-    """Return what sends the events of OpenLineage, or None if ``openlineage_url`` is empty."""
+    """Return the sender of OpenLineage events, or None if ``openlineage_url`` is empty."""
     if not config.openlineage_url:
         return None
     # Imported here, because the extra ``openlineage`` is needed only with a collector.

@@ -11,19 +11,19 @@ from streams.core.threads import SystemThreads, Threads
 
 
 class Shown(Protocol):
-    """What has a table of its current content, such as a ``StoreView``."""
+    """The interface of objects that can be shown as a table of their current content, such as a ``StoreView``."""
 
     def _repr_html_(self) -> str: ...
 
 
 class LiveTable:
-    """Shows the content of a store below a cell, and again every ``every_ms`` milliseconds where it has changed.
+    """Shows the content of a store below a cell, and updates it every ``every_ms`` milliseconds if it has changed.
 
     It shows the first 20 entries, but reads all of them: of a large store, show a query instead.  ``close`` leaves the
     last table in the notebook; so does the end of a ``with`` block.
 
     Raises:
-        ConfigError: IPython is not installed, the program is no notebook, or ``every_ms`` is below 1.
+        ConfigError: IPython is not installed, the program is not a notebook, or ``every_ms`` is below 1.
     """
 
     def __init__(self, shown: Shown, *, every_ms: int = 1_000, threads: Threads | None = None) -> None:
@@ -40,7 +40,7 @@ class LiveTable:
         self._worker = threads.start("streams-live-table", self._run)
 
     def close(self) -> None:
-        """Show the content once more, and stop."""
+        """Show the current content, and stop updating the table."""
         if not self._stop.is_set():
             self._stop.set()
             self._worker.join()

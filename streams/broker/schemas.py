@@ -15,7 +15,7 @@ CONFIG = {"cleanup.policy": "compact"}
 
 
 class _Log(Protocol):
-    """What is needed of the broker."""
+    """The methods of the broker that the schema log uses."""
 
     def append(self, partition: TopicPartition, block: Block) -> int: ...
 

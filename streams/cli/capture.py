@@ -43,7 +43,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Write the capsule (the file of captured records), and print its contents and what was left out."""
+    """Write the capsule (the file of captured records), and print its contents and the omissions."""
     from streams.capsule import capture, without_secrets
     from streams.cli.scripts import Script, load
     from streams.clients import Admin

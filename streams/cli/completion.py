@@ -1,6 +1,6 @@
 """``streams completion``: completion of commands, options, settings, topics and nodes by the shell's Tab key.
 
-argcomplete walks the program's own parser.  What a script declares is found by running the script, as every command
+argcomplete uses the program's own parser.  Topics and nodes are found by running the script, as every command
 does; what it prints is discarded.
 """
 
@@ -41,7 +41,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Print the script.
+    """Print the shell script that enables completion.
 
     Raises:
         UsageError: the library is not installed.
@@ -55,7 +55,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def answer_if_asked(parser: argparse.ArgumentParser) -> None:
-    """Answer a shell that asks for completions, and end the process; return if none asks."""
+    """Print completions and end the process if a shell requests them; otherwise return."""
     if _ASKED not in os.environ:
         return
     import argcomplete
@@ -64,7 +64,7 @@ def answer_if_asked(parser: argparse.ArgumentParser) -> None:
 
 
 def _complete(*, prefix: str, action: argparse.Action, parsed_args: argparse.Namespace, **_: Any) -> Iterable[str]:
-    """Return what an argument may be; files where nothing else is known."""
+    """Return the completions of an argument, by default file names."""
     from argcomplete.completers import DirectoriesCompleter, FilesCompleter
 
     if action.dest == "settings":
@@ -110,9 +110,9 @@ def _nodes(topology: "Topology | None") -> list[str]:
 
 
 def _topology(options: argparse.Namespace) -> "Topology | None":
-    """Return the topology of the script that the line names; None without one, or if it has a mistake.
+    """Return the topology of the script in the command line; None without a script, or if it cannot be loaded.
 
-    The command itself says what the mistake is, once the line is complete.
+    The command reports the error when it is run.
     """
     from streams.cli.mistakes import ScriptError
     from streams.cli.scripts import Script, load

@@ -73,7 +73,7 @@ def _failure(found: Connectors, error: StreamsError) -> StreamsError:
 
 @contextmanager
 def _messages(found: Connectors) -> Iterator[None]:
-    """Show messages at INFO of this command and of connectors, without secrets."""
+    """Log messages of this command and of connectors from level INFO on, with secrets hidden."""
     handlers = list(logging.getLogger("streams").handlers)
     loggers = [log, logging.getLogger("streams.connect")]
     before = [logger.level for logger in loggers]
@@ -165,7 +165,7 @@ def _has_ended(connector: Connector, worker: _Worker, timeout_ms: int) -> bool:
 
 
 def _stop(workers: Sequence[tuple[Connector, _Worker]]) -> None:
-    """Close all workers; an error that comes now is logged, for the first one ends the command."""
+    """Close all workers; errors in closing are logged, since the first error ends the command."""
     from streams.core.threads import SystemThreads
 
     threads = SystemThreads()

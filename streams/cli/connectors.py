@@ -98,7 +98,7 @@ class Connector:
 
     @property
     def place(self) -> str:
-        """Where the connector is in the file."""
+        """The location of the connector in the file, for messages."""
         return f"{self.side}s.{self.name}"
 
     def worker(self, cluster: "Cluster | None") -> "SinkWorker[Any, Any] | SourceWorker[Any, Any]":
@@ -117,7 +117,7 @@ class Connector:
 
 @frozen
 class Connectors:
-    """What the file says; ``secrets`` hides what must not be in messages."""
+    """The contents of a connector file; ``secrets`` hides its secrets in messages."""
 
     path: str
     bootstrap_servers: str | None
@@ -128,7 +128,7 @@ class Connectors:
 
     @classmethod
     def read(cls, path: str) -> "Connectors":
-        """Read a file, and make its connectors.
+        """Read a file, and create its connectors.
 
         Raises:
             ConfigError: the file or a setting is invalid; the message names the file and the key.
@@ -198,7 +198,7 @@ def _topic(given: Any) -> Topic[Any, Any]:
     """Return the topic that is given as ``SCRIPT.py:TOPIC``, or as a table of its name and types.
 
     Raises:
-        ConfigError: it is given in another form, or a type is unknown.
+        ConfigError: the topic is given in another form, or a type is unknown.
         ScriptError: the script cannot be loaded.
         UsageError: the script has no such topic.
     """

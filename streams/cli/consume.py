@@ -126,7 +126,7 @@ _Printer: TypeAlias = "Callable[[ConsumerRecord[Any, Any]], str]"
 
 
 def _printers(topics: "Sequence[NamedTopic]", options: argparse.Namespace) -> dict[str, _Printer]:
-    """Return for each topic the function that makes lines of its records.
+    """Return for each topic the function that formats its records as lines.
 
     Raises:
         UsageError: ``--type`` is given for a topic with a script.

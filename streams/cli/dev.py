@@ -1,4 +1,4 @@
-"""``streams dev``: run a script over a sample at each save, and show what comes out differently."""
+"""``streams dev``: run a script over a sample at each save, and show how the results differ."""
 
 import argparse
 import sys
@@ -158,7 +158,7 @@ class _Development:
         self._kept.close()
 
     def repeat(self, watch: Any) -> None:
-        """Run at each change until an interrupt; what fails is reported, and the next change is awaited."""
+        """Run at each file change until an interrupt; report a failed run, and wait for the next change."""
         changed: list[Path] = []
         while True:
             before = self._files()
@@ -169,7 +169,7 @@ class _Development:
             changed = self._awaited(before, watch)
 
     def _awaited(self, before: _Files, watch: Any) -> list[Path]:
-        """Wait until a file differs from ``before``; return those that do."""
+        """Wait until files differ from ``before``; return the changed files."""
         seen = _Files({**self._files().marks, **before.marks})
         print("streams: waiting for a change; Ctrl-C ends", file=sys.stderr)
         for _ in watch(*seen.folders, watch_filter=None, rust_timeout=_LOOK_MS, yield_on_timeout=True, recursive=False):

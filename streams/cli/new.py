@@ -1,4 +1,4 @@
-"""``streams new``: make a project with a typed topology, its tests and its settings."""
+"""``streams new``: create a project with a typed topology, its tests and its settings."""
 
 import argparse
 import keyword
@@ -51,7 +51,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Make the project and print what to do next."""
+    """Create the project and print the next steps."""
     project = Project.at(options.folder)
     project.make()
     print(
@@ -65,7 +65,7 @@ def execute(options: argparse.Namespace) -> int:
 
 @frozen
 class Project:
-    """A project to make: its folder, its name, and the name of its module."""
+    """A project to create: its folder, its name, and the name of its module."""
 
     folder: Path
     name: str
@@ -91,10 +91,10 @@ class Project:
         return cls(folder, name, module)
 
     def make(self) -> None:
-        """Write the files.
+        """Write the files of the project.
 
         Raises:
-            UsageError: the folder is a file, has files, or cannot be made.
+            UsageError: the folder is a file, has files, or cannot be created.
         """
         if self.folder.exists() and not self.folder.is_dir():
             raise UsageError(f"{self.folder}: is a file; choose another name")

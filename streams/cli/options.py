@@ -30,7 +30,7 @@ def add_settings(parser: argparse.ArgumentParser, text: str) -> None:
 
 
 def add_config(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add the argument ``--config``; ``names`` are other names where that one is taken."""
+    """Add the argument ``--config``; ``names`` replace the default names of the argument."""
     parser.add_argument(
         *(names or ("--config", "--config-file")),
         dest="config_file",

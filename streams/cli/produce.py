@@ -139,7 +139,7 @@ def _rows(topic: "Topic[Any, Any]", path: str, separator: bytes | None) -> "File
 
 
 def _chunks(stream: Any) -> Iterator[list[bytes]]:
-    """Yield the lines of a stream as they come."""
+    """Yield the lines of a stream as they arrive."""
     rest = b""
     while data := stream.read1(_READ_BYTES):
         *lines, rest = (rest + data).split(b"\n")
@@ -163,7 +163,7 @@ def _keyed(topic: "Topic[Any, Any]", chunks: Iterable[list[bytes]], separator: b
 
 
 def _line_json(serde: "Serde[Any]") -> Callable[[bytes], bytes]:
-    """Return the conversion of a part of a line to JSON: text is not in quotes there, other types are JSON."""
+    """Return the function that converts a part of a line to JSON: text is unquoted, other types are JSON."""
     import msgspec
 
     from streams.core.serdes import STRING

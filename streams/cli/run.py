@@ -464,7 +464,7 @@ class NamedFiles:
     def readers(
         self, topology: "Topology", *, on_bad_row: Any, clock: "Clock | None" = None
     ) -> dict[str, list["FileInput"]]:
-        """Return readers of the input files of each topic; rows without a time get that of ``clock``.
+        """Return readers of the input files of each topic; rows without a timestamp get the time of ``clock``.
 
         Raises:
             UsageError: a topic is not a source of the topology.

@@ -153,7 +153,7 @@ class AsyncConsumer:
     async def commit(
         self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None, timeout_ms: int | None = None
     ) -> None:
-        """Commit offsets, by default those behind the returned records; see ``Consumer.commit_sync``."""
+        """Commit offsets, by default the positions after the returned records; see ``Consumer.commit_sync``."""
         await self.call(partial(self._consumer.commit_sync, offsets, timeout_ms))
 
     async def committed(

@@ -1,6 +1,6 @@
 """The producer in coroutines: no call blocks the event loop.
 
-Records go straight to the buffer of the producer, whose background thread sends them.  What may have to wait (room in
+Records go directly to the producer's buffer, and its background thread sends them.  Work that may block (room in
 the buffer, the metadata of a topic, the first serialization, which may ask a schema registry) runs on a thread of its
 own, in order.  Of the other packages, this module imports only ``core`` and ``protocol``.
 """
@@ -57,7 +57,7 @@ class BlockingProducer(Protocol):
         ...
 
     def transaction(self) -> AbstractContextManager[object]:
-        """Begin a transaction, and end it with the block."""
+        """Begin a transaction; commit it at the end of the block, or abort it if the block raises."""
         ...
 
 
@@ -100,7 +100,7 @@ class AsyncProducer:
     async def send(self, topic: Any, value: Any, **options: Any) -> RecordMetadata:
         """Send a record, and return its topic, partition and offset when the broker has acknowledged it.
 
-        If the task is cancelled, the record may be written; a note of the exception says what is known.  Records of
+        If the task is cancelled, the record may be written; a note of the exception tells its state.  Records of
         several tasks are written in the order in which the tasks have called.
 
         Raises:

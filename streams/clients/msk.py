@@ -36,7 +36,7 @@ def msk_iam(region: str = "") -> TokenProvider:
 
 @define(eq=False)
 class _Signed:
-    """Signs a token; one serves all connections until it expires."""
+    """A provider of signed tokens; all connections use one token until it expires."""
 
     _sign: Callable[[str], tuple[str, int]]
     region: str

@@ -16,9 +16,9 @@ from streams.group.subscriptions import Subscription
 
 
 def owners_of(members: Mapping[str, Subscription]) -> dict[TopicPartition, str | None]:
-    """Return the owner of each partition, or None if two members claim it in the same generation.
+    """Return the owner of each partition, or None if two members report it as owned in the same generation.
 
-    Claims from an earlier generation are ignored, because these members have missed a rebalance.
+    Owned partitions of an earlier generation are ignored, because these members have missed a rebalance.
     """
     owners: dict[TopicPartition, str | None] = {}
     generations: dict[TopicPartition, int] = {}
@@ -62,7 +62,7 @@ def assign_sticky(
 def withhold_owned(
     given: Mapping[str, Sequence[TopicPartition]], members: Mapping[str, Subscription]
 ) -> dict[str, list[TopicPartition]]:
-    """Omit partitions that another member claims to own, because that member must revoke them first."""
+    """Omit partitions that another member still owns, because that member must revoke them first."""
     claims: dict[TopicPartition, set[str]] = {}
     for member, subscription in members.items():
         for partition in subscription.owned:

@@ -120,7 +120,7 @@ def decode_round(data: bytes | None) -> int:
 
 
 def is_concerned(assignment: bytes, joined_with: Sequence[bytes], partitions: Set[TopicPartition]) -> bool:
-    """Whether a consumer is assigned or claims any of ``partitions``; also True if its data cannot be decoded."""
+    """Whether any of ``partitions`` is assigned to a consumer or one of its owned partitions; True if not decodable."""
     try:
         assigned = decode_assignment(assignment).partitions
         claimed = [decode_subscription(data).owned for data in joined_with]
