@@ -14,7 +14,7 @@ from streams.connect.lake_rows import LakeRows, check_positions, names_of
 from streams.connect.protocol import Guarantee, SinkBlock
 from streams.core.errors import ConfigError, InputError
 from streams.core.topic import Topic
-from streams.files import created_iceberg, explained_iceberg, iceberg_catalog
+from streams.files import created_iceberg, explained_iceberg, iceberg_catalog, without_commit_retries
 
 
 class IcebergSink:
@@ -98,7 +98,7 @@ class IcebergSink:
         table, known = self._checked(moved)
         positions = json.dumps({str(partition): at for partition, at in sorted((known | moved).items())})
         try:
-            with _without_retries(table).transaction() as change:
+            with without_commit_retries(table).transaction() as change:
                 change.append(rows, snapshot_properties={self._property: positions})
                 change.set_properties({self._property: positions})
         except CommitFailedException:
@@ -165,18 +165,6 @@ class IcebergSink:
 
 def _read(text: str) -> dict[int, int]:
     return {int(partition): int(at) for partition, at in json.loads(text).items()}
-
-
-def _without_retries(table: Any) -> Any:
-    """Return the table with commit retries off: a retry would append the rows after those of another worker.
-
-    The property that turns them off is set only on this copy in memory.
-    """
-    from pyiceberg.table import Table, TableProperties
-
-    properties = {**table.metadata.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
-    metadata = table.metadata.model_copy(update={"properties": properties})
-    return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog, table.config)
 
 
 def _pyiceberg() -> Any:

@@ -39,6 +39,7 @@ from streams.files.lake_tables import created_iceberg as created_iceberg
 from streams.files.lake_tables import explained_delta as explained_delta
 from streams.files.lake_tables import explained_iceberg as explained_iceberg
 from streams.files.lake_tables import iceberg_catalog as iceberg_catalog
+from streams.files.lake_tables import without_commit_retries as without_commit_retries
 from streams.files.ledger import Continued as Continued
 from streams.files.ledger import Ledger as Ledger
 from streams.files.listing import is_hidden as is_hidden

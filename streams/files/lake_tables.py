@@ -129,6 +129,19 @@ def created_iceberg(catalog: Any, name: str, schema: Any, columns: Sequence[tupl
     return table
 
 
+def without_commit_retries(table: Any) -> Any:
+    """Return an Iceberg table whose commits fail if another writer has changed the table since it was loaded.
+
+    By default, pyiceberg repeats such a commit after the changes of the other writer, so that rows which both have
+    committed are in the table twice. Only this object has the property that turns this off, and only until it commits.
+    """
+    from pyiceberg.table import Table, TableProperties
+
+    properties = {**table.metadata.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
+    metadata = table.metadata.model_copy(update={"properties": properties})
+    return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog, table.config)
+
+
 def _described(part: Any, table: Any) -> str:
     """Return the source column and transform of a partition field as text, such as ``day(timestamp)``."""
     column = table.schema().find_column_name(part.source_id)

@@ -172,6 +172,29 @@ def _die(patch: pytest.MonkeyPatch, phase: str) -> None:
         patch.setattr(kind, "commit", dying_commit)
 
 
+def test_of_two_writes_at_the_same_time_one_fails(lake: Lake, history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second write begins and ends while the first one is about to commit the same slices."""
+    from streams.replay.lake.delta import DeltaLog
+    from streams.replay.lake.iceberg import IcebergLog
+
+    target = lake.name("copies")
+    with replayed(history) as one, replayed(history) as two:
+        for kind in (DeltaLog, IcebergLog):
+            commit = kind.commit
+
+            def late_commit(self: Any, given: Any, commit: Any = commit, kind: Any = kind) -> None:
+                monkeypatch.setattr(kind, "commit", commit)
+                assert two.write(copies, target) == 200
+                commit(self, given)
+
+            monkeypatch.setattr(kind, "commit", late_commit)
+        with pytest.raises(ReplayError, match="cannot be committed"):
+            one.write(copies, target)
+        expected = rows_of(two.table(copies).to_arrow())
+
+    assert rows_of(lake.read("copies")) == expected
+
+
 def test_grown_history_replaces_the_end_of_the_shorter_one(lake: Lake, history: Path, tmp_path: Path) -> None:
     """What the final pass has written is not in the table twice, even if the rows of slices were compacted."""
     given: dict[str, Any] = {"slices": "1d", "directory": tmp_path / "work"}

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import define, field
 
 from streams.core.errors import InputError
-from streams.files import created_iceberg, explained_iceberg, iceberg_catalog
+from streams.files import created_iceberg, explained_iceberg, iceberg_catalog, without_commit_retries
 from streams.replay.errors import ReplayError
 from streams.replay.lake.log import Commit, DataFile, LakeName, LakeState
 from streams.replay.storage.places import Place
@@ -170,6 +170,7 @@ class IcebergLog:
             known = json.loads(self._table.properties.get(f"{_SLICES}{key}", "{}"))
             kept.setdefault(key, known)[last] = value
         try:
+            self._table = without_commit_retries(self._table)
             with self._table.transaction() as change:
                 change.set_properties({f"{_SLICES}{key}": json.dumps(value) for key, value in kept.items()})
                 update = change.update_snapshot(snapshot_properties=dict(commit.properties))
