@@ -1,4 +1,4 @@
-"""Compaction of blocks of records: keep the newest record per key, and tombstones for ``delete.retention.ms``.
+"""Compaction of blocks of records: keep the newest record per key, and keep tombstones for ``delete.retention.ms``.
 
 Offsets never change.  The caller passes the blocks and the current time.
 """

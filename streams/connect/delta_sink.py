@@ -69,7 +69,7 @@ class DeltaSink:
         return found
 
     def write(self, block: SinkBlock[Any, Any]) -> None:
-        """Keep a block for the next commit."""
+        """Buffer a block until the next commit."""
         self._blocks.append(block)
 
     def commit(self) -> None:

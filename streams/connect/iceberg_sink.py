@@ -23,7 +23,7 @@ class IcebergSink:
     Each record is a row, and the value of a tombstone is null.  The table is created if it is missing.  It may be one
     that a replay has written with ``iceberg:NAME``.  The positions are the summary property
     ``streams.offsets.CONNECTOR.TOPIC`` of a snapshot, and a table property of the same name for the time after which
-    that snapshot has expired.  A rollback of the table takes the positions back as well.
+    that snapshot has expired.  A rollback of the table also resets the positions.
 
     Args:
         table: ``[CATALOG.]NAMESPACE.TABLE``, with the catalogs of pyiceberg's configuration.
@@ -77,7 +77,7 @@ class IcebergSink:
         return found
 
     def write(self, block: SinkBlock[Any, Any]) -> None:
-        """Keep a block for the next commit."""
+        """Buffer a block until the next commit."""
         self._blocks.append(block)
 
     def commit(self) -> None:

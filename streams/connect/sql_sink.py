@@ -96,7 +96,7 @@ class SqlSink:
         return found
 
     def write(self, block: SinkBlock[Any, Any]) -> None:
-        """Keep a block for the next commit, so that a worker that is suspended holds no lock."""
+        """Buffer a block until the next commit, so that a suspended worker holds no lock."""
         self._blocks.append(block)
 
     def commit(self) -> None:
