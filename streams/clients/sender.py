@@ -357,7 +357,7 @@ class Sender:
             self._partitions = _Question()
 
     def pause_ms(self, code: ErrorCode, failures: int) -> int:
-        """Return the wait before a request to a coordinator is retried, in milliseconds."""
+        """Return the backoff before a request to a coordinator is retried, in milliseconds."""
         pause_ms = self.backoff.after(failures)
         if code is ErrorCode.CONCURRENT_TRANSACTIONS:
             # The markers of the previous transaction are being written, which takes milliseconds.

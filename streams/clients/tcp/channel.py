@@ -175,7 +175,7 @@ class Channel:
         return len(self._in_flight) + len(self.queue)
 
     def is_worn(self, now_ms: int) -> bool:
-        """Whether further requests need another channel, because the broker is about to close this one."""
+        """Whether new requests need another channel, because the broker is about to close this channel."""
         if self._retire_ms is not None and now_ms >= self._retire_ms:
             return True
         return not self.load and now_ms - self._used_ms > self.config.max_idle_ms

@@ -1,4 +1,4 @@
-"""What the connections of a cluster authenticate with: passwords and tokens, which may change while a client runs.
+"""The credentials of the connections of a cluster: passwords and tokens, which may change while a client runs.
 
 Passwords are read from files and commands, tokens are taken from a provider and renewed before they expire.  One object
 serves all connections of a cluster, on any thread.  KIP-255, KIP-368, KIP-768.
@@ -115,7 +115,7 @@ class Credentials:
 
     @property
     def who(self) -> str:
-        """Who authenticates, for messages."""
+        """The user or token source that authenticates, for messages."""
         return "a token" if self.security.has_tokens else repr(self.security.sasl_username)
 
     def exchange(self, nonce: str) -> Exchange:
@@ -136,7 +136,7 @@ class Credentials:
         return sasl_exchange(known, nonce)
 
     def on_rejected(self) -> None:
-        """Forget what a broker has rejected."""
+        """Discard the credentials that a broker has rejected."""
         with self._lock:
             self._password = self._token = None
 
@@ -269,7 +269,7 @@ class ClientCredentials:
         return token
 
     def _rejected(self, error: "HTTPError") -> Exception:
-        """Return the error for a status that is no success; RFC 6749 section 5.2 names the reason in the body."""
+        """Return the error for an unsuccessful status; the body has the reason (RFC 6749, section 5.2)."""
         with error:
             body = error.read(_MAX_RESPONSE_BYTES)
         try:
