@@ -131,9 +131,9 @@ class Parcel:
             delivery.fail(error)
 
     def halves(self) -> "tuple[Parcel, Parcel] | None":
-        """Return two parcels, each with half of the deliveries, or None if there is a single delivery.
+        """Split a parcel into two, each with half of the deliveries, or return None if it cannot be split.
 
-        The block of a single delivery is divided if it has an ``on_refused`` callback and more than one record.
+        A single delivery is split only if it has an ``on_refused`` callback and is a block of several records.
         """
         count = len(self.deliveries)
         if count < 2:
@@ -293,7 +293,7 @@ class Accumulator:
     # --- sending ----------------------------------------------------------------------
 
     def ready_at_ms(self, now_ms: int) -> int | None:
-        """Return when the next batches may be sent, at the earliest ``now_ms``, or None if nothing is queued."""
+        """Return the time when the next batches may be sent (not before ``now_ms``), or None if nothing is queued."""
         earliest: int | None = None
         for queue in self._waiting.values():
             if queue.is_muted:

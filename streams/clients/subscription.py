@@ -57,7 +57,7 @@ class PartitionState:
         self.reset_to = None
 
     def request_reset(self, to: int) -> None:
-        """Request a look-up of the position; ``to`` is -2 for the earliest offset or -1 for the latest."""
+        """Request an offset reset; ``to`` is a timestamp as in ListOffsets: -2 for earliest, -1 for latest."""
         self.position = None
         self.reset_to = to
 

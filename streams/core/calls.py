@@ -239,7 +239,7 @@ class _Gates:
             self._finalizer()
 
     def abandon(self) -> None:
-        """Drop all calls without their results, and close the event loop."""
+        """Drop all pending calls without waiting for their results, and close the event loop."""
         loop, self.loop, finalizer = self.loop, None, self._finalizer
         if loop is not None and finalizer is not None and not loop.is_closed():
             self._ending.has_begun = True

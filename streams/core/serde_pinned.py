@@ -147,8 +147,8 @@ class PinnedSerde(Serde[Any]):
     def _writer(self, inner: Serde[Any], kinds: frozenset[type]) -> Callable[[Any], bytes | None]:
         """Return a function that writes objects of the pinned type.
 
-        The function rejects objects that JSON would change, since JSON was not declared for them: a tuple or a
-        class inside a dict must not silently be read back as a list or a dict.
+        The function rejects objects that a round trip through JSON would change, because the user has not chosen JSON
+        explicitly: a tuple or a class instance inside a dict must not silently be read back as a list or a dict.
         """
         write, read = inner.serialize, inner.deserialize
         if not _is_checked(kinds):

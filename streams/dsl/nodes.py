@@ -37,7 +37,7 @@ MakeSpec = Callable[[], StoreSpec]
 
 @define(eq=False)
 class LogicalSource:
-    """A source: topics, or a pattern for topic names, as a stream."""
+    """A source node that reads the given topics, or all topics that match a pattern, as one stream."""
 
     topics: tuple[str, ...]
     pattern: re.Pattern[str] | None

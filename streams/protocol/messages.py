@@ -172,7 +172,7 @@ class Produce(RequestFor["ProduceResponse"]):
 
 
 class Produced(NamedTuple):
-    """The result of a produce request for one partition; -1 means that the number is unknown.
+    """The result of a produce request for one partition; an offset or timestamp of -1 is unknown.
 
     ``log_append_time_ms`` is set for topics with ``message.timestamp.type=LogAppendTime``.
     """

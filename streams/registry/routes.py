@@ -1,6 +1,7 @@
-"""The paths of the registry's HTTP API, and their handlers. Pure: requests are parsed, responses are JSON.
+"""The paths of the registry's HTTP API, and their handlers.
 
-The API is that of Confluent's Schema Registry 7, without contexts, exporters, and rules.
+The module does no I/O: handlers take parsed requests and return JSON values. The API is that of Confluent's Schema
+Registry 7, without contexts, exporters or rules.
 """
 
 import re

@@ -38,7 +38,7 @@ def tune() -> None:
 
 
 def restore() -> None:
-    """Restore the collector's previous settings, if this ends the outermost use."""
+    """Restore the previous settings of the garbage collector, once all uses have ended."""
     global _users, _before
     with _lock:
         _users -= 1

@@ -119,7 +119,7 @@ class LossGuard:
         standby replica; the active task then handles the changelog.
 
         Raises:
-            LostRecordsError: the setting does not accept losses.
+            LostRecordsError: ``lost_records`` is ``fail``.
         """
         policy = self.config.lost_records
         if not has_offsets:
@@ -181,7 +181,7 @@ class LossGuard:
         """Return the offset at which to continue reading a repartition topic with offsets ``start`` to ``end``.
 
         Raises:
-            LostRecordsError: the log ends before the committed offset, and the setting does not accept losses.
+            LostRecordsError: the log ends before the committed offset, and ``lost_records`` is ``fail``.
         """
         offset = committed.offset
         if start <= offset <= end:

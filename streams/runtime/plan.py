@@ -197,7 +197,7 @@ class ApplicationPlan:
         return HandlerSettings.of(self.config)
 
     def _chooses_topics(self, sub: SubTopology) -> bool:
-        """Return whether a sink or a user's exception handler of a sub-topology chooses the topic for each record."""
+        """Return whether a sub-topology may choose output topics per record, in a sink or a custom error handler."""
         if not sub.is_global and self.handlers.has_functions:
             return True
         nodes = (self.topology.nodes.get(name) for name in sub.nodes)
@@ -524,7 +524,7 @@ class ApplicationPlan:
         return task_ids
 
     def add_input(self, task: Task, node: SourceNode, topic: str) -> None:
-        """Add a partition of a topic that a pattern source has newly matched to the inputs of a task."""
+        """Add to a task's inputs a partition of a topic that a pattern source has newly matched."""
         self._attach(task, node, topic, TopicPartition(topic, task.task_id.partition))
 
     def _attach(self, task: Task, node: SourceNode, topic: str, partition: TopicPartition) -> None:

@@ -3,8 +3,9 @@
 The ID is in the ``traceparent`` header of W3C Trace Context.
 
 ``telemetry.otel`` creates the spans. The ``traceparent`` header of a record determines whether it is sampled; of the
-records without this header, every n-th is sampled. Buffered results (caches, stores, punctuations) do not get the
-header, since they may depend on many records. The module is pure: it reads no clock.
+records without this header, every n-th is sampled. Results that are emitted
+later, from a cache, a store or a punctuation, do not get the header, since they may depend on many records. The module
+is pure: it does not read the clock.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -268,7 +268,7 @@ class TaskSet:
         """Check stores against the last commit; return whether records were lost and the loss was handled.
 
         Raises:
-            LostRecordsError: a changelog has lost records, and the setting does not accept losses.
+            LostRecordsError: a changelog has lost records, and ``lost_records`` is ``fail``.
             StoreError: the content of a store or of its changelog is incompatible with the topology.
         """
         has_lost = self._check_losses(task_id, stores, last, is_copy=is_copy)
@@ -295,7 +295,7 @@ class TaskSet:
         """Check that changelogs have all committed records; return whether records were lost and the loss was handled.
 
         Raises:
-            LostRecordsError: a changelog has lost records, and the setting does not accept losses.
+            LostRecordsError: a changelog has lost records, and ``lost_records`` is ``fail``.
         """
         own = without_sources(last.changelogs, self.plan.topology.source_changelogs)
         ends = self.restorer.ends(own.values())

@@ -84,7 +84,10 @@ def app(
 
 
 def _checked(check: Callable[..., Finding], *numbers: str) -> Callable[[Request], Response]:
-    """Return the handler of a health check: status 200 if the check passes, else 503; ``numbers`` are its arguments."""
+    """Return a handler that responds with 200 if a health check passes, else 503.
+
+    ``numbers`` are the names of the query parameters that the check takes as arguments.
+    """
 
     async def handle(request: Request) -> Response:
         given = {name: _number(request, name) for name in numbers if name in request.query_params}

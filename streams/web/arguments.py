@@ -115,7 +115,7 @@ def cursor_of(rank: Rank) -> str:
 
 
 def rank_of(cursor: str | None) -> Rank | None:
-    """Return the rank from which ``cursor_of`` made a cursor, or None if there is no cursor.
+    """Decode a cursor, and return the rank of the last entry of the page before, or None if there is no cursor.
 
     Raises:
         Refused: the text is not a cursor.

@@ -1,7 +1,7 @@
 """The lineage of an output: source records, rows of stores, and punctuations.
 
-For each kind of operator, a rule returns the steps that contributed to an output. A row of a store that no traced step
-has written was written before the trace.
+For each kind of operator, a rule returns the steps that contributed to an output. If no traced step has
+written a row of a store, the row counts as written before the trace began.
 """
 
 from collections.abc import Sequence

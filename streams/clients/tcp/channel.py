@@ -161,7 +161,7 @@ class Channel:
 
     @property
     def is_ready(self) -> bool:
-        """Whether requests are sent immediately."""
+        """Whether a request would be sent immediately, because the channel is connected and authenticated."""
         return self._state is _State.READY
 
     @property

@@ -226,7 +226,7 @@ class ForeignTableJoin:
 class ResponseJoin:
     """Joins responses with the current left row, and forwards the results as upserts to a ``TableSource``.
 
-    ``table`` is the lookup for the left table, whose rows ``value_serde`` serializes for the hash.
+    ``table`` looks up rows of the left table. ``value_serde`` serializes their values, to compare hashes.
     """
 
     table: TableValues

@@ -1,1 +1,1 @@
-"""Execution of a replay: the session plans calls to an executor, which run tasks; the result is read afterwards."""
+"""Execution of a replay: a session plans calls, an executor runs the tasks in them, and results can be read."""
