@@ -543,7 +543,7 @@ FOUND: dict[str, tuple[str, str, int]] = {
     "requests_in_flight_are_forgotten": ("word count", "exactly_once_v2", 0),
     "position_moves_on_fetch": ("windowed join", "exactly_once_v2", 5),
     "partitions_count_as_added_without_an_answer": ("word count", "exactly_once_v2", 3),
-    "transaction_ends_without_an_answer": ("word count", "exactly_once_v2", 112),
+    "transaction_ends_without_an_answer": ("word count", "exactly_once_v2", 91),
     "batches_do_not_end_with_a_commit": ("batches", "exactly_once_v2", 0),
     "records_that_wait_are_not_loaded": ("look-ups", "exactly_once_v2", 0),
     "calls_in_flight_are_not_stored": ("async calls", "exactly_once_v2", 0),
