@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from streams.connect.errors import ConnectError, SinkFencedError
+from streams.connect.postgres_client import PostgresClient, psycopg_for, server_message
 from streams.connect.protocol import Guarantee, SinkBlock
 from streams.connect.table_columns import ColumnType, TableColumn, TableShape, table_shape
 from streams.core.errors import ConfigError
@@ -37,8 +38,6 @@ _SPECIAL: Final = re.compile(r"[\\\t\n\r]")
 _ESCAPES: Final = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 #: Number of the lock under which tables are created.
 _CREATION: Final = 0x73747265616D73
-#: SQL states of errors that pass: connections, locks and resources.
-_PASSING: Final = ("08", "40", "53", "55", "57")
 
 
 class PostgresSink:
@@ -76,7 +75,7 @@ class PostgresSink:
         positions_table: str = "streams_positions",
         transaction_timeout_ms: int = 60_000,
     ) -> None:
-        self._psycopg = _psycopg()
+        self._psycopg = psycopg_for("PostgresSink")
         if mode not in ("upsert", "append"):
             raise ConfigError(f"PostgresSink: mode is 'upsert' or 'append', not {mode!r}")
         self._dsn, self._table_name, self._is_upsert = dsn, table, mode == "upsert"
@@ -141,7 +140,7 @@ class PostgresSink:
                         self._execute(cursor, "TRUNCATE streams_rows, streams_deleted")
                     self._write(cursor, block)
         except (self._psycopg.DataError, self._psycopg.IntegrityError, self._psycopg.ProgrammingError) as error:
-            raise ConnectError(f"{self!r}: the database rejects the rows: {_said(error)}") from error
+            raise ConnectError(f"{self!r}: the database rejects the rows: {server_message(error)}") from error
         self._stored = stored
         self._blocks.clear()
 
@@ -151,9 +150,7 @@ class PostgresSink:
 
     def is_retriable(self, error: Exception) -> bool:
         """Whether an error concerns the connection, a lock, or the server's resources."""
-        if not isinstance(error, self._psycopg.OperationalError | self._psycopg.InterfaceError):
-            return False
-        return error.sqlstate is None or error.sqlstate.startswith(_PASSING)
+        return self._client().is_retriable(error)
 
     def close(self) -> None:
         """Close the connection."""
@@ -163,20 +160,13 @@ class PostgresSink:
 
     # --- inside -----------------------------------------------------------------------
 
+    def _client(self) -> PostgresClient:
+        return PostgresClient(self._psycopg, repr(self), self._dsn)
+
     def _connected(self) -> "Connection[Any]":
         if self._connection is not None and not self._connection.closed:
             return self._connection
-        connection: Connection[Any]
-        try:
-            connection = self._psycopg.connect(
-                self._dsn, autocommit=True, application_name=f"streams {self._connector}"
-            )
-        except self._psycopg.ProgrammingError as error:  # The connection string cannot be parsed.
-            raise ConfigError(f"{self!r}: {_said(error)}") from None
-        except self._psycopg.OperationalError as error:
-            if "authentication failed" in str(error) or "does not exist" in str(error):
-                raise ConfigError(f"{self!r}: {_said(error)}") from None
-            raise
+        connection = self._client().connect(self._connector)
         for name in ("idle_in_transaction_session_timeout", "lock_timeout"):
             connection.execute("SELECT set_config(%s, %s, false)", [name, str(self._timeout_ms)])
         # Positions are only moved if they are what they were, which needs no stricter level.
@@ -367,17 +357,3 @@ def _escaped(text: str) -> str:
     if _SPECIAL.search(text) is None:
         return text
     return _SPECIAL.sub(lambda found: _ESCAPES[found[0]], text)
-
-
-def _said(error: Exception) -> str:
-    """Return the server's error message in one line."""
-    return "; ".join(line.strip() for line in str(error).strip().splitlines())
-
-
-def _psycopg() -> Any:
-    try:
-        import psycopg
-        import psycopg.sql
-    except ImportError as error:
-        raise ConfigError(f"PostgresSink needs psycopg ({error}): pip install 'streams[postgres]'") from None
-    return psycopg

@@ -4,12 +4,13 @@ Of the other packages, this module imports only ``core`` and ``files``; psycopg 
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from attrs import define, field
 from msgspec import inspect
 
 from streams.connect.errors import ConnectError
+from streams.connect.postgres_client import PostgresClient, psycopg_for
 from streams.core.errors import ConfigError
 from streams.core.serdes import NULL
 from streams.core.topic import Topic
@@ -17,9 +18,6 @@ from streams.files import BAD_INPUT, Form, form_of, object_type
 
 if TYPE_CHECKING:
     from psycopg import Connection
-
-#: SQL states of errors that pass: connections, locks and resources.
-_PASSING: Final = ("08", "40", "53", "55", "57")
 
 
 @define(eq=False)
@@ -40,7 +38,11 @@ class PostgresTable:
     _is_single: bool = True
 
     def __attrs_post_init__(self) -> None:
-        self.psycopg = _psycopg(self.source)
+        self.psycopg = psycopg_for(self.source)
+
+    @property
+    def _client(self) -> PostgresClient:
+        return PostgresClient(self.psycopg, self.source, self.dsn)
 
     @property
     def identifier(self) -> Any:
@@ -59,17 +61,7 @@ class PostgresTable:
         Raises:
             ConfigError: the connection string cannot be parsed, or the server does not let the user in.
         """
-        application = f"streams {connector}"
-        try:
-            made: Connection[Any] = self.psycopg.connect(
-                self.dsn, autocommit=True, application_name=application, **options
-            )
-        except self.psycopg.ProgrammingError as error:  # The connection string cannot be parsed.
-            raise ConfigError(f"{self.source}: {said(error)}") from None
-        except self.psycopg.OperationalError as error:
-            if "authentication failed" in str(error) or "does not exist" in str(error):
-                raise ConfigError(f"{self.source}: {said(error)}") from None
-            raise
+        made = self._client.connect(connector, **options)
         if not options:
             made.execute("SELECT set_config('timezone', 'UTC', false), set_config('datestyle', 'ISO', false)")
         return made
@@ -158,19 +150,12 @@ class PostgresTable:
 
     def is_retriable(self, error: Exception) -> bool:
         """Whether an error concerns the connection, a lock, or the server's resources."""
-        if not isinstance(error, self.psycopg.OperationalError | self.psycopg.InterfaceError):
-            return False
-        return error.sqlstate is None or error.sqlstate.startswith(_PASSING)
+        return self._client.is_retriable(error)
 
 
 def names_of(key: str | Sequence[str]) -> tuple[str, ...]:
     """Return the names of the key columns as a list; a single name may be given as a str."""
     return ((key,) if key else ()) if isinstance(key, str) else tuple(key)
-
-
-def said(error: Exception) -> str:
-    """Return the server's error message in one line."""
-    return "; ".join(line.strip() for line in str(error).strip().splitlines())
 
 
 def _has_fields(topic: Topic[Any, Any]) -> bool:
@@ -179,12 +164,3 @@ def _has_fields(topic: Topic[Any, Any]) -> bool:
         return False
     info = inspect.type_info(found[0])
     return bool(getattr(info, "fields", None)) or isinstance(info, inspect.DictType)
-
-
-def _psycopg(source: str) -> Any:
-    try:
-        import psycopg
-        import psycopg.sql
-    except ImportError as error:
-        raise ConfigError(f"{source} needs psycopg ({error}): pip install 'streams[postgres]'") from None
-    return psycopg
