@@ -3,7 +3,6 @@
 This module imports the lower layers, and none of them imports it.
 """
 
-import asyncio
 import os
 import signal
 import threading
@@ -54,12 +53,14 @@ from streams.runtime import (
     tuned_collector,
 )
 from streams.topology import PartitionGrouper, Topology
-from streams.why import FollowLimits, Question, Story, follow
 
 if TYPE_CHECKING:
+    import asyncio
+
     from streams.telemetry.lineage import LineageEvents
     from streams.telemetry.otel import Otlp
     from streams.web import WebServer
+    from streams.why import Story
 
 R = TypeVar("R")
 
@@ -350,7 +351,7 @@ class Streams:
         at: str | datetime | int | None = None,
         seconds: float = 10.0,
         limit: int = 1_000,
-    ) -> Story:
+    ) -> "Story":
         """Trace a key in this instance, and explain why there is, or is not, an output record for it.
 
         The tasks of this instance are traced until ``seconds`` have passed or ``limit`` records of the key have been
@@ -365,6 +366,8 @@ class Streams:
             InputError: ``at`` is not a time.
             StreamsError: another call of ``why``, or ``POST /why``, is tracing this instance.
         """
+        from streams.why import FollowLimits, Question, follow
+
         question = Question.of(key, topic, node, at)
         return follow(self.instance, self.topology, question, FollowLimits(seconds, limit)).story
 
@@ -424,8 +427,10 @@ class Streams:
             ClientClosedError: the application was not started.
             StreamsError: the application failed.
         """
+        from asyncio import get_running_loop
+
         if self.state is not State.CREATED:
-            ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            ended: asyncio.Future[bool] = get_running_loop().create_future()
             with self.instance.telling_end(partial(settle, ended, lambda: True)):
                 await ended
         self.wait()

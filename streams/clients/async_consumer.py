@@ -5,7 +5,6 @@ polled stay in the consumer until a coroutine takes them: a cancelled ``async fo
 Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from re import Pattern
@@ -193,9 +192,11 @@ class AsyncConsumer:
 
     async def _read_ahead(self, timeout_ms: int) -> None:
         """Poll on the thread; end the poll if the task is cancelled."""
+        from asyncio import CancelledError
+
         try:
             await self._calls.call(partial(self._poll, timeout_ms))
-        except asyncio.CancelledError:
+        except CancelledError:
             if self._is_polling:
                 self._consumer.wakeup()
             raise

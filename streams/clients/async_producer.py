@@ -5,7 +5,6 @@ the buffer, the metadata of a topic, the first serialization, which may ask a sc
 own, in order.  Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
@@ -142,9 +141,11 @@ class AsyncProducer:
         send = partial(self._producer.send, topic, value, **options)
         if name in self._known and not self._may_block(name) and self._calls.is_idle:
             return send()
+        from asyncio import CancelledError
+
         try:
             delivery = await self._calls.call(send)
-        except asyncio.CancelledError as error:
+        except CancelledError as error:
             error.add_note(f"the record for topic {name!r} was waiting to be sent: it may be written")
             raise
         self._known.add(name)

@@ -3,14 +3,16 @@
 Of the other packages, this module imports only ``core``.
 """
 
-import asyncio
 from collections.abc import Callable, Generator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from streams.core.errors import BrokerError, ConfigError
 from streams.core.event_loops import settle
 from streams.core.records import Block, RecordMetadata, TopicPartition
 from streams.core.user_code import refuse_result, refuse_unawaited
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class DeliveryDriver(Protocol):
@@ -80,13 +82,15 @@ class Delivery:
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         """Wait in a coroutine; see ``result``.  A record whose wait is cancelled is written nevertheless."""
+        from asyncio import CancelledError, get_running_loop
+
         if not self._is_done:
-            acknowledged: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+            acknowledged: asyncio.Future[RecordMetadata] = get_running_loop().create_future()
             self.add_done_callback(lambda done: settle(acknowledged, done.result))
             self._driver.ensure_driven()
             try:
                 return (yield from acknowledged)
-            except asyncio.CancelledError as error:
+            except CancelledError as error:
                 error.add_note(f"the record for {self.partition} was sent: it is, or will be, written unless it fails")
                 raise
         return self.result()

@@ -3,16 +3,18 @@
 This module imports only other modules of ``core``.
 """
 
-import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from attrs import define, field, frozen
 
 from streams.core.call_threads import CallThreads, awaited
 from streams.core.errors import StreamsError
 from streams.core.records import Headers, RecordMetadata
+
+if TYPE_CHECKING:
+    import asyncio
 
 #: Order of results: per key (one call per key at a time), per input partition, or as calls finish.
 CallOrder: TypeAlias = Literal["key", "partition", "none"]
@@ -67,17 +69,19 @@ class CallOwner(Protocol):
 class _Timeouts:
     """Cancels calls that time out; all calls of a node have the same timeout and share one timer."""
 
-    loop: asyncio.AbstractEventLoop
+    loop: "asyncio.AbstractEventLoop"
     timeout_s: float
     #: (deadline, asyncio task, whether the call is running), in the order of the deadlines.
     _calls: "deque[list[Any]]" = field(factory=deque)
 
     def begin(self) -> list[Any]:
         """Start the timeout of a call that runs in the current asyncio task; return its entry in ``_calls``."""
+        from asyncio import current_task
+
         deadline = self.loop.time() + self.timeout_s
         if not self._calls:
             self.loop.call_at(deadline, self._check)
-        entry: list[Any] = [deadline, asyncio.current_task(), True]
+        entry: list[Any] = [deadline, current_task(), True]
         self._calls.append(entry)
         return entry
 
@@ -124,9 +128,11 @@ class CallPlan:
         return {} if self.timeout_s is None else {"timeout": round(self.timeout_s * 1000)}
 
     def bind(
-        self, loop: asyncio.AbstractEventLoop, threads: CallThreads | None = None
+        self, loop: "asyncio.AbstractEventLoop", threads: CallThreads | None = None
     ) -> Callable[[Call], Awaitable[Any]]:
         """Return the function for an event loop, as a function of a ``Call``, with timeout and retries."""
+        from asyncio import CancelledError
+
         function, with_key, check = self.function, self.with_key, self.check
         if self.in_threads:
             function = awaited(function, threads)
@@ -143,7 +149,7 @@ class CallPlan:
                 entry = timeouts.begin()
                 try:
                     result = await returned
-                except asyncio.CancelledError as error:
+                except CancelledError as error:
                     if entry[2] is not None:
                         raise
                     call.timeouts += 1
@@ -157,13 +163,15 @@ class CallPlan:
         return self._retried(once) if self.retries else once
 
     def _retried(self, once: Callable[[Call], Awaitable[Any]]) -> Callable[[Call], Awaitable[Any]]:
+        from asyncio import sleep
+
         async def retried(call: Call) -> Any:
             for attempt in range(self.retries):
                 try:
                     return await once(call)
                 except self.retry_on:
                     pause_s = self.backoff_s * 2 ** min(attempt, _MAX_DOUBLINGS)
-                    await asyncio.sleep(min(pause_s, max(self.backoff_s, _MAX_PAUSE_S)))
+                    await sleep(min(pause_s, max(self.backoff_s, _MAX_PAUSE_S)))
             return await once(call)
 
         return retried

@@ -4,13 +4,15 @@ The threads are daemons, so a function that does not return does not prevent the
 the standard library's executors are not daemons.  This module imports no other module of the package.
 """
 
-import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from queue import SimpleQueue
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attrs import define, field
+
+if TYPE_CHECKING:
+    import asyncio
 
 _Job: TypeAlias = tuple[Callable[[Any], Any], Any, "asyncio.Future[Any]"]
 
@@ -19,7 +21,7 @@ _Job: TypeAlias = tuple[Callable[[Any], Any], Any, "asyncio.Future[Any]"]
 class CallThreads:
     """Calls functions in up to ``limit`` threads, which start on demand; used only on the event loop's thread."""
 
-    _loop: asyncio.AbstractEventLoop
+    _loop: "asyncio.AbstractEventLoop"
     _limit: int
     _jobs: "SimpleQueue[_Job | None]" = field(factory=SimpleQueue)
     #: Number of calls that have not ended, including those whose results are no longer awaited.
@@ -55,7 +57,7 @@ class CallThreads:
             future.set_exception(error)
 
 
-def _work(jobs: "SimpleQueue[_Job | None]", loop: asyncio.AbstractEventLoop, settle: Callable[..., None]) -> None:
+def _work(jobs: "SimpleQueue[_Job | None]", loop: "asyncio.AbstractEventLoop", settle: Callable[..., None]) -> None:
     while (job := jobs.get()) is not None:
         function, argument, future = job
         result, raised = None, None

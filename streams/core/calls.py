@@ -5,7 +5,6 @@ on an event loop in a second thread; a simulation runs them on virtual time; the
 wait for them.  This module imports only other modules of ``core``.
 """
 
-import asyncio
 import logging
 import math
 import threading
@@ -15,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from random import Random
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from attrs import define, field
 
@@ -26,7 +25,11 @@ from streams.core.call_plan import CallPlan as CallPlan
 from streams.core.call_threads import CallThreads
 from streams.core.clock import Clock
 from streams.core.threads import INTERRUPTIONS
-from streams.core.virtual_loop import VirtualLoop
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from streams.core.virtual_loop import VirtualLoop
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +53,7 @@ class CallGate:
     """
 
     plan: CallPlan
-    _loop: asyncio.AbstractEventLoop
+    _loop: "asyncio.AbstractEventLoop"
     #: Called after each finished call, in the thread of the event loop.
     _finished: Callable[[], None]
     _ending: _Ending
@@ -69,6 +72,8 @@ class CallGate:
 
     def __attrs_post_init__(self) -> None:
         plan, loop = self.plan, self._loop
+        from streams.core.virtual_loop import VirtualLoop
+
         if plan.in_threads and not isinstance(loop, VirtualLoop):
             self._threads = CallThreads(loop, plan.concurrency)
         self._is_serial, self._function = plan.order == "key", plan.bind(loop, self._threads)
@@ -121,8 +126,10 @@ class CallGate:
 
     async def _work(self) -> None:
         """Run one call after another until no call is queued."""
+        from asyncio import current_task, sleep
+
         waiting, running, function, finished = self._waiting, self._running, self._function, self._finished
-        task: Any = asyncio.current_task()
+        task: Any = current_task()
         now_s = self._loop.time
         try:
             while waiting:
@@ -130,7 +137,7 @@ class CallGate:
                 call.started_s = started_s = now_s()
                 try:
                     if self._delay is not None:
-                        await asyncio.sleep(self._delay())
+                        await sleep(self._delay())
                     call.result = await function(call)
                 except BaseException as error:
                     if isinstance(error, GeneratorExit) and not self._loop.is_running():
@@ -211,11 +218,11 @@ class PolledLoop(Protocol):
 class _Gates:
     """The event loop, which is created on first use, and the ``CallGate`` of each node."""
 
-    make: Callable[[], asyncio.AbstractEventLoop]
+    make: "Callable[[], asyncio.AbstractEventLoop]"
     finished: Callable[[], None]
     delay: Callable[[], float] | None = None
     now_s: Callable[[], float] | None = None
-    loop: asyncio.AbstractEventLoop | None = None
+    loop: "asyncio.AbstractEventLoop | None" = None
     _ending: _Ending = field(factory=_Ending)
     _gates: dict[str, CallGate] = field(factory=dict)
     _finalizer: "weakref.finalize[Any, Any] | None" = None
@@ -247,9 +254,11 @@ class _Gates:
             _abandon(loop)
 
 
-def _abandon(loop: asyncio.AbstractEventLoop) -> None:
+def _abandon(loop: "asyncio.AbstractEventLoop") -> None:
     """Close an event loop, and close the coroutines of its tasks directly, since nothing awaits the tasks."""
-    for task in asyncio.all_tasks(loop):
+    from asyncio import all_tasks
+
+    for task in all_tasks(loop):
         # As asyncio itself does for tasks that it drops.
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         coroutine: Any = task.get_coro()
@@ -260,16 +269,18 @@ def _abandon(loop: asyncio.AbstractEventLoop) -> None:
     loop.close()
 
 
-def _close(loop: asyncio.AbstractEventLoop, ending: _Ending) -> None:
+def _close(loop: "asyncio.AbstractEventLoop", ending: _Ending) -> None:
+    from asyncio import all_tasks, wait
+
     if loop.is_running():
         return  # The process ends.
     ending.has_begun = True
     with _entered():
-        pending = asyncio.all_tasks(loop)
+        pending = all_tasks(loop)
         for task in pending:
             task.cancel()
         if pending:
-            loop.run_until_complete(asyncio.wait(pending, timeout=_CLOSE_S))
+            loop.run_until_complete(wait(pending, timeout=_CLOSE_S))
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
 
@@ -277,12 +288,14 @@ def _close(loop: asyncio.AbstractEventLoop, ending: _Ending) -> None:
 @contextmanager
 def _entered() -> Iterator[None]:
     """Allow an event loop to run within a callback of another event loop, for example in an async test."""
-    before = asyncio._get_running_loop()
-    asyncio._set_running_loop(None)
+    from asyncio import _get_running_loop, _set_running_loop
+
+    before = _get_running_loop()
+    _set_running_loop(None)
     try:
         yield
     finally:
-        asyncio._set_running_loop(before)
+        _set_running_loop(before)
 
 
 class ThreadedLoop:
@@ -338,8 +351,8 @@ class ThreadedLoop:
                 return
         self._gates.close()
 
-    def _start(self) -> asyncio.AbstractEventLoop:
-        loop = asyncio.new_event_loop()
+    def _start(self) -> "asyncio.AbstractEventLoop":
+        loop = _real_loop()
         name = f"{threading.current_thread().name}-calls"
         self._thread = threading.Thread(target=_run, args=(loop,), name=name, daemon=True)
         self._thread.start()
@@ -352,7 +365,7 @@ class ThreadedLoop:
             self._wake()
 
 
-def _run(loop: asyncio.AbstractEventLoop) -> None:
+def _run(loop: "asyncio.AbstractEventLoop") -> None:
     """Run an event loop until it is stopped; an interruption or exit that a call raises only reaches its task."""
     is_interrupted = True
     while is_interrupted:
@@ -370,7 +383,7 @@ class BlockingLoop:
     """
 
     def __init__(self, *, is_virtual: bool = False) -> None:
-        self._gates = _Gates(VirtualLoop if is_virtual else asyncio.new_event_loop, self._on_finished)
+        self._gates = _Gates(_virtual_loop if is_virtual else _real_loop, self._on_finished)
         self._is_done: Callable[[], bool] = bool
 
     def gate(self, name: str, plan: CallPlan) -> CallGate:
@@ -427,7 +440,7 @@ class SteppedLoop:
         self._is_crashed = is_crashed
         self._on_repeated = on_repeated
         self._gates = _Gates(
-            VirtualLoop,
+            _virtual_loop,
             self._on_finished,
             None if rng is None else _delays(rng),
             lambda: clock.monotonic_ms() / 1000,
@@ -452,8 +465,8 @@ class SteppedLoop:
 
     def step(self) -> None:
         """Run everything that is due at the current time."""
-        loop = self._gates.loop
-        if isinstance(loop, VirtualLoop):
+        loop = self._loop
+        if loop is not None:
             now = self._clock.monotonic_ms() / 1000
             if not self._new and not loop.is_due(now):
                 return
@@ -472,10 +485,10 @@ class SteppedLoop:
 
     def wait_ms(self, timeout_ms: int) -> int:
         """Return the milliseconds until a sleep of a call ends, at most ``timeout_ms``; 0 if calls have finished."""
-        loop = self._gates.loop
+        loop = self._loop
         if self._new or self._has_news:
             return 0
-        if not isinstance(loop, VirtualLoop) or loop.due is None:
+        if loop is None or loop.due is None:
             return timeout_ms
         wait_ms = math.ceil(loop.due * 1000 - 1e-6) - self._clock.monotonic_ms()
         return max(0, min(timeout_ms, wait_ms))
@@ -492,12 +505,30 @@ class SteppedLoop:
         """
         self._gates.abandon()
 
+    @property
+    def _loop(self) -> "VirtualLoop | None":
+        return cast("VirtualLoop | None", self._gates.loop)
+
     def _on_finished(self) -> None:
         self._has_news = True
 
 
 #: The loop of a task: the nodes wait for their calls, or the thread polls for finished calls.
 CallLoop: TypeAlias = BlockingLoop | PolledLoop
+
+
+def _real_loop() -> "asyncio.AbstractEventLoop":
+    """Return a new event loop; imported here, since most applications make no calls, and asyncio is slow to import."""
+    from asyncio import new_event_loop
+
+    return new_event_loop()
+
+
+def _virtual_loop() -> "asyncio.AbstractEventLoop":
+    """Return a new event loop on virtual time."""
+    from streams.core.virtual_loop import VirtualLoop
+
+    return VirtualLoop()
 
 
 def _delays(rng: Random) -> Callable[[], float]:

@@ -4,14 +4,16 @@ The event loop that waits for a call is never blocked, and several loops may use
 module imports only ``core.threads``.
 """
 
-import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from streams.core.threads import Signal, SystemThreads, Threads, Worker
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -45,8 +47,10 @@ class _Call(Generic[T]):
     """A call that a coroutine waits for."""
 
     def __init__(self, function: Callable[[], T]) -> None:
+        from asyncio import get_running_loop
+
         self.function = function
-        self.future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self.future: asyncio.Future[T] = get_running_loop().create_future()
         self.has_begun = False
 
 
@@ -77,11 +81,13 @@ class LoopCalls:
         Raises:
             Exception: the function raised this error.
         """
+        from asyncio import CancelledError
+
         call = _Call(function)
         self._add(call)
         try:
             return await call.future
-        except asyncio.CancelledError:
+        except CancelledError:
             if not is_certain:
                 self._withdraw(call)
             raise

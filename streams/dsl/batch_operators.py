@@ -29,7 +29,6 @@ from streams.dsl.nodes import LogicalOperator
 from streams.dsl.operators import BatchError, BatchMap, BatchPlan
 from streams.dsl.ref import StreamRef
 from streams.dsl.serde_variables import annotated, declared_or_annotated
-from streams.files import arrow_table
 
 #: Modules of the frames that a batch may be given as, and the extra that installs each.
 _FRAMES = {"pyarrow": "table", "polars": "polars"}
@@ -65,7 +64,7 @@ def map_values_batches(
 
     def function(serde: Serde[Any]) -> Callable[[list[Any]], Sequence[Any]]:
         def call(values: list[Any]) -> Sequence[Any]:
-            given = values if frame is None else _framed(arrow_table(serde, values), frame)
+            given = values if frame is None else _framed(serde, values, frame)
             return _values(mapper(given), row_type, what)
 
         return call
@@ -139,7 +138,10 @@ def _module(kind: Any) -> str:
     return str(getattr(kind, "__module__", "")).partition(".")[0]
 
 
-def _framed(table: Any, module: str) -> Any:
+def _framed(serde: Serde[Any], values: list[Any], module: str) -> Any:
+    from streams.files import arrow_table
+
+    table = arrow_table(serde, values)
     if module == "pyarrow":
         return table
     import polars

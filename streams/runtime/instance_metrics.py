@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from streams.core.clock import Clock
@@ -46,6 +45,8 @@ def readings(instance: "Instance", now_ms: int) -> Iterator[Reading]:
 
 @cache
 def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("streams")
     except PackageNotFoundError:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from streams.core.serdes import PinnedSerde, Serde
-from streams.files import arrow_column
 from streams.runtime.store_queries import StoreEntry
 from streams.state import Family, StoreSpec
 
@@ -51,6 +50,8 @@ def arrow_stream(table: "pa.Table") -> bytes:
 
 def _column(serde: Serde[Any], values: Sequence[Any]) -> "pa.Array":
     import pyarrow as pa
+
+    from streams.files import arrow_column
 
     data = serde.serialize_all(values)
     if isinstance(serde, PinnedSerde):

@@ -6,7 +6,6 @@ sent.
 """
 
 import logging
-import socket
 from collections.abc import Mapping
 
 from attrs import define
@@ -45,10 +44,12 @@ class ServiceManager:
         """Send a message to the service manager; do nothing if there is none."""
         if not self.address:
             return
+        from socket import AF_UNIX, SOCK_DGRAM, socket
+
         # "@" stands for the null byte of the abstract namespace of Linux.
         address = "\0" + self.address[1:] if self.address.startswith("@") else self.address
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            with socket(AF_UNIX, SOCK_DGRAM) as sender:
                 sender.sendto(text.encode(), address)
         except OSError as error:
             # The application continues; the service manager can still stop it by other means.

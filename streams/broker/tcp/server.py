@@ -1,21 +1,21 @@
 """The server that ``EmbeddedBroker.serve`` returns: a thread with its own event loop."""
 
-import asyncio
 import logging
 import os
-import ssl
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from attrs import field, frozen
 
 from streams.broker.driver import Driver
 from streams.broker.limits import Limits
-from streams.broker.tcp.listener import Listener
 from streams.broker.tcp.users import Users
 from streams.core.address import Address, is_loopback
 from streams.core.errors import BrokerError, ConfigError
 from streams.core.threads import SystemThreads, Worker
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -33,10 +33,13 @@ class BrokerServer:
         listen: Address,
         *,
         advertise: Address | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: "SSLContext | None" = None,
         users: Users | None = None,
         limits: Limits | None = None,
     ) -> None:
+        # Imported here, because asyncio and ssl take long to import, and a broker in process needs neither.
+        from streams.broker.tcp.listener import Listener
+
         self.host, self.port = listen
         threads = SystemThreads()
         self._has_started, self._has_ended = threads.signal(), threads.signal()
@@ -91,8 +94,10 @@ class BrokerServer:
         return has_ended
 
     def _main(self) -> None:
+        from asyncio import run
+
         try:
-            asyncio.run(self._listener.run(self._started))
+            run(self._listener.run(self._started))
         except Exception as error:
             self._failure = self._named(error)
             if self._has_started.is_set():
@@ -128,24 +133,26 @@ class ServerTls:
     key_password: str = field(default="", repr=False)
     client_ca: str | os.PathLike[str] | None = None
 
-    def context(self) -> ssl.SSLContext:
+    def context(self) -> "SSLContext":
         """Return the TLS context of the listener.
 
         Raises:
             ConfigError: the files do not contain a certificate chain, the matching key and authorities, or the
                 password is wrong.
         """
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        from ssl import CERT_REQUIRED, PROTOCOL_TLS_SERVER, SSLContext, SSLError, TLSVersion
+
+        context = SSLContext(PROTOCOL_TLS_SERVER)
+        context.minimum_version = TLSVersion.TLSv1_2
         try:
             # Without a password, OpenSSL would ask for one at the terminal.
             context.load_cert_chain(self.cert, self.key, lambda: self.key_password)
-        except (OSError, ssl.SSLError) as error:
+        except (OSError, SSLError) as error:
             raise ConfigError(f"TLS certificate {self.cert} with key {self.key or self.cert}: {error}") from error
         if self.client_ca is not None:
-            context.verify_mode = ssl.CERT_REQUIRED
+            context.verify_mode = CERT_REQUIRED
             try:
                 context.load_verify_locations(self.client_ca)
-            except (OSError, ssl.SSLError) as error:
+            except (OSError, SSLError) as error:
                 raise ConfigError(f"TLS: authorities of clients {self.client_ca}: {error}") from error
         return context

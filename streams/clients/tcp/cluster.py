@@ -13,7 +13,6 @@ from streams.clients.tcp.channel import ChannelConfig
 from streams.clients.tcp.connection import ClusterConnection, ConnectionConfig
 from streams.clients.tcp.credentials import Credentials, key_password_of
 from streams.clients.tcp.security import tls_context
-from streams.clients.tcp.sockets import SocketConfig, Sockets
 from streams.core.address import Address, parse_address
 from streams.core.client_settings import ClientSettings, ConnectionSettings, Security
 from streams.core.clock import Clock, SystemClock
@@ -103,6 +102,9 @@ class TcpCluster:
     def connect(self, client_id: str) -> ClusterConnection:
         """Open a connection for one client; sockets are opened with the first requests."""
         config = ConnectionConfig(client_id, tuple(self.bootstrap), self._channels, self._backoff, self._hold_ms)
+        # Imported here, because ssl and sockets take long to import, and clients in process need neither.
+        from streams.clients.tcp.sockets import SocketConfig, Sockets
+
         sockets = Sockets(SocketConfig(client_id, self._credentials, self._context), self._clock)
         return ClusterConnection(config, sockets, self._clock, Random(self._rng.getrandbits(64)))
 

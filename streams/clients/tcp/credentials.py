@@ -7,7 +7,6 @@ serves all connections of a cluster, on any thread.  KIP-255, KIP-368, KIP-768.
 import json
 import logging
 import shlex
-import subprocess
 from base64 import b64encode
 from pathlib import Path
 from threading import Lock
@@ -65,6 +64,8 @@ def _secret(name: str, given: str, path: str, command: str) -> str:
 
 
 def _output(command: str, where: str) -> str:
+    import subprocess
+
     try:
         done = subprocess.run(
             shlex.split(command), stdin=subprocess.DEVNULL, capture_output=True, timeout=_COMMAND_TIMEOUT_S, check=False

@@ -6,15 +6,17 @@ RFC 4616, RFC 7628, KIP-43, KIP-84 and KIP-255.
 
 import hashlib
 import hmac
-import ssl
 from base64 import b64decode, b64encode
 from collections.abc import Generator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from streams.clients.errors import AuthenticationError
 from streams.core.client_settings import Security
 from streams.core.errors import ConfigError
 from streams.core.oauth import OAuthToken
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 # With fewer iterations, a stolen proof is cheap to brute-force (RFC 5802).
 _MIN_ITERATIONS: Final = 4_096
@@ -27,7 +29,7 @@ _MAX_DIGITS: Final = 9
 Exchange = Generator[bytes, bytes, None]
 
 
-def tls_context(security: Security, key_password: str = "") -> ssl.SSLContext | None:
+def tls_context(security: Security, key_password: str = "") -> "SSLContext | None":
     """Return the TLS context, or None if TLS is not configured; ``key_password`` is for an encrypted key.
 
     Raises:
@@ -35,13 +37,15 @@ def tls_context(security: Security, key_password: str = "") -> ssl.SSLContext | 
     """
     if not security.has_tls:
         return None
+    from ssl import SSLError, create_default_context
+
     try:
-        context = ssl.create_default_context(cafile=security.ssl_ca_location or None)
+        context = create_default_context(cafile=security.ssl_ca_location or None)
         if security.ssl_certificate_location:
             key = security.ssl_key_location or None
             # Without a password, OpenSSL would ask for one at the terminal.
             context.load_cert_chain(security.ssl_certificate_location, key, lambda: key_password)
-    except (OSError, ssl.SSLError) as error:
+    except (OSError, SSLError) as error:
         given = (security.ssl_ca_location, security.ssl_certificate_location, security.ssl_key_location)
         files = ", ".join(repr(name) for name in given if name)
         raise ConfigError(

@@ -1,0 +1,40 @@
+"""``import streams`` loads only what every application needs: the modules are counted, not the time."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+#: Modules that only some applications need; whoever uses them imports them there.
+LATE = {
+    "asyncio", "concurrent.futures", "email", "http", "importlib.metadata", "numpy", "pandas", "pyarrow", "pyspark",
+    "rich", "rocksdict", "socket", "ssl", "subprocess", "tomllib", "unittest", "urllib.request", "cattrs",
+    "cloudpickle", "greenlet", "sqlite3", "xml",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def loaded() -> set[str]:
+    program = "import json, sys; import streams; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout))
+
+
+def test_an_import_loads_nothing_that_only_some_applications_need(loaded: set[str]):
+    found = sorted(name for name in loaded if name in LATE or name.split(".")[0] in LATE)
+
+    assert found == [], "import these where they are used"
+
+
+def test_an_import_loads_only_the_packages_of_an_application(loaded: set[str]):
+    packages = {".".join(name.split(".")[:2]) for name in loaded if name.startswith("streams.")}
+
+    assert packages == {
+        f"streams.{name}"
+        for name in (
+            "app", "broker", "clients", "core", "dsl", "group", "protocol", "runtime", "state", "topology",
+        )
+    }  # fmt: skip
