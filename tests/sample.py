@@ -99,7 +99,7 @@ REST = (
     Rest("queries of other instances", "tests/web/test_relay.py::*no_instance*", keep=("*responses1*",)),
     Rest(KILLED, "tests/cli/test_workers.py::test_workers_share_the_work*"),
     Rest(KILLED, "tests/cli/test_configuration.py::*list_of_processes*"),
-    Rest("renewal of tokens", "tests/clients/tcp/test_oauth.py::*of_an_endpoint_is_used*"),
+    Rest("renewal of tokens", "tests/clients/tcp/test_oauth.py::*is_renewed_before*"),
     Rest("keys that cannot be opened", "tests/clients/tcp/test_mutual_tls.py::*cannot_be_opened*", one_in=3),
     Rest("commands on a broker's folder", "tests/cli/test_workers.py::*[folder]"),
     Rest(

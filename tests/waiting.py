@@ -4,12 +4,14 @@ Nothing here says how long something takes: a test waits until what it waits for
 for ever fails, after ``WATCHDOG_MS``, which is far more than a busy machine needs.
 """
 
+import re
 from collections.abc import Callable
 from threading import Event
 
 from streams.core.clock import SystemClock
 
 WATCHDOG_MS = 300_000
+WATCHDOG_S = WATCHDOG_MS / 1_000
 #: Time in milliseconds for a request or a poll that must never end by itself; a test that hangs on it is ended by
 #: pytest's timeout.
 NEVER_MS = 10 * WATCHDOG_MS
@@ -34,3 +36,16 @@ def until(
     while not is_done():
         assert _CLOCK.monotonic_ms() < deadline_ms, f"it does not come to that: {seen()}"
         turn()
+
+
+def until_raised(kind: type[Exception], pattern: str, act: Callable[[], object]) -> None:
+    """Act again and again until it fails with a text; before, it may succeed, or fail without a reason yet."""
+    said: list[str] = []
+
+    def turn() -> None:
+        try:
+            act()
+        except kind as error:
+            said.append(str(error))
+
+    until(lambda: said and re.search(pattern, said[-1]), turn, lambda: said)

@@ -59,10 +59,11 @@ class Program:
     folder: Path
 
     def write(self, name: str, text: str) -> Path:
-        """Make a file."""
+        """Make a file, or put another one in its place: who watches it never sees half of it."""
         path = self.folder / name
-        path.write_text(text)
-        return path
+        draft = path.with_name(f"{name}.draft")
+        draft.write_text(text)
+        return draft.replace(path)
 
     def read(self, name: str) -> list[dict[str, Any]]:
         """Return the records of an output file."""

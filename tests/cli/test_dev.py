@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.waiting import until
+from tests.waiting import WATCHDOG_S, until
 
 TAX = "def taxed(cents: int) -> int:\n    return cents * 2\n"
 SHOP = """\
@@ -87,7 +87,7 @@ def test_each_save_shows_what_it_changes(shop):
         assert "cy: only in NEW" in awaited("changed: orders.records.jsonl", WAITING)
 
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
+        assert process.wait(WATCHDOG_S) == 0
 
 
 def test_once_for_programs(shop):

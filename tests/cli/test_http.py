@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.conftest import COUNTS, Program
 from tests.cli.test_workers import started
-from tests.kafka.word_count import until
+from tests.waiting import WATCHDOG_S, until
 
 
 def urls(log: Path) -> list[str]:
@@ -18,6 +18,7 @@ def urls(log: Path) -> list[str]:
 
 def test_a_live_run_says_where_it_answers_and_asks_for_its_token(tmp_path: Path) -> None:
     folder = tmp_path
+    client = httpx.Client(timeout=WATCHDOG_S)
     (folder / "app.py").write_text(COUNTS)
     (folder / "token").write_text("s3cret\n")
     with started(folder, "--http", "0.0.0.0:0", "--http-token-file", str(folder / "token")):
@@ -25,9 +26,9 @@ def test_a_live_run_says_where_it_answers_and_asks_for_its_token(tmp_path: Path)
         url = urls(folder / "said.log")[0].replace("0.0.0.0", "127.0.0.1")
         token = {"authorization": "Bearer s3cret"}
 
-        assert httpx.get(f"{url}/ready").status_code == 401
-        until(lambda: httpx.get(f"{url}/ready", headers=token).status_code == 200)
-        assert httpx.get(f"{url}/stores/word-counts/keys/a", headers=token).json()["error"] == "NO_SUCH_KEY"
+        assert client.get(f"{url}/ready").status_code == 401
+        until(lambda: client.get(f"{url}/ready", headers=token).status_code == 200)
+        assert client.get(f"{url}/stores/word-counts/keys/a", headers=token).json()["error"] == "NO_SUCH_KEY"
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from streams import (
 from streams.core.errors import ProcessingError, TopologyError
 from streams.testing import TopologyTestDriver
 from tests.dsl_operators.slices import agree_in_slices, drawn_orders
+from tests.ports import free_ports
 from tests.properties.profile import examples
 from tests.waiting import until
 
@@ -551,7 +552,7 @@ class Service:
 
     def __init__(self) -> None:
         self.asked = Counter[int]()
-        self.port = 0
+        (self.port,) = free_ports(1)
         self._rng = Random(1)
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -565,8 +566,7 @@ class Service:
 
     async def run(self, stopping: threading.Event) -> None:
         while not stopping.is_set():
-            async with await asyncio.start_server(self.answer, "127.0.0.1", self.port) as server:
-                self.port = server.sockets[0].getsockname()[1]
+            async with await asyncio.start_server(self.answer, "127.0.0.1", self.port):
                 await asyncio.sleep(0.2)
 
 
@@ -592,7 +592,6 @@ def test_service_that_fails_and_restarts_gives_each_record_one_result() -> None:
 
     settings: dict[str, Any] = {"processing_guarantee": "exactly_once_v2", "async_close_timeout_ms": 1}
     try:
-        until(lambda: service.port > 0)
         with EmbeddedBroker() as broker:
             broker.create_topic("orders", 2)
             broker.create_topic("answers", 2)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests import programs
+from tests.waiting import WATCHDOG_S
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "topology_examples"
@@ -25,7 +26,7 @@ Rows = list[dict[str, Any]]
 def python(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run this Python in a folder, as a user who has installed the package would."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return programs.run([*map(str, arguments)], cwd=cwd, env=environment | {"PYTHONUTF8": "1"}, timeout=240)
+    return programs.run([*map(str, arguments)], cwd=cwd, env=environment | {"PYTHONUTF8": "1"}, timeout=WATCHDOG_S)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pytest
 from attrs import define, field
 
 from tests import programs
+from tests.waiting import WATCHDOG_S
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "guide" / "replay.md"
@@ -80,7 +81,7 @@ def test_each_night_takes_what_is_new_and_repairs_what_was_late(tmp_path: Path, 
         for operator in dag.operators:
             command, folder = operator.given["bash_command"], operator.given["cwd"]
             done = subprocess.run(
-                ["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+                ["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, timeout=WATCHDOG_S
             )
             assert done.returncode == 0, done.stderr
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests import programs
+from tests.waiting import WATCHDOG_S
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -45,7 +46,7 @@ def run_console(source: str, folder: Path, commands: Path, place: str) -> None:
     for part in re.split(r"^\$ ", source, flags=re.MULTILINE)[1:]:
         command, _, expected = part.partition("\n")
         done = subprocess.run(
-            ["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+            ["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, timeout=WATCHDOG_S
         )
         printed = done.stdout + done.stderr
         if done.returncode:

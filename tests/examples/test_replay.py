@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import programs
+from tests.waiting import WATCHDOG_S
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "topology_examples" / "14_replay.py"
@@ -33,7 +34,7 @@ def streams(tmp_path):
     (tmp_path / "topology_examples").symlink_to(ROOT / "topology_examples")
 
     def run(*arguments):
-        done = programs.run(["-m", "streams", *map(str, arguments)], cwd=tmp_path, timeout=240)
+        done = programs.run(["-m", "streams", *map(str, arguments)], cwd=tmp_path, timeout=WATCHDOG_S)
         assert done.returncode == 0, done.stderr
         return done
 

@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -16,8 +15,9 @@ from threading import Semaphore
 import httpx
 import psycopg
 
+from tests.ports import free_ports
 from tests.postgres import new_database, running
-from tests.waiting import until
+from tests.waiting import WATCHDOG_S, until
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDERS = [
@@ -31,12 +31,13 @@ class Service:
     """The service: one process after the other at the same address."""
 
     def __init__(self, folder: Path, dsn: str) -> None:
-        self.folder, self.port = folder, free_port()
-        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}")
+        self.folder = folder
+        self.port, registry = free_ports(2)
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=WATCHDOG_S)
         self.environment = os.environ | {
             "DATABASE": dsn,
             "FOLDER": str(folder / "data"),
-            "REGISTRY": f"127.0.0.1:{free_port()}",
+            "REGISTRY": f"127.0.0.1:{registry}",
             "PYTHONPATH": str(ROOT),
         }
         self.process = self._start()
@@ -63,12 +64,6 @@ class Service:
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from pathlib import Path
 from attrs import define, field
 
 from tests.kafka.node import NODE_ID, KafkaNode
+from tests.waiting import WATCHDOG_MS, WATCHDOG_S
 
 CLUSTER_ID = "c3RyZWFtcy10ZXN0cy0xMQ"
 #: Everything is there three times, and one that is left may go on alone.
@@ -17,7 +18,8 @@ REPLICATED = {
     "default.replication.factor": 3,
     "min.insync.replicas": 1,
     "controlled.shutdown.enable": "true",
-    "replica.lag.time.max.ms": 5_000,
+    # A broker that is killed leaves the replicas in sync with its session; one that is slow must not leave them.
+    "replica.lag.time.max.ms": WATCHDOG_MS,
     "replica.fetch.wait.max.ms": 50,
 }
 
@@ -55,7 +57,7 @@ class Broker(KafkaNode):
         command = self._java(
             "kafka.tools.StorageTool", "format", f"--cluster-id={CLUSTER_ID}", "--config", str(self._properties)
         )
-        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=True)
+        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=WATCHDOG_S, check=True)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,7 +42,7 @@ orders = Topic("orders", key=str, value=int, partitions=12)
 def topology(builder: StreamsBuilder) -> None:
     builder.stream(orders).group_by_key().count("orders-of")
 """
-SETTINGS = {
+SETTINGS: dict[str, str | int] = {
     "processing_guarantee": "exactly_once_v2",
     "commit_interval_ms": 100,
     "session_timeout_ms": 6000,
@@ -99,10 +100,10 @@ class Load:
 class Instance:
     """A process that runs the application."""
 
-    def __init__(self, folder: Path, servers: str, number: int) -> None:
+    def __init__(self, folder: Path, servers: str, number: int, settings: Mapping[str, int]) -> None:
         command = [sys.executable, "-m", "streams", "run", str(folder / "app.py"), "--bootstrap-servers", servers]
         command += ["--http", "127.0.0.1:0"]
-        command += [f"--set={name}={value}" for name, value in SETTINGS.items()]
+        command += [f"--set={name}={value}" for name, value in (SETTINGS | settings).items()]
         self.started = Started(command, folder / f"said-{number}.log")
         self.url = self.started.line_with("serves the live page").split()[1]
 
@@ -118,7 +119,7 @@ def asked(client: httpx.Client, url: str, key: str) -> Asked:
     return Asked(at, time.perf_counter() - at, url, key, status, body)
 
 
-def show(servers: str, folder: Path, queries: int) -> dict[str, Any]:
+def show(servers: str, folder: Path, queries: int, **settings: int) -> dict[str, Any]:
     """Run the application and the questions; return the figures."""
     (folder / "app.py").write_text(SCRIPT)
     with Admin(TcpCluster(servers)) as admin:
@@ -126,11 +127,11 @@ def show(servers: str, folder: Path, queries: int) -> dict[str, Any]:
     answers: list[Asked] = []
     moves: dict[str, float] = {}
     with ExitStack() as stack:
-        instances = [Instance(folder, servers, number) for number in range(3)]
+        instances = [Instance(folder, servers, number, settings) for number in range(3)]
         for instance in instances:
             stack.enter_context(instance.started)
         load = stack.enter_context(Load(servers))
-        client = stack.enter_context(httpx.Client(timeout=30))
+        client = stack.enter_context(httpx.Client(timeout=waiting.WATCHDOG_S))
 
         def owners_of(url: str) -> dict[int, str]:
             found = client.get(f"{url}/stores/orders-of").json().get("partitions", ())
@@ -154,7 +155,7 @@ def show(servers: str, folder: Path, queries: int) -> dict[str, Any]:
 
         def ask(number: int) -> None:
             chosen = random.Random(number)
-            with httpx.Client(timeout=30) as own:
+            with httpx.Client(timeout=waiting.WATCHDOG_S) as own:
                 while len(answers) < max(queries, wanted[0]):
                     answers.append(asked(own, chosen.choice(urls), chosen.choice(KEYS)))
 
@@ -167,7 +168,7 @@ def show(servers: str, folder: Path, queries: int) -> dict[str, Any]:
         urls.remove(instances[0].url)
         waiting.until(lambda: len(answers) > queries // 2, lambda: time.sleep(0.01))
         moves["joins"] = time.perf_counter()
-        fourth = Instance(folder, servers, 3)
+        fourth = Instance(folder, servers, 3, settings)
         stack.enter_context(fourth.started)
         urls.append(fourth.url)
         waiting.until(lambda: is_settled(list(urls)), lambda: time.sleep(0.1))
@@ -183,12 +184,13 @@ def figures(
     answers: list[Asked], load: Load, owners: dict[int, str], moves: dict[str, float], seconds: float
 ) -> dict[str, Any]:
     """Check all answers, and return what a reader wants to know."""
+    killed = moves["killed"]
     right = [one for one in answers if one.status == 200]
     wrong = [one for one in right if one.body["value"] != load.count(one.key, one.body["position"])]
-    before = [one for one in right if one.at < moves["killed"]]
+    before = [one for one in right if one.at < killed]
     local = [one.took_s for one in before if owners[one.body["partition"]] == one.url]
     forwarded = [one.took_s for one in before if owners[one.body["partition"]] != one.url]
-    refused = [one.at for one in answers if one.status == 503]
+    refused = [one for one in answers if one.status == 503]
 
     def p99_ms(times: list[float]) -> float:
         return round(sorted(times)[int(len(times) * 0.99)] * 1000, 1) if times else 0.0
@@ -201,9 +203,10 @@ def figures(
         "reasons": dict(Counter(one.body.get("error") for one in answers if one.status != 200)),
         "wrong": [one._asdict() for one in wrong[:3]],
         "empty": sum(one.status == 404 for one in answers),
-        "refused_from_s": round(min(refused, default=moves["killed"]) - moves["killed"], 2),
-        "refused_until_s": round(max(refused, default=moves["killed"]) - moves["killed"], 2),
-        "settled_after_s": round(moves["settled"] - moves["killed"], 2),
+        # The first refusal that was given, and the last question that got one.
+        "refused_from_s": round(min((one.at + one.took_s for one in refused), default=killed) - killed, 2),
+        "refused_until_s": round(max((one.at for one in refused), default=killed) - killed, 2),
+        "settled_after_s": round(moves["settled"] - killed, 2),
         "after_settled": dict(Counter(str(one.status) for one in answers if one.at > moves["settled"])),
         "p99_local_ms": p99_ms(local),
         "p99_forwarded_ms": p99_ms(forwarded),

@@ -3,7 +3,6 @@
 Knows Kafka's jars, its log and two requests on a raw socket; nothing of streams but the clock.
 """
 
-import random
 import shutil
 import signal
 import socket
@@ -18,13 +17,13 @@ from typing import Self
 from attrs import define, field
 
 from streams.core.clock import SystemClock
+from tests.ports import free_ports
+from tests.waiting import WATCHDOG_MS, WATCHDOG_S
 
 JARS = Path(__file__).resolve().parents[2] / ".kafka"
 """Where `make kafka-jars` puts Kafka's jars (`node`) and those of Spark's source (`spark`)."""
 
 NODE_ID = 1
-START_MS = 60_000
-STOP_MS = 30_000
 _CLOCK = SystemClock()
 
 # What a node of its own needs: every internal topic with one replica, and no wait for further members.
@@ -74,28 +73,6 @@ def jars(name: str) -> list[Path]:
     return found
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody listens on.
-
-    Below those that the system gives to outgoing connections: a client that tries the port of a
-    stopped node must not be given this very port, and be connected to itself.
-    """
-    lowest = 32_768
-    if (limits := Path("/proc/sys/net/ipv4/ip_local_port_range")).exists():
-        lowest = int(limits.read_text().split()[0])
-    ports: list[int] = []
-    for port in random.SystemRandom().sample(range(max(10_000, lowest - 20_000), lowest), k=200):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        ports.append(port)
-        if len(ports) == count:
-            return ports
-    raise NodeError(f"no {count} free ports below {lowest} on 127.0.0.1 in 200 tries")
-
-
 @define(eq=False)
 class KafkaNode:
     """Controller and broker in one process, on ports of the loopback that it keeps over restarts.
@@ -143,7 +120,7 @@ class KafkaNode:
         """Start it on what is in its folder, and return when it serves clients.
 
         Raises:
-            NodeError: it runs already, it ended, or it does not serve after a minute.
+            NodeError: it runs already, it ended, or it never serves.
         """
         if self.is_running:
             raise NodeError(f"node on {self.bootstrap_servers} is running")
@@ -170,7 +147,7 @@ class KafkaNode:
         """Stop it as an operator does, with SIGTERM; nothing happens if it is down.
 
         Raises:
-            NodeError: it is still there after half a minute; it is killed then.
+            NodeError: it never ends; it is killed then.
         """
         if self.is_running:
             self._end(signal.SIGTERM)
@@ -188,11 +165,11 @@ class KafkaNode:
         self._dismiss_guard()
         self._process.send_signal(by)
         try:
-            self._process.wait(STOP_MS / 1000)
+            self._process.wait(WATCHDOG_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-            raise NodeError(self._said(f"did not stop within {STOP_MS} ms of {by.name}, and was killed")) from None
+            raise NodeError(self._said(f"did not stop within {WATCHDOG_MS} ms of {by.name}, and was killed")) from None
 
     def _dismiss_guard(self) -> None:
         if self._guard is not None:
@@ -238,12 +215,14 @@ class KafkaNode:
         )
         with self.log.open("ab") as log:
             try:
-                subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=60, check=True)
+                subprocess.run(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=WATCHDOG_S, check=True
+                )
             except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
                 raise NodeError(self._said(f"could not format its storage ({error})")) from error
 
     def _await_service(self, process: "subprocess.Popen[bytes]") -> None:
-        deadline_ms = _CLOCK.monotonic_ms() + START_MS
+        deadline_ms = _CLOCK.monotonic_ms() + WATCHDOG_MS
         tried: OSError | None = None
         while _CLOCK.monotonic_ms() < deadline_ms:
             try:
@@ -256,7 +235,7 @@ class KafkaNode:
             except subprocess.TimeoutExpired:
                 continue
             raise NodeError(self._said(f"ended with status {process.returncode} while it started"))
-        raise NodeError(self._said(f"does not serve {START_MS} ms after its start (last error: {tried})"))
+        raise NodeError(self._said(f"does not serve {WATCHDOG_MS} ms after its start (last error: {tried})"))
 
     def serves(self) -> bool:
         """Whether it answers ApiVersions, and has itself as broker that topics can be placed on.

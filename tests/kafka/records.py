@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-TIMEOUT_S = 30
+from tests.waiting import WATCHDOG_MS, WATCHDOG_S
 
 
 class Stored(NamedTuple):
@@ -22,8 +22,10 @@ class Stored(NamedTuple):
 def create_topic(bootstrap_servers: str, topic: str, partitions: int = 1) -> None:
     """Create a topic and wait until it is there."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    made = admin.create_topics([NewTopic(topic, partitions, 1)], operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S)
-    made[topic].result(TIMEOUT_S)
+    made = admin.create_topics(
+        [NewTopic(topic, partitions, 1)], operation_timeout=WATCHDOG_S, request_timeout=WATCHDOG_S
+    )
+    made[topic].result(WATCHDOG_S)
 
 
 def put(bootstrap_servers: str, topic: str, records: list[Stored]) -> None:
@@ -38,7 +40,7 @@ def put(bootstrap_servers: str, topic: str, records: list[Stored]) -> None:
     settings = {
         "bootstrap.servers": bootstrap_servers,
         "enable.idempotence": True,
-        "message.timeout.ms": TIMEOUT_S * 1000,
+        "message.timeout.ms": WATCHDOG_MS,
     }
     producer = Producer(settings)
     places: list[tuple[int, int]] = []
@@ -58,8 +60,8 @@ def put(bootstrap_servers: str, topic: str, records: list[Stored]) -> None:
             timestamp=record.timestamp_ms,
             headers=list(record.headers),
         )
-    left = producer.flush(TIMEOUT_S)
-    assert left == 0, f"{left} of {len(records)} records for {topic} were not acknowledged in {TIMEOUT_S} s"
+    left = producer.flush(WATCHDOG_S)
+    assert left == 0, f"{left} of {len(records)} records for {topic} were not acknowledged in {WATCHDOG_S} s"
     assert sorted(places) == sorted((record.partition, record.offset) for record in records)
 
 
@@ -67,14 +69,14 @@ def delete_before(bootstrap_servers: str, topic: str, partition: int, offset: in
     """Delete a partition's records below an offset, as its retention would."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     where = TopicPartition(topic, partition, offset)
-    admin.delete_records([where], operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S)[where].result(TIMEOUT_S)
+    admin.delete_records([where], operation_timeout=WATCHDOG_S, request_timeout=WATCHDOG_S)[where].result(WATCHDOG_S)
 
 
 def stored(bootstrap_servers: str, topic: str) -> list[Stored]:
     """All records of a topic up to its present end, by partition and offset; of transactions the committed ones.
 
     Raises:
-        KafkaException: the topic is not there, or the node does not answer within half a minute.
+        KafkaException: the topic is not there, or the node never answers.
     """
     consumer = Consumer(
         {
@@ -87,15 +89,15 @@ def stored(bootstrap_servers: str, topic: str) -> list[Stored]:
         }
     )
     try:
-        known = consumer.list_topics(topic, timeout=TIMEOUT_S).topics[topic]
+        known = consumer.list_topics(topic, timeout=WATCHDOG_S).topics[topic]
         if known.error is not None:
             raise KafkaException(known.error)
         unread = set(known.partitions)
         consumer.assign([TopicPartition(topic, partition, 0) for partition in unread])
         records = []
         while unread:
-            message = consumer.poll(TIMEOUT_S)
-            assert message is not None, f"no record and no end of {topic} {sorted(unread)} in {TIMEOUT_S} s"
+            message = consumer.poll(WATCHDOG_S)
+            assert message is not None, f"no record and no end of {topic} {sorted(unread)} in {WATCHDOG_S} s"
             error = message.error()
             if error is None:
                 records.append(_stored(message))

@@ -6,6 +6,7 @@ from pathlib import Path
 from attrs import define, field
 
 from tests.kafka.node import KafkaNode
+from tests.waiting import WATCHDOG_S
 
 USERS = {"alice": "alice's password", "bob": "b=o,b"}
 
@@ -40,7 +41,7 @@ class Certificates:
         return str(self.folder / name)
 
     def _openssl(self, *arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=self.folder, check=True, capture_output=True, timeout=60)
+        subprocess.run(["openssl", *arguments], cwd=self.folder, check=True, capture_output=True, timeout=WATCHDOG_S)
 
 
 @define(eq=False)

@@ -14,6 +14,7 @@ from attrs import define, field
 
 from tests.kafka.node import jars
 from tests.kafka.records import Stored
+from tests.waiting import WATCHDOG_MS
 
 
 @define(eq=False)
@@ -59,12 +60,14 @@ class SparkKafka:
         topic: str,
         starting: Mapping[int, int] | None = None,
         ending: Mapping[int, int] | None = None,
+        *,
+        poll_timeout_ms: int = WATCHDOG_MS,
     ) -> Any:
         """A topic as a DataFrame, one Spark partition for each of its partitions.
 
         Offsets by partition: ``starting`` is the first that is read, ``ending`` the first that is not;
         without them all there is. Given ones must name every partition of the topic. Of transactions
-        the committed ones are read.
+        the committed ones are read. An executor waits for ``poll_timeout_ms`` for an offset that is not there yet.
         """
         reader = self.session.read.format("kafka").options(
             **{
@@ -74,8 +77,7 @@ class SparkKafka:
                 "kafka.isolation.level": "read_committed",
                 # A record that is gone is an error, not a gap.
                 "failOnDataLoss": "true",
-                # How long an executor waits for an offset that is not there yet: two minutes by default.
-                "kafkaConsumer.pollTimeoutMs": "10000",
+                "kafkaConsumer.pollTimeoutMs": str(poll_timeout_ms),
             }
         )
         for option, offsets in (("startingOffsets", starting), ("endingOffsets", ending)):
@@ -84,12 +86,16 @@ class SparkKafka:
         return reader.load()
 
     def stored(
-        self, topic: str, starting: Mapping[int, int] | None = None, ending: Mapping[int, int] | None = None
+        self,
+        topic: str,
+        starting: Mapping[int, int] | None = None,
+        ending: Mapping[int, int] | None = None,
+        **options: int,
     ) -> list[Stored]:
         """Records of `frame`, by partition and offset."""
         from pyspark.sql import functions
 
-        frame = self.frame(topic, starting, ending)
+        frame = self.frame(topic, starting, ending, **options)
         millis = functions.unix_millis("timestamp").alias("timestamp_ms")
         rows = frame.select("partition", "offset", millis, "key", "value", "headers").collect()
         return sorted((_stored(row) for row in rows), key=lambda record: record[:2])

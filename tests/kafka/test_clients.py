@@ -31,10 +31,7 @@ from streams.group.assignors import CooperativeStickyAssignor, RangeAssignor
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.messages import TopicSpec
 from streams.protocol.transport import Cluster
-from tests.waiting import NEVER_MS, until
-
-#: The shortest that a Kafka allows as it comes.
-SESSION_MS = 6_000
+from tests.waiting import NEVER_MS, WATCHDOG_MS, until
 
 
 @pytest.fixture
@@ -218,7 +215,7 @@ def test_members_share_partitions_and_take_over(cluster: Cluster, topic: str, as
             client_id=f"c{number}",
             assignors=[assignor()],
             auto_offset_reset="earliest",
-            session_timeout_ms=SESSION_MS,
+            session_timeout_ms=WATCHDOG_MS,
             heartbeat_interval_ms=200,
             max_poll_records=10,
         )
@@ -261,7 +258,7 @@ def test_static_member_comes_back_without_a_rebalance(cluster: Cluster, topic: s
             group,
             client_id=f"c{number}",
             group_instance_id=f"member-{number}",
-            session_timeout_ms=SESSION_MS,
+            session_timeout_ms=WATCHDOG_MS,
             heartbeat_interval_ms=200,
         )
         consumer.subscribe([topic], log)

@@ -24,7 +24,7 @@ from streams.testing import TopologyTestDriver
 from tests.kafka.node import jars
 from tests.kafka.processes import Started, streams_broker
 from tests.kafka.records import Stored, stored
-from tests.waiting import until
+from tests.waiting import WATCHDOG_MS, WATCHDOG_S, until
 
 pytestmark = pytest.mark.kafka
 
@@ -131,7 +131,8 @@ class Setting:
             bootstrap_servers=self.servers,
             state_dir=self._state_dir(),
             processing_guarantee=guarantee,
-            session_timeout_ms=6_000,
+            # Members leave at their end; none may be removed for being slow, or records would be counted twice.
+            session_timeout_ms=WATCHDOG_MS,
             **settings,
         ):
             yield
@@ -180,7 +181,7 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Interop.java, compiled."""
     target: Path = tmp_path_factory.mktemp("classes")
     classpath = ":".join(map(str, jars("streams")))
-    subprocess.run(["javac", "-d", str(target), "-cp", classpath, str(SOURCE)], timeout=120, check=True)
+    subprocess.run(["javac", "-d", str(target), "-cp", classpath, str(SOURCE)], timeout=WATCHDOG_S, check=True)
     return target
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.kafka.node import jars
+from tests.waiting import WATCHDOG_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -51,7 +52,7 @@ def test_table_of_a_database_is_replayed_from_a_time_on(tmp_path: Path) -> None:
     driver = ",".join(map(str, jars("jdbc")))
     url = f"jdbc:h2:{tmp_path}/db"
     shell = ["java", "-cp", driver, "org.h2.tools.Shell", "-url", url, "-user", "sa", "-password", "sa", "-sql", ROWS]
-    subprocess.run(shell, check=True, capture_output=True, timeout=120)
+    subprocess.run(shell, check=True, capture_output=True, timeout=WATCHDOG_S)
     (tmp_path / "shop.py").write_text(SCRIPT)
     catalog = "spark.sql.catalog.db"
     settings = {
@@ -66,7 +67,7 @@ def test_table_of_a_database_is_replayed_from_a_time_on(tmp_path: Path) -> None:
     command = [streams, "replay", "shop.py", "--input", "orders=table:db.shop.orders", "--output", "totals=out.jsonl"]
     command += ["--master", "local[2]", "--since", "2026-01-02"]
     command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=WATCHDOG_S)
     assert done.returncode == 0, done.stderr
 
     expected: list[str] = []

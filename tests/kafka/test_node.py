@@ -13,6 +13,7 @@ import pytest
 
 from tests.kafka.node import KafkaNode, NodeError
 from tests.kafka.records import Stored, create_topic, put, stored
+from tests.waiting import WATCHDOG_S, until
 
 pytestmark = pytest.mark.kafka
 
@@ -27,7 +28,7 @@ RECORDS = [
 def test_records_come_out_as_they_were_put_in(kafka: KafkaNode, topic: str):
     put(kafka.bootstrap_servers, topic, RECORDS)
 
-    assert kafka.serves()
+    until(kafka.serves)
     assert stored(kafka.bootstrap_servers, topic) == RECORDS
 
 
@@ -97,17 +98,17 @@ def test_node_does_not_outlive_killed_tests(tmp_path: Path):
     ) as process:
         assert process.stdout is not None
         port, pid = map(int, process.stdout.readline().split())
-        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=WATCHDOG_S) as connection:
             # The descriptor is the node's own, whoever gets its number later, and readable when it has ended.
             node = os.pidfd_open(pid)
             try:
                 process.kill()
                 process.wait()
 
-                connection.settimeout(30)
+                connection.settimeout(WATCHDOG_S)
                 # A kernel that closes the socket of a killed process may reset the connection instead of ending it.
                 with suppress(ConnectionResetError):
                     assert connection.recv(1) == b""
-                assert select.select([node], [], [], 30)[0] == [node]
+                assert select.select([node], [], [], WATCHDOG_S)[0] == [node]
             finally:
                 os.close(node)

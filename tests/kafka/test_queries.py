@@ -21,14 +21,16 @@ def servers(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_every_answer_is_right_while_an_instance_is_killed_and_another_joins(servers: str, tmp_path: Path) -> None:
-    found = show(servers, tmp_path, 10_000)
+    # A live instance that gets no processor for so long would refuse too.
+    found = show(servers, tmp_path, 10_000, session_timeout_ms=20_000, transaction_timeout_ms=20_000)
     print(found)
 
     assert found["wrong"] == []
     assert found["empty"] == 0
     assert found["statuses"].keys() <= {"200", "503", "0"}
-    assert found["statuses"]["200"] > 5_000
+    # At least those before the kill, and after the moves.
+    assert found["statuses"]["200"] > 10_000 // 3 + 10_000 // 10
     # Only while partitions move: from the kill until each of the four instances has its share and answers.
-    assert found["refused_from_s"] >= -1
+    assert found["refused_from_s"] >= 0
     assert found["refused_until_s"] <= found["settled_after_s"]
     assert found["after_settled"].keys() == {"200"}

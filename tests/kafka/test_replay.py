@@ -10,8 +10,9 @@ from streams import StreamsBuilder, Topic
 from streams.core.records import TopicPartition
 from streams.replay import KafkaTopic, ReplayError, replay
 from tests.kafka.node import KafkaNode
-from tests.kafka.records import TIMEOUT_S, Stored, delete_before, put, stored
+from tests.kafka.records import Stored, delete_before, put, stored
 from tests.kafka.spark_kafka import SparkKafka
+from tests.waiting import WATCHDOG_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -88,13 +89,13 @@ def test_topic_is_read_as_it_is_and_later_what_came(
 
 def test_ends_of_transactions_leave_holes(kafka: KafkaNode, spark_kafka: SparkKafka, topic: str, tmp_path: Path):
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
-    producer.init_transactions(TIMEOUT_S)
+    producer.init_transactions(WATCHDOG_S)
 
     def transaction(value: bytes, end: Any) -> None:
         producer.begin_transaction()
         producer.produce(topic, value, partition=1, timestamp=5)
-        assert producer.flush(TIMEOUT_S) == 0
-        end(TIMEOUT_S)
+        assert producer.flush(WATCHDOG_S) == 0
+        end(WATCHDOG_S)
 
     transaction(b"one", producer.commit_transaction)
     transaction(b"two", producer.abort_transaction)

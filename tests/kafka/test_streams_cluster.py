@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from streams.clients import Admin, Consumer, Producer
 from streams.clients.tcp import TcpCluster
@@ -13,7 +14,7 @@ from streams.core.errors import RebalanceInProgressError
 from streams.protocol.messages import TopicSpec
 from tests.kafka.brokers import Broker, brokers
 from tests.kafka.word_count import Counting, Instance
-from tests.waiting import until
+from tests.waiting import WATCHDOG_MS, WATCHDOG_S, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -32,10 +33,18 @@ def servers(cluster: list[Broker]) -> str:
     return ",".join(broker.bootstrap_servers for broker in cluster)
 
 
+def is_replicated(servers: str) -> bool:
+    """Whether all brokers are in sync with the leaders of all partitions."""
+    topics = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=WATCHDOG_S).topics.values()
+    return all(len(partition.isrs) == 3 for topic in topics for partition in topic.partitions.values())
+
+
 def turn_over(cluster: list[Broker], work: Callable[[], None]) -> None:
     """Kill the second broker, then the third, each with work before, during and after."""
     for broker in cluster[1:]:
         work()
+        # Else a broker could be killed that is the only one in sync, and nobody may follow it.
+        until(lambda: is_replicated(cluster[0].bootstrap_servers))
         broker.kill()
         work()
         broker.start()
@@ -76,7 +85,13 @@ def test_leaders_and_coordinators_move(cluster: list[Broker], servers: str):
     threads = [threading.Thread(target=guarded, args=(work,)) for work in (send_plain, send_exact)]
     seen: dict[str, list[int]] = {"plain": [], "exact": []}
     with Consumer(
-        tcp, "g", auto_offset_reset="earliest", isolation_level="read_committed", enable_auto_commit=False
+        tcp,
+        "g",
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+        # It does not poll while a broker starts.
+        session_timeout_ms=WATCHDOG_MS,
     ) as consumer:
         consumer.subscribe(["plain", "exact"])
 

@@ -7,6 +7,7 @@ import pytest
 
 from tests.kafka.node import jars
 from tests.kafka.processes import streams_broker
+from tests.waiting import WATCHDOG_MS, WATCHDOG_S
 
 pytestmark = pytest.mark.kafka
 
@@ -32,7 +33,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         def run(tool: str, *arguments: str, stdin: str = "", status: int = 0, with_errors: bool = False) -> str:
             command = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", path, tool]
             command += ["--bootstrap-server", address, *arguments]
-            done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60)
+            done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=WATCHDOG_S)
             assert done.returncode == status, done.stdout + done.stderr
             return done.stdout + done.stderr if with_errors else done.stdout
 
@@ -94,7 +95,7 @@ def test_settings_of_all_kinds_can_be_asked_for(run: Run) -> None:
 
 
 def test_what_there_is_not_is_said_plainly(run: Run) -> None:
-    protocol = ["--consumer-property", "group.protocol=consumer", "--timeout-ms", "5000"]
+    protocol = ["--consumer-property", "group.protocol=consumer", "--timeout-ms", str(WATCHDOG_MS)]
     new = run(CONSUMER, "--topic", "words", "--group", "new", *protocol, with_errors=True)
     rules = run(f"{TOOLS}AclCommand", "--list", status=1, with_errors=True)
 

@@ -18,13 +18,16 @@ from streams.clients import Admin, Consumer, Producer
 from streams.core.records import Block, TopicPartition
 from streams.protocol.messages import TopicSpec
 from streams.protocol.transport import Cluster
-from tests.waiting import until
+from tests.waiting import WATCHDOG_MS, WATCHDOG_S, until
 
 WORDS = [b"w%d" % number for number in range(20)]
+#: Of processes that may be killed, and have to be missed soon.
+KILLED: dict[str, Any] = {"session_timeout_ms": 6_000}
+#: Nobody is removed from the group for being slow: records would be counted twice.
 SETTINGS: dict[str, Any] = {
     "commit_interval_ms": 100,
     "cache_max_bytes": 0,
-    "session_timeout_ms": 6_000,
+    "session_timeout_ms": WATCHDOG_MS,
     "heartbeat_interval_ms": 300,
     "metadata_max_age_ms": 500,
     "linger_ms": 0,
@@ -45,7 +48,7 @@ def topology(name: str) -> Callable[[StreamsBuilder], None]:
 
 def main(servers: str, name: str, *settings: str) -> None:
     """Run until SIGTERM."""
-    given = {**SETTINGS, **dict(setting.split("=", 1) for setting in settings)}
+    given = {**SETTINGS, **KILLED, **dict(setting.split("=", 1) for setting in settings)}
 
     def on_state(now: State, before: State) -> None:
         print(now.value, flush=True)
@@ -99,7 +102,7 @@ class Instance:
         """
         until(self.is_running)
         self.process.terminate()
-        assert self.process.wait(300) == 0, self.said()
+        assert self.process.wait(WATCHDOG_S) == 0, self.said()
 
 
 @define(eq=False)

@@ -1,7 +1,6 @@
 """A local HTTP service, which answers GET requests with their key; it can be late, fail and restart."""
 
 import asyncio
-import contextlib
 import json
 import threading
 from collections import Counter
@@ -17,13 +16,18 @@ Behaviour = Callable[[str, int], tuple[int | None, float | None]]
 
 
 class Service:
-    """Runs in a thread of its own; ``asked`` has the number of requests by key."""
+    """Runs in a thread of its own; ``asked`` has the number of requests by key.
 
-    def __init__(self, behaviour: Behaviour = lambda key, number: (200, 0), *, restart_s: float | None = None) -> None:
+    It starts anew, and breaks all connections, after ``life`` responses.
+    """
+
+    def __init__(self, behaviour: Behaviour = lambda key, number: (200, 0), *, life: int | None = None) -> None:
         self.asked = Counter[str]()
         self.starts = 0
-        self._behaviour, self._restart_s = behaviour, restart_s
+        self._behaviour, self._life = behaviour, life
+        self._responses = 0
         self._port = 0
+        self._is_over = asyncio.Event()
         self._stop: Callable[[], object] = bool
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
 
@@ -43,11 +47,18 @@ class Service:
         self._thread.join()
 
     async def _run(self) -> None:
-        stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
-        self._stop = lambda: loop.call_soon_threadsafe(stopping.set)
-        while not stopping.is_set():
+        is_stopping = False
+
+        def stop() -> None:
+            nonlocal is_stopping
+            is_stopping = True
+            self._is_over.set()
+
+        self._stop = lambda: loop.call_soon_threadsafe(stop)
+        while not is_stopping:
             connections: set[asyncio.Task[None]] = set()
+            self._responses, self._is_over = 0, asyncio.Event()
 
             async def connected(
                 reader: asyncio.StreamReader,
@@ -60,8 +71,7 @@ class Service:
             server = await asyncio.start_server(connected, "127.0.0.1", self._port)
             self.starts += 1
             self._port = server.sockets[0].getsockname()[1]
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stopping.wait(), self._restart_s)
+            await self._is_over.wait()
             server.close()
             for task in connections:
                 task.cancel()
@@ -82,6 +92,9 @@ class Service:
                 body = json.dumps({"asked": key[0]}).encode()
                 writer.write(b"HTTP/1.1 %d x\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body))
                 await writer.drain()
+                self._responses += 1
+                if self._responses == self._life:
+                    self._is_over.set()
         except ConnectionError:
             pass
         finally:

@@ -112,7 +112,7 @@ def _committed(broker: EmbeddedBroker) -> list[bytes]:
 def test_each_line_is_enriched_once_though_service_and_application_restart() -> None:
     lines = lines_of(Random(1), 300)
 
-    with Service(unreliable(Random(2)), restart_s=0.2) as service:
+    with Service(unreliable(Random(2)), life=150) as service:
         results, wanted, _ = enrich(lines, service, restarts=(50, 150))
 
     assert results == wanted

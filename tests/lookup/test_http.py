@@ -15,6 +15,7 @@ import pytest
 from streams import ConfigError, StreamsError
 from streams.lookup import HttpLookUp
 from tests.lookup.service import Service
+from tests.waiting import WATCHDOG_S
 
 KEYS = ["ann", "a b", "a/b", "../x", "a?b=c&d", "#", "%2F", "ü€", "{key}", "+", ";"]
 
@@ -55,7 +56,7 @@ def test_missing_resource_is_not_found(status: int) -> None:
 def test_response_that_is_too_large_is_an_error_with_the_remedy() -> None:
     with Service() as service:
         url = service.url + "/customers/{key}"
-        size = len(httpx.get(url.format(key="ann")).content)
+        size = len(httpx.get(url.format(key="ann"), timeout=WATCHDOG_S).content)
         assert asked(url, "ann", max_bytes=size) == ["ann"]
         with pytest.raises(StreamsError, match=rf"customers/ann has more than {size - 1} bytes; .* max_bytes"):
             asked(url, "ann", max_bytes=size - 1)
@@ -74,7 +75,7 @@ def test_other_statuses_are_errors(status: int) -> None:
 
 
 def test_service_that_does_not_answer_in_time_is_an_error() -> None:
-    with Service(lambda key, number: (200, None)) as service, pytest.raises(httpx.ReadTimeout):
+    with Service(lambda key, number: (200, None)) as service, pytest.raises(httpx.TimeoutException):
         asked(service.url + "/customers/{key}", "ann", timeout=timedelta(milliseconds=20))
 
 

@@ -1,10 +1,11 @@
 """One Spark for all tests that need it: a session with a Connect server in it, so both ways lead to one JVM."""
 
-import socket
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from tests.ports import free_ports
 
 
 @pytest.fixture(scope="session")
@@ -19,9 +20,7 @@ def short_lived_java() -> Iterator[None]:
 def _spark_and_port(short_lived_java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, int]]:
     from streams.replay.spark.session import start_session
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     folder = tmp_path_factory.mktemp("spark")
     session = start_session(
         "local[4,3]",

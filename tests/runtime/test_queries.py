@@ -306,7 +306,7 @@ def test_an_instance_that_was_held_up_does_not_answer_from_state_that_another_ha
     def hold(key, _):
         if key == "hold" and not held.is_set():
             held.set()
-            released.wait(60)
+            released.wait(waiting.WATCHDOG_S)
 
     def topology(builder):
         builder.stream(words).peek(hold).group_by_key().count("kept")
@@ -316,7 +316,8 @@ def test_an_instance_that_was_held_up_does_not_answer_from_state_that_another_ha
     with app(broker, topology, **brief) as one:
         until(lambda: one.state is State.RUNNING)
         send(broker, [(key, 0)])
-        until(lambda: one.store("kept").get(key) == (1, 0))
+        # On a busy machine the group may remove it before, and it counts the record again.
+        until(lambda: processed(one))
         send(broker, [("hold", 0)])
         until(held.is_set)
         with app(broker, topology, **brief) as two:

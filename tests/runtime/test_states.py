@@ -201,7 +201,7 @@ def test_close_and_wait_raise_the_failure_each_time_and_the_state_stays_error():
         send(broker, "bad")
         for end in (streams.wait, streams.close, streams.close, streams.wait):
             with pytest.raises(ProcessingError) as caught:
-                end(30_000)
+                end(waiting.WATCHDOG_MS)
             assert caught.value is streams.failure
 
     assert streams.state is State.ERROR

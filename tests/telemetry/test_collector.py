@@ -1,7 +1,6 @@
 """OTLP to a real OpenTelemetry Collector, which `make collector-test` builds: it writes what it receives to its log."""
 
 import re
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from streams import EmbeddedBroker, Producer, Streams, Topic
 from tests import waiting
+from tests.ports import free_ports
 
 pytestmark = pytest.mark.collector
 
@@ -28,17 +28,11 @@ service:
 words, out, last = (Topic(name, key=str, value=str) for name in ("words", "out", "last"))
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
-
-
 class Collector:
     """The process, its address and its log."""
 
     def __init__(self, folder: Path) -> None:
-        port = free_port()
+        (port,) = free_ports(1)
         self.url, self.log = f"http://127.0.0.1:{port}", folder / "log"
         config = folder / "config.yaml"
         config.write_text(CONFIG.format(port=port))

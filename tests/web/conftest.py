@@ -56,5 +56,5 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 @pytest.fixture
 def client() -> Iterator[httpx.Client]:
-    with httpx.Client(timeout=60) as made:
+    with httpx.Client(timeout=waiting.WATCHDOG_S) as made:
         yield made

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-import httpx
 import pytest
 
 from streams import Streams
 from streams.web.link import FrontLink
+from tests.waiting import WATCHDOG_S
 from tests.web.conftest import FAST, counting, running, send, until, words
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the application accepts connections itself")
@@ -36,7 +36,7 @@ def server(broker, client):
 @contextmanager
 def connected(server) -> Iterator[socket.socket]:
     parts = urlsplit(server.url)
-    with socket.create_connection((parts.hostname, parts.port), timeout=60) as raw:
+    with socket.create_connection((parts.hostname, parts.port), timeout=WATCHDOG_S) as raw:
         yield raw
 
 
@@ -118,8 +118,8 @@ def test_the_application_accepts_connections_itself_after_its_http_process_has_b
         os.kill(server._link._process.pid, signal.SIGKILL)
         until(lambda: "the HTTP process has ended" in caplog.text)
     for _ in range(2):
-        assert httpx.get(f"{server.url}/stores/kept/keys/b").json()["value"] == 2
-    assert httpx.get(f"{server.url}/live").status_code == 200
+        assert client.get(f"{server.url}/stores/kept/keys/b").json()["value"] == 2
+    assert client.get(f"{server.url}/live").status_code == 200
 
 
 def test_the_process_ends_with_the_server_and_the_address_is_free(broker):
@@ -136,6 +136,7 @@ def test_the_process_ends_with_the_server_and_the_address_is_free(broker):
 PROGRAM = """
 import os, sys
 from streams import EmbeddedBroker, Streams
+from tests.waiting import WATCHDOG_S
 from tests.web.conftest import FAST, counting
 streams = Streams(counting, application_id="app", broker=EmbeddedBroker(), **FAST)
 server = streams.serve("127.0.0.1:0")
@@ -165,7 +166,7 @@ async def odd(scope, receive, send):
 
 def test_a_response_that_cannot_be_passed_on_is_a_500_and_the_others_are_answered(caplog):
     def ask(address: tuple[str, int]) -> list[tuple[int, bytes]]:
-        with socket.create_connection(address, timeout=60) as raw:
+        with socket.create_connection(address, timeout=WATCHDOG_S) as raw:
             raw.sendall(KEY % b"a" + KEY % b"odd" + KEY % b"b")
             return responses(raw, 3)
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from streams import EmbeddedBroker, InvalidStateStoreError, Topic
 from streams.web import server as server_module
+from tests.waiting import WATCHDOG_S
 from tests.web.conftest import processed, running, send, until, words
 
 
@@ -286,7 +287,7 @@ def test_ten_thousand_connections_are_refused_beyond_the_limit_and_the_applicati
     # Neither side closes the client's connection, however long the others take.
     monkeypatch.setattr(server_module, "_IDLE_S", 3_600)
     with running(broker) as streams, streams.serve("127.0.0.1:0") as server, ExitStack() as stack:
-        client = stack.enter_context(httpx.Client(timeout=60, limits=httpx.Limits(keepalive_expiry=None)))
+        client = stack.enter_context(httpx.Client(timeout=WATCHDOG_S, limits=httpx.Limits(keepalive_expiry=None)))
         assert client.get(f"{server.url}/live").status_code == 200
         parts = urlsplit(server.url)
         before = resident_mib()

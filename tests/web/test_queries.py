@@ -30,6 +30,7 @@ from streams import (
 )
 from streams.core.records import TopicPartition
 from streams.runtime import FailureReason
+from tests.waiting import WATCHDOG_S
 from tests.web.conftest import FAST, processed, send, until
 
 PARTITIONS = 4
@@ -84,7 +85,7 @@ def group():
 
     with ExitStack() as stack:
         broker = stack.enter_context(EmbeddedBroker())
-        made = Group(broker, stack.enter_context(httpx.Client(timeout=60)))
+        made = Group(broker, stack.enter_context(httpx.Client(timeout=WATCHDOG_S)))
         made.start()
         for streams in made.apps:
             stack.callback(streams.close)

@@ -13,6 +13,7 @@ from streams.core.partitioning import partition_for
 from streams.runtime import others_of
 from streams.web import app as app_of
 from streams.web.questions import MAX_QUESTION_BYTES, MAX_RECORDS, MAX_SECONDS
+from tests.waiting import WATCHDOG_S
 from tests.web.conftest import FAST, processed, running, send, until, words
 
 TOKEN = {"authorization": "Bearer s3cret"}
@@ -51,15 +52,15 @@ def is_traced(streams: Streams) -> bool:
 class Asking:
     """A question that is asked in a thread of its own."""
 
-    def __init__(self, url, timeout=60, **question):
+    def __init__(self, url, **question):
         self.answers = []
         self.errors = []
-        self.thread = threading.Thread(target=self.ask, args=(url, timeout, question))
+        self.thread = threading.Thread(target=self.ask, args=(url, question))
         self.thread.start()
 
-    def ask(self, url, timeout, question):
+    def ask(self, url, question):
         try:
-            self.answers.append(httpx.post(f"{url}/why", json=question, headers=TOKEN, timeout=timeout))
+            self.answers.append(httpx.post(f"{url}/why", json=question, headers=TOKEN, timeout=WATCHDOG_S))
         except httpx.TransportError as error:
             self.errors.append(error)
 
@@ -123,8 +124,9 @@ def test_a_second_question_is_refused_until_the_first_is_answered(broker, stream
 
 
 def test_following_ends_when_the_client_leaves(streams, server, client):
+    brief = httpx.Timeout(WATCHDOG_S, read=0.5)
     with pytest.raises(httpx.ReadTimeout):
-        httpx.post(f"{server.url}/why", json={"key": "ann", "seconds": MAX_SECONDS}, headers=TOKEN, timeout=0.5)
+        httpx.post(f"{server.url}/why", json={"key": "ann", "seconds": MAX_SECONDS}, headers=TOKEN, timeout=brief)
     until(lambda: not is_traced(streams))
     until(
         lambda: client.post(f"{server.url}/why", json={"key": "a", "seconds": 0.01}, headers=TOKEN).status_code == 200
@@ -176,7 +178,7 @@ class Pair:
         until(lambda: all(map(is_traced, self.apps)))
         count = act()
         until(lambda: processed(*self.apps) == before + count or not asking.thread.is_alive())
-        ended = httpx.delete(f"{self.servers[0].url}/why", headers=TOKEN)
+        ended = httpx.delete(f"{self.servers[0].url}/why", headers=TOKEN, timeout=WATCHDOG_S)
         assert ended.status_code == 200
         story = asking.answer().json()
         until(lambda: not any(map(is_traced, self.apps)))
@@ -244,9 +246,8 @@ def test_story_goes_on_through_a_repartition_topic_to_another_instance(stack, br
     # Asked for the key before the repartition: the record was read, under another key.
     story = pair.ask(act, key=mine)
     assert story["reasons"] == ["another key"], story["text"]
-    assert f"topic by-word-repartition under other keys, and were read by other instances: ask for '{theirs}'" in (
-        story["text"]
-    )
+    told = f"topic by-word-repartition under other keys, and were read by other instances: ask for '{theirs}'"
+    assert told in story["text"]
 
 
 def test_partner_in_a_partition_of_another_instance_is_found(stack, broker):
@@ -313,7 +314,8 @@ def test_tasks_that_move_to_an_instance_that_joins_are_named(broker):
         stack.enter_context(two)
         until(lambda: one.state is two.state is State.RUNNING and len(one.tasks()) == len(two.tasks()) == 2)
         until(lambda: others_of(one.instance))
-        assert httpx.delete(f"{server.url}/why", headers=TOKEN).json() == {"ended": True}
+        ended = httpx.delete(f"{server.url}/why", headers=TOKEN, timeout=WATCHDOG_S)
+        assert ended.json() == {"ended": True}
 
         moved = ", ".join(str(task) for task in sorted(two.tasks()))
         notes = {note["reason"]: note["text"] for note in asking.answer().json()["notes"]}

@@ -9,6 +9,7 @@ from threading import Thread
 import pytest
 
 from streams import State, Streams, StreamsBuilder, Topic
+from tests.ports import free_ports
 from tests.web.conftest import FAST, processed, send, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the application asks other instances")
@@ -151,8 +152,8 @@ def test_what_is_no_instance_of_the_application_is_no_answer(pair_with, response
 
 
 def test_nobody_at_the_address_is_told(broker, client):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        endpoint = f"127.0.0.1:{free.getsockname()[1]}"
+    (port,) = free_ports(1)
+    endpoint = f"127.0.0.1:{port}"
     with Pair(broker, client, endpoint) as pair:
         found = pair.get()
         assert (found.status_code, found.json()["error"]) == (503, "NOT_PRESENT")

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from streams.core.threads import SystemThreads
 from streams.web.answers import Refused
 from streams.web.single import IsOver, Single
+from tests.waiting import WATCHDOG_S
 
 
 def request() -> Request:
@@ -29,7 +30,7 @@ async def refusal(work: Single) -> tuple[int, str]:
 def test_a_second_request_is_refused_until_the_first_has_ended() -> None:
     async def ask() -> None:
         work, go_on = single(), Event()
-        first = asyncio.ensure_future(work.run(request(), lambda is_over: go_on.wait(60), 60))
+        first = asyncio.ensure_future(work.run(request(), lambda is_over: go_on.wait(WATCHDOG_S), 60))
         await asyncio.sleep(0)
         assert await refusal(work) == (409, "BUSY")
         go_on.set()
@@ -44,7 +45,7 @@ def test_work_that_does_not_end_in_time_is_told_to_and_blocks_others_until_it_do
         work, go_on, seen = single(), Event(), list[bool]()
 
         def slow(is_over: IsOver) -> None:
-            go_on.wait(60)
+            go_on.wait(WATCHDOG_S)
             seen.append(is_over())
 
         with pytest.raises(Refused, match="has not ended in time") as caught:

@@ -4,14 +4,14 @@ A ``Client`` is one library behind a few verbs; the assertions are the same for 
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from streams.core.clock import SystemClock
+from tests import waiting
 
 PARTITIONS = 3
 _CLOCK = SystemClock()
-WAIT_MS = 300_000
 
 
 class Sent(NamedTuple):
@@ -176,12 +176,11 @@ def shared(members: Sequence[Member], partitions: int) -> bool:
     return all(held) and sorted(p for one in held for p in one) == list(range(partitions))
 
 
-def until(is_done: Callable[[], bool], *members: Member) -> None:
+def until(is_done: Callable[[], object], *members: Member) -> None:
     """Let members poll until something is so."""
-    deadline_ms = _CLOCK.monotonic_ms() + WAIT_MS
-    while not is_done():
+
+    def poll() -> None:
         for member in members:
             member.poll()
-        if _CLOCK.monotonic_ms() > deadline_ms:
-            held: Mapping[int, set[int]] = {number: member.assigned() for number, member in enumerate(members)}
-            raise AssertionError(f"not within {WAIT_MS} ms; members have {held}")
+
+    waiting.until(is_done, poll, lambda: f"members have {[member.assigned() for member in members]}")

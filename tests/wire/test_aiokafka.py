@@ -9,6 +9,7 @@ aiokafka = pytest.importorskip("aiokafka")
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer  # noqa: E402
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic  # noqa: E402
 
+from tests.waiting import WATCHDOG_MS, WATCHDOG_S  # noqa: E402
 from tests.wire import scenarios  # noqa: E402
 from tests.wire.scenarios import Sent  # noqa: E402
 
@@ -40,7 +41,7 @@ class AioKafka:
         self.thread.join()
 
     def wait(self, coroutine):
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(30)
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(WATCHDOG_S)
 
     async def _started(self, kind, *arguments, **settings):
         made = kind(*arguments, bootstrap_servers=self.address, **settings)
@@ -81,7 +82,7 @@ class AioKafka:
             consumer.subscribe([topic])
             found = []
             while len(found) < count:
-                batches = await consumer.getmany(timeout_ms=10_000, max_records=count - len(found))
+                batches = await consumer.getmany(timeout_ms=WATCHDOG_MS, max_records=count - len(found))
                 assert batches, f"{len(found)} of {count} records, and no more"
                 found += [
                     Sent(m.partition, m.key, m.value, tuple(m.headers), m.timestamp, m.offset)
@@ -119,8 +120,9 @@ class Transactional:
 class Member:
     def __init__(self, client, topic, group):
         settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "heartbeat_interval_ms": 300}
+        settings["session_timeout_ms"] = WATCHDOG_MS
         self.client, self.seen = client, set()
-        self.consumer = client.started(AIOKafkaConsumer, topic, group_id=group, session_timeout_ms=6_000, **settings)
+        self.consumer = client.started(AIOKafkaConsumer, topic, group_id=group, **settings)
 
     def poll(self):
         for partition, messages in self.client.wait(self.consumer.getmany(timeout_ms=100)).items():

@@ -11,6 +11,7 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
+from tests.waiting import WATCHDOG_MS, WATCHDOG_S
 from tests.wire import scenarios
 from tests.wire.scenarios import Sent
 
@@ -21,7 +22,7 @@ class Confluent:
         self.admin = AdminClient(self.settings)
 
     def create_topic(self, name, partitions):
-        self.admin.create_topics([NewTopic(name, partitions, 1)])[name].result(10)
+        self.admin.create_topics([NewTopic(name, partitions, 1)])[name].result(WATCHDOG_S)
 
     def produce(self, topic, records, **settings):
         producer, errors = Producer({**self.settings, "linger.ms": 5, **settings}), []
@@ -35,17 +36,17 @@ class Confluent:
                 timestamp=record.timestamp_ms,
                 headers=list(record.headers),
             )
-        assert producer.flush(20) == 0
+        assert producer.flush(WATCHDOG_S) == 0
         assert not errors
 
     def consume(self, topic, count, *, is_committed_only=False):
         level = "read_committed" if is_committed_only else "read_uncommitted"
         consumer = Consumer({**self.settings, "group.id": "nobody", "isolation.level": level})
-        partitions = consumer.list_topics(topic, 10).topics[topic].partitions
+        partitions = consumer.list_topics(topic, WATCHDOG_S).topics[topic].partitions
         consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
         found = []
         while len(found) < count:
-            messages = consumer.consume(count - len(found), 10)
+            messages = consumer.consume(count - len(found), WATCHDOG_S)
             assert messages, f"{len(found)} of {count} records, and no more"
             found += [
                 Sent(m.partition(), m.key(), m.value(), tuple(m.headers() or ()), m.timestamp()[1], m.offset())
@@ -66,19 +67,20 @@ class Confluent:
 class Transactional:
     def __init__(self, producer):
         self.producer = producer
-        producer.init_transactions(10)
+        producer.init_transactions(WATCHDOG_S)
         self.begin = producer.begin_transaction
-        self.commit, self.abort = lambda: producer.commit_transaction(10), lambda: producer.abort_transaction(10)
+        self.commit = lambda: producer.commit_transaction(WATCHDOG_S)
+        self.abort = lambda: producer.abort_transaction(WATCHDOG_S)
 
     def send(self, topic, value):
         self.producer.produce(topic, value, partition=0)
-        assert self.producer.flush(10) == 0
+        assert self.producer.flush(WATCHDOG_S) == 0
 
 
 class Member:
     def __init__(self, settings, topic):
         common = {"auto.offset.reset": "earliest", "enable.auto.commit": False, "heartbeat.interval.ms": 300}
-        self.consumer = Consumer({**settings, **common, "session.timeout.ms": 6_000})
+        self.consumer = Consumer({**settings, **common, "session.timeout.ms": WATCHDOG_MS})
         self.consumer.subscribe([topic])
         self.seen = set()
 
@@ -129,14 +131,14 @@ def test_offsets_travel_with_a_transaction(client, unique):
     def send_offset(offset):
         producer.begin_transaction()
         position = [TopicPartition(topic, 0, offset)]
-        producer.send_offsets_to_transaction(position, consumer.consumer_group_metadata(), 10)
+        producer.send_offsets_to_transaction(position, consumer.consumer_group_metadata(), WATCHDOG_S)
 
     send_offset(7)
-    producer.commit_transaction(10)
+    producer.commit_transaction(WATCHDOG_S)
     send_offset(9)
-    producer.abort_transaction(10)
+    producer.abort_transaction(WATCHDOG_S)
 
-    assert [found.offset for found in consumer.committed([TopicPartition(topic, 0)], 10)] == [7]
+    assert [found.offset for found in consumer.committed([TopicPartition(topic, 0)], WATCHDOG_S)] == [7]
     consumer.close()
 
 
@@ -166,24 +168,24 @@ def test_topics_are_administered(client, unique):
 
     change = ConfigEntry("retention.ms", "7200000", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource("topic", topic, incremental_configs=[change])
-    admin.incremental_alter_configs([resource])[resource].result(10)
+    admin.incremental_alter_configs([resource])[resource].result(WATCHDOG_S)
     asked = ConfigResource("topic", topic)
-    assert admin.describe_configs([asked])[asked].result(10)["retention.ms"].value == "7200000"
+    assert admin.describe_configs([asked])[asked].result(WATCHDOG_S)["retention.ms"].value == "7200000"
 
-    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(10)
-    assert len(admin.list_topics(topic, 10).topics[topic].partitions) == 3
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(WATCHDOG_S)
+    assert len(admin.list_topics(topic, WATCHDOG_S).topics[topic].partitions) == 3
 
     client.produce(topic, [Sent(0, None, b"%d" % number, (), 1_000 + number) for number in range(10)])
     cut = TopicPartition(topic, 0, 4)
-    assert admin.delete_records([cut])[cut].result(10).low_watermark == 4
+    assert admin.delete_records([cut])[cut].result(WATCHDOG_S).low_watermark == 4
     consumer = Consumer({**client.settings, "group.id": "probe"})
-    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), 10) == (4, 10)
-    (found,) = consumer.offsets_for_times([TopicPartition(topic, 0, 1_006)], 10)
+    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), WATCHDOG_S) == (4, 10)
+    (found,) = consumer.offsets_for_times([TopicPartition(topic, 0, 1_006)], WATCHDOG_S)
     assert found.offset == 6
     consumer.close()
 
-    admin.delete_topics([topic])[topic].result(10)
-    assert topic not in admin.list_topics(timeout=10).topics
+    admin.delete_topics([topic])[topic].result(WATCHDOG_S)
+    assert topic not in admin.list_topics(timeout=WATCHDOG_S).topics
 
 
 def test_groups_are_administered(client, unique):
@@ -192,12 +194,12 @@ def test_groups_are_administered(client, unique):
     member = client.join("range")(topic, group)
     scenarios.until(lambda: member.assigned() == {0, 1}, member)
 
-    described = admin.describe_consumer_groups([group])[group].result(10)
+    described = admin.describe_consumer_groups([group])[group].result(WATCHDOG_S)
     assert (described.state.name, len(described.members)) == ("STABLE", 1)
-    assert group in {listed.group_id for listed in admin.list_consumer_groups().result(10).valid}
+    assert group in {listed.group_id for listed in admin.list_consumer_groups().result(WATCHDOG_S).valid}
     with pytest.raises(KafkaException):
-        admin.delete_consumer_groups([group])[group].result(10)
+        admin.delete_consumer_groups([group])[group].result(WATCHDOG_S)
 
     member.close()
-    admin.delete_consumer_groups([group])[group].result(10)
-    assert group not in {listed.group_id for listed in admin.list_consumer_groups().result(10).valid}
+    admin.delete_consumer_groups([group])[group].result(WATCHDOG_S)
+    assert group not in {listed.group_id for listed in admin.list_consumer_groups().result(WATCHDOG_S).valid}

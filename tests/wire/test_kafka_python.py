@@ -9,6 +9,7 @@ import pytest
 kafka = pytest.importorskip("kafka")
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition  # noqa: E402
 
+from tests.waiting import WATCHDOG_MS, WATCHDOG_S  # noqa: E402
 from tests.wire import scenarios  # noqa: E402
 from tests.wire.scenarios import Sent  # noqa: E402
 
@@ -30,17 +31,17 @@ class KafkaPython:
             for r in records
         ]
         for future in futures:
-            future.get(20)
+            future.get(WATCHDOG_S)
         producer.close()
 
     def consume(self, topic, count, *, is_committed_only=False):
         level = "read_committed" if is_committed_only else "read_uncommitted"
-        consumer = KafkaConsumer(bootstrap_servers=self.address, isolation_level=level, consumer_timeout_ms=10_000)
+        consumer = KafkaConsumer(bootstrap_servers=self.address, isolation_level=level, consumer_timeout_ms=WATCHDOG_MS)
         consumer.assign([TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic))])
         consumer.seek_to_beginning()
         found = []
         while len(found) < count:
-            batches = consumer.poll(10_000, max_records=count - len(found))
+            batches = consumer.poll(WATCHDOG_MS, max_records=count - len(found))
             assert batches, f"{len(found)} of {count} records, and no more"
             found += [
                 Sent(m.partition, m.key, m.value, tuple(m.headers or ()), m.timestamp, m.offset)
@@ -65,7 +66,7 @@ class Transactional:
         )
 
     def send(self, topic, value):
-        self.producer.send(topic, value, partition=0).get(10)
+        self.producer.send(topic, value, partition=0).get(WATCHDOG_S)
 
 
 class Member:
@@ -79,7 +80,7 @@ class Member:
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             heartbeat_interval_ms=300,
-            session_timeout_ms=6_000,
+            session_timeout_ms=WATCHDOG_MS,
         )
         self.seen, self.held = set(), set()
         self.orders, self.has_turned = SimpleQueue(), threading.Event()
@@ -101,7 +102,7 @@ class Member:
     def _order(self, order):
         is_done = threading.Event()
         self.orders.put((order, is_done))
-        assert is_done.wait(20)
+        assert is_done.wait(WATCHDOG_S)
 
     def poll(self):
         self.has_turned.wait(0.1)

@@ -5,13 +5,15 @@ import subprocess
 
 import pytest
 
+from tests.waiting import WATCHDOG_S
+
 pytestmark = pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
 
 
 def kcat(address, *arguments, lines=()):
     command = ["kcat", "-b", address, *arguments]
     text = "".join(f"{line}\n" for line in lines)
-    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=30, check=True).stdout
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=WATCHDOG_S, check=True).stdout
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
