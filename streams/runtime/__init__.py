@@ -15,6 +15,7 @@ from streams.runtime.changes import StoreChange as StoreChange
 from streams.runtime.changes import StoreChanges as StoreChanges
 from streams.runtime.changes import changes_of as changes_of
 from streams.runtime.checkpoint import Checkpoint as Checkpoint
+from streams.runtime.checkpoint import emitted_name as emitted_name
 from streams.runtime.collector import tuned_collector as tuned_collector
 from streams.runtime.environment import Environment as Environment
 from streams.runtime.facts import Directive as Directive

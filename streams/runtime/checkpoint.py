@@ -1,7 +1,8 @@
 """Task checkpoints: stream times, due times of punctuations, and changelog formats.
 
-A checkpoint is committed as offset metadata, in the same commit as the positions.  The metadata has a format version;
-metadata in any other form was written by another client.  The module is pure.
+A checkpoint is committed as offset metadata, in the same commit as the positions.  What Kafka Streams keeps too, it
+finds and leaves there in its own form (``offset_metadata``): partition times, and up to which time closed windows have
+been emitted.  The rest is JSON behind that, with a format version.  The module is pure.
 
 Kafka Streams loses the schedules of punctuations at a restart: a stream-time punctuation fires again with the first
 record.  Here a punctuation keeps its due time, so that a run with restarts has the same results as a run without them.
@@ -11,17 +12,20 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from streams.core.errors import ForeignFormatError
 from streams.core.records import NO_TIMESTAMP, TopicPartition
+from streams.runtime.offset_metadata import OffsetMetadata
 from streams.state import Content
 from streams.topology import PunctuationType
 
-#: Format version of the offset metadata.
-_VERSION = 1
+#: Format version of the JSON in the offset metadata.
+_VERSION = 2
 #: Maximum metadata length with changelog formats; brokers accept 4096 bytes (``offset.metadata.max.bytes``).
-_MAX_METADATA_BYTES = 3_000
+_MAX_METADATA_BYTES = 4_000
+#: What the operator times begin with that Kafka Streams commits as well; the name of the store follows.
+_EMITTED = "/"
 
 
 class TimerPlace(NamedTuple):
@@ -51,7 +55,8 @@ class Checkpoint:
     partition_times: dict[TopicPartition, int] = field(factory=dict)
     #: Number of the task's partition group; a rebalance checks that the partitions stay in this group.
     group: int | None = None
-    #: Stream time by node name, or by node name and operator name, separated by "/".
+    #: Stream time by node name, or by node name and operator name, separated by "/".  By "/" and the name of a store:
+    #: the time up to which its closed windows have been emitted.
     operator_times: dict[str, int] = field(factory=dict)
     #: Punctuations scheduled in ``init``, in the order in which they fire; cancelled ones last.
     timers: dict[TimerPlace, CarriedTimer] = field(factory=dict)
@@ -68,16 +73,18 @@ class Checkpoint:
         """
         result = {}
         ends = self.changelog_ends
+        emitted, others = _parted(self.operator_times)
         contents = {name: [ends.get(name), *content.to_json()] for name, content in self.contents.items()}
         for index, partition in enumerate(partitions):
-            row: dict[str, object] = {"v": _VERSION, "p": self.partition_times.get(partition, NO_TIMESTAMP)}
+            row: dict[str, object] = {"v": _VERSION}
             if self.group is not None:
                 row["g"] = self.group
             if index == 0:
-                row |= {"s": self.stream_time_ms, "o": self.operator_times}
+                row |= {"s": self.stream_time_ms, "o": others}
                 if self.timers:
                     row["t"] = _timer_rows(self.timers)
-            result[partition] = _with_contents(row, contents)
+            partition_time_ms = self.partition_times.get(partition, NO_TIMESTAMP)
+            result[partition] = _with_contents(OffsetMetadata(partition_time_ms, emitted, _json(row)), contents)
         return result
 
     @classmethod
@@ -85,7 +92,7 @@ class Checkpoint:
         """Return the checkpoint in the offset metadata of a task's partitions; metadata of other clients is ignored.
 
         If the partitions belonged to several tasks, the latest stream times are used, and the punctuations of all these
-        tasks are kept.
+        tasks are kept.  Of a task that Kafka Streams has committed, the stream time is the latest partition time.
 
         Raises:
             ForeignFormatError: the metadata has a format version that this release does not support.
@@ -93,10 +100,12 @@ class Checkpoint:
         checkpoint = cls()
         timers: dict[TimerPlace, CarriedTimer] = {}
         for partition, text in metadata.items():
-            read = _read(text, partition)
-            checkpoint.partition_times[partition] = int(read.get("p", NO_TIMESTAMP))
-            checkpoint.stream_time_ms = max(checkpoint.stream_time_ms, int(read.get("s", NO_TIMESTAMP)))
-            for name, time in read.get("o", {}).items():
+            found, read = _read(text, partition)
+            checkpoint.partition_times[partition] = found.partition_time_ms
+            reached_ms = int(read.get("s", NO_TIMESTAMP)) if found.own else found.partition_time_ms
+            checkpoint.stream_time_ms = max(checkpoint.stream_time_ms, reached_ms)
+            emitted = {_EMITTED + name: time for name, time in found.times.items()}
+            for name, time in (emitted | read.get("o", {})).items():
                 checkpoint.operator_times[name] = max(int(time), checkpoint.operator_times.get(name, NO_TIMESTAMP))
             for name, (end, *row) in read.get("c", {}).items():
                 content = Content.from_json(row)
@@ -133,9 +142,14 @@ class Checkpoint:
         )
 
 
+def emitted_name(store: str) -> str:
+    """Return the name of the operator time up to which the closed windows of a store have been emitted."""
+    return _EMITTED + store
+
+
 def is_of_others(metadata: str) -> bool:
-    """Return whether the metadata of a committed offset shows that another client or tool has committed it."""
-    return bool(metadata) and not _read(metadata)
+    """Return whether another client or tool than this library and Kafka Streams has committed an offset."""
+    return bool(metadata) and OffsetMetadata.decode(metadata) is None
 
 
 def group_of_metadata(metadata: str) -> int | None:
@@ -144,7 +158,7 @@ def group_of_metadata(metadata: str) -> int | None:
     Raises:
         ForeignFormatError: the metadata has a format version that this release does not support.
     """
-    group = _read(metadata).get("g")
+    group = _read(metadata)[1].get("g")
     return group if isinstance(group, int) else None
 
 
@@ -161,36 +175,46 @@ def _timers(rows: Iterable[list[Any]]) -> Iterable[tuple[TimerPlace, CarriedTime
         yield TimerPlace(node, number), CarriedTimer(PunctuationType(kind), interval_ms, due_ms)
 
 
-def _with_contents(entry: dict[str, object], contents: dict[str, list[Any]]) -> str:
+def _parted(times: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the times by store up to which windows have been emitted, and all other times."""
+    emitted = {name.removeprefix(_EMITTED): time for name, time in times.items() if name.startswith(_EMITTED)}
+    return emitted, {name: time for name, time in times.items() if not name.startswith(_EMITTED)}
+
+
+def _with_contents(entry: OffsetMetadata, contents: dict[str, list[Any]]) -> str:
     """Return offset metadata, with as many formats of ``contents`` as the size limit allows; remove these from it."""
-    text = _json(entry)
-    room = _MAX_METADATA_BYTES - len(text) - len(',"c":{}')
+    text = entry.encode()
+    # Four characters of base64 stand for three bytes.
+    room = (_MAX_METADATA_BYTES - len(text)) * 3 // 4 - len(',"c":{}')
     taken: dict[str, list[Any]] = {}
     for name, row in list(contents.items()):
         size = len(_json({name: row})) - 1
         if size <= room:
             room -= size
             taken[name] = contents.pop(name)
-    return _json({**entry, "c": taken}) if taken else text
+    return evolve(entry, own=f'{entry.own[:-1]},"c":{_json(taken)}}}').encode() if taken else text
 
 
 def _json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _read(text: str, partition: TopicPartition | None = None) -> dict[str, Any]:
+def _read(text: str, partition: TopicPartition | None = None) -> tuple[OffsetMetadata, dict[str, Any]]:
+    """Return the metadata of a committed offset, and the JSON behind what Kafka Streams reads."""
+    found = OffsetMetadata.decode(text)
+    own = text if found is None else found.own
     try:
-        read = json.loads(text) if text else {}
+        read = json.loads(own) if own else {}
     except ValueError:
-        return {}  # Kafka Streams encodes its metadata in base64.
-    if not isinstance(read, dict) or "p" not in read:
-        return {}
-    if read.get("v") != _VERSION:
+        read = {}
+    # Of releases that wrote JSON only, it had a partition time.
+    is_ours = isinstance(read, dict) and ("p" in read or "v" in read)
+    if is_ours and read.get("v") != _VERSION:
         where = "a committed offset" if partition is None else f"the committed offset of {partition}"
         raise ForeignFormatError(
-            f"{where} has metadata {text[:200]!r} of another release of streams (version "
+            f"{where} has metadata {own[:200]!r} of another release of streams (version "
             f"{read.get('v', 0)}, not {_VERSION}); run the application with that release, or start over with another "
             "application id (or state directory)",
             what="metadata of a committed offset",
         )
-    return read
+    return found or OffsetMetadata(), read if is_ours else {}

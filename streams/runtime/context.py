@@ -11,6 +11,7 @@ from streams.core.metrics import Amounts, Counter, DropReason, SensorSpec, Stopw
 from streams.core.records import NO_TIMESTAMP, Headers, RecordContext, RecordMetadata, TaskId, Window, Windowed
 from streams.core.threads import INTERRUPTIONS
 from streams.runtime.calls import TaskCalls
+from streams.runtime.checkpoint import emitted_name
 from streams.state import Section
 from streams.topology import BatchingNode, CallingNode, Lost, Process, PunctuationType, SideOutput, StreamTime
 
@@ -165,6 +166,10 @@ class TaskNodeContext:
     def stream_time(self, name: str = "") -> StreamTime:
         """Return the operator's own stream time, restored from the last commit."""
         return self._task.operator_times.setdefault(f"{self.node}/{name}" if name else self.node, StreamTime())
+
+    def emitted_time(self, store: str) -> StreamTime:
+        """Return the time up to which the closed windows of a store were emitted, restored from the last commit."""
+        return self._task.operator_times.setdefault(emitted_name(store), StreamTime())
 
     def schedule(
         self,

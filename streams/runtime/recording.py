@@ -21,7 +21,7 @@ from streams.core.errors import ForeignFormatError
 from streams.core.records import Block, TaskId, TopicPartition
 
 #: Format version of frames.
-_VERSION = 1
+_VERSION = 2
 #: Compression level: frames are small, and the task is blocked while they are compressed.
 _LEVEL = 1
 _ONE, _MIXED, _PUNCTUATED, _FLUSHED, _IDLED = range(5)

@@ -219,6 +219,14 @@ class NodeContext(WrappedNode, Protocol):
         """Return the stream time of the operator, restored from the last commit."""
         ...
 
+    def emitted_time(self, store: str) -> StreamTime:
+        """Return the time up to which the closed windows of a store were emitted, restored from the last commit.
+
+        Kafka Streams commits the same time under the name of the store: that of the latest record that emitted
+        windows, minus the grace period (and the gap of sessions).
+        """
+        ...
+
     def schedule(
         self,
         interval_ms: int,

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from struct import pack
 
 import pytest
 
@@ -16,7 +17,7 @@ FULL = Checkpoint(
     70,
     {FIRST: 70, SECOND: 60},
     3,
-    {"window": 65, "window/emitted": 50},
+    {"window": 65, "join/earliest": 50, "/counts": 40},
     {
         TimerPlace("tick", 1): CarriedTimer(STREAM, 10, 80),
         TimerPlace("tick", 0): CarriedTimer(STREAM, 20, 80),
@@ -39,8 +40,13 @@ def test_notes_bring_back_times_and_timers_in_their_order():
     assert [group_of_metadata(note) for note in notes.values()] == [3, 3]
 
 
-def test_note_without_timers_does_not_speak_of_them():
-    assert Checkpoint(70, {FIRST: 70}).offset_metadata([FIRST]) == {FIRST: '{"v":1,"p":70,"s":70,"o":{}}'}
+def test_a_note_is_that_of_kafka_streams_with_our_own_behind_it():
+    """Every partition has the times of emitted windows, the first one the times that only we keep."""
+    head = b"\x02" + pack(">q", 70) + pack(">ii", 1, 6) + b"counts" + pack(">q", 40)
+    notes = Checkpoint(70, {FIRST: 70, SECOND: 70}, 3, {"/counts": 40}).offset_metadata([FIRST, SECOND])
+
+    assert base64.b64decode(notes[FIRST]) == head + b'{"v":2,"g":3,"s":70,"o":{}}'
+    assert base64.b64decode(notes[SECOND]) == head + b'{"v":2,"g":3}'
 
 
 def test_of_several_tasks_the_latest_time_counts_and_a_timer_that_one_still_has():
@@ -72,16 +78,52 @@ def test_json_brings_back_all_fields():
         assert list(read.timers) == list(checkpoint.timers)
 
 
-@pytest.mark.parametrize("note", ['{"p":70,"s":70,"o":{}}', '{"v":2,"p":70}'])
+def in_base64(*parts: bytes) -> str:
+    return base64.b64encode(b"".join(parts)).decode()
+
+
+HEAD = b"\x02" + pack(">qi", 70, 0)
+
+
+@pytest.mark.parametrize("note", ['{"p":70,"s":70,"o":{}}', '{"v":1,"p":70}', in_base64(HEAD, b'{"v":3}')])
 def test_notes_of_another_release_are_refused(note):
     with pytest.raises(ForeignFormatError, match="the committed offset of a-0 has metadata"):
         Checkpoint.from_metadata({FIRST: note})
 
 
-def test_the_note_of_kafka_streams_counts_as_that_of_another_client():
-    note = base64.b64encode(b"\x02" + (70).to_bytes(8, "big") + bytes(4)).decode()
+@pytest.mark.parametrize(
+    ("note", "partition_time_ms", "times"),
+    [
+        (in_base64(b"\x01", pack(">q", 70)), 70, {}),
+        (in_base64(b"\x02", pack(">q", 70)), 70, {}),
+        (in_base64(b"\x02", pack(">qii", 70, 2, 1), b"a", pack(">q", 8), pack(">i", 2), b"\xc3\xa4", pack(">q", -1)),
+         70, {"/a": 8, "/ä": -1}),
+    ],
+)  # fmt: skip
+def test_the_note_of_kafka_streams_is_read(note, partition_time_ms, times):
+    read = Checkpoint.from_metadata({FIRST: note})
 
+    assert not is_of_others(note)
+    assert (read.partition_times, read.stream_time_ms) == ({FIRST: partition_time_ms}, partition_time_ms)
+    assert read.operator_times == times
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        "set by hand",
+        "[1]",
+        in_base64(b"\x02", pack(">q", 70)[:-1]),
+        in_base64(b"\x03", pack(">q", 70)),
+        in_base64(b"\x02", pack(">qii", 70, 1 << 30, -12)),
+        in_base64(b"\x02", pack(">qii", 70, 2, 1), b"a", pack(">q", 8)),
+    ],
+)
+def test_a_note_that_nobody_reads_is_of_others(note):
     assert is_of_others(note)
-    assert Checkpoint.from_metadata({FIRST: note}).partition_times == {FIRST: -1}
+    assert Checkpoint.from_metadata({FIRST: note}) == Checkpoint(partition_times={FIRST: -1})
+
+
+def test_no_note_and_a_note_of_ours_are_not_of_others():
     assert not is_of_others("")
     assert not is_of_others(FULL.offset_metadata([FIRST])[FIRST])

@@ -3,11 +3,23 @@
 from collections.abc import Callable
 
 from streams.core.metrics import table
-from streams.core.records import Headers
-from streams.topology import NodeContext
+from streams.core.records import NO_TIMESTAMP, Headers
+from streams.topology import NodeContext, StreamTime
 
 #: Emits all windows that start, or sessions that end, at a time or earlier; returns how many there were.
 EmitUntil = Callable[[int, Headers | None], int]
+
+
+def restored_emitted_time(context: NodeContext, store: str, time: StreamTime, closes_after_ms: int) -> StreamTime:
+    """Return the time up to which closed windows of a store have been emitted.
+
+    Stream time is at least ``closes_after_ms`` later, so that no record is added to a window that was emitted.  Kafka
+    Streams, which may have made the last commit, keeps no stream time of an operator.
+    """
+    emitted = context.emitted_time(store)
+    if emitted.ms != NO_TIMESTAMP:
+        time.ms = max(time.ms, emitted.ms + closes_after_ms)
+    return emitted
 
 
 def measured(

@@ -230,7 +230,7 @@ class _Closer:
     _emit_until: Callable[[int, Headers | None], bool] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.emitted = self.context.stream_time("emitted")
+        self.emitted = self.context.emitted_time(self.operator.store)
         self._emit_until = measured(self.context, self._emit_places)
         self.context.on_init(self.load)
         self.context.on_final_flush(self.emit_open)

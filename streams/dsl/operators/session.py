@@ -17,7 +17,7 @@ from streams.core.records import Headers, Window
 from streams.core.windows import SessionWindows
 from streams.dsl.operators.drops import dropper
 from streams.dsl.operators.emission import emit_nothing, table_emit
-from streams.dsl.operators.finals import measured
+from streams.dsl.operators.finals import measured, restored_emitted_time
 from streams.dsl.operators.folds import Fold
 from streams.dsl.operators.windows import MAX_TIME
 from streams.topology import NodeContext, Process, StreamTime
@@ -52,7 +52,7 @@ class SessionAggregate:
         closed_after_ms = gap_ms + self.windows.grace_ms
         initializer, aggregator, merger = self.fold.initializer, self.fold.aggregator, self.fold.merger
         assert merger is not None, "the fold of sessions merges"
-        emitted = context.stream_time("emitted") if on_close else StreamTime()
+        emitted = restored_emitted_time(context, self.store, time, closed_after_ms) if on_close else StreamTime()
         emit_closed = _closer(context, self, time, emitted)
         emit, is_cached = (emit_nothing, False) if on_close else table_emit(context, self.store, self.send_old)
         send_old = self.send_old or is_cached

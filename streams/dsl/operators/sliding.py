@@ -18,7 +18,7 @@ from streams.core.records import Headers, Window
 from streams.core.windows import SlidingWindows
 from streams.dsl.operators.drops import dropper
 from streams.dsl.operators.emission import Emit, table_emit
-from streams.dsl.operators.finals import measured
+from streams.dsl.operators.finals import measured, restored_emitted_time
 from streams.dsl.operators.folds import Fold
 from streams.dsl.operators.windows import MAX_TIME, WindowMemo
 from streams.topology import NodeContext, Process, StreamTime
@@ -55,7 +55,7 @@ class SlidingAggregate:
         find = store.pairs_in_range
         early = _early(find, difference_ms, self.fold.initializer, update, create)
         usual = _usual(find, difference_ms, self.fold.initializer, update, create)
-        emit_closed, emitted = _closer(context, store, difference_ms) if self.emit_on_close else (None, time)
+        emit_closed, emitted = _closer(context, self, time) if self.emit_on_close else (None, time)
         # The retention, measured from the start of the right window of a record.
         kept_ms = store.spec.retention_ms - difference_ms - 1
 
@@ -232,15 +232,14 @@ def _started(initializer: Callable[[], Any], timestamp_ms: int) -> _Pair | None:
 
 
 def _closer(
-    context: NodeContext, store: Any, difference_ms: int
+    context: NodeContext, operator: SlidingAggregate, time: StreamTime
 ) -> tuple[Callable[[int, Headers | None], bool], StreamTime]:
     """Return a function that emits the windows that end before a given time, and the time up to which it has emitted.
 
     The function returns whether any window was emitted.
     """
-    forward = context.forward
-    # The close time up to which windows were emitted; restored after a restart.
-    emitted = context.stream_time("emitted")
+    forward, store, difference_ms = context.forward, context.store(operator.store), operator.windows.difference_ms
+    emitted = restored_emitted_time(context, operator.store, time, operator.windows.grace_ms)
     memo = WindowMemo(difference_ms)
 
     def emit_closed(close_ms: int, headers: Headers | None) -> bool:

@@ -18,7 +18,7 @@ from streams.core.records import Headers
 from streams.core.windows import FixedWindows, SlidingWindows, TimeWindows
 from streams.dsl.operators.drops import dropper
 from streams.dsl.operators.emission import Emit, emit_nothing, table_emit
-from streams.dsl.operators.finals import measured
+from streams.dsl.operators.finals import measured, restored_emitted_time
 from streams.dsl.operators.folds import Fold
 from streams.dsl.operators.sliding import SlidingAggregate
 from streams.dsl.operators.windows import MAX_TIME, WindowMemo
@@ -51,8 +51,9 @@ class WindowAggregate:
         size_ms, starts_of = windows.size_ms, _starts(windows)
         is_tumbling = isinstance(windows, TimeWindows) and windows.advance_ms == size_ms
         drop, time = dropper(context), context.stream_time()
-        retention_ms = context.store(self.store).spec.retention_ms
-        emitted = context.stream_time("emitted") if on_close else StreamTime()
+        # The retention, measured from the end of the window that starts with a record.
+        kept_ms = context.store(self.store).spec.retention_ms - size_ms
+        emitted = restored_emitted_time(context, self.store, time, windows.grace_ms) if on_close else StreamTime()
         emit_closed = _closer(context, self, time, emitted)
         update = self._updater(context, time, drop)
 
@@ -62,7 +63,7 @@ class WindowAggregate:
                 return
             if timestamp_ms > time.ms:
                 time.ms = timestamp_ms
-            if on_close and timestamp_ms - retention_ms >= emitted.ms:
+            if on_close and timestamp_ms - kept_ms >= emitted.ms:
                 # Storing this record would expire closed windows that are not emitted yet, so they are emitted first.
                 emit_closed(headers)
             if is_tumbling:
@@ -161,24 +162,25 @@ def _closer(
 ) -> Callable[[Headers | None], bool]:
     """Return a function that emits the windows closed since its last call, and returns whether there were any.
 
-    Windows that start at or before ``emitted`` have been emitted; ``emitted`` is restored after a restart.
+    Windows that end at or before ``emitted`` have been emitted; ``emitted`` is restored after a restart.
     """
     forward, store, windows = context.forward, context.store(operator.store), operator.windows
-    closed_after_ms = windows.grace_ms + windows.size_ms
+    size_ms, grace_ms = windows.size_ms, windows.grace_ms
     advance_ms = windows.advance_ms if isinstance(windows, TimeWindows) else windows.size_ms
     memo = WindowMemo(windows.size_ms)
 
     def emit_closed(headers: Headers | None) -> bool:
-        last_closed_ms = time.ms - closed_after_ms
-        if last_closed_ms < 0 or last_closed_ms // advance_ms <= emitted.ms // advance_ms:
+        close_ms = time.ms - grace_ms
+        last_closed_ms = close_ms - size_ms
+        if last_closed_ms < 0 or last_closed_ms // advance_ms <= (emitted.ms - size_ms) // advance_ms:
             return False
         has_emitted = emit_until(last_closed_ms, headers)
-        emitted.ms = last_closed_ms
+        emitted.ms = close_ms
         return has_emitted
 
     def emit_windows(last_ms: int, headers: Headers | None) -> int:
         count = 0
-        for start_ms, key, pair in store.windows_between(emitted.ms + 1, last_ms):
+        for start_ms, key, pair in store.windows_between(max(0, emitted.ms - size_ms + 1), last_ms):
             count += 1
             forward(windowed(key, memo[start_ms]), (pair[0], None, True), pair[1], headers)
         return count
