@@ -91,6 +91,7 @@ FLOODS = "floods of requests"
 REST = (
     Rest("connectors with real databases", "tests/connect/test_command.py::*", keep=("*what_is_wrong_in_a_file*",)),
     Rest("connectors with real databases", "tests/connect/test_postgres_source.py::*", one_in=5),
+    Rest("files that grow and appear", "tests/connect/test_file_sources.py::*", one_in=5),
     Rest("migrations of values", "tests/runtime/test_migrations.py::*", one_in=3),
     Rest("formats in more places", "tests/formats/test_everywhere.py::*in_a_replay*"),
     Rest("formats in more places", "tests/formats/test_everywhere.py::*simulation*"),

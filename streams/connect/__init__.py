@@ -2,6 +2,8 @@
 
 from streams.connect.delta_sink import DeltaSink
 from streams.connect.errors import ConnectError, SinkFencedError
+from streams.connect.folder_source import FolderSource
+from streams.connect.growing_file_source import GrowingFileSource
 from streams.connect.http_sink import HttpSink
 from streams.connect.iceberg_sink import IcebergSink
 from streams.connect.kinds import Side, kind_named, make
@@ -19,6 +21,8 @@ from streams.connect.worker_settings import SinkSettings, SourceSettings
 __all__ = [
     "ConnectError",
     "DeltaSink",
+    "FolderSource",
+    "GrowingFileSource",
     "Guarantee",
     "HttpSink",
     "IcebergSink",

@@ -181,9 +181,7 @@ def json_body(block: SinkBlock[Any, Any]) -> bytes:
             if found
             else b"",
         )
-        for offset, at, key, value, found in zip(
-            block.offsets, block.timestamps_ms, keys, values, headers, strict=True
-        )
+        for offset, at, key, value, found in zip(block.offsets, block.timestamps_ms, keys, values, headers, strict=True)
     ]
     # The names of topics have no characters that JSON escapes.
     start = f'{{"topic":"{topic.name}","partition":{block.partition},"records":['.encode()

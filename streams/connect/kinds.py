@@ -44,6 +44,8 @@ KINDS = (
     ConnectorKind("sql", "sink", "streams.connect.sql_sink", "SqlSink"),
     ConnectorKind("parquet", "sink", "streams.connect.parquet_sink", "ParquetSink"),
     ConnectorKind("postgres", "source", "streams.connect.postgres_source", "PostgresSource"),
+    ConnectorKind("file", "source", "streams.connect.growing_file_source", "GrowingFileSource"),
+    ConnectorKind("folder", "source", "streams.connect.folder_source", "FolderSource"),
     ConnectorKind("delta", "sink", "streams.connect.delta_sink", "DeltaSink"),
     ConnectorKind("iceberg", "sink", "streams.connect.iceberg_sink", "IcebergSink"),
     ConnectorKind("http", "sink", "streams.connect.http_sink", "HttpSink"),

@@ -21,8 +21,9 @@ class WorkerProgress:
     """A snapshot of the counters of a worker since its start.
 
     ``lag`` is the number of offsets between the committed positions and the ends of the assigned partitions, None
-    while it is unknown, and for sources.  ``skipped`` counts records that could not be deserialized, ``lost`` offsets
-    that the topic no longer had.  ``last_error`` is the last error, also if it was retried.
+    while it is unknown, and for sources.  ``skipped`` counts records that could not be deserialized, and rows and files
+    that a source has left out; ``lost`` counts offsets that the topic no longer had, and places at which a source may
+    have missed data.  ``last_error`` is the last error, also if it was retried.
     """
 
     records: int = 0

@@ -390,9 +390,7 @@ class _Transactions:
             case Relation(number, _, _, columns, types) if number == self.table.number:
                 self._columns, self._loads = columns, _loaders(self.connection, types)
             case Truncate(numbers) if self.table.number in numbers and not self._is_known:
-                log.warning(
-                    "%s: the table was truncated: the topic has no tombstones for its rows", self.table.source
-                )
+                log.warning("%s: the table was truncated: the topic has no tombstones for its rows", self.table.source)
 
     def _change(self, change: Change) -> None:
         table = self.table

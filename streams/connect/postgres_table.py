@@ -72,9 +72,7 @@ class PostgresTable:
         Raises:
             ConfigError: the table or a key column does not exist, or the keys do not fit.
         """
-        found = connection.execute(
-            "SELECT to_regclass(%s)::oid", [self.identifier.as_string(connection)]
-        ).fetchone()
+        found = connection.execute("SELECT to_regclass(%s)::oid", [self.identifier.as_string(connection)]).fetchone()
         if found is None or found[0] is None:
             raise ConfigError(f"{self.source}: the table does not exist; check its name and schema")
         self.number = found[0]

@@ -112,7 +112,8 @@ class SourceBlock(Generic[K, V]):
     time at which the worker reads the block.  ``headers`` is None if no record has headers.  With ``is_serialized``,
     keys and values are bytes in the form of the topic's serdes.  With ``has_more``, the block belongs to the
     transaction of the blocks that the next ``poll`` returns, so that all of them become visible at once; the whole has
-    to be read within ``transaction_timeout_ms`` of the worker.
+    to be read within ``transaction_timeout_ms`` of the worker.  The worker adds ``skipped``, rows and files that the
+    source has left out, and ``lost``, places at which data may be missing, to its progress.
     """
 
     partition: str
@@ -123,6 +124,8 @@ class SourceBlock(Generic[K, V]):
     headers: Sequence[Headers] | None = None
     is_serialized: bool = False
     has_more: bool = False
+    skipped: int = 0
+    lost: int = 0
 
     def __len__(self) -> int:
         return len(self.values)

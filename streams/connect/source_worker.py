@@ -249,7 +249,8 @@ class _SourceRun(Generic[K, V]):
     def _write(self, producer: Producer, blocks: Sequence[SourceBlock[K, V]]) -> None:
         """Write blocks and their positions in one transaction, with the blocks that follow if they belong to it."""
         positions: dict[str, Position] = {}
-        count, size, records = producer.partition_count(self._topic.name), 0, 0
+        count = producer.partition_count(self._topic.name)
+        size = records = skipped = lost = 0
         with producer.transaction():
             while True:
                 parts = [part for block in blocks for part in self._parts(block, count)]
@@ -258,12 +259,14 @@ class _SourceRun(Generic[K, V]):
                 positions |= {block.partition: block.position for block in blocks}
                 size += sum(block_size(part) for _, part in parts)
                 records += sum(map(len, blocks))
+                skipped += sum(block.skipped for block in blocks)
+                lost += sum(block.lost for block in blocks)
                 if not blocks[-1].has_more:
                     break
                 blocks = self._more()
             for key, position in positions.items():
                 producer.send(self._positions_topic.topic, self._noted(position), key=key.encode(), partition=0)
-        self._life.count(records=records, bytes=size, batches=1)
+        self._life.count(records=records, bytes=size, batches=1, skipped=skipped, lost=lost)
         self._source.committed(positions)
 
     def _more(self) -> Sequence[SourceBlock[K, V]]:

@@ -24,12 +24,14 @@ from streams.files.forms import object_type as object_type
 from streams.files.kinds import STANDARD_OUTPUT as STANDARD_OUTPUT
 from streams.files.kinds import WHOLE as WHOLE
 from streams.files.kinds import WRITTEN as WRITTEN
+from streams.files.kinds import FileKind as FileKind
 from streams.files.kinds import FileSource as FileSource
 from streams.files.kinds import Kind as Kind
 from streams.files.kinds import Part as Part
 from streams.files.kinds import input_kind as input_kind
 from streams.files.kinds import kind_of as kind_of
 from streams.files.kinds import listed as listed
+from streams.files.kinds import nearby as nearby
 from streams.files.lake import FORMATS as FORMATS
 from streams.files.lake import LakeTable as LakeTable
 from streams.files.lake import table_around as table_around
@@ -50,6 +52,7 @@ from streams.files.reader import FileInput as FileInput
 from streams.files.reader import OnBadRow as OnBadRow
 from streams.files.reader import Records as Records
 from streams.files.reader import RowReader as RowReader
+from streams.files.reader import as_list as as_list
 from streams.files.reader import open_input as open_input
 from streams.files.reader import open_table as open_table
 from streams.files.record_columns import NULL_FOLDER as NULL_FOLDER

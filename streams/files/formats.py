@@ -251,7 +251,7 @@ class CsvRows:
         Raises:
             InputError: two columns have the same name, or a quote is not closed.
         """
-        text = _CsvText(line_chunks(source, kind, part))
+        text = _CsvText(line_chunks(source, kind, part), part.first_line - 1)
         reader = csv.reader(text, strict=True)
         self._header = []
         numbers: list[int] = []

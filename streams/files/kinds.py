@@ -59,15 +59,17 @@ class FileKind:
 
 @frozen
 class FileSource:
-    """A file to read, with a name whose suffix determines the kind, and a function that opens the file.
+    """A file to read, with a name, and a function that opens the file.
 
     ``opened`` raises an ``OSError`` if the file cannot be opened.  ``lines`` is given instead of
-    the content if the file is already split into lines; they can be read only once.
+    the content if the file is already split into lines; they can be read only once.  ``kind`` is given if the suffix
+    of the name does not determine it.
     """
 
     name: str
     opened: Callable[[], IO[bytes]]
     lines: Iterable[list[bytes]] | None = None
+    kind: FileKind | None = None
 
     @classmethod
     def local(cls, path: str | os.PathLike[str]) -> "FileSource":
@@ -123,7 +125,7 @@ def input_kind(source: FileSource) -> FileKind:
             contradicts the first bytes.
     """
     path = Path(source.name)
-    kind = kind_of(source.name)
+    kind = source.kind or kind_of(source.name)
     if kind is None:
         if path.is_dir():
             raise InputError(f"{source}: is a folder; give one of its files here (`streams replay` reads folders)")

@@ -8,12 +8,11 @@ import pytest
 from attrs import frozen
 
 from streams.broker import EmbeddedBroker
-from streams.clients import Consumer
 from streams.connect import ConnectError, SourceWorker
 from streams.connect.postgres_source import PostgresSource
 from streams.core.errors import ConfigError
-from streams.core.records import TopicPartition
 from streams.core.topic import Topic
+from tests.connect.topics import last_positions, records_of
 from tests.waiting import until
 
 
@@ -50,20 +49,8 @@ def table(database):
         connection.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots")
 
 
-def records(broker, topic=ORDERS):
-    with Consumer(broker, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
-        partition = TopicPartition(topic.name, 0)
-        consumer.assign([partition], [topic])
-        consumer.seek_to_beginning([partition])
-        end = consumer.end_offsets([partition])[partition]
-        found = []
-        while (consumer.known_position(partition) or 0) < end:
-            found += consumer.poll(100)
-        return found
-
-
 def pairs(broker):
-    return [(record.key, record.value and record.value.customer) for record in records(broker)]
+    return [(record.key, record.value and record.value.customer) for record in records_of(broker, ORDERS)]
 
 
 def source(database, **options):
@@ -87,7 +74,7 @@ def test_a_snapshot_and_then_every_change_are_in_the_topic_once(broker, database
     with worker(broker, database) as running:
         until(lambda: running.progress.records == 1, seen=lambda: running.progress)
 
-    found = records(broker)
+    found = records_of(broker, ORDERS)
     assert [(record.key, record.value and record.value.customer) for record in found] == [
         *((number, "old") for number in range(1, 6)),
         (6, "ann"),
@@ -101,21 +88,7 @@ def test_a_snapshot_and_then_every_change_are_in_the_topic_once(broker, database
     assert found[5].value == Order(6, "ann", Decimal("1.50"), at, ["a", "b"], {"x": 1})
     # What was committed is confirmed, so that the server can remove its log.
     query = "select confirmed_flush_lsn >= %s::pg_lsn from pg_replication_slots"
-    assert table.execute(query, [position(broker, "orders-in")["lsn"]]).fetchall() == [(True,)]
-
-
-def position(broker, name):
-    import json
-
-    with Consumer(broker, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
-        partition = TopicPartition(f"{name}-positions", 0)
-        consumer.assign([partition])
-        consumer.seek_to_beginning([partition])
-        end, last = consumer.end_offsets([partition])[partition], None
-        while (consumer.known_position(partition) or 0) < end:
-            for record in consumer.poll(100):
-                last = json.loads(record.value)
-        return last
+    assert table.execute(query, [last_positions(broker, "orders-in")["orders"]["lsn"]]).fetchall() == [(True,)]
 
 
 def test_a_transaction_of_the_database_is_one_of_the_topic_and_one_that_fails_is_none(broker, database, table):
@@ -141,7 +114,7 @@ def test_rows_that_change_while_they_are_copied_are_exact(broker, database, tabl
             table.execute("delete from orders where id = %s", [200 + number])
         until(lambda: running.progress.batches > 1, seen=lambda: running.progress)
         table.execute("insert into orders (id, customer) values (1000, 'end')")
-        until(lambda: records(broker)[-1].key == 1000, seen=lambda: running.progress)
+        until(lambda: records_of(broker, ORDERS)[-1].key == 1000, seen=lambda: running.progress)
 
     last = {}
     for key, customer in pairs(broker):
@@ -165,7 +138,7 @@ def test_a_large_value_that_an_update_does_not_touch_needs_the_full_identity(bro
         until(lambda: running.progress.records == 1, seen=lambda: running.progress)
         table.execute("update orders set amount = 3")
         until(lambda: running.progress.records == 2, seen=lambda: running.progress)
-    assert records(broker)[-1].value == Order(1, big, Decimal(3))
+    assert records_of(broker, ORDERS)[-1].value == Order(1, big, Decimal(3))
 
 
 def test_what_is_not_ready_is_refused_with_a_remedy(broker, database, table):

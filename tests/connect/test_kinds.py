@@ -1,4 +1,4 @@
-"""Every sink is made by the name of its kind, from settings as TOML has them."""
+"""Every connector is made by the name of its kind, from settings as TOML has them."""
 
 import tomllib
 
@@ -15,6 +15,20 @@ SETTINGS = {
     "iceberg": 'table = "shop.web.orders"\npartition_by = ["day"]',
     "http": 'url = "http://host/orders"\nheaders = {Authorization = "x"}\nencode = "orders.py:lines"',
 }
+SOURCES = {
+    "postgres": 'dsn = "dbname=shop"\ntable = "sales.orders"\nkey = ["id"]\nsnapshot = "never"',
+    "file": 'path = "app.log"\nfile_format = "jsonl"\nbad_rows = "continue"\ninterval_ms = 100',
+    "folder": 'folder = "s3://shop/orders"\npattern = "*.csv"\nsettle_ms = 0\nchanged_files = "continue"',
+}
+
+
+@pytest.mark.parametrize("name", [kind.name for kind in KINDS if kind.side == "source"])
+def test_a_source_is_made_from_its_table(name):
+    source = make(kind_named("source", name), tomllib.loads(SOURCES[name]), len)
+
+    assert type(source).__name__ == kind_named("source", name).factory
+    with pytest.raises(ConfigError, match=f"source '{name}' needs the setting"):
+        make(kind_named("source", name), {}, len)
 
 
 @pytest.mark.parametrize("name", [kind.name for kind in KINDS if kind.side == "sink"])

@@ -1,0 +1,103 @@
+"""The rows of files as the sources of files read them: kinds of files, bad rows, and rows as blocks of a topic.
+
+Of the other packages, this module imports only ``core`` and ``files``.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypeAlias
+
+from attrs import evolve, frozen
+
+from streams.connect.protocol import Position, SourceBlock
+from streams.core.dead_letters import ROW_HEADER
+from streams.core.errors import ConfigError
+from streams.core.topic import Topic
+from streams.files import WHOLE, FileInput, FileKind, FileSource, Kind, OnBadRow, Part, Records, as_list, open_input
+
+log = logging.getLogger(__name__)
+
+#: Names of the kinds of files; an empty name stands for the kind of the suffix.
+FormatName: TypeAlias = Literal["", "jsonl", "records", "csv", "text", "parquet"]
+
+_KINDS: Final[Mapping[str, Kind]] = {
+    "jsonl": Kind.JSON_LINES,
+    "records": Kind.RECORDS,
+    "csv": Kind.CSV,
+    "text": Kind.TEXT,
+    "parquet": Kind.PARQUET,
+}
+#: Partitions of a topic are the worker's: a row may name any.
+_ANY_PARTITION: Final = (1 << 31) - 1
+_ADVICE: Final = "correct the row, or leave such rows out with bad_rows='continue'"
+
+
+def named_kind(name: FormatName, path: str) -> FileKind | None:
+    """Return the kind of a file that has the format ``name``, or None if the suffix determines it.
+
+    Raises:
+        ConfigError: there is no such format.
+    """
+    if name and name not in _KINDS:
+        raise ConfigError(f"file_format is one of {', '.join(_KINDS)}, not {name!r}")
+    return FileKind(_KINDS[name], path.lower().endswith(".gz")) if name else None
+
+
+@frozen
+class FileRows:
+    """Converts rows of files to blocks of a topic; ``bad_rows`` is "fail", or "continue" to leave them out."""
+
+    topic: Topic[Any, Any]
+    bad_rows: OnBadRow
+
+    def reader(self, source: FileSource) -> FileInput:
+        """Return the reader of a file.
+
+        Raises:
+            InputError: the file cannot be read, or its kind is not known.
+        """
+        return open_input(self.topic, source, on_bad_row=self.bad_rows, advice=_ADVICE)
+
+    def read_lines(
+        self, reader: FileInput, lines: list[bytes], first_line: int, partition: str, position: Position
+    ) -> list[SourceBlock[Any, Any]]:
+        """Return consecutive lines of a file as blocks, all of them with the position after the lines.
+
+        Raises:
+            InputError: a row is bad.
+        """
+        source = evolve(reader.source, lines=[lines])
+        some = evolve(reader, source=source, part=Part(first_line=first_line))
+        found = [self.block(records, partition, position) for records in some.records(_ANY_PARTITION)]
+        return found or [SourceBlock(partition, position, [], [])]
+
+    def batches(self, reader: FileInput, skip_rows: int) -> Any:
+        """Yield the rows after the first ``skip_rows`` as ``Records``.
+
+        Raises:
+            InputError: a row is bad, or the file cannot be read further.
+        """
+        return evolve(reader, part=WHOLE).records(_ANY_PARTITION, skip_rows)
+
+    def block(self, records: Records, partition: str, position: Position) -> SourceBlock[Any, Any]:
+        """Return rows as a block, without bad ones, which are logged and counted."""
+        keys, values, times = as_list(records.keys), as_list(records.values), records.timestamps
+        headers = records.headers if any(records.headers or ()) else None
+        bad = {index for index, found in enumerate(headers or ()) if any(name == ROW_HEADER for name, _ in found)}
+        if not bad:
+            return SourceBlock(partition, position, keys, values, times, headers, is_serialized=True)
+        assert headers is not None, "bad rows have a header"
+        for index in sorted(bad):
+            message = next(value for name, value in headers[index] if name == ROW_HEADER)
+            log.warning("%s; the row is left out", (message or b"").decode())
+        kept = [index for index in range(len(keys)) if index not in bad]
+        return SourceBlock(
+            partition,
+            position,
+            [keys[index] for index in kept],
+            [values[index] for index in kept],
+            [times[index] for index in kept],
+            [headers[index] for index in kept],
+            is_serialized=True,
+            skipped=len(bad),
+        )

@@ -1,0 +1,172 @@
+"""A file that grows, opened at a position, and the files that its rotation has left.
+
+A position names the file by its inode, and says what was read of it: the byte after the last whole line, and a digest
+of the first and the last KiB before it.  So a file that was truncated, replaced or copied is recognized.
+This module imports no other module of the package.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from attrs import define, field
+
+#: Bytes at the beginning, and before the position, whose digest is in a position.
+_COMPARED: Final = 1024
+#: A longer line means that this is not a file of lines.
+_LONGEST: Final = 64 << 20
+#: What rotation adds to the name of a file: numbers and dates.
+_ROTATED: Final = re.compile(r"[.-][0-9][0-9T._-]*")
+_QUOTE: Final = b'"'
+
+
+class LongLineError(Exception):
+    """A line is longer than any line of data; the argument is the limit in bytes."""
+
+
+@define(eq=False)
+class GrowingFile:
+    """An open file, and what was read of it so far; a last line without line end is not read yet.
+
+    With ``is_csv``, a row may have line ends within quotes, and is read when it is whole.
+    """
+
+    path: Path
+    stream: BinaryIO
+    inode: int
+    is_csv: bool
+    #: The byte after the last whole row that was read, and the number of the line there.
+    offset: int = 0
+    line: int = 1
+    _head: bytes = b""
+    _tail: bytes = b""
+    #: Bytes that are read at once, more if a line is longer.
+    _size: int = field(default=1 << 20, kw_only=True)
+
+    @classmethod
+    def begin(cls, path: Path, *, is_csv: bool) -> "GrowingFile | None":
+        """Open a file at its beginning; return None if there is none."""
+        try:
+            stream = open(path, "rb", buffering=0)  # noqa: SIM115 - it is closed by close().
+        except FileNotFoundError:
+            return None
+        return cls(path, stream, os.fstat(stream.fileno()).st_ino, is_csv)
+
+    @classmethod
+    def resume(cls, path: Path, position: dict[str, Any], *, is_csv: bool) -> "GrowingFile | None":
+        """Open a file at a position; return None if it does not have what was read up to there."""
+        file = cls.begin(path, is_csv=is_csv)
+        if file is None:
+            return None
+        file.offset, file.line = position["offset"], position["line"]
+        size = min(_COMPARED, file.offset)
+        file._head = os.pread(file.stream.fileno(), size, 0)
+        file._tail = os.pread(file.stream.fileno(), size, file.offset - size)
+        if len(file._tail) == size and file._mark() == position["mark"]:
+            return file
+        file.close()
+        return None
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """The position after what was read, as JSON."""
+        return {"inode": self.inode, "offset": self.offset, "line": self.line, "mark": self._mark()}
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether the file still has what was read of it: it was neither truncated nor written over."""
+        descriptor, before = self.stream.fileno(), self.offset - len(self._tail)
+        return (
+            os.pread(descriptor, len(self._head), 0) == self._head
+            and os.pread(descriptor, len(self._tail), before) == self._tail
+        )
+
+    @property
+    def size(self) -> int:
+        """The size in bytes."""
+        return os.fstat(self.stream.fileno()).st_size
+
+    @property
+    def modified_ns(self) -> int:
+        """When the file was written last, in nanoseconds."""
+        return os.fstat(self.stream.fileno()).st_mtime_ns
+
+    def peek(self, *, is_whole: bool = False) -> bytes:
+        """Return the next whole rows; with ``is_whole`` nothing is written any more, and the rest is a row too.
+
+        Raises:
+            LongLineError: a line is longer than any line of data.
+        """
+        size = self._size
+        while True:
+            data = os.pread(self.stream.fileno(), size, self.offset)
+            end = _end_of_rows(data) if self.is_csv else data.rfind(b"\n") + 1
+            if end or len(data) < size:
+                return data[:end] or (data if is_whole else b"")
+            if size >= _LONGEST:
+                raise LongLineError(_LONGEST)
+            size *= 2
+
+    def take(self, data: bytes) -> None:
+        """Move the position after rows that ``peek`` has returned."""
+        self.offset += len(data)
+        self.line += data.count(b"\n")
+        self._head = (self._head + data[:_COMPARED])[:_COMPARED]
+        self._tail = (self._tail + data[-_COMPARED:])[-_COMPARED:]
+
+    def heading(self) -> list[bytes]:
+        """Return the lines of the first row of a CSV file, which was read."""
+        data = os.pread(self.stream.fileno(), min(self.offset, self._size), 0).removeprefix(b"\xef\xbb\xbf")
+        lines: list[bytes] = []
+        for line in data.split(b"\n"):
+            if lines or line.strip():
+                lines.append(line)
+                if sum(found.count(_QUOTE) for found in lines) % 2 == 0:
+                    break
+        return lines
+
+    def close(self) -> None:
+        """Close the file."""
+        self.stream.close()
+
+    def _mark(self) -> str:
+        return blake2b(self._head + self._tail, digest_size=16).hexdigest()
+
+
+def _end_of_rows(data: bytes) -> int:
+    """Return where the last whole row of CSV ends: at a line end outside of quotes."""
+    end = at = quotes = 0
+    for line in data.split(b"\n")[:-1]:
+        at += len(line) + 1
+        quotes += line.count(_QUOTE)
+        if quotes % 2 == 0:
+            end = at
+    return end
+
+
+def file_of_inode(folder: Path, inode: int) -> Iterator[Path]:
+    """Yield the file of a folder that has an inode, whatever its name is."""
+    with os.scandir(folder) as entries:
+        yield from [Path(entry.path) for entry in entries if entry.inode() == inode and entry.is_file()]
+
+
+def rotated(path: Path) -> list[Path]:
+    """Return what rotation has left of a file, such as ``app.log.1``, uncompressed, the oldest first."""
+    found = []
+    with os.scandir(path.parent) as entries:
+        for entry in entries:
+            end = entry.name.removeprefix(path.name)
+            is_rotated = end != entry.name and _ROTATED.fullmatch(end) is not None
+            if (is_rotated or _is_dated(path, entry.name)) and entry.is_file():
+                found.append((entry.stat().st_mtime_ns, entry.name))
+    return [path.parent / name for _, name in sorted(found)]
+
+
+def _is_dated(path: Path, name: str) -> bool:
+    """Whether a name has a number or date before its suffix, such as ``app-20260101.log``."""
+    middle = name.removeprefix(path.stem).removesuffix(path.suffix)
+    is_around = name.startswith(path.stem) and name.endswith(path.suffix) and name != path.name
+    return is_around and bool(path.suffix) and _ROTATED.fullmatch(middle) is not None
