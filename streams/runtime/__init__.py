@@ -16,6 +16,7 @@ from streams.runtime.changes import StoreChanges as StoreChanges
 from streams.runtime.changes import changes_of as changes_of
 from streams.runtime.checkpoint import Checkpoint as Checkpoint
 from streams.runtime.checkpoint import emitted_name as emitted_name
+from streams.runtime.checkpoint import with_origin as with_origin
 from streams.runtime.collector import tuned_collector as tuned_collector
 from streams.runtime.environment import Environment as Environment
 from streams.runtime.facts import Directive as Directive

@@ -152,6 +152,12 @@ def is_of_others(metadata: str) -> bool:
     return bool(metadata) and OffsetMetadata.decode(metadata) is None
 
 
+def with_origin(metadata: str, origin: str) -> str:
+    """Return offset metadata of this library that also names the snapshot that the offset comes from."""
+    found, read = _read(metadata)
+    return evolve(found, own=_json({**read, "n": origin})).encode()
+
+
 def group_of_metadata(metadata: str) -> int | None:
     """Return the partition group number in the metadata of a committed offset, or None if there is none.
 

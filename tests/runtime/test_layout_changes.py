@@ -5,12 +5,12 @@ mean something else the application says so and starts no task.  Each version ru
 broker and state directory.
 """
 
-import json
 import logging
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from streams import (
     Admin,
@@ -25,6 +25,7 @@ from streams import (
     time_windowed,
 )
 from streams.protocol.group_messages import OffsetAndMetadata
+from streams.runtime.offset_metadata import OffsetMetadata
 from streams.state.engines import EngineBatch
 from streams.state.lifecycle import FORMAT
 from streams.state.rocksdb import RocksEngine
@@ -227,19 +228,19 @@ def test_type_that_is_declared_later_fits_the_type_that_lambdas_returned(life):
         life.run(adding(0.5, float))
 
 
-# --- state of before there were notes ---------------------------------------------------------
+# --- state of Kafka Streams, which writes no notes --------------------------------------------
 
 
 def unnoted(life: Life) -> None:
-    """Make offsets what a release without notes has left; folders are gone."""
+    """Make offsets what Kafka Streams has left; folders are gone."""
     life.forget_all_folders()
     with Admin(life.broker) as admin:
         committed = admin.committed_offsets("app")
         plain = {}
         for at, found in committed.items():
-            note = json.loads(found.metadata)
-            del note["c"]
-            plain[at] = OffsetAndMetadata(found.offset, json.dumps(note))
+            note = OffsetMetadata.decode(found.metadata)
+            assert note is not None
+            plain[at] = OffsetAndMetadata(found.offset, evolve(note, own="").encode())
         admin.alter_offsets("app", plain)
 
 

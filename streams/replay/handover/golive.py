@@ -29,10 +29,9 @@ from streams.replay.calls.work import StoreRef
 from streams.replay.errors import HandOverError, SnapshotError
 from streams.replay.handover.cutover import check_cut, check_topics
 from streams.replay.handover.snapshot import Snapshot
+from streams.runtime import with_origin
 from streams.state import KEY_TYPE, VALUE_TYPE
 
-#: Field of the offset metadata that has the snapshot ID.
-_ORIGIN = "n"
 #: Marker files in a state directory: creation from a snapshot has finished, or has started.
 MARKER = "FROM_SNAPSHOT.json"
 _UNFINISHED = "FROM_SNAPSHOT.unfinished"
@@ -304,8 +303,7 @@ def _offsets(snapshot: Snapshot, cluster: Cluster) -> dict[TopicPartition, Offse
     for topic, number, offset, metadata in live.offsets:
         if topic not in topics and not isinstance(cluster, EmbeddedBroker):
             continue
-        marked = json.dumps({**json.loads(metadata), _ORIGIN: snapshot.id}, separators=(",", ":"))
-        result[TopicPartition(topic, number)] = OffsetAndMetadata(offset, marked)
+        result[TopicPartition(topic, number)] = OffsetAndMetadata(offset, with_origin(metadata, snapshot.id))
     return result
 
 
