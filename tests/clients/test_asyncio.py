@@ -176,8 +176,13 @@ def test_cancelled_send_says_that_the_record_may_be_written(broker: EmbeddedBrok
         nonlocal is_away
         async with Producer(cluster) as producer:
             delivery = await producer.enqueue(numbers, 1)
+            buffered = producer._producer._accumulator.used_bytes
             task = asyncio.create_task(producer.send(numbers, 2))
-            await asyncio.sleep(0.01)
+            await until(lambda: producer._producer._accumulator.used_bytes > buffered)
+            await until(lambda: producer._calls.is_idle)
+            # Two turns of the loop, and it waits for the delivery.
+            for _ in range(3):
+                await asyncio.sleep(0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError) as caught:
                 await task

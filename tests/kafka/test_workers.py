@@ -10,7 +10,7 @@ from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import pytest
 
@@ -30,8 +30,8 @@ FILE = Path(__file__).parents[2] / "topology_examples" / "02_sessions.py"
 PARTITIONS = [TopicPartition("access", number) for number in range(4)]
 OUTPUTS = [TopicPartition("sessions", number) for number in range(4)]
 WORKERS = 3
-#: Records that are fed in one go.
-PORTION = 250
+#: Records that are fed in one go, and in each attempt to kill a worker, of which there may have to be many.
+PORTION, FEW = 250, 25
 #: The shortest that a Kafka allows as it comes.
 SESSION_MS = 6_000
 
@@ -90,10 +90,10 @@ def single_run(log: Path) -> dict[int, list[Row]]:
     return result
 
 
-def portions(log: Path) -> Iterator[dict[TopicPartition, Block]]:
-    """Yield the records of the log in portions; partitions by key, as Kafka's producers choose them."""
+def records_of(log: Path) -> Iterator[tuple[int, list[Any]]]:
+    """Return the records of the log with their partitions, by key, as Kafka's producers choose them."""
     # The offsets of a file's blocks are row numbers.
-    records = (
+    return (
         (number, row)
         for batch in open_input(example.access, log)(len(PARTITIONS), 0)
         for _, number, row in sorted(
@@ -102,12 +102,16 @@ def portions(log: Path) -> Iterator[dict[TopicPartition, Block]]:
             for offset, *row in zip(block.offsets, block.keys, block.values, block.timestamps, strict=True)
         )
     )
-    while portion := list(islice(records, PORTION)):
-        yield {
-            partition: Block(*map(list, zip(*rows, strict=True)))
-            for partition in PARTITIONS
-            if (rows := [row for number, row in portion if number == partition.partition])
-        }
+
+
+def portion(records: Iterator[tuple[int, list[Any]]], count: int) -> dict[TopicPartition, Block]:
+    """Return the next records; {} at the end."""
+    found = list(islice(records, count))
+    return {
+        partition: Block(*map(list, zip(*rows, strict=True)))
+        for partition in PARTITIONS
+        if (rows := [row for number, row in found if number == partition.partition])
+    }
 
 
 # --- brokers and workers ------------------------------------------------------------------
@@ -237,9 +241,9 @@ def test_sessions_of_three_workers_of_which_one_is_killed_are_those_of_one_run(
     """
     with Feed(servers) as feed, started(servers, tmp_path) as run:
         until(lambda: len(set(feed.owners().values())) == WORKERS, seen=lambda: "a share for each worker")
-        rest = portions(log)
-        for portion in islice(rest, 12):
-            feed.put(portion)
+        records = records_of(log)
+        for _ in range(12):
+            feed.put(portion(records, PORTION))
         until(feed.is_done, seen=lambda: "the first part of the log")
 
         aborted = 0
@@ -248,7 +252,9 @@ def test_sessions_of_three_workers_of_which_one_is_killed_are_those_of_one_run(
             victim = workers_of(run)["worker-2"]
             client = client_of(tmp_path, "worker-2")
             its_own = {number for number, owner in feed.owners().items() if owner.startswith(client)}
-            feed.put(next(rest))
+            few = portion(records, FEW)
+            assert few, "no worker had an open transaction when it was stopped"
+            feed.put(few)
             until(lambda: feed.is_done() or feed.open_transactions() & its_own, seen=lambda: "a transaction")  # noqa: B023
             os.kill(victim, signal.SIGSTOP)
             # The others end theirs.
@@ -263,8 +269,8 @@ def test_sessions_of_three_workers_of_which_one_is_killed_are_those_of_one_run(
             until(lambda: not feed.open_transactions(), seen=lambda: "the end of what the killed worker left open")
             aborted = feed.aborted() - before
         assert "worker 2 was killed by SIGKILL; another one takes its place" in run.said
-        for portion in rest:
-            feed.put(portion)
+        while more := portion(records, PORTION):
+            feed.put(more)
         until(feed.is_done, seen=lambda: "all of the log")
         run.stop()
 

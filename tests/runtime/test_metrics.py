@@ -11,6 +11,7 @@ from streams import (
     Processor,
     Producer,
     Record,
+    State,
     Streams,
     StreamsBuilder,
     TimeWindows,
@@ -58,10 +59,13 @@ def by_name(metrics: Metrics, group: str) -> dict[str, list[object]]:
 
 
 def test_a_live_application_has_metrics_of_each_level(broker):
-    produce(broker, 1_000)
     settings = FAST | {"metrics_recording_level": "debug"}
     with Streams(counting, application_id="app", broker=broker, num_stream_threads=2, **settings) as streams:
         metrics = streams.metrics
+        # Else the first thread might have processed all before the second one has a task.
+        until(streams, lambda: streams.instance.ask(lambda thread: len(thread.tasks) * thread.is_ready) == [1, 1])
+        until(streams, lambda: streams.state is State.RUNNING)
+        produce(broker, 1_000)
         until(streams, lambda: metrics.get("process-total") == 1_000 and metrics.get("commit-total") > 1)
         client, thread = by_name(metrics, "stream-metrics"), by_name(metrics, "stream-thread-metrics")
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from streams import EmbeddedBroker, ProcessingError, Producer, Streams, StreamsBuilder, Topic
+from streams.telemetry import lineage
 from tests import waiting
 
 
@@ -61,6 +62,13 @@ def collector(request: pytest.FixtureRequest) -> Iterator[Collector]:
     made.server.shutdown()
     made.thread.join()
     made.server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The collector is waited for however slow the machine is."""
+    monkeypatch.setattr(lineage, "_TIMEOUT_S", waiting.WATCHDOG_S)
+    monkeypatch.setattr(lineage, "CLOSE_MS", waiting.WATCHDOG_MS)
 
 
 @pytest.fixture

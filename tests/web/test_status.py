@@ -139,6 +139,7 @@ def test_secrets_are_shown_as_set(broker, client):
 
 def test_the_group_is_asked_and_added_up(broker, client):
     with served(broker) as (one, server), served(broker) as (two, _):
+        until(lambda: one.tasks() and two.tasks())
         send(broker, words, [(f"k{number}", "x") for number in range(80)])
         until(lambda: processed(one, two) == 80)
         until(lambda: len(status(client, server.url, scope="group")["tasks"]["rows"]) == 4)
