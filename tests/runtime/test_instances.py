@@ -77,6 +77,9 @@ def test_records_of_producers_in_other_threads_are_counted_while_it_runs():
     with EmbeddedBroker() as broker:
         streams = Streams(topology, application_id="app", broker=broker, num_stream_threads=2, **FAST)
         with streams:
+            # Else the first thread may count all before the second one joins, for which the group rebalances.
+            waiting.until(lambda: 0 not in streams.instance.ask(lambda thread: len(thread.tasks) * thread.is_ready))
+            waiting.until(lambda: streams.state is State.RUNNING)
             writers = [threading.Thread(target=produce, args=(broker, 500, start)) for start in (0, 500)]
             for writer in writers:
                 writer.start()

@@ -34,6 +34,8 @@ def shouting(builder: StreamsBuilder) -> None:
 @pytest.fixture
 def streams(broker):
     with running(broker, shouting, num_stream_threads=2) as made:
+        # A task that moves while a key is followed is not followed by its new thread.
+        until(lambda: made.instance.ask(lambda thread: len(thread.tasks) * thread.is_ready) == [4, 4])
         yield made
 
 
