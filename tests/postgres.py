@@ -107,7 +107,7 @@ def _answers(postgres: Postgres) -> bool:
     import psycopg
 
     try:
-        psycopg.connect(postgres.dsn, connect_timeout=1).close()
+        psycopg.connect(postgres.dsn, connect_timeout=60).close()
     except psycopg.OperationalError:
         return False
     return True

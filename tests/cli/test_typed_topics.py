@@ -11,6 +11,7 @@ import pytest
 from streams import ConfigError, EmbeddedBroker, StreamsBuilder, Topic, run
 from streams.cli.program import main
 from tests.cli.conftest import Program
+from tests.waiting import WATCHDOG_S
 
 SHOP = """\
 from datetime import datetime, timedelta
@@ -172,7 +173,7 @@ def test_run_serves_its_broker_to_other_programs(streams: Program):
     finally:
         process.terminate()
         with process:
-            process.communicate(timeout=60)
+            process.communicate(timeout=WATCHDOG_S)
     assert process.returncode == 0
 
 

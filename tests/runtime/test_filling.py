@@ -200,7 +200,7 @@ def test_transaction_of_a_killed_run_is_waited_for(tmp_path):
     """Its records would hide those behind them; it ends with its timeout."""
     with EmbeddedBroker(tmp_path / "broker") as broker:
         broker.create_topic("out", 1)
-        killed = Producer(broker, transactional_id="app-killed", transaction_timeout_ms=300)
+        killed = Producer(broker, transactional_id="app-killed", transaction_timeout_ms=1_000)
         killed.init_transactions()
         killed.begin_transaction()
         killed.send(out, 666, key="k", timestamp_ms=0, partition=0)

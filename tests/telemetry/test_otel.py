@@ -177,6 +177,12 @@ class _Handler(BaseHTTPRequestHandler):
         """Print nothing."""
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is exported at the end arrives however slow the machine is."""
+    monkeypatch.setattr(otel, "CLOSE_MS", waiting.WATCHDOG_MS)
+
+
 @pytest.fixture
 def collector() -> Iterator[Collector]:
     with Collector() as made:
