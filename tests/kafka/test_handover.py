@@ -36,7 +36,7 @@ from streams.protocol.messages import TopicSpec
 from tests.kafka.node import KafkaNode, jars
 from tests.kafka.processes import Started
 from tests.kafka.records import stored
-from tests.waiting import until
+from tests.waiting import WATCHDOG_MS, WATCHDOG_S, until
 
 pytestmark = pytest.mark.kafka
 
@@ -218,7 +218,8 @@ class Stage:
             bootstrap_servers=self.servers,
             state_dir=self._state_dir(),
             processing_guarantee=self.guarantee,
-            session_timeout_ms=6_000,
+            # Members leave at their end; none may be removed for being slow, or records would be processed twice.
+            session_timeout_ms=WATCHDOG_MS,
             cache_max_bytes=0,
             commit_interval_ms=100,
             heartbeat_interval_ms=300,
@@ -272,7 +273,7 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Handover.java, compiled."""
     target: Path = tmp_path_factory.mktemp("classes")
     classpath = ":".join(map(str, jars("streams")))
-    subprocess.run(["javac", "-d", str(target), "-cp", classpath, str(SOURCE)], timeout=120, check=True)
+    subprocess.run(["javac", "-d", str(target), "-cp", classpath, str(SOURCE)], timeout=WATCHDOG_S, check=True)
     return target
 
 

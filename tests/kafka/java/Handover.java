@@ -50,7 +50,8 @@ final class Handover {
     settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
     settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 100);
     settings.put(StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest");
-    settings.put(StreamsConfig.consumerPrefix("session.timeout.ms"), 6000);
+    // Nobody is removed from the group for being slow: records would be processed twice.
+    settings.put(StreamsConfig.consumerPrefix("session.timeout.ms"), 300000);
     // Results that are due come with the next record, not with the first one of the next second.
     settings.put("__emit.interval.ms.kstreams.windowed.aggregation__", 0L);
     settings.put("__emit.interval.ms.kstreams.outer.join.spurious.results.fix__", 0L);
