@@ -1,9 +1,10 @@
-"""Binary formats of this library, all of which begin with a mark of three magic bytes.
+"""Binary formats of internal data: those of this library, which begin with a mark, and those of Kafka Streams.
 
 User keys and values, and key-value, window, session and versioned stores, have the same bytes as in Kafka. Data
-that only this library reads begins with a mark, so that data written under the same name by Kafka Streams or by
-another version is never read in the wrong format. No UTF-8 text, timestamp, small number or version byte of Kafka
-Streams begins with the first byte of a mark. Only this module compares marks.
+that only this library reads begins with a mark of three magic bytes, so that data written under the same name by
+Kafka Streams or by another version is never read in the wrong format. No UTF-8 text, timestamp, small number or
+version byte of Kafka Streams begins with the first byte of a mark. Only this module compares marks. Data that Kafka
+Streams reads and writes as well has no mark; it is recognized by its structure.
 
 This module imports only ``core.errors`` and ``core.serde_base``.
 """
@@ -81,22 +82,56 @@ class Format:
 
     def first_foreign(self, values: Iterable[bytes | None]) -> tuple[int, ForeignFormatError] | None:
         """Return the index of the first value in a column that is not in this format, and the error, or None."""
-        mark = self.mark
-        for row, data in enumerate(values):
-            if data is not None and not data.startswith(mark):
-                try:
-                    self.refuse(data)
-                except ForeignFormatError as error:
-                    return row, error
-        return None
+        return _first_foreign(self, values)
 
 
-class MarkedSerde(Serde[T]):
-    """A serde for one of the formats of this library."""
+@frozen
+class KafkaFormat:
+    """One binary format of Kafka Streams, which this library reads and writes too.
+
+    ``what`` describes the content. ``name`` is the class of Kafka Streams that defines the format; it is the prefix
+    for the names of serdes. ``is_like`` returns whether bytes have the structure of the format.
+    """
+
+    what: str
+    name: str
+    is_like: Callable[[bytes], bool]
+
+    def check(self, data: bytes) -> None:
+        """Check that bytes are in this format.
+
+        Raises:
+            ForeignFormatError: the bytes are not in this format.
+        """
+        if not self.is_like(data):
+            raise ForeignFormatError(
+                f"{len(data)} bytes {shown(data)} are no {self.what} as Kafka Streams writes it ({self.name}): another "
+                "program or an earlier release of streams wrote them",
+                what=self.what,
+            )
+
+    def first_foreign(self, values: Iterable[bytes | None]) -> tuple[int, ForeignFormatError] | None:
+        """Return the index of the first value in a column that is not in this format, and the error, or None."""
+        return _first_foreign(self, values)
+
+
+def _first_foreign(own: Format | KafkaFormat, values: Iterable[bytes | None]) -> tuple[int, ForeignFormatError] | None:
+    check = own.check
+    for row, data in enumerate(values):
+        if data is not None:
+            try:
+                check(data)
+            except ForeignFormatError as error:
+                return row, error
+    return None
+
+
+class FormattedSerde(Serde[T]):
+    """A serde for one of the formats of internal data."""
 
     __slots__ = ("format",)
 
-    format: Format
+    format: Format | KafkaFormat
 
 
 def marked(
@@ -106,7 +141,7 @@ def marked(
     read: Callable[[bytes, int], T],
     *,
     is_immutable: bool,
-) -> MarkedSerde[T]:
+) -> FormattedSerde[T]:
     """Return a serde for a format; the serialized bytes are the mark followed by the result of ``write``.
 
     ``read`` is called with all bytes and the position after the mark. ``parts`` are the names of the inner serdes.
@@ -114,29 +149,57 @@ def marked(
     Raises:
         ForeignFormatError: ``deserialize`` was called with bytes without the mark.
     """
-    mark, start, name = own.mark, len(own.mark), f"{own.name}:{parts}"
+    mark, start = own.mark, len(own.mark)
+    serde: FormattedSerde[T] = _serde(
+        own, parts, lambda value: mark + write(value), lambda data: read(data, start), is_immutable
+    )
+    serde._recipe = (marked, (own, parts, write, read, is_immutable))
+    return serde
 
-    def encode(value: T) -> bytes:
-        return mark + write(value)
+
+def unmarked(
+    own: KafkaFormat,
+    parts: str,
+    write: Callable[[T], bytes],
+    read: Callable[[bytes], T],
+    *,
+    is_immutable: bool,
+) -> FormattedSerde[T]:
+    """Return a serde for a format of Kafka Streams; ``parts`` are the names of the inner serdes.
+
+    Raises:
+        ForeignFormatError: ``deserialize`` was called with bytes of another structure.
+    """
+    serde = _serde(own, parts, write, read, is_immutable)
+    serde._recipe = (unmarked, (own, parts, write, read, is_immutable))
+    return serde
+
+
+def _serde(
+    own: Format | KafkaFormat,
+    parts: str,
+    write: Callable[[T], bytes],
+    read: Callable[[bytes], T],
+    is_immutable: bool,
+) -> FormattedSerde[T]:
+    check, name = own.check, f"{own.name}:{parts}"
 
     def decode(data: bytes) -> T:
-        if not data.startswith(mark):
-            own.refuse(data)
-        return read(data, start)
+        check(data)
+        return read(data)
 
-    serde: Any = blank(MarkedSerde)
+    serde: Any = blank(FormattedSerde)
     serde.name = name
     serde.format = own
     serde.is_immutable = is_immutable
     serde.key_suffix = 0
-    serde.serialize = guarded_writer(name, encode)
+    serde.serialize = guarded_writer(name, write)
     serde.deserialize = guarded_reader(name, decode)
     serde.serialize_all = one_by_one(serde.serialize)
     serde.deserialize_all = one_by_one(serde.deserialize)
-    serde._recipe = (marked, (own, parts, write, read, is_immutable))
     return serde  # type: ignore[no-any-return]
 
 
-def format_of(serde: Serde[Any]) -> Format | None:
-    """Return the format of this library that a serde reads, or None if the serde reads other bytes."""
-    return serde.format if isinstance(serde, MarkedSerde) else None
+def format_of(serde: Serde[Any]) -> Format | KafkaFormat | None:
+    """Return the format of internal data that a serde reads, or None if the serde reads other bytes."""
+    return serde.format if isinstance(serde, FormattedSerde) else None

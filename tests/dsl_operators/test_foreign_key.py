@@ -148,9 +148,51 @@ def test_answers_go_to_the_partition_of_the_left_row():
     assert subscription_partition("t", None, ForeignKeySubscription(None, Instruction.DELETE, "a", 3), 4) == 3
 
 
+HASH = bytes(range(16))
+
+
+@pytest.mark.parametrize(
+    ("subscription", "data"),
+    [
+        ((HASH, Instruction.PROPAGATE_IF_ANY, "ann", 2), b"\x01\x03" + HASH + b"ann\x00\x00\x00\x02"),
+        ((None, Instruction.DELETE_AND_PROPAGATE, "ann", 2), b"\x81\x01ann\x00\x00\x00\x02"),
+        # Version 0, which has no partition.
+        ((HASH, Instruction.PROPAGATE_NULL_IF_NONE, "ann", None), b"\x00\x02" + HASH + b"ann"),
+        ((None, Instruction.DELETE, "", None), b"\x80\x00"),
+    ],
+)
+def test_subscriptions_have_the_bytes_of_kafka_streams(subscription, data):
+    """Those of SubscriptionWrapperSerde, versions 1 and 0."""
+    serde = subscription_serde(STRING)
+
+    assert serde.serialize(ForeignKeySubscription(*subscription)) == data
+    assert serde.deserialize(data) == ForeignKeySubscription(*subscription)
+
+
+@pytest.mark.parametrize(
+    ("response", "data"),
+    [
+        ((HASH, "R"), b"\x00" + HASH + b"R"),
+        ((HASH, None), b"\x00" + HASH),
+        ((None, "R"), b"\x80R"),
+        ((None, None), b"\x80"),
+    ],
+)
+def test_responses_have_the_bytes_of_kafka_streams(response, data):
+    """Those of SubscriptionResponseWrapperSerde, without the partition."""
+    serde = response_serde(STRING)
+
+    assert serde.serialize(SubscriptionResponse(*response, 3)) == data
+    assert serde.deserialize(data) == SubscriptionResponse(*response)
+
+
+def test_a_response_to_a_subscription_of_version_0_goes_by_its_key():
+    assert response_partition("t", "a", SubscriptionResponse(None, "x"), 4) is None
+
+
 def test_messages_of_pinned_types_can_be_read_where_nothing_was_pinned_yet():
     subscription = ForeignKeySubscription(bytes(16), Instruction.DELETE, 7, 2)
-    response = SubscriptionResponse(None, 7, 2)
+    response = SubscriptionResponse(None, 7)
 
     written = (
         subscription_serde(PinnedSerde("w")).serialize(subscription),

@@ -9,19 +9,18 @@ left row is stale and is dropped.  The message formats are in ``subscriptions``.
 """
 
 from collections.abc import Callable
-from hashlib import blake2b
 from typing import Any, ClassVar, TypeAlias
 
 from attrs import frozen
 
 from streams.core.metrics import DropReason
+from streams.core.murmur3 import hash128
 from streams.core.records import Headers
 from streams.core.serdes import Serde
 from streams.dsl.operators.drops import dropper
 from streams.dsl.operators.getters import TableValues
 from streams.dsl.operators.joining import two_value_joiner
 from streams.dsl.operators.subscriptions import (
-    HASH_BYTES,
     ForeignKeySubscription,
     Instruction,
     SubscriptionResponse,
@@ -39,7 +38,7 @@ def _hash_of(serde: Serde[Any]) -> Callable[[Any], bytes | None]:
         if value is None:
             return None
         data = serialize(value)
-        return None if data is None else blake2b(data, digest_size=HASH_BYTES).digest()
+        return None if data is None else hash128(data)
 
     return hash_of
 

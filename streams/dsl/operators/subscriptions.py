@@ -1,9 +1,11 @@
-"""Messages of foreign-key joins: the formats and partitions of subscriptions and responses.
+"""Messages of foreign-key joins: the formats and partitions of subscriptions and responses, as in Kafka Streams.
 
-The formats are private to internal topics and the subscription store.  Sizes in bytes are in parentheses.
-A subscription has a mark (3), instruction (1), partition (4), flag and hash of the left value, and the serialized
-left key.  A response has a mark (3), partition (4), flag and hash, and the serialized right value.  As in Kafka
-Streams, a store key has the length (4) of the serialized foreign key, the foreign key and the left key.
+Sizes in bytes are in parentheses.  A subscription has the version (1), which is 1, with a flag for a null hash, the
+instruction (1), the hash of the left value (16, or none), the serialized left key and the partition of the left row
+(4); version 0, which Kafka Streams wrote before 3.4, has no partition.  A response has the version (1), which is 0,
+with the same flag, the hash, and the serialized right value.  A store key has the length (4) of the serialized foreign
+key, the foreign key and the left key (``SubscriptionWrapperSerde``, ``SubscriptionResponseWrapperSerde``,
+``CombinedKeySchema``; KIP-213, KIP-775).
 """
 
 from collections.abc import Callable
@@ -12,29 +14,29 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from streams.core.errors import SerializationError
-from streams.core.marks import Format, marked
+from streams.core.marks import KafkaFormat, unmarked
 from streams.core.serdes import BYTES, Serde
 from streams.dsl.operators.portable import portable
 from streams.state import TIMESTAMPED_KEY_VALUE, StoreSpec
 
-HASH_BYTES = 16
-
-_NO_HASH = b"\x00" * (HASH_BYTES + 1)
-_HASH = b"\x01"
-_SUBSCRIPTION = Struct(">bi")
-_RESPONSE = Struct(">i")
-_LENGTH = Struct(">i")
-
-#: In Kafka Streams both begin with a version byte, 0 or 1, and a hash flag (SubscriptionWrapperSerde).
-_REFERENCE_VERSIONS = (0x00, 0x01, 0x80, 0x81)
+_HASH_BYTES = 16
+#: Set in the version byte of messages without a hash.
+_NO_HASH = 0x80
+_NUMBER = Struct(">i")
 
 
-def _is_versioned(data: bytes) -> bool:
-    return len(data) > 0 and data[0] in _REFERENCE_VERSIONS
+def _is_subscription(data: bytes) -> bool:
+    if len(data) < 2 or data[0] & ~_NO_HASH > 1 or data[1] > max(Instruction):
+        return False
+    return len(data) >= _key_start(data) + _partition_bytes(data)
 
 
-SUBSCRIPTION = Format("subscription of a foreign-key join", "F", 1, "SubscriptionWrapper", _is_versioned)
-RESPONSE = Format("response of a foreign-key join", "R", 1, "SubscriptionResponseWrapper", _is_versioned)
+def _is_response(data: bytes) -> bool:
+    return data[:1] == b"\x80" or (data[:1] == b"\x00" and len(data) > _HASH_BYTES)
+
+
+SUBSCRIPTION = KafkaFormat("subscription of a foreign-key join", "SubscriptionWrapper", _is_subscription)
+RESPONSE = KafkaFormat("response of a foreign-key join", "SubscriptionResponseWrapper", _is_response)
 
 
 class Instruction(IntEnum):
@@ -56,8 +58,8 @@ class ForeignKeySubscription(NamedTuple):
     value_hash: bytes | None
     instruction: Instruction
     key: Any
-    #: Partition of the left table, to which the response goes.
-    partition: int
+    #: Partition of the left table, to which the response goes; None in a subscription of version 0.
+    partition: int | None
 
 
 class SubscriptionResponse(NamedTuple):
@@ -65,7 +67,8 @@ class SubscriptionResponse(NamedTuple):
 
     value_hash: bytes | None
     value: Any
-    partition: int
+    #: Partition of the left table, which chooses that of the response and is not written; None: by the left key.
+    partition: int | None = None
 
 
 def subscription_serde(key_serde: Serde[Any]) -> Serde[Any]:
@@ -76,15 +79,32 @@ def subscription_serde(key_serde: Serde[Any]) -> Serde[Any]:
         key = write_key(value.key)
         if key is None:
             raise SerializationError("the left table of a foreign-key join has a row without key")
-        return _SUBSCRIPTION.pack(value.instruction, value.partition) + _hash_bytes(value.value_hash) + key
+        value_hash, version, end = value.value_hash, 1, b""
+        if value.partition is None:
+            version = 0
+        else:
+            end = _NUMBER.pack(value.partition)
+        if value_hash is None:
+            return bytes((version | _NO_HASH, value.instruction)) + key + end
+        return bytes((version, value.instruction)) + value_hash + key + end
 
-    def read(data: bytes, start: int) -> ForeignKeySubscription:
-        instruction, partition = _SUBSCRIPTION.unpack_from(data, start)
-        start += _SUBSCRIPTION.size
-        key = read_key(data[start + HASH_BYTES + 1 :])
-        return ForeignKeySubscription(_read_hash(data, start), Instruction(instruction), key, partition)
+    def read(data: bytes) -> ForeignKeySubscription:
+        start, end = _key_start(data), len(data) - _partition_bytes(data)
+        partition = None if end == len(data) else _NUMBER.unpack_from(data, end)[0]
+        value_hash = None if start == 2 else data[2:start]
+        return ForeignKeySubscription(value_hash, Instruction(data[1]), read_key(data[start:end]), partition)
 
-    return marked(SUBSCRIPTION, key_serde.name, write, read, is_immutable=key_serde.is_immutable)
+    return unmarked(SUBSCRIPTION, key_serde.name, write, read, is_immutable=key_serde.is_immutable)
+
+
+def _key_start(data: bytes) -> int:
+    """Return the position of the left key in a subscription."""
+    return 2 if data[0] & _NO_HASH else 2 + _HASH_BYTES
+
+
+def _partition_bytes(data: bytes) -> int:
+    """Return the size of the partition in a subscription, which is 0 in version 0."""
+    return _NUMBER.size if data[0] & ~_NO_HASH else 0
 
 
 def response_serde(value_serde: Serde[Any]) -> Serde[Any]:
@@ -94,23 +114,13 @@ def response_serde(value_serde: Serde[Any]) -> Serde[Any]:
     def write(response: SubscriptionResponse) -> bytes:
         # Zero bytes mean no value: as in Kafka Streams, an empty string is read back as None.
         value = write_value(response.value) or b""
-        return _RESPONSE.pack(response.partition) + _hash_bytes(response.value_hash) + value
+        return b"\x80" + value if response.value_hash is None else b"\x00" + response.value_hash + value
 
-    def read(data: bytes, start: int) -> SubscriptionResponse:
-        (partition,) = _RESPONSE.unpack_from(data, start)
-        start += _RESPONSE.size
-        value = read_value(data[start + HASH_BYTES + 1 :] or None)
-        return SubscriptionResponse(_read_hash(data, start), value, partition)
+    def read(data: bytes) -> SubscriptionResponse:
+        start = 1 if data[0] == _NO_HASH else 1 + _HASH_BYTES
+        return SubscriptionResponse(None if start == 1 else data[1:start], read_value(data[start:] or None))
 
-    return marked(RESPONSE, value_serde.name, write, read, is_immutable=value_serde.is_immutable)
-
-
-def _hash_bytes(value_hash: bytes | None) -> bytes:
-    return _NO_HASH if value_hash is None else _HASH + value_hash
-
-
-def _read_hash(data: bytes, start: int) -> bytes | None:
-    return data[start + 1 : start + 1 + HASH_BYTES] if data[start : start + 1] == _HASH else None
+    return unmarked(RESPONSE, value_serde.name, write, read, is_immutable=value_serde.is_immutable)
 
 
 def subscriber_prefix(foreign_key_serde: Serde[Any]) -> Callable[[Any], bytes]:
@@ -120,7 +130,7 @@ def subscriber_prefix(foreign_key_serde: Serde[Any]) -> Callable[[Any], bytes]:
     def prefix(foreign_key: Any) -> bytes:
         data = serialize(foreign_key)
         assert data is not None
-        return _LENGTH.pack(len(data)) + data
+        return _NUMBER.pack(len(data)) + data
 
     return prefix
 
@@ -158,5 +168,5 @@ def subscription_partition(topic: str, key: Any, value: Any, partitions: int) ->
 
 
 def response_partition(topic: str, key: Any, value: Any, partitions: int) -> int | None:
-    """Return the partition of a response: that of the left row, modulo ``partitions``; None if ``value`` is None."""
-    return None if value is None else value.partition % partitions
+    """Return the partition of a response: that of the left row, modulo ``partitions``; None if it is not known."""
+    return None if value is None or value.partition is None else value.partition % partitions

@@ -1,0 +1,159 @@
+import java.time.Duration;
+import java.util.Properties;
+import org.apache.kafka.common.serialization.Serde;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.KStream;
+import org.apache.kafka.streams.kstream.KTable;
+import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.SessionWindows;
+import org.apache.kafka.streams.kstream.TimeWindows;
+import org.apache.kafka.streams.kstream.WindowedSerdes;
+import org.apache.kafka.streams.processor.api.Processor;
+import org.apache.kafka.streams.processor.api.ProcessorContext;
+import org.apache.kafka.streams.processor.api.Record;
+import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.SessionStore;
+import org.apache.kafka.streams.state.Stores;
+import org.apache.kafka.streams.state.WindowStore;
+
+/**
+ * Kafka Streams' side of test_takeover.py: one topology by name, until SIGTERM; takeover.py has the same topologies.
+ *
+ * <p>Arguments: topology, application id, bootstrap servers, state folder, processing guarantee. The topics begin with
+ * the application id: ID-left, ID-right, ID-output.
+ */
+final class Takeover {
+  private static final Serde<String> TEXT = Serdes.String();
+  private static final Serde<Long> LONG = Serdes.Long();
+  private static final Duration SIZE = Duration.ofSeconds(10);
+
+  private Takeover() {}
+
+  public static void main(String[] arguments) throws InterruptedException {
+    Properties settings = new Properties();
+    settings.put(StreamsConfig.APPLICATION_ID_CONFIG, arguments[1]);
+    settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[2]);
+    settings.put(StreamsConfig.STATE_DIR_CONFIG, arguments[3]);
+    settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, arguments[4]);
+    settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
+    settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 100);
+    settings.put(StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest");
+    settings.put(StreamsConfig.consumerPrefix("session.timeout.ms"), 6000);
+    // With it the group knows at once that a member that stops is gone.
+    settings.put("internal.leave.group.on.close", true);
+
+    StreamsBuilder builder = new StreamsBuilder();
+    declare(builder, arguments[0], arguments[1]);
+    KafkaStreams streams = new KafkaStreams(builder.build(), settings);
+    streams.setStateListener((now, before) -> System.out.println("state " + now));
+    streams.setUncaughtExceptionHandler(error -> {
+      error.printStackTrace();
+      Runtime.getRuntime().halt(1);
+      return null;
+    });
+    Runtime.getRuntime().addShutdownHook(new Thread(() -> {
+      // A JVM that SIGTERM ends has status 143; a clean close is status 0 here.
+      boolean isClosed = streams.close(Duration.ofSeconds(30));
+      System.out.println("closed " + isClosed);
+      System.out.flush();
+      Runtime.getRuntime().halt(isClosed ? 0 : 1);
+    }));
+    streams.start();
+    Thread.currentThread().join();
+  }
+
+  private static void declare(StreamsBuilder builder, String topology, String id) {
+    String left = id + "-left";
+    String right = id + "-right";
+    String output = id + "-output";
+    switch (topology) {
+      case "fk-inner" ->
+          table(builder, left)
+              .join(table(builder, right), Takeover::reference, Takeover::both)
+              .toStream()
+              .to(output, Produced.with(TEXT, TEXT));
+      case "fk-left" ->
+          table(builder, left)
+              .leftJoin(table(builder, right), Takeover::reference, Takeover::both)
+              .toStream()
+              .to(output, Produced.with(TEXT, TEXT));
+      case "counts" ->
+          stream(builder, left)
+              .groupByKey()
+              .count(Materialized.<String, Long, KeyValueStore<Bytes, byte[]>>as("counts"))
+              .toStream()
+              .to(output, Produced.with(TEXT, LONG));
+      case "tumbling" ->
+          stream(builder, left)
+              .groupByKey()
+              .windowedBy(TimeWindows.ofSizeWithNoGrace(SIZE))
+              .count(Materialized.<String, Long, WindowStore<Bytes, byte[]>>as("tumbling"))
+              .toStream()
+              .to(output, Produced.with(WindowedSerdes.timeWindowedSerdeFrom(String.class, SIZE.toMillis()), LONG));
+      case "sessions" ->
+          stream(builder, left)
+              .groupByKey()
+              .windowedBy(SessionWindows.ofInactivityGapAndGrace(SIZE, Duration.ofMinutes(1)))
+              .count(Materialized.<String, Long, SessionStore<Bytes, byte[]>>as("sessions"))
+              .toStream()
+              .to(output, Produced.with(WindowedSerdes.sessionWindowedSerdeFrom(String.class), LONG));
+      case "versioned" ->
+          builder
+              .table(
+                  left,
+                  Consumed.with(TEXT, TEXT),
+                  Materialized.<String, String>as(
+                      Stores.persistentVersionedKeyValueStore("versions", Duration.ofHours(1))))
+              .toStream()
+              .to(output, Produced.with(TEXT, TEXT));
+      case "seen" -> {
+        builder.addStateStore(Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore("seen"), TEXT, TEXT));
+        stream(builder, left).process(Seen::new, "seen").to(output, Produced.with(TEXT, TEXT));
+      }
+      default -> throw new IllegalArgumentException("no topology " + topology);
+    }
+  }
+
+  private static KTable<String, String> table(StreamsBuilder builder, String topic) {
+    return builder.table(topic, Consumed.with(TEXT, TEXT));
+  }
+
+  private static KStream<String, String> stream(StreamsBuilder builder, String topic) {
+    return builder.stream(topic, Consumed.with(TEXT, TEXT));
+  }
+
+  /** The key of the right row: what is before the slash, null if there is nothing. */
+  private static String reference(String value) {
+    int end = value.indexOf('/');
+    return end <= 0 ? null : value.substring(0, end);
+  }
+
+  private static String both(String left, String right) {
+    return left + "|" + right;
+  }
+
+  /** Forwards the value that was seen before; a value without a reference forgets the key. */
+  private static final class Seen implements Processor<String, String, String, String> {
+    private ProcessorContext<String, String> context;
+    private KeyValueStore<String, String> seen;
+
+    @Override
+    public void init(ProcessorContext<String, String> context) {
+      this.context = context;
+      seen = context.getStateStore("seen");
+    }
+
+    @Override
+    public void process(Record<String, String> record) {
+      String before = seen.get(record.key());
+      seen.put(record.key(), record.value() == null || reference(record.value()) == null ? null : record.value());
+      context.forward(record.withValue(before + ">" + record.value()));
+    }
+  }
+}
