@@ -92,6 +92,8 @@ REST = (
     Rest("connectors with real databases", "tests/connect/test_command.py::*", keep=("*what_is_wrong_in_a_file*",)),
     Rest("connectors with real databases", "tests/connect/test_postgres_source.py::*", one_in=5),
     Rest("files that grow and appear", "tests/connect/test_file_sources.py::*", one_in=5),
+    Rest("sources over HTTP", "tests/connect/test_webhook_source.py::*", keep=("*by_another_worker", "*may_send")),
+    Rest("sources over HTTP", "tests/connect/test_http_source.py::*", keep=("*it_changes[ETag]",)),
     Rest("migrations of values", "tests/runtime/test_migrations.py::*", one_in=3),
     Rest("formats in more places", "tests/formats/test_everywhere.py::*in_a_replay*"),
     Rest("formats in more places", "tests/formats/test_everywhere.py::*simulation*"),

@@ -5,6 +5,7 @@ from streams.connect.errors import ConnectError, SinkFencedError
 from streams.connect.folder_source import FolderSource
 from streams.connect.growing_file_source import GrowingFileSource
 from streams.connect.http_sink import HttpSink
+from streams.connect.http_source import HttpSource
 from streams.connect.iceberg_sink import IcebergSink
 from streams.connect.kinds import Side, kind_named, make
 from streams.connect.lifecycle import WorkerProgress
@@ -16,6 +17,7 @@ from streams.connect.protocol import Guarantee, Position, SinkBlock, SinkConnect
 from streams.connect.sink_worker import SinkWorker
 from streams.connect.source_worker import SourceWorker
 from streams.connect.sql_sink import SqlSink
+from streams.connect.webhook_source import WebhookSource
 from streams.connect.worker_settings import SinkSettings, SourceSettings
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "GrowingFileSource",
     "Guarantee",
     "HttpSink",
+    "HttpSource",
     "IcebergSink",
     "ManifestFile",
     "ParquetManifest",
@@ -43,6 +46,7 @@ __all__ = [
     "SourceSettings",
     "SourceWorker",
     "SqlSink",
+    "WebhookSource",
     "WorkerProgress",
     "kind_named",
     "make",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from attrs import evolve
 
 from streams.connect.errors import ConnectError
+from streams.connect.http_client import PASSING, QUOTED, HttpUnavailableError, httpx_for, url_of
 from streams.connect.protocol import Guarantee, SinkBlock
 from streams.core.errors import ConfigError
 from streams.core.serdes import Serde
@@ -18,15 +19,6 @@ from streams.files import form_of
 
 if TYPE_CHECKING:
     from httpx import Client
-
-#: Answers after which the same request may succeed: it is in progress, there are too many, or the server has an error.
-_PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
-#: Characters of an answer that a message quotes.
-_QUOTED = 300
-
-
-class HttpUnavailableError(ConnectError):
-    """The server did not answer, or asked the client to try again later; the worker retries the request."""
 
 
 class HttpSink:
@@ -69,13 +61,8 @@ class HttpSink:
         encode: Callable[[SinkBlock[Any, Any]], bytes] | None = None,
         content_type: str = "application/json",
     ) -> None:
-        self._httpx = _httpx()
-        try:
-            self._url = self._httpx.URL(url)
-        except self._httpx.InvalidURL as error:
-            raise ConfigError(f"HttpSink: {error}") from None
-        if self._url.scheme not in ("http", "https") or not self._url.host:
-            raise ConfigError(f"{self!r}: the URL begins with http:// or https:// and a host")
+        self._httpx = httpx_for("HttpSink")
+        self._url = url_of(self._httpx, url, "HttpSink")
         if method not in ("POST", "PUT"):
             raise ConfigError(f"{self!r}: method is 'POST' or 'PUT', not {method!r}")
         if batch_records < 1 or timeout_ms < 1:
@@ -143,8 +130,8 @@ class HttpSink:
         )
         if answer.is_success:
             return
-        said = f"{self!r}: the server answers {answer.status_code} to {place}: {answer.text[:_QUOTED].strip()}"
-        raise HttpUnavailableError(said) if answer.status_code in _PASSING else ConnectError(said)
+        said = f"{self!r}: the server answers {answer.status_code} to {place}: {answer.text[:QUOTED].strip()}"
+        raise HttpUnavailableError(said) if answer.status_code in PASSING else ConnectError(said)
 
 
 def _parts(block: SinkBlock[Any, Any], size: int) -> Iterator[SinkBlock[Any, Any]]:
@@ -191,11 +178,3 @@ def json_body(block: SinkBlock[Any, Any]) -> bytes:
 def _texts(serde: Serde[Any], column: Sequence[Any]) -> list[bytes]:
     to_json = form_of(serde).to_json
     return [b"null" if data is None else to_json(data) for data in serde.serialize_all(column)]
-
-
-def _httpx() -> Any:
-    try:
-        import httpx
-    except ImportError as error:
-        raise ConfigError(f"HttpSink needs httpx ({error}): pip install 'streams[http]'") from None
-    return httpx

@@ -49,6 +49,8 @@ KINDS = (
     ConnectorKind("delta", "sink", "streams.connect.delta_sink", "DeltaSink"),
     ConnectorKind("iceberg", "sink", "streams.connect.iceberg_sink", "IcebergSink"),
     ConnectorKind("http", "sink", "streams.connect.http_sink", "HttpSink"),
+    ConnectorKind("http", "source", "streams.connect.http_source", "HttpSource"),
+    ConnectorKind("webhook", "source", "streams.connect.webhook_source", "WebhookSource"),
 )
 
 

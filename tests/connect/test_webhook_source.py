@@ -1,0 +1,290 @@
+"""The source that receives requests: answers, who may send, limits, ids that are remembered, and kills."""
+
+import hashlib
+import hmac
+import json
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event, Thread
+from typing import Any
+
+import httpx
+import pytest
+from attrs import frozen
+
+from streams.broker import EmbeddedBroker
+from streams.clients import Consumer
+from streams.connect import SourceWorker, WebhookSource
+from streams.connect.recent_ids import RecentIds
+from streams.core.errors import ConfigError
+from streams.core.records import TopicPartition
+from streams.core.topic import Topic
+from tests.connect.dying_sources import TOPIC, template, worker
+from tests.waiting import until
+
+
+@frozen
+class Order:
+    id: int
+    customer: str
+    at: int = 0
+
+
+ORDERS = Topic("orders", key=int, value=Order, timestamp=lambda order: order.at)
+
+
+@pytest.fixture
+def broker():
+    with EmbeddedBroker(auto_create_topics=False) as made:
+        made.create_topic("orders", 1)
+        yield made
+
+
+def records(broker: Any, topic: Topic[Any, Any] = ORDERS) -> list[Any]:
+    with Consumer(broker, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
+        partition = TopicPartition(topic.name, 0)
+        consumer.assign([partition], [topic])
+        consumer.seek_to_beginning([partition])
+        end = consumer.end_offsets([partition])[partition]
+        found: list[Any] = []
+        while (consumer.known_position(partition) or 0) < end:
+            found += consumer.poll(100)
+        return found
+
+
+class Running:
+    """A worker with its source, and requests to it."""
+
+    def __init__(self, broker: EmbeddedBroker, topic: Topic[Any, Any] = ORDERS, **options: Any) -> None:
+        self.source = WebhookSource(**({"listen": "127.0.0.1:0", "key": "id"} | options))
+        self.worker = SourceWorker(broker, topic, self.source, name="hooks", poll_ms=20, retry_backoff_ms=1)
+        self.client = httpx.Client(timeout=None)
+
+    def __enter__(self) -> "Running":
+        self.worker.start()
+        until(lambda: not self.source.url.partition("/")[2].startswith("/127.0.0.1:0") or not self.worker.is_running)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.client.close()
+        self.worker.close()
+
+    def post(self, body: Any, headers: dict[str, str] | None = None, **options: Any) -> httpx.Response:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return self.client.post(self.source.url, content=content, headers=headers, **options)
+
+
+def test_a_request_is_answered_when_its_record_is_in_the_topic(broker):
+    with Running(broker, path="/orders", headers=["X-Kind", "X-Other"]) as running:
+        answer = running.post({"customer": "ann", "id": 7, "at": 5, "more": 1}, {"X-Kind": "new"})
+
+        (found,) = records(broker)
+        assert (answer.status_code, answer.json()) == (200, {"status": "written"})
+        assert (found.key, found.value, found.timestamp_ms) == (7, Order(7, "ann", 5), 5)
+        assert list(found.headers) == [("X-Kind", b"new")]
+        other = httpx.get(running.source.url), httpx.post(running.source.url + "/x")
+        assert [one.status_code for one in other] == [405, 404]
+
+
+def test_a_request_with_an_id_is_written_once_also_by_another_worker(broker):
+    repeated = {"Idempotency-Key": "a"}
+    with Running(broker) as running:
+        first = running.post({"id": 1, "customer": "ann"}, repeated)
+        again = running.post({"id": 1, "customer": "ann"}, repeated)
+    with Running(broker) as running:
+        later = running.post({"id": 1, "customer": "ann"}, repeated)
+        other = running.post({"id": 2, "customer": "bob"}, {"Idempotency-Key": "b"})
+
+    assert [one.json()["status"] for one in (first, again, later, other)] == [
+        "written",
+        "repeated",
+        "repeated",
+        "written",
+    ]
+    assert [record.key for record in records(broker)] == [1, 2]
+
+
+def test_requests_with_one_id_at_the_same_time_are_one(broker):
+    with Running(broker) as running, ThreadPoolExecutor(8) as pool:
+        posts = [
+            pool.submit(running.post, {"id": number % 4, "customer": "ann"}, {"Idempotency-Key": str(number % 4)})
+            for number in range(16)
+        ]
+        assert {post.result().status_code for post in posts} == {200}
+
+    assert sorted(record.key for record in records(broker)) == [0, 1, 2, 3]
+
+
+def test_a_list_of_items_is_written_as_a_whole(broker):
+    with Running(broker, items="data.orders") as running:
+        answer = running.post({"data": {"orders": [{"id": 1, "customer": "a"}, {"id": 2, "customer": "b"}]}})
+        refused = running.post({"data": {"orders": [{"id": 3, "customer": "a"}, {"id": 4}]}})
+
+    assert answer.status_code == 200
+    assert (refused.status_code, refused.json()["error"][:8]) == (422, "item 1: ")
+    assert [record.key for record in records(broker)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"{", "the body: is not JSON"),
+        (b"[1]", "the document is no JSON object, so that it has no field 'id'"),
+        (b'{"customer": "ann"}', "the body: has no field 'id', which has the key"),
+        (b'{"id": "x", "customer": "ann"}', "field 'id' does not fit the keys of topic 'orders'"),
+        (b'{"id": 1}', "does not fit the values of topic 'orders': "),
+        (
+            b'{"id": 1, "customer": "ann", "at": 99999999999999999999}',
+            "timestamp= of topic 'orders' fails: OverflowError",
+        ),
+    ],
+)
+def test_a_body_that_does_not_fit_is_refused_with_the_field(broker, body, reason):
+    with Running(broker) as running:
+        answer = running.post(body)
+        assert (answer.status_code, running.post({"id": 1, "customer": "ann"}).status_code) == (422, 200)
+
+    assert reason in answer.json()["error"]
+
+
+def test_only_senders_with_the_token_and_the_signature_may_send(broker):
+    body = b'{"id": 1, "customer": "ann"}'
+    good = "sha256=" + hmac.new(b"s3cret", body, hashlib.sha256).hexdigest()
+    bearer = {"Authorization": "Bearer t0ken"}
+    with Running(broker, token="t0ken", secret="s3cret") as running:
+        answers = [
+            running.post(body, headers).status_code
+            for headers in (
+                {},
+                {"Authorization": "Bearer other", "X-Hub-Signature-256": good},
+                {"X-Hub-Signature-256": good},
+                bearer,
+                {**bearer, "X-Hub-Signature-256": good.swapcase()},
+                {**bearer, "X-Hub-Signature-256": good[:-1] + "0" if good[-1] != "0" else good[:-1] + "1"},
+                {**bearer, "X-Hub-Signature-256": good},
+            )
+        ]
+    with Running(broker) as running:
+        page = running.post(body, {"Origin": "https://elsewhere.example"})
+
+    assert answers == [401, 401, 401, 401, 401, 401, 200]
+    assert page.status_code == 403
+
+
+def test_bodies_and_requests_that_wait_are_bounded(broker):
+    """The worker is not started, so that nothing is written: the third request finds no room."""
+    source = WebhookSource("127.0.0.1:0", key="id", max_bytes=100, max_waiting=2, answer_timeout_ms=300_000)
+    source.open("hooks", ORDERS, {})
+    with ThreadPoolExecutor(2) as pool:
+        large = httpx.post(source.url, content=b"x" * 101)
+        streamed = httpx.post(source.url, content=iter([b"x" * 60, b"x" * 60]))
+        posts = [pool.submit(httpx.post, source.url, json={"id": 1, "customer": "a"}, timeout=None) for _ in range(2)]
+        until(lambda: source._posts.qsize() == 2)
+        third = httpx.post(source.url, json={"id": 1, "customer": "a"})
+        source.close()
+        ended = [post.result() for post in posts]
+
+    assert (large.status_code, streamed.status_code) == (413, 413)
+    assert [(one.status_code, one.headers["Retry-After"]) for one in (third, *ended)] == [(503, "1")] * 3
+
+
+def test_a_request_that_waits_for_too_long_may_be_written_later(broker):
+    source = WebhookSource("127.0.0.1:0", key="id", answer_timeout_ms=20)
+    source.open("hooks", ORDERS, {})
+    body, repeated = {"id": 1, "customer": "a"}, {"Idempotency-Key": "a"}
+    # A body that comes too late is answered with 408 here.
+    until(lambda: httpx.post(source.url, json=body, headers=repeated).status_code == 503)
+    (block,) = source.poll(0)
+    source.committed({block.partition: block.position})
+    again = httpx.post(source.url, json=body, headers=repeated)
+    source.close()
+
+    assert (again.status_code, again.json()["status"]) == (200, "repeated")
+
+
+def test_ids_are_forgotten_by_age_and_number():
+    ids = RecentIds(remember_ms=100, limit=5)
+    assert ids.load({"b": {"at_ms": 20, "ids": ["3"]}, "a": {"at_ms": 10, "ids": ["1", "2"]}}) == ["1", "2", "3"]
+
+    assert ids.outdated(109, 0) == []
+    assert ids.outdated(110, 0) == ["a"]
+    assert ids.outdated(50, 3) == ["a"]
+    assert ids.outdated(50, 5) == ["a", "b"]
+    name, position = ids.entry(["4"], 50)
+    assert ids.committed({"a": None, name: position}) == ["1", "2"]
+    assert ids.outdated(150, 0) == ["b", name]
+
+
+def test_arguments_that_cannot_work_are_refused_with_a_remedy(broker):
+    def refused(match: str, topic: Topic[Any, Any] = ORDERS, **options: Any) -> None:
+        with pytest.raises(ConfigError, match=match):
+            SourceWorker(broker, topic, WebhookSource(**({"listen": "127.0.0.1:0"} | options)), name="hooks").run()
+
+    refused("give token= or secret=, or listen on 127.0.0.1", listen="0.0.0.0:0")
+    refused("listen: 'x' is not host:port", listen="x")
+    refused("path begins with '/'", path="orders")
+    refused("give key= or key_header=", key="id", key_header="X-Key")
+    refused("max_waiting is at least 1, not 0", max_waiting=0)
+    refused("topic 'orders' declares keys: give key= the name of the field")
+    refused("key= is given, but topic 'orders' declares no keys", Topic("orders", value=Order), key="id")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        refused("cannot listen at 127.0.0.1:", listen=f"127.0.0.1:{taken.getsockname()[1]}", key="id")
+    other = WebhookSource("127.0.0.1:0", key="id")
+    with pytest.raises(ConfigError, match="another kind of source: give the connector another name"):
+        other.open("hooks", ORDERS, {"public.orders": {"lsn": "0/0"}})
+
+
+def test_keys_come_from_a_header(broker):
+    with Running(broker, key="", key_header="X-Key") as running:
+        missing = running.post({"id": 1, "customer": "a"})
+        wrong = running.post({"id": 1, "customer": "a"}, {"X-Key": "x"})
+        running.post({"id": 1, "customer": "a"}, {"X-Key": "12"})
+
+    assert (missing.status_code, wrong.status_code) == (422, 422)
+    assert [record.key for record in records(broker)] == [12]
+
+
+@pytest.mark.parametrize(("has_ids", "kills"), [(True, 20), (False, 5)], ids=["ids", "no-ids"])
+def test_rows_are_exact_with_ids_and_there_at_least_once_without_whenever_the_worker_is_killed(has_ids, kills):
+    """The sender repeats each request until it is answered with 200."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    settings = {"listen": address, "key": "n", "batch_records": 3}
+    sent, is_over = [], Event()
+
+    def send() -> None:
+        with httpx.Client() as client:
+            while not is_over.is_set():
+                number = len(sent)
+                headers = {"Idempotency-Key": f"n{number}"} if has_ids else {}
+                try:
+                    answer = client.post(f"http://{address}", json={"n": number}, headers=headers)
+                except httpx.TransportError:
+                    Event().wait(0.005)
+                else:
+                    if answer.status_code == 200:
+                        sent.append(number)
+
+    with EmbeddedBroker(auto_create_topics=False) as broker, broker.serve("127.0.0.1:0") as server:
+        broker.create_topic("numbers", 1)
+        given = {"kind": "webhook", "settings": settings, "bootstrap": server.bootstrap_servers}
+        sender = Thread(target=send)
+        sender.start()
+        try:
+            with template() as processes:
+                for number in range(kills):
+                    processes.kill_one(last=6 + 2 * number, **given)
+            before = len(sent)
+            with worker(broker, "webhook", settings) as last:
+                until(lambda: len(sent) > before + 5, seen=lambda: last.progress)
+                is_over.set()
+                sender.join()
+        finally:
+            is_over.set()
+            sender.join()
+        found = [record.key for record in records(broker, TOPIC)]
+
+    # The last request may have been written and not answered when the worker was closed.
+    assert sorted(set(found)) == list(range(max(found) + 1))
+    assert max(found) in (len(sent) - 1, len(sent))
+    assert not has_ids or len(found) == len(set(found))
