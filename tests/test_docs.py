@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import streams
+import streams.connect
 import streams.formats
 import streams.group
 import streams.lookup
@@ -55,7 +56,7 @@ FLUENT = (
 )
 
 
-PACKAGES = (streams, streams.testing, streams.replay, streams.group, streams.lookup, streams.formats)
+PACKAGES = (streams, streams.testing, streams.replay, streams.group, streams.lookup, streams.formats, streams.connect)
 
 
 def public_names(package):

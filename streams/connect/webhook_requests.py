@@ -1,6 +1,7 @@
 """The requests of a webhook: who may send, and how a request becomes records.
 
-Pure: bytes and headers in, a ``Post`` or a ``RequestRefusal`` out.  Of the other packages, this module imports only ``core``.
+Pure: bytes and headers in, a ``Post`` or a ``RequestRefusal`` out.  Of the other packages, this module imports only
+``core``.
 """
 
 import hmac

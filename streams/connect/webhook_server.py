@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from streams.connect.webhook_requests import WebhookLimits, Post, RequestRefusal, RequestReader
+from streams.connect.webhook_requests import Post, RequestReader, RequestRefusal, WebhookLimits
 from streams.core.address import Address
 from streams.core.errors import ConfigError
 from streams.core.threads import Signal, SystemThreads

@@ -15,7 +15,7 @@ from attrs import define, field
 from streams.connect.json_records import JsonRecords
 from streams.connect.protocol import Position, SourceBlock
 from streams.connect.recent_ids import RecentIds
-from streams.connect.webhook_requests import Checks, WebhookLimits, Post, RequestReader
+from streams.connect.webhook_requests import Checks, Post, RequestReader, WebhookLimits
 from streams.core.address import Address, is_loopback, parse_address
 from streams.core.clock import Clock, SystemClock
 from streams.core.errors import ConfigError
