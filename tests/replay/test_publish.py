@@ -1,13 +1,15 @@
 """Publishing: outputs of a snapshot in topics, each record once, whatever dies on the way."""
 
+import random
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from streams import Admin, EmbeddedBroker, Producer, StreamsBuilder, Topic
+from streams import Admin, EmbeddedBroker, Producer, SessionWindows, StreamsBuilder, Topic
 from streams.core.records import TopicPartition
 from streams.protocol.request import Request, Response
 from streams.replay import ReplayError, Snapshot, SnapshotError, publish, replay
@@ -196,12 +198,21 @@ def test_replay_from_a_snapshot_is_published_after_all_snapshots_of_its_replay(t
     assert publish(after, broker) == {"big": 10, "counts": 20}
 
 
-def test_outputs_that_have_changed_are_corrected_on_request_only(tmp_path: Path, broker: EmbeddedBroker):
-    """Rows of the second run are older than some of the first one, so outputs of two tasks are interleaved anew."""
-    first, _ = saved(tmp_path, history(tmp_path, 20), "first", slices=2)
+def late(folder: Path) -> tuple[Snapshot, Snapshot, dict[str, list[Any]]]:
+    """Snapshots before and after the repair of a late row, which changes the count of k3, and the outputs after it."""
+    rows = folder / "rows"
+    rows.mkdir()
+    in_order(rows, 40)
+    first, _ = saved(folder, rows, "first")
+    (rows / "late.records.jsonl").write_text('{"key": "k1", "value": 10, "timestamp": 5003}\n')
+    second, outputs = saved(folder, rows, "second", repair=True)
+    return first, second, outputs
+
+
+def test_repaired_outputs_are_corrected_on_request_only(tmp_path: Path, broker: EmbeddedBroker):
+    first, second, outputs = late(tmp_path)
     publish(first, broker)
     before = {topic: committed(broker, topic) for topic in ("big", "counts")}
-    second, outputs = saved(tmp_path, history(tmp_path, 30), "second", slices=2)
 
     with pytest.raises(ReplayError, match=rf"of snapshot {first.id} of this replay .* give corrects=True"):
         publish(second, broker)
@@ -214,13 +225,109 @@ def test_outputs_that_have_changed_are_corrected_on_request_only(tmp_path: Path,
 
 
 def test_topic_with_records_of_others_is_not_corrected(tmp_path: Path, broker: EmbeddedBroker):
-    publish(saved(tmp_path, history(tmp_path, 20), "first", slices=2)[0], broker)
+    first, second, _ = late(tmp_path)
+    publish(first, broker)
     with Producer(broker) as producer:
-        producer.send("counts", b"1", key=b"k0", partition=1)
-    second, _ = saved(tmp_path, history(tmp_path, 30), "second", slices=2)
+        for partition in range(PARTITIONS):
+            producer.send("counts", b"1", key=b"k0", partition=partition)
 
-    with pytest.raises(ReplayError, match=r"counts-1: cannot be corrected: it has 1 records that were not published"):
+    with pytest.raises(ReplayError, match=r"cannot be corrected: it has 1 records that were not published"):
         publish(second, broker, corrects=True)
+
+
+# --- the border of two runs ---------------------------------------------------------------------
+
+
+def nightly(folder: Path, nights: int, seed: int = 0) -> Iterator[tuple[Snapshot, dict[str, list[Any]]]]:
+    """Snapshots and outputs of runs that are resumed; the first rows of each are older than the last ones before."""
+    chance = random.Random(seed)
+    rows = folder / "rows.records.jsonl"
+    line = '{"key": "k%d", "value": %d, "timestamp": %d}\n'
+    for night in range(nights):
+        with rows.open("a") as file:
+            for number in range(20 * night, 20 * night + 20):
+                file.write(line % (chance.randrange(5), 990 + number, 5_000 + number * 10 - chance.randrange(150)))
+        yield saved(folder, rows, f"night-{night}", slices=chance.choice([None, 2]))
+
+
+def test_records_of_the_end_of_a_run_that_were_computed_in_another_order_are_published_once(
+    tmp_path: Path, broker: EmbeddedBroker
+):
+    """Records of ``big`` are only interleaved anew; of ``counts``, the order of records with the same key changes."""
+    broker.create_topic("big", PARTITIONS)
+    with Producer(broker) as producer:
+        producer.send("big", b"before", partition=1)
+    is_another = 0
+    before: dict[str, list[Any]] = {"big": [], "counts": []}
+    for snapshot, outputs in nightly(tmp_path, 3):
+        is_another += any(
+            mine[: len(own)] != own
+            for topic in before
+            for number in range(PARTITIONS)
+            for own in ([row for row in before[topic] if row[0] == number],)
+            for mine in ([row for row in outputs[topic] if row[0] == number],)
+        )
+        before = outputs
+        counted = publish(snapshot, broker)
+
+        found = {topic: committed(broker, topic) for topic in outputs}
+        big_rows = [row for row in found["big"] if row[2] != b"before"]
+        assert counted["big"] <= 20
+        assert sorted(map(repr, big_rows)) == sorted(map(repr, outputs["big"]))
+        assert as_table(found["counts"]) == as_table(outputs["counts"])
+        assert set(map(repr, outputs["counts"])) <= set(map(repr, found["counts"]))
+        assert publish(snapshot, broker) == {"big": 0, "counts": 0}
+    assert is_another == 2
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_after_any_nights_each_key_has_its_last_record(tmp_path: Path, broker: EmbeddedBroker, seed: int):
+    for snapshot, outputs in nightly(tmp_path, 5, seed):
+        publish(snapshot, broker)
+
+        found = {topic: committed(broker, topic) for topic in outputs}
+        assert {topic: as_table(rows) for topic, rows in found.items()} == {
+            topic: as_table(rows) for topic, rows in outputs.items()
+        }
+        for topic, rows in outputs.items():
+            assert set(map(repr, rows)) <= set(map(repr, found[topic]))
+
+
+def test_sessions_that_become_one_at_a_border_get_a_tombstone(tmp_path: Path, broker: EmbeddedBroker):
+    """The first run ends with the session of a record that the second run puts into an older session."""
+    visits = Topic("visits", key=str, value=int)
+
+    def sessions(builder: StreamsBuilder) -> None:
+        stream = builder.stream(numbers).select_key(lambda key, _: "k").repartition("by-key", partitions=1)
+        windows = SessionWindows.of(timedelta(milliseconds=10))
+        counted = stream.group_by_key().windowed_by(windows).count("visited").to_stream()
+        counted.map(lambda key, count: (f"{key.window.start_ms}-{key.window.end_ms}", count)).to(visits)
+
+    rows = tmp_path / "rows.records.jsonl"
+    line = '{"key": "%s", "value": 1, "timestamp": %d}\n'
+    options = {**LOCAL, "directory": tmp_path / "replay", "resume": True}
+    found = []
+    for night in ([("k0", 100), ("k1", 100), ("k0", 130)], [("k1", 122), ("k1", 140), ("k0", 150)]):
+        with rows.open("a") as file:
+            file.writelines(line % row for row in night)
+        with replay(sessions, {numbers: rows}, **options) as result:
+            outputs = [(number, *row[1:]) for number, block in result.read(visits) for row in block.rows()]
+            publish(result.save(tmp_path / f"of-{len(found)}"), broker)
+        found.append(as_table(committed(broker, "visits")))
+
+        assert found[-1] == as_table(outputs)
+    assert found[0].keys() - found[1].keys()
+
+
+def test_end_with_records_of_others_is_not_replaced(tmp_path: Path, broker: EmbeddedBroker):
+    (first, _), (second, _) = nightly(tmp_path, 2)
+    publish(first, broker)
+    with Producer(broker) as producer:
+        for partition in range(PARTITIONS):
+            producer.send("counts", b"1", key=b"k0", partition=partition)
+
+    with pytest.raises(ReplayError, match=r"cannot be corrected: it has 1 records that were not published"):
+        publish(second, broker)
 
 
 # --- killed -----------------------------------------------------------------------------------
@@ -290,12 +397,7 @@ def test_killed_at_any_request_and_run_again_nothing_is_missing_or_double(
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "behind"])
 def test_corrections_that_are_killed_at_any_request_are_sent_once(tmp_path: Path, is_done: bool):
     """A late row changes the count of k3; the topic gets it once, and nothing else."""
-    rows = tmp_path / "rows"
-    rows.mkdir()
-    in_order(rows, 40)
-    first, _ = saved(tmp_path, rows, "first")
-    (rows / "late.records.jsonl").write_text('{"key": "k1", "value": 10, "timestamp": 5003}\n')
-    second, outputs = saved(tmp_path, rows, "second", repair=True)
+    first, second, outputs = late(tmp_path)
     requests = 0
     while True:
         with EmbeddedBroker(auto_create_topics=False) as broker:
@@ -314,6 +416,28 @@ def test_corrections_that_are_killed_at_any_request_are_sent_once(tmp_path: Path
                 break
         requests += 1
     assert requests > 30
+
+
+@pytest.mark.parametrize("is_done", [False, True], ids=["before", "behind"])
+def test_border_of_two_runs_that_is_killed_at_any_request_is_published_as_if_it_were_not(tmp_path: Path, is_done: bool):
+    (first, _), (second, outputs) = nightly(tmp_path, 2)
+    with EmbeddedBroker(auto_create_topics=False) as broker:
+        publish(first, broker)
+        publish(second, broker)
+        wanted = {topic: committed(broker, topic) for topic in outputs}
+    requests = 0
+    while True:
+        with EmbeddedBroker(auto_create_topics=False) as broker:
+            publish(first, broker)
+            try:
+                publish(second, Dying(broker, requests, is_done=is_done), transaction_records=3)
+            except Killed:
+                publish(second, broker, transaction_records=3)
+                assert {topic: committed(broker, topic) for topic in outputs} == wanted
+            else:
+                break
+        requests += 1
+    assert requests > 40
 
 
 ENDED = """

@@ -45,7 +45,7 @@ class LastRecords:
                         f"{partition}: cannot be corrected: it has records without a key, so it is no table; publish "
                         "to another broker"
                     )
-                digest = None if value is None else _digest(value, time_ms, found)
+                digest = None if value is None else record_digest(value, time_ms, found)
                 result._keys[key] = _Last(result.count, time_ms, digest)
                 result.count += 1
         return result
@@ -67,7 +67,8 @@ class LastRecords:
         return Block([key for key, _ in found], [None] * len(found), [time_ms for _, time_ms in found])
 
 
-def _digest(value: bytes, timestamp_ms: int, headers: Headers) -> bytes:
+def record_digest(value: bytes, timestamp_ms: int, headers: Headers) -> bytes:
+    """Return a digest of the value, the timestamp and the headers of a record."""
     content = repr((value, timestamp_ms, tuple(map(tuple, headers))))
     return blake2b(content.encode(), digest_size=16).digest()
 
@@ -83,9 +84,14 @@ def corrections(
     new = LastRecords.of(partition, wanted())
     if len(tombstones := topic.missing_in(new)):
         yield tombstones
-    numbers = set(new.differing_from(topic))
+    if numbers := set(new.differing_from(topic)):
+        yield from picked(wanted(), numbers)
+
+
+def picked(blocks: Iterable[Block], numbers: "set[int]") -> Iterator[Block]:
+    """Yield the records with the given numbers, counted over all blocks."""
     start = 0
-    for block in wanted() if numbers else ():
+    for block in blocks:
         rows = [row for row in range(len(block)) if start + row in numbers]
         start += len(block)
         if rows:

@@ -5,8 +5,10 @@ group named after the snapshot (``published``).  If publishing is killed and run
 committed record.  The next snapshot of the same replay continues after the records of the previous snapshot.
 """
 
+import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from attrs import define, evolve, field
 
@@ -19,11 +21,14 @@ from streams.protocol.messages import TopicSpec
 from streams.protocol.transport import Cluster
 from streams.replay.calls.outputs import OutputPart, lanes_of, output_partitions, output_topics, read_output
 from streams.replay.errors import ReplayError, SnapshotError
+from streams.replay.handover.borders import PublishedEnd
 from streams.replay.handover.corrections import LastRecords, corrections
-from streams.replay.handover.published import OutputDigest, Published, find_published, group_prefix
+from streams.replay.handover.published import OutputDigest, Point, Published, find_published, group_prefix
 from streams.replay.handover.snapshot import Snapshot
 from streams.replay.history.archive import broker_source
 from streams.replay.storage.places import Place
+
+logger = logging.getLogger(__name__)
 
 #: Bytes of keys and values per block; below the default maximum message size of a cluster (1 MiB).
 _BLOCK_BYTES = 500_000
@@ -48,7 +53,9 @@ def publish(
     Consumers that read committed records see each record once, however often publishing was killed and run
     again, as long as the broker keeps the offsets of the group (Kafka: seven days after the last commit).
 
-    If an earlier snapshot of the same replay was published, only further records are published.  After a repair, the
+    If an earlier snapshot of the same replay was published, only further records are published.  If the end of the
+    earlier run was computed again in another order, each record is still published once, except those of a key whose
+    own records have changed: of these, the records from the first change on.  After a repair, the
     published records may no longer be the first records of the outputs.  With ``corrects``, such a partition is
     corrected as a table: the last record of each key is published if it differs from that in the topic, and a tombstone
     for each key that the outputs do not have.  This needs 100 to 200 bytes of memory for each key of a partition.
@@ -85,12 +92,14 @@ def publish_group(snapshot: Snapshot) -> str:
 
 @define(eq=False)
 class _Start:
-    """The point from which a partition is published: the progress so far, and the digest of the published records."""
+    """The point from which a partition is published: the progress so far, and the digest of the outputs before it."""
 
     progress: Published
     digest: OutputDigest = field(factory=OutputDigest)
-    #: Whether the published records are not the first ones of the outputs.
+    #: Whether the published records are not the first ones of the outputs, and have to be corrected.
     is_other: bool = False
+    #: Whether the end of the published records was computed again: the outputs after the last point of the progress.
+    is_end_other: bool = False
 
 
 @define(eq=False)
@@ -117,9 +126,9 @@ class _Publishing:
             if start.is_other and not corrects:
                 raise ReplayError(
                     f"{at}: {start.progress.count:,} records of snapshot {self._known[at].snapshot} of this replay "
-                    "were published, which are no longer the first records of the outputs: late rows were repaired, or "
-                    "the end of the history was computed again; to publish the last record of each key that has "
-                    "changed, give corrects=True (--corrections)"
+                    "were published, which are no longer the first records of the outputs, since late rows were "
+                    "repaired; to publish the last record of each key that has changed, give corrects=True "
+                    "(--corrections)"
                 )
         return result
 
@@ -127,12 +136,34 @@ class _Publishing:
         own = self._snapshot
         start = _Start(Published(own.id, 0, parent=own.parent, replay=own.replay, order=own.order))
         known = self._known.get(at)
-        if known is not None:
-            for block in _before(self._outputs(at), known.count):
-                start.digest.add(block)
-            is_same = known.digest in ("", start.digest.text()) and start.digest.count == known.count
-            start.is_other = known.is_correcting or not is_same
-            start.progress = evolve(start.progress, count=known.count, digest=known.digest, sent=known.sent)
+        if known is None:
+            return self._with_point(at, start)
+        start.progress = evolve(
+            start.progress, count=known.count, digest=known.digest, sent=known.sent, points=known.points
+        )
+        kept: list[tuple[Point, OutputDigest]] = []
+        points = {point.count: point for point in known.points}
+        for block in (*_split(_before(self._outputs(at), known.count), sorted(points)), Block([], [], [])):
+            point = points.get(start.digest.count)
+            if point is not None and point.digest == start.digest.text() and point not in [found for found, _ in kept]:
+                kept.append((point, start.digest.copy()))
+            start.digest.add(block)
+        is_same = known.digest in ("", start.digest.text()) and start.digest.count == known.count
+        if is_same and not known.is_correcting:
+            return start if known.snapshot == own.id else self._with_point(at, start)
+        if known.is_correcting or known.order[0] != own.order[0] or not kept:
+            start.is_other = True
+            return start
+        start.is_end_other = True
+        start.digest = kept[-1][1]
+        start.progress = evolve(start.progress, points=tuple(point for point, _ in kept))
+        return start
+
+    def _with_point(self, at: TopicPartition, start: _Start) -> _Start:
+        """Note that a run publishes from here."""
+        with broker_source(self._broker, at) as source:
+            point = Point(start.digest.count, start.digest.text(), start.progress.sent, source.end)
+        start.progress = start.progress.after(point)
         return start
 
     def _outputs(self, at: TopicPartition) -> Iterator[Block]:
@@ -146,13 +177,47 @@ class _Publishing:
             ReplayError: a partition cannot be corrected.
         """
         sent = 0
-        before = sum(start.progress.count for start in starts.values() if not start.is_other)
+        before = sum(start.digest.count for start in starts.values() if not start.is_other)
         self._on_progress(topic, before, total)
         for at, start in starts.items():
-            for count in self._correct(at, start) if start.is_other else self._continue(at, start):
+            for count in self._sent(at, start):
                 sent += count
                 self._on_progress(topic, before + sent, total)
         return sent
+
+    def _sent(self, at: TopicPartition, start: _Start) -> Iterator[int]:
+        if start.is_other:
+            yield from self._correct(at, start)
+            return
+        if start.is_end_other:
+            yield self._replace_end(at, start)
+        yield from self._continue(at, start)
+
+    def _replace_end(self, at: TopicPartition, start: _Start) -> int:
+        """Send what the topic needs where the end of the previous run was computed again; return the records sent.
+
+        This is one transaction, so that the end is compared with the topic once.
+
+        Raises:
+            ReplayError: the end of the topic has records of other producers.
+        """
+        point = start.progress.points[-1]
+        with broker_source(self._broker, at) as source:
+            published = PublishedEnd.of(_until(source.read(max(point.offset, source.start)), source.end))
+        _refuse_foreign(at, published.count - (start.progress.sent - point.sent))
+
+        def outputs() -> Iterator[Block]:
+            return _after(self._outputs(at), point.count)
+
+        reached = published.reach(outputs())
+        missing = published.missing(_before(outputs(), reached))
+        for block in _before(outputs(), reached):
+            start.digest.add(block)
+        start.progress = evolve(start.progress, count=start.digest.count, digest=start.digest.text())
+        blocks = missing.blocks(lambda: _before(self._outputs(at), point.count), _before(outputs(), reached))
+        count = self._send(at, (part for block in blocks for part in _parts(block)), start)
+        logger.info("%s: the end of the previous run was computed again in another order; %d records sent", at, count)
+        return count
 
     def _continue(self, at: TopicPartition, start: _Start) -> Iterator[int]:
         """Send the records that are not published yet; yield the number of records of each transaction."""
@@ -170,12 +235,8 @@ class _Publishing:
         """
         with broker_source(self._broker, at) as source:
             topic = LastRecords.of(at, _until(source.read(source.start), source.end))
-        if topic.count > start.progress.sent:
-            raise ReplayError(
-                f"{at}: cannot be corrected: it has {topic.count - start.progress.sent:,} records that were not "
-                "published by `streams publish`, such as those of a live application; publish to another broker"
-            )
-        start.progress = evolve(start.progress, is_correcting=True)
+        _refuse_foreign(at, topic.count - start.progress.sent)
+        start.progress = evolve(start.progress, is_correcting=True, points=())
         blocks = corrections(at, lambda: self._outputs(at), topic)
         for chunk in _chunks(blocks, self._transaction_records):
             yield self._send(at, chunk, start)
@@ -198,6 +259,29 @@ class _Publishing:
             group = GroupMetadata(publish_group(self._snapshot))
             self._producer.send_offsets_to_transaction({at: start.progress.committed()}, group)
         return count
+
+
+def _refuse_foreign(at: TopicPartition, count: int) -> None:
+    if count > 0:
+        raise ReplayError(
+            f"{at}: cannot be corrected: it has {count:,} records that were not published by `streams publish`, such "
+            "as those of a live application; publish to another broker"
+        )
+
+
+def _split(blocks: Iterable[Block], counts: Sequence[int]) -> Iterator[Block]:
+    """Yield the records as blocks that end at each of the ``counts``, which are ascending."""
+    left = deque(counts)
+    start = 0
+    for block in blocks:
+        done = 0
+        while left and left[0] < start + len(block):
+            place = left.popleft() - start
+            if place > done:
+                yield block.slice(done, place)
+                done = place
+        yield block.slice(done) if done else block
+        start += len(block)
 
 
 def _before(blocks: Iterable[Block], count: int) -> Iterator[Block]:

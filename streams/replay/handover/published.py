@@ -10,13 +10,28 @@ from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 from itertools import repeat
 
-from attrs import define, field, frozen
+from attrs import astuple, define, evolve, field, frozen
 
 from streams.clients import Admin
 from streams.core.records import Block, TopicPartition
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.replay.errors import ReplayError
 from streams.replay.handover.snapshot import Snapshot
+
+#: Maximum number of points of a partition: metadata of a committed offset is limited to 4096 bytes by default.
+_POINTS = 12
+
+
+@frozen
+class Point:
+    """A point of an output partition from which a run has published: the outputs before it, and the topic's end."""
+
+    #: Number of records of the outputs, and their digest.
+    count: int
+    digest: str
+    #: Number of records that were sent to the topic before, and the offset at its end.
+    sent: int
+    offset: int
 
 
 @frozen
@@ -31,6 +46,8 @@ class Published:
     sent: int = 0
     #: Whether the partition is being corrected: further records of it would be out of place.
     is_correcting: bool = False
+    #: The points from which the latest runs have published, and the first one, oldest first.
+    points: tuple[Point, ...] = ()
     parent: str | None = None
     replay: str = ""
     #: The position of the snapshot among those of its replay: the number of repairs, and of records read.
@@ -46,10 +63,16 @@ class Published:
             known.get("digest", ""),
             known.get("sent", committed.offset),
             known.get("correcting", False),
+            tuple(Point(*point) for point in known.get("points", ())),
             known["parent"],
             known.get("replay", ""),
             tuple(known.get("order", (0, 0))),
         )
+
+    def after(self, point: Point) -> "Published":
+        """Return this progress with a further point, from which the next records are published."""
+        points = (*self.points, point)
+        return evolve(self, points=points if len(points) <= _POINTS else (points[0], *points[2:]))
 
     def committed(self) -> OffsetAndMetadata:
         """Encode the progress as an offset to commit."""
@@ -61,6 +84,7 @@ class Published:
             "digest": self.digest,
             "sent": self.sent,
             "correcting": self.is_correcting,
+            "points": [astuple(point) for point in self.points],
         }
         return OffsetAndMetadata(self.count, json.dumps(known))
 
@@ -82,6 +106,10 @@ class OutputDigest:
     def text(self) -> str:
         """Return the digest of the records so far."""
         return self._hash.hexdigest()
+
+    def copy(self) -> "OutputDigest":
+        """Return an independent copy."""
+        return OutputDigest(self.count, self._hash.copy())
 
 
 def group_prefix(snapshot: Snapshot) -> str:
