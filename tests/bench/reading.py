@@ -11,7 +11,6 @@ import resource
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -23,6 +22,7 @@ import numpy as np
 from attrs import frozen
 
 from streams import StreamsBuilder, Topic
+from streams.replay.calls.work import StageWork
 from streams.replay.history.sorting import MergeWork
 from streams.replay.run.drive import run_work
 from streams.replay.run.session import ReplaySession, Request
@@ -134,16 +134,16 @@ def read(kind: str, given: Any, folder: Path, order: str) -> dict[str, float]:
     request = Request(partial(topology, TOPICS[kind]), {kind: given}, PARTITIONS, {"application_id": "b"}, order=order)
     spent = {"read": 0.0, "merge": 0.0}
     start = time.process_time()
-    steps = ReplaySession(request, Place(str(folder / "replay"))).prepare()
-    with suppress(StopIteration):
-        calls = next(steps)
-        while True:
-            reports = []
-            for call in calls:
-                before = time.process_time()
-                reports.append(run_work(call))
-                spent["merge" if isinstance(call, MergeWork) else "read"] += time.process_time() - before
-            calls = steps.send(reports)
+    steps = ReplaySession(request, Place(str(folder / "replay"))).steps()
+    calls = next(steps)
+    # Until the first call that runs tasks.
+    while not isinstance(calls[0], StageWork):
+        reports = []
+        for call in calls:
+            before = time.process_time()
+            reports.append(run_work(call))
+            spent["merge" if isinstance(call, MergeWork) else "read"] += time.process_time() - before
+        calls = steps.send(reports)
     return spent | {"driver": time.process_time() - start - sum(spent.values())}
 
 

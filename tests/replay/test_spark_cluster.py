@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.replay.cluster import SparkCluster
+from tests.replay.packed import packed_environment
 from tests.replay.spark_cases import live, write_orders
 from tests.waiting import until
 
@@ -146,6 +147,36 @@ spark.stop()
     assert "an executor of Spark cannot see files of the driver there; choose a folder that all machines share" in said
     assert [found] == [expected(history)]
     assert ".zip/streams/" in (tmp_path / "loaded").read_text()
+
+
+def test_workers_with_a_packed_environment(cluster: SparkCluster, tmp_path: Path) -> None:
+    """The archive of venv-pack is unpacked by each executor, whose Python has all packages, and the compiled loops."""
+    history = write_orders(tmp_path / "orders.jsonl")
+    program = """
+def loaded(_, order):
+    import pyarrow, streams
+    compiled = any(name.startswith("streams") and name.endswith("compiled_loops") for name in sys.modules)
+    found = [os.getcwd(), sys.prefix, streams.__file__, pyarrow.__file__, compiled]
+    Path(given["loaded"]).write_text(json.dumps(found))
+
+tell(noting(loaded), directory=given["directory"])
+spark.stop()
+"""
+    cluster.have(1)
+    settings = {
+        "spark.cores.max": "1",
+        "spark.task.maxFailures": "1",
+        "spark.archives": f"{packed_environment(tmp_path)}#environment",
+        "spark.executorEnv.PYTHONPATH": "",
+    }
+    given = {"python": "./environment/bin/python", "settings": settings, "directory": str(tmp_path / "replay")}
+    found = ended(start(program, cluster, history, tmp_path, loaded=str(tmp_path / "loaded"), **given))
+    folder, *places, is_compiled = json.loads((tmp_path / "loaded").read_text())
+
+    assert found == [expected(history)]
+    assert all(Path(place).is_relative_to(Path(folder, "environment").resolve()) for place in places), places
+    assert Path(folder).is_relative_to(cluster.folder)
+    assert is_compiled == ("streams.core.compiled_loops" in sys.modules)
 
 
 def _python_without_the_project(folder: Path) -> str:

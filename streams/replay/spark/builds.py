@@ -43,8 +43,9 @@ def use_installed(expected: str) -> None:
     """
     if PACKAGE in sys.modules:
         return
-    sent = str(Path(__file__).parent)
-    spec = PathFinder.find_spec(PACKAGE, [path for path in sys.path if path != sent])
+    # Executors name the sent files by relative paths, as in ``./streams-....zip``.
+    sent = Path(__file__).parent.resolve()
+    spec = PathFinder.find_spec(PACKAGE, [path for path in sys.path if Path(path).resolve() != sent])
     if spec is None or spec.origin is None or not isinstance(spec.loader, SourceFileLoader):
         return
     if digest_of(Path(spec.origin).parent) != expected:
