@@ -105,7 +105,11 @@ def test_values_fit_their_schema():
 
     with pytest.raises(jsonschema.ValidationError, match="does not match"):
         jsonschema.validate(defaults, schema)
-    jsonschema.validate(defaults | yaml.safe_load(EVERYTHING.read_text()), schema)
+    everything = yaml.safe_load(EVERYTHING.read_text())
+    jsonschema.validate(defaults | everything, schema)
+    with pytest.raises(jsonschema.ValidationError, match="'KAFKA_PASSWORD' does not match"):
+        jsonschema.validate(defaults | everything | {"secrets": {"KAFKA_PASSWORD": everything["secrets"]}}, schema)
+    assert everything["secrets"].keys() <= SETTINGS.keys()
 
 
 # --- with helm and a registry of packages (make deploy-test) ------------------------------------------------------
@@ -144,7 +148,11 @@ def test_rendered_chart_has_what_values_ask_for():
     assert "--set=group_instance_id=$(POD_NAME)" in container["args"]
     assert "--set=processing_guarantee=exactly_once_v2" in container["args"]
     names = [it["name"] for it in container["env"]]
-    assert names == ["POD_NAME", "POD_NAMESPACE", "KAFKA_PASSWORD"]
+    assert names == ["POD_NAME", "POD_NAMESPACE", "STREAMS_SASL_PASSWORD"]
+    (cleaning,) = all_of_them["Job"]["spec"]["template"]["spec"]["containers"]
+    for given in (container, cleaning):
+        assert "sasl_password" not in " ".join(given["args"])
+        assert [it["name"] for it in given["env"] if "valueFrom" in it][-1] == "STREAMS_SASL_PASSWORD"
     (trigger,) = all_of_them["ScaledObject"]["spec"]["triggers"]
     assert trigger["metadata"]["consumerGroup"] == "shop"
     refused = helm("template", "shop", "streams", "--kube-version", "1.30.0", *SMALLEST, "--set", "workers=2")

@@ -28,7 +28,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{- define "streams.secretEnv" -}}
 {{- range $name, $from := .Values.secrets }}
-- name: {{ $name }}
+- name: STREAMS_{{ upper $name }}
   valueFrom:
     secretKeyRef:
       name: {{ $from.secret }}
