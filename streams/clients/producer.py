@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, TypeVar, Unpack, overload
-from weakref import finalize
+from weakref import finalize, ref
 
 from streams.clients.accumulator import block_size, record_size
 from streams.clients.async_producer import AsyncProducer
@@ -118,8 +118,9 @@ class Producer:
             has_thread=may_start and self._settings.linger_ms > 0,
             may_start=may_start and self._settings.background_sender,
         )
-        # A producer that is dropped without close() leaves no thread behind.
-        finalize(self, driver.orphan).atexit = False
+        # A producer that is dropped without close() leaves no thread behind.  A strong reference to the driver would
+        # keep the producer for ever if something that the driver uses refers to the producer.
+        finalize(self, _orphan, ref(driver)).atexit = False
         return driver
 
     def record_metrics(self, metrics: Metrics) -> None:
@@ -481,3 +482,10 @@ class Producer:
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClientClosedError("the producer is closed; make a new one")
+
+
+def _orphan(driver: "ref[SenderDriver]") -> None:
+    """Let the background thread of a producer that is no longer referenced end, if there is one."""
+    there = driver()
+    if there is not None:
+        there.orphan()

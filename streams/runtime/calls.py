@@ -51,17 +51,24 @@ class TaskCalls:
     def forward(self) -> int:
         """Start the calls for new records, and forward results of finished calls; return the number of results.
 
-        A node does not forward more results than the downstream nodes can accept.
+        A node does not forward more results than the other nodes can accept.  What is left then waits for a call that
+        is in flight: nothing else would wake the thread.
         """
         self.hand_over()
         if not isinstance(self.loop, BlockingLoop):
             self.loop.step()
+        total = 0
+        while count := self._forward():
+            total += count
+            self.hand_over()
+        return total
+
+    def _forward(self) -> int:
+        """Let each node forward as many results as the nodes before it can accept, and return the number of results."""
         count, limit = 0, _NO_LIMIT
         for node in self.nodes:
             count += node.forward(limit)
             limit = min(limit, node.room)
-        if count:
-            self.hand_over()
         return count
 
     def finish(self) -> bool:

@@ -1,6 +1,6 @@
 """The conditions of simulated worlds: the inputs, and the faults and limits, drawn from the seed of the world."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from random import Random
 from typing import Any
@@ -18,6 +18,20 @@ Row = tuple[Topic[Any, Any], Any, Any, int]
 _FAIR_WEATHER = ((0.0, 1), (0.02, 800), (0.1, 400), (0.3, 800), (0.05, 900), (0.5, 100))
 #: Numbers of bursts: even intervals, or gaps of 0.4 to 6 s, in which inputs become idle, with the default ``storm_ms``.
 _BURSTS = (0, 0, 48, 12, 3)
+
+
+def in_order_of_topics(rows: Iterable[Row]) -> list[Row]:
+    """Return input records by time, those of one topic in the order in which they are given.
+
+    A record that is older than one before it in its topic is written directly after the latest of these.
+    """
+    times: dict[str, int] = {}
+    timed = []
+    for row in rows:
+        name = row[0].name
+        times[name] = max(times.get(name, row[3]), row[3])
+        timed.append((times[name], row))
+    return [row for _, row in sorted(timed, key=lambda item: item[0])]
 
 
 @frozen
@@ -38,7 +52,10 @@ class Scenario:
 
 
 class Arrival(Enum):
-    """The order in which the producer sends the inputs; records with the same topic and key keep their order."""
+    """The order in which the producer sends the inputs; records with the same topic and key keep their order.
+
+    "By time", the records of a topic are in the order in which they are given, which may be out of order in time.
+    """
 
     BY_TIME = "by time"
     BY_TOPIC = "topic by topic"

@@ -16,7 +16,7 @@ from streams.core.settings import Settings
 from streams.core.topic import Topic, TopicLike, meant, topic_names, typed_topic
 from streams.dsl import TopologySource, build_topology
 from streams.runtime import tuned_collector
-from streams.testing.simulation.conditions import Conditions, Scenario
+from streams.testing.simulation.conditions import Conditions, Scenario, in_order_of_topics
 from streams.testing.simulation.faults import Fault
 from streams.testing.simulation.outcome import Expectation, OrderDependenceError, Outcome
 from streams.testing.simulation.report import SimulationError, SimulationReport, Verdict
@@ -92,7 +92,8 @@ def simulate(
     same results, except for the topics and stores named in ``may_depend_on_order``, which are only checked for missing
     keys and are listed in the report.
 
-    The inputs are written within 90 % of ``storm_ms``, in some worlds with gaps, in which inputs are idle. Before the
+    The inputs are written within 90 % of ``storm_ms``, in some worlds with gaps, in which inputs are idle. Records of
+    one topic and key are written in the given order, so that a record with an earlier timestamp is late. Before the
     results are compared, ``rest_ms`` milliseconds of virtual time pass without inputs, for results that depend on
     time, not on records.
 
@@ -151,7 +152,7 @@ def _prepared(
         raise ConfigError(
             "simulate() got no inputs; pass for example inputs={topic: [(key, value, timestamp_ms), ...]}"
         )
-    rows.sort(key=lambda row: row[3])
+    rows = in_order_of_topics(rows)
     config = StreamsConfig.of(application_id="sim", **given)
     settings = {setting_name(name): value for name, value in given.items()}
     built = build_topology(topology, config)
