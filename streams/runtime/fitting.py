@@ -60,6 +60,22 @@ def misfit(task_id: TaskId, store: Store) -> str | None:
     return why
 
 
+def loss_of_fields(store: Store) -> str | None:
+    """Return a warning if the class of a store's values has lost fields whose content the store still has."""
+    found, wanted = store.found_format, store.own_format()
+    if found is None or found.version != wanted.version or store.is_empty:
+        return None
+    names = found.lost_fields(wanted)
+    if not names:
+        return None
+    listed, step = ", ".join(map(repr, names)), f"{wanted.version}, {wanted.version + 1}"
+    return (
+        f"store {store.spec.name!r}: the class of its values has no field {listed} any more: its content in the "
+        "entries is ignored, and gone after the next change of each; to keep it, give the class the field again, or "
+        f"convert the values with @migrate({store.spec.name!r}, {step})"
+    )
+
+
 def _differences(content: Content, store: Store) -> list[str]:
     # Each record has the version of its value, which is checked when it is converted.
     return content.differences(Content.of(store.spec), may_convert=bool(store.spec.migrations))

@@ -22,7 +22,7 @@ from streams.runtime.assignment import tasks_of
 from streams.runtime.checkpoint import Checkpoint, is_of_others
 from streams.runtime.environment import SharedParts
 from streams.runtime.facts import Directive
-from streams.runtime.fitting import check_changelogs, misfit
+from streams.runtime.fitting import check_changelogs, loss_of_fields, misfit
 from streams.runtime.homes import StateHome
 from streams.runtime.losses import LossGuard, lost_changelogs, without_sources
 from streams.runtime.plan import ApplicationPlan
@@ -85,6 +85,8 @@ class TaskSet:
     owner_of: dict[TopicPartition, Task] = field(factory=dict)
     #: Number of recorded tasks that were opened.
     _opened: int = 0
+    #: Stores of which a warning was logged that their class has lost fields.
+    _losing: set[str] = field(factory=set)
 
     @property
     def home(self) -> StateHome:
@@ -240,6 +242,9 @@ class TaskSet:
                 log.warning("%s: store %r of task %s is rebuilt from its changelog: %s", self.name, name, task_id, why)
                 store.close()
                 stores[name] = self.home.renew_store(task_id, self.plan.topology.stores[name])
+            elif name not in self._losing and (loss := loss_of_fields(store)) is not None:
+                self._losing.add(name)
+                log.warning("%s: %s", self.name, loss)
 
     def _last_commit(self, task_id: TaskId) -> _LastCommit:
         """Return the last commit of a task; log a warning for offsets that another client has committed."""

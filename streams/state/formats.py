@@ -166,6 +166,13 @@ class StoreFormat:
         missing = [name for name in new if has[name]]
         return f"the field {_listed(missing)} is new and has no default value" if missing else None
 
+    def lost_fields(self, wanted: "StoreFormat") -> Sequence[str]:
+        """Return the fields that values have and the wanted ones do not, if nothing else of the fields differs."""
+        if self.fields is None or wanted.fields is None or self.field_difference(wanted):
+            return ()
+        has = dict(wanted.fields)
+        return [name for name, _ in self.fields if name not in has]
+
     def layout_difference(self, wanted: "StoreFormat") -> str:
         """Return a description of how the layout differs from that of another format."""
         if self.kind != wanted.kind:

@@ -183,6 +183,21 @@ def test_a_field_with_a_default_needs_no_migration(broker: EmbeddedBroker, tmp_p
     assert found == {"a": kind(3, 7), "b": kind(1, 0)}
 
 
+def test_a_class_that_has_lost_a_field_is_warned_of_once(
+    broker: EmbeddedBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    kind, fewer = _class(amount=[], tax=[]), _class(amount=[])
+    run(broker, totals(lambda _: kind(0, 0), lambda old, new: kind(old.amount + new, 1), kind), tmp_path, {"a": 1})
+    newer = totals(lambda _: fewer(0), lambda old, new: fewer(old.amount + new), fewer)
+
+    found = [run(broker, newer, tmp_path, {"a": 1})["a"] for _ in range(2)]
+
+    assert found == [fewer(2), fewer(3)]
+    (warning,) = [record.getMessage() for record in caplog.records if "any more" in record.getMessage()]
+    assert "store 'totals': the class of its values has no field 'tax' any more" in warning
+    assert "@migrate('totals', 1, 2)" in warning
+
+
 def _cannot(store: str, one: int = 1, two: int = 2) -> Migration:
     return migrate(store, one, two)(lambda old: old)
 
