@@ -20,6 +20,7 @@ from streams.core.errors import ConfigError
 from streams.core.records import TopicPartition
 from streams.core.topic import Topic
 from tests.connect.dying_sources import TOPIC, template, worker
+from tests.ports import free_ports
 from tests.waiting import until
 
 
@@ -247,8 +248,8 @@ def test_keys_come_from_a_header(broker):
 @pytest.mark.parametrize(("has_ids", "kills"), [(True, 20), (False, 5)], ids=["ids", "no-ids"])
 def test_rows_are_exact_with_ids_and_there_at_least_once_without_whenever_the_worker_is_killed(has_ids, kills):
     """The sender repeats each request until it is answered with 200."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    (port,) = free_ports(1)
+    address = f"127.0.0.1:{port}"
     settings = {"listen": address, "key": "n", "batch_records": 3}
     sent, is_over = [], Event()
 
