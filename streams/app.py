@@ -96,10 +96,10 @@ def _lineage_of(
     if not config.openlineage_url:
         return None
     # Imported here, because the extra ``openlineage`` is needed only with a collector.
-    from streams.telemetry.lineage import LineageEvents
+    from streams.telemetry.lineage import LineageEvents, LineageJob
 
     address = str(cluster.bootstrap[0]) if isinstance(cluster, TcpCluster) else "embedded"
-    return LineageEvents(config, topology, clock, threads, f"kafka://{address}")
+    return LineageEvents(config, topology, clock, threads, LineageJob.of_application(topology, f"kafka://{address}"))
 
 
 def _cluster_of(config: StreamsConfig, broker: Cluster | None) -> tuple[Cluster, EmbeddedBroker | None]:

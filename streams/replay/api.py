@@ -5,7 +5,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Generator, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from datetime import timedelta
 from typing import Any, Literal, Unpack
 
@@ -132,7 +132,8 @@ def replay(
         else:
             runner = LocalExecutor(processes or os.cpu_count() or 1)
         stack.callback(runner.close)
-        drive(session, runner, progress)
+        with _lineage(session):
+            drive(session, runner, progress)
         closing = stack.pop_all()
         if keep:
             atexit.register(closing.close)
@@ -140,6 +141,16 @@ def replay(
         result = ReplayResult(session, Outputs(session, runner), Stores(session), runner, close)
     _check_late(result, limit, is_given=max_dropped is not None)
     return result
+
+
+def _lineage(session: ReplaySession) -> AbstractContextManager[None]:
+    """Send events of OpenLineage if ``openlineage_url`` is set."""
+    if not session.config.openlineage_url:
+        return nullcontext()
+    # Imported here, because the extra ``openlineage`` is needed only with a collector.
+    from streams.replay.run.lineage import lineage_events
+
+    return lineage_events(session)
 
 
 def explain(

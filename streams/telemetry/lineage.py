@@ -1,16 +1,16 @@
-"""Events of OpenLineage at the start and the end of an application. Needs the extra ``openlineage``.
+"""Events of OpenLineage at the start and the end of an application or a replay. Needs the extra ``openlineage``.
 
-A job is an application, and a run is one instance of it; datasets are the topics that it reads and writes.  A thread
-sends the events, so that a collector that does not answer holds nothing up.
+A job is an application, and a run is one instance or one replay of it; datasets are the topics that it reads and
+writes, or their history.  A thread sends the events, so that a collector that does not answer holds nothing up.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from attrs import define, field
+from attrs import define, field, frozen
 from msgspec import inspect
 
 from streams.core.clock import Clock
@@ -38,9 +38,48 @@ _TIMEOUT_S, _RETRIES = 5.0, 2
 CLOSE_MS = 20_000
 
 
+@frozen
+class LineageDataset:
+    """What a job reads or writes: its namespace and name, and the topic whose types it has."""
+
+    namespace: str
+    name: str
+    topic: str
+
+
+@frozen
+class LineageJob:
+    """What kind of job runs, STREAMING or BATCH, and what it reads and writes."""
+
+    processing: str
+    kind: str
+    inputs: Sequence[LineageDataset]
+    outputs: Sequence[LineageDataset]
+
+    @classmethod
+    def of_application(cls, topology: Topology, cluster: str) -> "LineageJob":
+        """Return the job of an application: its topics on a cluster, without internal ones."""
+        inputs, outputs = topics_of(topology)
+        return cls(
+            "STREAMING",
+            "APPLICATION",
+            [LineageDataset(cluster, name, name) for name in inputs],
+            [LineageDataset(cluster, name, name) for name in outputs],
+        )
+
+
+def topics_of(topology: Topology) -> tuple[list[str], list[str]]:
+    """Return the names of the topics that a topology reads and writes, without internal ones."""
+    internal = set(topology.internal_topics)
+    sources = [*topology.sources(), *(store.source for store in topology.global_stores.values())]
+    inputs = {name for source in sources for name in source.topics}
+    outputs = {sink.topic for sink in topology.sinks() if sink.topic is not None}
+    return sorted(inputs - internal), sorted(outputs - internal)
+
+
 @define(eq=False)
 class LineageEvents:
-    """Sends START, and then COMPLETE or FAIL, for one instance of an application.
+    """Sends START, and then COMPLETE or FAIL, for one run of a job.
 
     An event that cannot be sent is logged, and not sent later.
     """
@@ -49,7 +88,7 @@ class LineageEvents:
     _topology: Topology
     _clock: Clock
     _threads: Threads
-    _cluster: str
+    _job: LineageJob
     _run_id: str = field(init=False, factory=lambda: str(generate_new_uuid()))
     _ends: Signal = field(init=False)
     _failure: BaseException | None = field(init=False, default=None)
@@ -93,24 +132,21 @@ class LineageEvents:
             log.warning("OpenLineage: %s of run %s is not sent to %s: %s", state.name, self._run_id, self._url, error)
 
     def _event(self, state: Any) -> Any:
-        config, internal = self._config, self._topology.internal_topics
-        sources = [*self._topology.sources(), *(store.source for store in self._topology.global_stores.values())]
-        inputs = {name for source in sources for name in source.topics} - set(internal)
-        outputs = {sink.topic for sink in self._topology.sinks() if sink.topic is not None} - set(internal)
+        config, job = self._config, self._job
         engine = processing_engine_run.ProcessingEngineRunFacet(_version(), "streams")
         facets: dict[str, Any] = {"processing_engine": engine}
         if self._failure is not None:
             text = f"{type(self._failure).__name__}: {self._failure}"
             facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(text, "Python")
-        kind = job_type_job.JobTypeJobFacet("STREAMING", "STREAMS", "APPLICATION")
+        kind = job_type_job.JobTypeJobFacet(job.processing, "STREAMS", job.kind)
         return RunEvent(
             eventTime=datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC).isoformat(),
             producer=f"urn:python:streams:{_version()}",
             run=Run(self._run_id, facets),
             job=Job(config.openlineage_namespace, config.application_id, {"jobType": kind}),
             eventType=state,
-            inputs=[InputDataset(self._cluster, name, facets=self._schema(name)) for name in sorted(inputs)],
-            outputs=[OutputDataset(self._cluster, name, facets=self._schema(name)) for name in sorted(outputs)],
+            inputs=[InputDataset(it.namespace, it.name, facets=self._schema(it.topic)) for it in job.inputs],
+            outputs=[OutputDataset(it.namespace, it.name, facets=self._schema(it.topic)) for it in job.outputs],
         )
 
     def _schema(self, name: str) -> dict[str, Any]:

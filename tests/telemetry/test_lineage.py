@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from streams import EmbeddedBroker, ProcessingError, Producer, Streams, StreamsBuilder, Topic
+from streams.replay import ReplayTaskError, replay
 from streams.telemetry import lineage
 from tests import waiting
 
@@ -102,6 +103,58 @@ def test_start_and_end_with_topics_and_types(collector, broker):
     fields = start["inputs"][0]["facets"]["schema"]["fields"]
     assert [(it["name"], it["type"]) for it in fields[2:]] == [("value.customer", "str"), ("value.cents", "int")]
     assert "errorMessage" not in end["run"]["facets"]
+
+
+def test_a_replay_tells_its_files_and_how_it_ends(collector, tmp_path):
+    (tmp_path / "orders.jsonl").write_text('{"customer": "ann", "cents": 5}\n{"customer": "bob", "cents": 0}\n')
+    (tmp_path / "good.jsonl").write_text('{"customer": "ann", "cents": 5}\n')
+    keyless = Topic("orders", value=Order, timestamp=lambda order: order.cents)
+
+    def of_history(builder: StreamsBuilder) -> None:
+        builder.stream(keyless).map_values(lambda order: 100 // order.cents).to("shares")
+
+    def told(name: str) -> None:
+        replay(
+            of_history,
+            {keyless: tmp_path / name},
+            application_id="shop",
+            executor="local",
+            processes=1,
+            directory=tmp_path / f"of-{name}",
+            openlineage_url=collector.url,
+        ).close()
+
+    told("good.jsonl")
+    with pytest.raises(ReplayTaskError, match="ZeroDivisionError"):
+        told("orders.jsonl")
+
+    assert [event["eventType"] for event in collector.events] == ["START", "COMPLETE", "START", "FAIL"]
+    start, end, _, failed = collector.events
+    assert start["run"]["runId"] == end["run"]["runId"] != failed["run"]["runId"]
+    assert start["job"]["facets"]["jobType"] | {"_producer": "", "_schemaURL": ""} == {
+        "processingType": "BATCH", "integration": "STREAMS", "jobType": "REPLAY", "_producer": "", "_schemaURL": "",
+    }  # fmt: skip
+    assert [(it["namespace"], it["name"]) for it in end["inputs"]] == [("file", str(tmp_path / "good.jsonl"))]
+    assert [(it["namespace"], it["name"]) for it in end["outputs"]] == [
+        ("file", str(tmp_path / "of-good.jsonl/shares"))
+    ]
+    assert "value.cents" in [it["name"] for it in end["inputs"][0]["facets"]["schema"]["fields"]]
+    assert "ZeroDivisionError" in failed["run"]["facets"]["errorMessage"]["message"]
+
+
+def test_inputs_of_a_replay_have_the_names_of_their_places():
+    from streams.replay.history.inputs import Archive, Files, input_of
+    from streams.replay.run.lineage import datasets_of
+
+    given = {
+        Files(("s3://lake/orders/2026",)): ("s3://lake", "orders/2026"),
+        Archive("/archives/shop"): ("file", "/archives/shop"),
+        input_of("kafka://one:9092/orders"): ("kafka://one:9092", "orders"),
+        input_of("table:lake.orders"): ("spark", "lake.orders"),
+    }
+    for history, expected in given.items():
+        (found,) = datasets_of("orders", history)
+        assert (found.namespace, found.name, found.topic) == (*expected, "orders")
 
 
 def test_each_start_is_a_run_of_its_own_and_closing_again_sends_nothing(collector, broker):
