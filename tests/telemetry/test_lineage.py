@@ -146,13 +146,13 @@ def test_inputs_of_a_replay_have_the_names_of_their_places():
     from streams.replay.history.inputs import Archive, Files, input_of
     from streams.replay.run.lineage import datasets_of
 
-    given = {
-        Files(("s3://lake/orders/2026",)): ("s3://lake", "orders/2026"),
-        Archive("/archives/shop"): ("file", "/archives/shop"),
-        input_of("kafka://one:9092/orders"): ("kafka://one:9092", "orders"),
-        input_of("table:lake.orders"): ("spark", "lake.orders"),
-    }
-    for history, expected in given.items():
+    given = [
+        (Files(("s3://lake/orders/2026",)), ("s3://lake", "orders/2026")),
+        (Archive("/archives/shop"), ("file", "/archives/shop")),
+        (input_of("kafka://one:9092/orders"), ("kafka://one:9092", "orders")),
+        (input_of("table:lake.orders"), ("spark", "lake.orders")),
+    ]
+    for history, expected in given:
         (found,) = datasets_of("orders", history)
         assert (found.namespace, found.name, found.topic) == (*expected, "orders")
 
