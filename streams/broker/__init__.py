@@ -1,6 +1,7 @@
 """The embedded broker: topics, logs and consumer groups in one process, with nothing to install."""
 
 from streams.broker.array import ArrayStorage as ArrayStorage
+from streams.broker.assignable import AssignableTopics as AssignableTopics
 from streams.broker.config import BrokerConfig as BrokerConfig
 from streams.broker.config import FsyncPolicy as FsyncPolicy
 from streams.broker.embedded import EmbeddedBroker as EmbeddedBroker

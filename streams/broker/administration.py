@@ -240,7 +240,7 @@ def _groups(machine: "Broker", now_ms: int) -> list[str]:
     machine.handle(ListGroups(), now_ms, responses.append)
     (response,) = responses
     assert isinstance(response, ListGroupsResponse)
-    return [group_id for group_id, _, _ in response.groups]
+    return [group_id for group_id, *_ in response.groups]
 
 
 # --- offsets ------------------------------------------------------------------------------

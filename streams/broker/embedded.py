@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from attrs import evolve
 
+from streams.broker.assignable import AssignableTopics
 from streams.broker.config import PARTITIONER, RECORD_TTL, BrokerConfig, BrokerOptions
 from streams.broker.directory import cluster_id, locked, login_secret
 from streams.broker.driver import Driver, LocalConnection
@@ -108,7 +109,7 @@ class EmbeddedBroker:
                 default, dict(storages or {}), directory, self._config.fsync, serializations or {}, partitioners or {}
             )
         )
-        coordinator = Coordinator(group_config or CoordinatorConfig(), rng or Random())
+        coordinator = Coordinator(group_config or CoordinatorConfig(), rng or Random(), AssignableTopics(topics))
         self._machine = Broker(topics, coordinator, self._config)
         self._lock_descriptor = None if directory is None else locked(directory)
         self._driver = self._loaded(SystemClock() if clock is None else clock)

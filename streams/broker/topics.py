@@ -135,6 +135,7 @@ class Topics:
     storages: Storages
     by_name: dict[str, TopicLogs] = field(factory=dict, init=False)
     logs: dict[TopicPartition, PartitionLog] = field(factory=dict, init=False)
+    version: int = field(default=0, init=False)
     _is_deferred: bool = field(default=False, init=False)
     #: IDs of topics whose deletion has begun: their folders may be deleted.
     _deleting: set[str] = field(factory=set, init=False)
@@ -501,11 +502,13 @@ class Topics:
         del topic.logs[partitions:]
         for log in gone:
             self.logs.pop(log.partition, None)
+        self.version += 1
         _each(gone, lambda log: log.storage.delete())
 
     def _add_log(self, topic: TopicLogs, log: PartitionLog) -> None:
         topic.logs.append(log)
         self.logs[log.partition] = log
+        self.version += 1
 
     def _storage(self, topic: TopicLogs, partition: TopicPartition, *, is_known: bool = False) -> LogStorage:
         factory = self.storages.factory(topic.name, topic.storage)

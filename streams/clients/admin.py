@@ -229,11 +229,11 @@ class Admin:
         # A Kafka cluster does not return the states in this response.
         listed = (
             GroupListing(group_id, kind, state or self.describe_group(group_id).state)
-            for group_id, kind, state in groups
+            for group_id, kind, state, _ in groups
         )
         return sorted(listed, key=lambda group: group.group_id)
 
-    def _list_groups(self) -> list[tuple[str, str, str]]:
+    def _list_groups(self) -> list[tuple[str, str, str, str]]:
         nodes = sorted(self._metadata(()).brokers) or [ANY_NODE]
         return [group for node in nodes for group in self._ask(ListGroups(), node).groups]
 

@@ -16,6 +16,7 @@ from streams.group.assignors import StickyAssignor as StickyAssignor
 from streams.group.client import WORK_PROTOCOL_TYPE as WORK_PROTOCOL_TYPE
 from streams.group.client import GroupClient as GroupClient
 from streams.group.client import GroupListener as GroupListener
+from streams.group.consumer_groups import TopicDirectory as TopicDirectory
 from streams.group.consumer_member import Assign as Assign
 from streams.group.consumer_member import ConsumerMembership as ConsumerMembership
 from streams.group.consumer_member import Lose as Lose

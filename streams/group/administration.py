@@ -8,12 +8,23 @@ from collections.abc import Mapping, Sequence, Set
 
 from streams.core.errors import SerializationError
 from streams.core.records import TopicPartition
+from streams.group.consumer_group import ConsumerGroup
 from streams.group.registry import Groups
+from streams.group.server_assignors import DEFAULT_ASSIGNOR
 from streams.group.states import Group, GroupMember, GroupSettings
-from streams.group.subscriptions import CONSUMER_PROTOCOL_TYPE, decode_subscription, is_concerned
+from streams.group.subscriptions import (
+    CONSUMER_PROTOCOL_TYPE,
+    Assignment,
+    Subscription,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+    is_concerned,
+)
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
     CLASSIC_GROUP,
+    CONSUMER_GROUP,
     CreateGroup,
     DescribedMember,
     DescribeGroupResponse,
@@ -32,6 +43,8 @@ def describe(group: Group | None) -> DescribeGroupResponse:
     """Return the description of a group; the state is ``Dead`` if ``group`` is None."""
     if group is None:
         return DescribeGroupResponse(ErrorCode.NONE)
+    if group.consumer is not None:
+        return _described_consumers(group.consumer)
     members = tuple(
         DescribedMember(
             m.member_id, m.group_instance_id, m.client_id, m.metadata(group.protocol_name), m.assignment, m.client_host
@@ -50,15 +63,43 @@ def describe(group: Group | None) -> DescribeGroupResponse:
     )
 
 
-def listed(groups: Groups, request: ListGroups) -> tuple[tuple[str, str, str], ...]:
-    """Return (group id, protocol type, state) of each group that passes the filters (KIP-518, KIP-848)."""
-    if not _passes(CLASSIC_GROUP, request.types_filter):
-        return ()
-    return tuple(
-        (group.group_id, group.protocol_type, group.state.value)
-        for group in groups
-        if _passes(group.state.value, request.states_filter)
+def _described_consumers(group: ConsumerGroup) -> DescribeGroupResponse:
+    """Return the description of a consumer group as if its members had assigned the partitions themselves."""
+    names = {topic_id: name for name, (topic_id, _) in (group.topics or {}).items()}
+    members = tuple(
+        DescribedMember(
+            m.member_id,
+            m.group_instance_id,
+            m.client_id,
+            encode_subscription(Subscription(tuple(sorted(m.topics)))),
+            encode_assignment(
+                Assignment(tuple(sorted(TopicPartition(names[i], number) for i, number in m.owned if i in names)))
+            ),
+            m.client_host,
+        )
+        for m in group.members.values()
     )
+    assignor = group.assignor(DEFAULT_ASSIGNOR)
+    return DescribeGroupResponse(ErrorCode.NONE, group.state, CONSUMER_PROTOCOL_TYPE, assignor, group.epoch, members)
+
+
+def listed(groups: Groups, request: ListGroups) -> tuple[tuple[str, str, str, str], ...]:
+    """Return (group id, protocol type, state, type) of each group that passes the filters (KIP-518, KIP-848)."""
+    rows = (
+        (group.group_id, *_type_of(group), group.state_name)
+        for group in groups
+        if _passes(group.state_name, request.states_filter)
+    )
+    return tuple(
+        (group_id, protocol_type, state, kind)
+        for group_id, protocol_type, kind, state in rows
+        if _passes(kind, request.types_filter)
+    )
+
+
+def _type_of(group: Group) -> tuple[str, str]:
+    """Return the protocol type and the type of a group."""
+    return (group.protocol_type, CLASSIC_GROUP) if group.consumer is None else (CONSUMER_PROTOCOL_TYPE, CONSUMER_GROUP)
 
 
 def _passes(word: str, wanted: Sequence[str]) -> bool:
@@ -84,7 +125,7 @@ def delete(groups: Groups, group_id: str) -> ErrorCode:
     group = groups.get(group_id)
     if group is None:
         return ErrorCode.GROUP_ID_NOT_FOUND
-    if group.members:
+    if not group.is_empty:
         return ErrorCode.NON_EMPTY_GROUP
     groups.delete(group)
     return ErrorCode.NONE
@@ -97,17 +138,26 @@ def delete_offsets(
     group = groups.get(group_id)
     if group is None:
         return ErrorCode.GROUP_ID_NOT_FOUND, {}
-    if group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+    subscribed = _subscribed_topics(group)
+    if subscribed is None:
         return ErrorCode.NON_EMPTY_GROUP, {}
-    try:
-        joined_with = [decode_subscription(data) for member in group.members.values() for _, data in member.protocols]
-    except SerializationError:
-        return ErrorCode.NON_EMPTY_GROUP, {}
-    subscribed = {topic for subscription in joined_with for topic in subscription.topics}
     free = [partition for partition in partitions if partition.topic not in subscribed]
     groups.forget_offsets(group, free)
     errors = dict.fromkeys(partitions, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
     return ErrorCode.NONE, errors | dict.fromkeys(free, ErrorCode.NONE)
+
+
+def _subscribed_topics(group: Group) -> Set[str] | None:
+    """Return the topics that members subscribe to, or None if their metadata cannot be decoded."""
+    if group.consumer is not None:
+        return set(group.consumer.topics or ())
+    if group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        return None
+    try:
+        joined_with = [decode_subscription(data) for member in group.members.values() for _, data in member.protocols]
+    except SerializationError:
+        return None
+    return {topic for subscription in joined_with for topic in subscription.topics}
 
 
 def reset_offsets(groups: Groups, group: Group, request: ResetOffsets, now_ms: int) -> ResetOffsetsResponse:

@@ -1,4 +1,4 @@
-"""The coordinator side of Kafka's classic group protocol, as a state machine.
+"""The coordinator side of Kafka's classic group protocol, as a state machine; ``consumer_groups`` has that of KIP-848.
 
 The input is requests and the time.  The output is replies, which the driver (a broker or a simulation) delivers, and
 records that the driver appends to the ``__consumer_offsets`` log.  Member metadata is opaque, so any
@@ -11,11 +11,15 @@ from random import Random
 
 from streams.core.records import Block, TopicPartition
 from streams.group.administration import create, delete, delete_offsets, describe, holders, listed, reset_offsets
+from streams.group.consumer_group import ConsumerGroupMember
+from streams.group.consumer_groups import ConsumerGroups, NoTopics, TopicDirectory
 from streams.group.registry import Effect, Groups, Persist, Reply, undone
 from streams.group.states import CoordinatorConfig, Group, GroupMember, GroupState
 from streams.group.timers import GroupTimer, TimerKind, Timers
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
+    ConsumerGroupDescribe,
+    ConsumerGroupHeartbeat,
     CreateGroup,
     CreateGroupResponse,
     DeleteGroup,
@@ -33,6 +37,7 @@ from streams.protocol.group_messages import (
     OffsetCommit,
     OffsetCommitResponse,
     OffsetFetch,
+    OffsetFetchResponse,
     ResetOffsets,
     ResetOffsetsResponse,
     SyncGroup,
@@ -45,14 +50,15 @@ __all__ = ["Coordinator", "CoordinatorConfig", "Effect", "Persist", "Reply", "un
 
 
 class Coordinator:
-    """The coordinator of all groups on one broker."""
+    """The coordinator of all groups on one broker; ``topics`` are those that it assigns to consumer groups."""
 
-    def __init__(self, config: CoordinatorConfig, rng: Random) -> None:
+    def __init__(self, config: CoordinatorConfig, rng: Random, topics: TopicDirectory | None = None) -> None:
         self._config = config
         self._rng = rng
         self._effects: list[Effect] = []
         self._groups = Groups(self._effects)
         self._timers: Timers[GroupTimer] = Timers()
+        self._consumers = ConsumerGroups(config, rng, self._groups, self._timers, topics or NoTopics())
         self._has_loaded_members = False
 
     # --- driver interface -------------------------------------------------------------
@@ -71,7 +77,12 @@ class Coordinator:
             case TxnOffsetCommit():
                 self._reply(token, TxnOffsetCommitResponse(self._commit_in_transaction(request, now_ms)))
             case OffsetFetch():
-                self._reply(token, self._groups.fetch(request))
+                error = self._consumers.check_fetch(request)
+                self._reply(token, OffsetFetchResponse(error, {}) if error else self._groups.fetch(request))
+            case ConsumerGroupHeartbeat():
+                self._reply(token, self._consumers.heartbeat(request, now_ms))
+            case ConsumerGroupDescribe():
+                self._reply(token, self._consumers.describe(request.group_id))
             case JoinGroup():
                 self._join(request, now_ms, token)
             case SyncGroup():
@@ -114,6 +125,8 @@ class Coordinator:
                     self._expire_unsynced(group, now_ms)
                 case TimerKind.PENDING:
                     self._forget_pending(group, timer.member_id)
+                case TimerKind.CONSUMER_SESSION | TimerKind.REVOCATION:
+                    self._consumers.expire(timer)
                 case TimerKind.VANISH:
                     if not group.members:
                         self._groups.delete(group)
@@ -122,9 +135,9 @@ class Coordinator:
     def load(self, blocks: Iterable[Block]) -> None:
         """Rebuild groups from blocks of the ``__consumer_offsets`` log, in order; sessions restart at the next call."""
         self._groups.load(blocks)
-        self._has_loaded_members = any(group.members for group in self._groups)
+        self._has_loaded_members = any(not group.is_empty for group in self._groups)
 
-    def remove_members(self, is_gone: Callable[[GroupMember], bool], now_ms: int) -> None:
+    def remove_members(self, is_gone: Callable[[GroupMember | ConsumerGroupMember], bool], now_ms: int) -> None:
         """Remove the members for which ``is_gone`` is True from all groups, and rebalance these groups.
 
         The effects are returned by the next call.
@@ -132,6 +145,7 @@ class Coordinator:
         for group in list(self._groups):
             if gone := [member for member in group.members.values() if is_gone(member)]:
                 self._remove_members(group, gone, now_ms)
+        self._consumers.remove_members(is_gone)
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
         """Commit or drop the offsets in a producer's transaction after its marker is in the log."""
@@ -163,7 +177,9 @@ class Coordinator:
         group = self._groups.made(request.group_id)
         member_id = request.member_id or group.static_members.get(request.group_instance_id or "", "")
         member = group.members.get(member_id)
-        if not group.supports(request.protocol_type, request.protocols, member):
+        if group.consumer is not None and group.is_empty:
+            self._groups.become_classic(group)
+        if group.consumer is not None or not group.supports(request.protocol_type, request.protocols, member):
             self._reply(token, JoinGroupResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=request.member_id))
             self._groups.discard(group)
         elif member is None:
@@ -496,6 +512,8 @@ class Coordinator:
         group = self._groups.get(request.group_id)
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
+        if group is not None and group.consumer is not None:
+            return self._consumers.check_commit(group.consumer, request)
         is_without_member = request.generation_id < 0 and not request.member_id and not request.group_instance_id
         # Only a group without members accepts a commit without a member; transactions are fenced by producer epoch.
         if is_without_member and (group is None or not group.members or isinstance(request, TxnOffsetCommit)):
@@ -527,6 +545,7 @@ class Coordinator:
         response = reset_offsets(self._groups, group, request, now_ms)
         if gone := holders(group, response.offsets.keys()):
             self._remove_members(group, gone, now_ms)
+        self._consumers.remove_owners(group, response.offsets.keys())
         return response
 
     def _remove_members(self, group: Group, gone: Sequence[GroupMember], now_ms: int) -> None:
@@ -555,6 +574,7 @@ class Coordinator:
             for group in self._groups:
                 for member in group.members.values():
                     self._touch(group, member, now_ms)
+            self._consumers.start_sessions(now_ms)
 
     def _reply(self, token: object, response: Response) -> None:
         self._effects.append(Reply(token, response))

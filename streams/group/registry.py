@@ -10,6 +10,8 @@ from typing import TypeAlias
 from attrs import define, field, frozen
 
 from streams.core.records import Block, ProducerStamp, TopicPartition
+from streams.group.consumer_group import ConsumerGroup
+from streams.group.consumer_log import group_record, keys_of_group, load_record, read_consumer_key
 from streams.group.offsets import (
     group_key,
     group_value,
@@ -89,6 +91,8 @@ class Groups:
     def delete(self, group: Group) -> None:
         """Delete a group with its committed offsets."""
         group.become(GroupState.DEAD)
+        if group.consumer is not None:
+            self.effects += (Persist(key, None) for key in keys_of_group(group.group_id))
         del self.by_id[group.group_id]
         self._pending.forget_group(group.group_id)
         for partition in group.offsets:
@@ -99,12 +103,27 @@ class Groups:
 
     def discard(self, group: Group) -> None:
         """Drop a group that has never had a member, an offset or settings."""
-        if not (group.generation_id or group.members or group.pending or group.offsets or group.settings):
+        is_used = group.generation_id or group.members or group.consumer is not None or group.pending
+        if not (is_used or group.offsets or group.settings):
             self.by_id.pop(group.group_id, None)
 
     def persist(self, group: Group, now_ms: int) -> None:
         """Append a group's metadata (members and generation) to the ``__consumer_offsets`` log."""
         self.effects.append(Persist(group_key(group.group_id), group_value(group, now_ms)))
+
+    def become_consumer(self, group: Group) -> None:
+        """Convert a classic group without members to a consumer group; committed offsets are kept."""
+        if group.generation_id:
+            self.effects.append(Persist(group_key(group.group_id), None))
+        group.consumer = ConsumerGroup(epoch=group.generation_id)
+        group.state, group.generation_id, group.protocol_type, group.protocol_name = GroupState.EMPTY, 0, "", ""
+        self.effects.append(Persist(*group_record(group.group_id, group.consumer)))
+
+    def become_classic(self, group: Group) -> None:
+        """Convert a consumer group without members to a classic group; committed offsets are kept."""
+        assert group.consumer is not None
+        group.generation_id, group.consumer = group.consumer.epoch, None
+        self.effects += (Persist(key, None) for key in keys_of_group(group.group_id))
 
     def set_up(self, group: Group, settings: GroupSettings) -> None:
         """Replace the settings of an explicitly created group, and append them to the ``__consumer_offsets`` log."""
@@ -183,6 +202,9 @@ class Groups:
                     self._load_one(key, value, None if stamp is None else stamp.producer_id)
 
     def _load_one(self, key_bytes: bytes, value: bytes | None, producer_id: int | None) -> None:
+        if (of_consumers := read_consumer_key(key_bytes)) is not None:
+            self._load_consumers(*of_consumers, value)
+            return
         key = read_key(key_bytes)
         match key:
             case (str(group_id), TopicPartition() as partition):
@@ -196,14 +218,21 @@ class Groups:
                     self.by_id[group_id].settings = None
 
     def _load_group(self, group_id: str, value: bytes | None) -> None:
-        if value is None:
-            self.by_id.pop(group_id, None)
-            return
-        loaded = read_group(group_id, value)
         known = self.made(group_id)
-        loaded.offsets, loaded.settings = known.offsets, known.settings
+        # Without a value, the group was deleted, or it became a consumer group.
+        loaded = Group(group_id) if value is None else read_group(group_id, value)
+        loaded.offsets, loaded.settings, loaded.consumer = known.offsets, known.settings, known.consumer
         loaded.state = GroupState.STABLE if loaded.members else GroupState.EMPTY
         self.by_id[group_id] = loaded
+        self.discard(loaded)
+
+    def _load_consumers(self, version: int, group_id: str, member_id: str, value: bytes | None) -> None:
+        group = self.made(group_id)
+        group.consumer = group.consumer or ConsumerGroup()
+        load_record(group.consumer, version, member_id, value)
+        if group.consumer.is_blank:
+            group.consumer = None
+            self.discard(group)
 
     def _load_offset(
         self, group_id: str, partition: TopicPartition, value: bytes | None, producer_id: int | None

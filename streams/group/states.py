@@ -14,6 +14,7 @@ from attrs import define, field, frozen
 from attrs.validators import ge
 
 from streams.core.records import TopicPartition
+from streams.group.consumer_group import ConsumerGroup
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import JoinGroupMember, OffsetAndMetadata, ResetOffsetsResponse
 
@@ -44,12 +45,16 @@ class CoordinatorConfig:
 
     ``initial_rebalance_delay_ms`` is how long the join phase of the first generation lasts, so that more
     members can join (Kafka's ``group.initial.rebalance.delay.ms``, where the default is 3000).
+    ``consumer_session_timeout_ms`` and ``consumer_heartbeat_interval_ms`` are those of consumer groups, which members
+    do not choose (Kafka's ``group.consumer.session.timeout.ms`` and ``group.consumer.heartbeat.interval.ms``).
     """
 
     min_session_timeout_ms: int = field(default=1, validator=ge(1))
     max_session_timeout_ms: int = field(default=1_800_000, validator=ge(1))
     initial_rebalance_delay_ms: int = field(default=0, validator=ge(0))
     offset_metadata_max_bytes: int = field(default=4096, validator=ge(0))
+    consumer_session_timeout_ms: int = field(default=45_000, validator=ge(1))
+    consumer_heartbeat_interval_ms: int = field(default=5_000, validator=ge(1))
 
     def allows_session(self, timeout_ms: int) -> bool:
         """Whether a session timeout is within the bounds."""
@@ -109,6 +114,9 @@ class Group:
     pending: dict[str, None] = field(factory=dict)
     #: The responses to the latest offset resets, by nonce.
     resets: dict[int, ResetOffsetsResponse] = field(factory=dict)
+    #: The members and assignments if this is a consumer group (KIP-848); ``members`` and what belongs to them is empty
+    #: then.
+    consumer: ConsumerGroup | None = None
     # The number of members whose JoinGroup response is pending; used at every join.
     joined: int = 0
     _supporters: Counter[str] = field(factory=Counter)
@@ -182,6 +190,16 @@ class Group:
             JoinGroupMember(member.member_id, member.group_instance_id, member.metadata(self.protocol_name))
             for member in self.members.values()
         )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group has no members."""
+        return not self.members and not (self.consumer is not None and self.consumer.members)
+
+    @property
+    def state_name(self) -> str:
+        """The state of the group, with Kafka's name."""
+        return self.state.value if self.consumer is None else self.consumer.state
 
     @property
     def is_ephemeral(self) -> bool:

@@ -75,6 +75,10 @@ class TimerKind(Enum):
     PENDING = "pending"
     #: An ephemeral group whose members were removed and have not rejoined.
     VANISH = "vanish"
+    #: The session of a member of a consumer group.
+    CONSUMER_SESSION = "consumer session"
+    #: The time in which a member of a consumer group must revoke partitions.
+    REVOCATION = "revocation"
 
 
 class GroupTimer(NamedTuple):

@@ -4,7 +4,7 @@ This module imports only ``core``, ``protocol.error_codes`` and ``protocol.reque
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from attrs import field, frozen
 
@@ -161,12 +161,15 @@ class OffsetFetch(RequestFor["OffsetFetchResponse"]):
     """Request committed offsets; if ``partitions`` is None, all offsets of the group are requested.
 
     With ``require_stable``, the error is ``UNSTABLE_OFFSET_COMMIT`` while a transaction that commits any of
-    these offsets is open (KIP-447).
+    these offsets is open (KIP-447).  A member of a consumer group sends its ID and epoch, which must be the current
+    ones (KIP-848); otherwise they are None and -1.
     """
 
     group_id: str
     partitions: Sequence[TopicPartition] | None = None
     require_stable: bool = False
+    member_id: str | None = None
+    member_epoch: int = -1
 
 
 @frozen
@@ -177,8 +180,10 @@ class OffsetFetchResponse(Response):
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
 
 
-#: The type of groups with client-side assignment; the other type is defined by KIP-848.
+#: The type of groups whose members assign the partitions.
 CLASSIC_GROUP = "Classic"
+#: The type of groups whose coordinator assigns the partitions (KIP-848).
+CONSUMER_GROUP = "Consumer"
 
 
 @frozen
@@ -191,9 +196,9 @@ class ListGroups(RequestFor["ListGroupsResponse"]):
 
 @frozen
 class ListGroupsResponse(Response):
-    """The group ID, protocol type and state of each group."""
+    """The group ID, protocol type, state and group type of each group."""
 
-    groups: Sequence[tuple[str, str, str]]
+    groups: Sequence[tuple[str, str, str, str]]
     error: ErrorCode = ErrorCode.NONE
 
 
@@ -221,7 +226,8 @@ class DescribedMember:
 class DescribeGroupResponse(Response):
     """The description of a group and its members.
 
-    ``state`` is Empty, PreparingRebalance, CompletingRebalance, Stable or Dead, as in Kafka.
+    ``state`` is Empty, PreparingRebalance, CompletingRebalance, Stable or Dead, as in Kafka; consumer groups (KIP-848)
+    are Assigning or Reconciling during a rebalance.
     """
 
     error: ErrorCode
@@ -302,6 +308,113 @@ class ResetOffsetsResponse(Response):
     offsets: Mapping[TopicPartition, int] = field(factory=dict)
 
 
+# --- consumer groups (KIP-848) ------------------------------------------------------------
+
+#: The member epoch with which a member joins.
+JOIN_EPOCH: Final = 0
+#: The member epoch with which a member leaves.
+LEAVE_EPOCH: Final = -1
+#: The member epoch with which a static member leaves for a while; its partitions remain assigned to it.
+LEAVE_STATIC_EPOCH: Final = -2
+
+
+@frozen
+class PartitionsById:
+    """Partition numbers by topic ID."""
+
+    partitions: Mapping[bytes, Sequence[int]]
+
+
+@frozen
+class ConsumerGroupHeartbeat(RequestFor["ConsumerGroupHeartbeatResponse"]):
+    """Join a consumer group, stay in it, report changes, or leave it.
+
+    - ``member_epoch``: the current epoch, or ``JOIN_EPOCH``, ``LEAVE_EPOCH`` or ``LEAVE_STATIC_EPOCH``.
+    - ``rebalance_timeout_ms``: how long the member may take to revoke partitions; -1 if it is unchanged.
+    - ``topics``, ``topic_regex``, ``server_assignor``: the subscription; None if it is unchanged.
+    - ``owned``: the partitions that the member owns, by topic ID; None if they are unchanged.
+    - ``client_host``: the address of the client as seen by the broker, or "" for a client in the broker process.
+    """
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    group_instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    topics: Sequence[str] | None = None
+    topic_regex: str | None = None
+    server_assignor: str | None = None
+    owned: Mapping[bytes, Sequence[int]] | None = None
+    client_id: str = ""
+    client_host: str = ""
+
+
+@frozen
+class ConsumerGroupHeartbeatResponse(Response):
+    """The epoch of the member, and its assignment by topic ID, or None if the assignment is unchanged."""
+
+    error: ErrorCode
+    message: str = ""
+    member_id: str = ""
+    member_epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assignment: PartitionsById | None = None
+
+
+@frozen
+class ConsumerGroupDescribe(RequestFor["ConsumerGroupDescribeResponse"]):
+    """Request the state and members of one consumer group."""
+
+    group_id: str
+    include_authorized_operations: bool = False
+
+
+@frozen
+class NamedPartitions:
+    """Partition numbers of one topic."""
+
+    topic_id: bytes
+    topic_name: str
+    partitions: Sequence[int]
+
+
+@frozen
+class NamedAssignment:
+    """The partitions of a member, by topic."""
+
+    topics: Sequence[NamedPartitions] = ()
+
+
+@frozen
+class DescribedConsumer:
+    """A member of a consumer group, with what it is assigned now and what it will be assigned."""
+
+    member_id: str
+    group_instance_id: str | None
+    rack_id: str | None
+    member_epoch: int
+    client_id: str
+    client_host: str
+    topics: Sequence[str]
+    topic_regex: str | None
+    assignment: NamedAssignment
+    target_assignment: NamedAssignment
+
+
+@frozen
+class ConsumerGroupDescribeResponse(Response):
+    """The description of a consumer group; ``state`` is Empty, Assigning, Reconciling, Stable or Dead."""
+
+    error: ErrorCode
+    message: str = ""
+    state: str = "Dead"
+    group_epoch: int = 0
+    assignment_epoch: int = 0
+    assignor_name: str = ""
+    members: Sequence[DescribedConsumer] = ()
+
+
 GroupRequest: TypeAlias = (
     JoinGroup
     | SyncGroup
@@ -314,4 +427,6 @@ GroupRequest: TypeAlias = (
     | DeleteGroup
     | CreateGroup
     | ResetOffsets
+    | ConsumerGroupHeartbeat
+    | ConsumerGroupDescribe
 )

@@ -388,7 +388,7 @@ def test_nobody_may_commit_for_a_group_without_members(desk):
     assert desk.commit(None, 3) is ErrorCode.NONE
 
     assert desk.committed() == {P0: 3}
-    assert desk.ask("list", ListGroups()).groups == (("g", "", "Empty"),)
+    assert desk.ask("list", ListGroups()).groups == (("g", "", "Empty", "Classic"),)
 
 
 def test_oversized_metadata_refuses_its_partition_alone(desk):

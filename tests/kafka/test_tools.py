@@ -52,6 +52,17 @@ def test_a_topic_is_described_with_its_id_and_its_smallest_replica_set(run: Run)
     assert len(run(TOPICS, "--describe", "--topic", "words", "--at-min-isr-partitions").splitlines()) == 2
 
 
+def test_consumer_group_of_the_new_protocol_reads_topics_by_pattern(run: Run) -> None:
+    """KIP-848: Java's consumer is assigned partitions by the broker; its tools show the type of the group."""
+    join = ["--consumer-property", "group.protocol=consumer", "--group", "modern", "--include", "wor.*"]
+    read = run(CONSUMER, *join, "--from-beginning", "--max-messages", "3")
+
+    assert sorted(read.split()) == ["a", "b", "c"]
+    assert ["modern", "Consumer"] in [line.split() for line in run(GROUPS, "--list", "--type").splitlines()]
+    rows = [line.split() for line in run(GROUPS, "--describe", "--group", "modern").splitlines()]
+    assert sum(int(row[3]) for row in rows if row and row[0] == "modern") == 3
+
+
 def test_groups_are_listed_by_state_and_their_offsets_are_set_back(run: Run) -> None:
     assert "readers" in run(GROUPS, "--list", "--state", "empty")
     assert "readers" not in run(GROUPS, "--list", "--state", "stable")

@@ -155,7 +155,7 @@ def test_a_letter_that_fails_again_and_again_is_left_with_the_reason(dead, clien
 def test_a_letter_is_shown_with_its_record_as_the_source_reads_it(dead, client):
     with running(dead, refusing, **LETTERS) as streams, streams.serve() as server:
         send(dead, words, [("ann", "worse")])
-        until(lambda: client.get(f"{server.url}/dead-letters").json()["letters"] == 1)
+        until(lambda: client.get(f"{server.url}/dead-letters").json().get("letters") == 1)
         place = client.get(f"{server.url}/dead-letters").json()["groups"][0]["first"]
         found = client.get(f"{server.url}/dead-letters/{place}").json()
 

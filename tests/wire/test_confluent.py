@@ -60,6 +60,10 @@ class Confluent:
             {**self.settings, "partition.assignment.strategy": strategy, "group.id": group, **settings}, topic
         )
 
+    def join_consumer_group(self, topic, group, **settings):
+        """Join with the protocol of KIP-848, where the broker sets the timeouts."""
+        return Member({**self.settings, "group.protocol": "consumer", "group.id": group, **settings}, topic, {})
+
     def transactional(self, transactional_id):
         return Transactional(Producer({**self.settings, "transactional.id": transactional_id}))
 
@@ -77,10 +81,13 @@ class Transactional:
         assert self.producer.flush(WATCHDOG_S) == 0
 
 
+_TIMEOUTS = {"heartbeat.interval.ms": 300, "session.timeout.ms": WATCHDOG_MS}
+
+
 class Member:
-    def __init__(self, settings, topic):
-        common = {"auto.offset.reset": "earliest", "enable.auto.commit": False, "heartbeat.interval.ms": 300}
-        self.consumer = Consumer({**settings, **common, "session.timeout.ms": WATCHDOG_MS})
+    def __init__(self, settings, topic, timeouts=_TIMEOUTS):
+        common = {"auto.offset.reset": "earliest", "enable.auto.commit": False}
+        self.consumer = Consumer({**settings, **common, **timeouts})
         self.consumer.subscribe([topic])
         self.seen = set()
 
@@ -120,6 +127,17 @@ def test_what_is_aborted_is_not_read(client, unique):
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_a_group_shares_partitions(client, unique, strategy):
     scenarios.group(client, client.join(strategy), unique("shared"), unique("group"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("assignor", ["uniform", "range"])
+def test_a_consumer_group_shares_partitions(client, unique, assignor):
+    """KIP-848: the broker assigns the partitions."""
+
+    def join(topic, group):
+        return client.join_consumer_group(topic, group, **{"group.remote.assignor": assignor})
+
+    scenarios.group(client, join, unique("shared"), unique("group"))
 
 
 def test_offsets_travel_with_a_transaction(client, unique):

@@ -11,6 +11,7 @@ from streams.protocol.wire.apis import all_versions as all_versions
 from streams.protocol.wire.apis import api_of as api_of
 from streams.protocol.wire.apis import served_versions as served_versions
 from streams.protocol.wire.codec import Coder as Coder
+from streams.protocol.wire.codec import coder as coder
 from streams.protocol.wire.codec import request_coder as request_coder
 from streams.protocol.wire.codec import response_coder as response_coder
 from streams.protocol.wire.encoded import EncodedBlock as EncodedBlock
@@ -21,8 +22,15 @@ from streams.protocol.wire.encoded import produced as produced
 from streams.protocol.wire.errors import EncodingError as EncodingError
 from streams.protocol.wire.errors import MalformedError as MalformedError
 from streams.protocol.wire.errors import UnsupportedVersionError as UnsupportedVersionError
+from streams.protocol.wire.fields import INT8 as INT8
+from streams.protocol.wire.fields import INT32 as INT32
+from streams.protocol.wire.fields import STRING as STRING
+from streams.protocol.wire.fields import UUID as UUID
 from streams.protocol.wire.fields import Api as Api
+from streams.protocol.wire.fields import Field as Field
 from streams.protocol.wire.fields import Fields as Fields
+from streams.protocol.wire.fields import Message as Message
+from streams.protocol.wire.fields import array as array
 from streams.protocol.wire.framing import FrameReader as FrameReader
 from streams.protocol.wire.framing import RequestHeader as RequestHeader
 from streams.protocol.wire.framing import api_ranges as api_ranges

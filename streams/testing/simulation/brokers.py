@@ -10,7 +10,7 @@ from random import Random
 
 from attrs import define, field
 
-from streams.broker import Broker, BrokerConfig, Storages, Topics
+from streams.broker import AssignableTopics, Broker, BrokerConfig, Storages, Topics
 from streams.core.records import Block, TopicPartition
 from streams.group import Coordinator, CoordinatorConfig
 from streams.protocol.request import Request, Response
@@ -83,7 +83,7 @@ class SimBroker:
         return blocks
 
     def _made(self, topics: Topics) -> Broker:
-        coordinator = Coordinator(CoordinatorConfig(), Random(self.rng.getrandbits(64)))
+        coordinator = Coordinator(CoordinatorConfig(), Random(self.rng.getrandbits(64)), AssignableTopics(topics))
         return Broker(topics, coordinator, BrokerConfig(maintenance_interval_ms=None))
 
     def _handle(self, request: Request, answer: Callable[[Response | Exception], None]) -> None:

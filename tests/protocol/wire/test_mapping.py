@@ -8,9 +8,14 @@ from streams.core.errors import BrokerError
 from streams.core.records import Block, ProducerStamp, TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
+    ConsumerGroupDescribe,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatResponse,
     CreateGroup,
     DeleteGroup,
     DeleteGroupResponse,
+    DescribedConsumer,
     DescribedMember,
     DescribeGroup,
     DescribeGroupResponse,
@@ -23,11 +28,14 @@ from streams.protocol.group_messages import (
     LeaveGroupResponse,
     ListGroups,
     ListGroupsResponse,
+    NamedAssignment,
+    NamedPartitions,
     OffsetAndMetadata,
     OffsetCommit,
     OffsetCommitResponse,
     OffsetFetch,
     OffsetFetchResponse,
+    PartitionsById,
     ResetOffsets,
     SyncGroup,
     SyncGroupResponse,
@@ -88,6 +96,8 @@ _OFFSETS = {A0: OffsetAndMetadata(5, "note"), B0: OffsetAndMetadata(7)}
 _ERRORS = {A0: ErrorCode.NONE, B0: ErrorCode.UNKNOWN_MEMBER_ID}
 
 #: First version, request, response; each is tried in all versions from that on.
+_ID = b"0123456789abcdef"
+_NAMED = NamedAssignment((NamedPartitions(_ID, "a", (0, 1)),))
 EXCHANGES = [
     (
         1,
@@ -151,7 +161,8 @@ EXCHANGES = [
     (2, OffsetFetch("g"), OffsetFetchResponse(ErrorCode.NONE, _OFFSETS)),
     (1, OffsetFetch("g", (A0,)), OffsetFetchResponse(ErrorCode.NOT_COORDINATOR, {})),
     (7, OffsetFetch("g", (A0,), True), OffsetFetchResponse(ErrorCode.UNSTABLE_OFFSET_COMMIT, {})),
-    (0, ListGroups(), ListGroupsResponse((("g", "consumer", ""), ("h", "", "")))),
+    (0, ListGroups(), ListGroupsResponse((("g", "consumer", "", ""), ("h", "", "", "")))),
+    (5, ListGroups(), ListGroupsResponse((("g", "consumer", "Stable", "Consumer"),))),
     (
         4,
         DescribeGroup("g"),
@@ -165,6 +176,34 @@ EXCHANGES = [
     ),
     (0, DescribeGroup("g"), DescribeGroupResponse(ErrorCode.NONE)),
     (0, DeleteGroup("g"), DeleteGroupResponse(ErrorCode.NON_EMPTY_GROUP)),
+    (
+        0,
+        ConsumerGroupHeartbeat("g", "m", 3, "instance", "rack", 1_000, ("a",), None, "range", {_ID: (0, 1)}, "client"),
+        ConsumerGroupHeartbeatResponse(ErrorCode.NONE, "", "m", 4, 5_000, PartitionsById({_ID: (0,)})),
+    ),
+    (
+        0,
+        ConsumerGroupHeartbeat("g", "m", 3, client_id="client"),
+        ConsumerGroupHeartbeatResponse(ErrorCode.FENCED_MEMBER_EPOCH, "late"),
+    ),
+    (
+        1,
+        ConsumerGroupHeartbeat("g", "m", 0, topic_regex="a.*", client_id="client"),
+        ConsumerGroupHeartbeatResponse(ErrorCode.NONE),
+    ),
+    (
+        0,
+        ConsumerGroupDescribe("g"),
+        ConsumerGroupDescribeResponse(
+            ErrorCode.NONE,
+            "",
+            "Reconciling",
+            4,
+            3,
+            "uniform",
+            (DescribedConsumer("m", None, "rack", 3, "client", "", ("a",), None, _NAMED, NamedAssignment()),),
+        ),
+    ),
     (0, InitProducerId(), InitProducerIdResponse(ErrorCode.NONE, 7, 0)),
     (3, InitProducerId("t", 1000, 7, 2), InitProducerIdResponse(ErrorCode.PRODUCER_FENCED)),
     (
@@ -506,7 +545,7 @@ def test_requests_that_kafka_does_not_have_are_named(request_):
         mapping.build_request(request_, 0)
 
 
-@pytest.mark.parametrize(("api_key", "version"), [(68, 0), (999, 0), (1, 13)])
+@pytest.mark.parametrize(("api_key", "version"), [(76, 0), (999, 0), (1, 13)])
 def test_what_our_messages_do_not_have_is_named(api_key, version):
     with pytest.raises(UnsupportedVersionError, match=f"API {api_key}"):
         mapping.parse_request(api_key, version, {})

@@ -8,7 +8,9 @@ from streams.core.records import TopicPartition
 from streams.protocol.admin_messages import NO_OPERATIONS
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
-    CLASSIC_GROUP,
+    ConsumerGroupDescribe,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeat,
     DeleteGroup,
     DeleteGroupResponse,
     DescribeGroup,
@@ -191,14 +193,14 @@ _GROUP = (
     Field("group_id", STRING),
     by_topic("topics", INT32, partitions="partition_indexes", nullable=0, attribute="partitions"),
 )
-_write_fetch = writer(OffsetFetch, _GROUP)
-_read_fetch = reader(OffsetFetch, _GROUP)
+_MEMBER = (Field("member_id", STRING, nullable=0, default=None), Field("member_epoch", INT32, default=-1))
+_write_fetch, _write_fetch_of_member = writer(OffsetFetch, _GROUP), writer(OffsetFetch, _GROUP + _MEMBER)
+_read_fetch, _read_fetch_of_member = reader(OffsetFetch, _GROUP), reader(OffsetFetch, _GROUP + _MEMBER)
 
 
 def _fetch(request: OffsetFetch, version: int) -> Fields:
-    asked = _write_fetch(request)
-    if version >= _MANY_FETCH_SINCE:
-        asked = {"groups": [asked]}
+    is_many = version >= _MANY_FETCH_SINCE
+    asked = {"groups": [_write_fetch_of_member(request)]} if is_many else _write_fetch(request)
     return asked | {"require_stable": request.require_stable}
 
 
@@ -219,11 +221,12 @@ def _fetch_response(message: Fields, version: int, request: OffsetFetch) -> Offs
 
 
 def _fetch_request(message: Fields, version: int, client: Client) -> RequestParts[OffsetFetch]:
-    groups = message["groups"] if version >= _MANY_FETCH_SINCE else (message,)
+    is_many = version >= _MANY_FETCH_SINCE
+    groups, read = (message["groups"], _read_fetch_of_member) if is_many else ((message,), _read_fetch)
     # List each group once: without partitions, all offsets of the group are requested.
     distinct = {group["group_id"]: group for group in groups}.values()
     is_stable = message["require_stable"]
-    return RequestParts(tuple(evolve(_read_fetch(group), require_stable=is_stable) for group in distinct))
+    return RequestParts(tuple(evolve(read(group), require_stable=is_stable) for group in distinct))
 
 
 def _fetch_reply(incoming: Incoming[OffsetFetch], responses: Sequence[OffsetFetchResponse], serving: Serving) -> Fields:
@@ -274,12 +277,7 @@ def _list_response(message: Fields, version: int, request: ListGroups) -> ListGr
     return response
 
 
-def _list_reply(incoming: Incoming[ListGroups], responses: Sequence[ListGroupsResponse], serving: Serving) -> Fields:
-    message = _LIST.build_response(incoming, responses, serving)
-    return message | {"groups": [row | {"group_type": CLASSIC_GROUP} for row in message["groups"]]}
-
-
-LIST_GROUPS = evolve(_LIST, parse_response=_list_response, build_response=_list_reply)
+LIST_GROUPS = evolve(_LIST, parse_response=_list_response)
 
 
 # --- DescribeGroups and DeleteGroups: one message object for each group -------------------
@@ -344,6 +342,59 @@ DELETE_GROUPS = Translation(
     _delete_reply,
 )
 
+
+# --- consumer groups (KIP-848) --------------------------------------------------------------
+
+_CONSUMER_HEARTBEAT = derived(tables.CONSUMER_GROUP_HEARTBEAT)
+
+
+def _consumer_heartbeat_request(message: Fields, version: int, client: Client) -> RequestParts[ConsumerGroupHeartbeat]:
+    (request,) = _CONSUMER_HEARTBEAT.parse_request(message, version, client).requests
+    return RequestParts((evolve(request, client_id=client.client_id, client_host=client.host),))
+
+
+CONSUMER_GROUP_HEARTBEAT = evolve(_CONSUMER_HEARTBEAT, parse_request=_consumer_heartbeat_request)
+
+_CONSUMER_GROUP_ROW = tuple(item for item in tables.DESCRIBED_CONSUMER_GROUP if item.name != "group_id")
+_write_consumer_group = writer(ConsumerGroupDescribeResponse, _CONSUMER_GROUP_ROW)
+_read_consumer_group = reader(ConsumerGroupDescribeResponse, _CONSUMER_GROUP_ROW)
+
+
+def _consumer_describe_request(message: Fields, version: int, client: Client) -> RequestParts[ConsumerGroupDescribe]:
+    includes_operations = message["include_authorized_operations"]
+    return RequestParts(
+        tuple(ConsumerGroupDescribe(group_id, includes_operations) for group_id in dict.fromkeys(message["group_ids"]))
+    )
+
+
+def _consumer_describe_reply(
+    incoming: Incoming[ConsumerGroupDescribe], responses: Sequence[ConsumerGroupDescribeResponse], serving: Serving
+) -> Fields:
+    rows = []
+    for request, response in zip(incoming.requests, responses, strict=True):
+        operations = _GROUP_OPERATIONS if request.include_authorized_operations else NO_OPERATIONS
+        row = _write_consumer_group(response)
+        rows.append(row | {"group_id": request.group_id, "authorized_operations": operations})
+    return {"groups": rows}
+
+
+def _consumer_described(message: Fields, version: int, request: ConsumerGroupDescribe) -> ConsumerGroupDescribeResponse:
+    (group,) = message["groups"]
+    response: ConsumerGroupDescribeResponse = _read_consumer_group(group)
+    return response
+
+
+CONSUMER_GROUP_DESCRIBE = Translation(
+    tables.CONSUMER_GROUP_DESCRIBE,
+    lambda request, version: {
+        "group_ids": [request.group_id],
+        "include_authorized_operations": request.include_authorized_operations,
+    },
+    _consumer_described,
+    _consumer_describe_request,
+    _consumer_describe_reply,
+)
+
 TRANSLATIONS = (
     FIND_COORDINATOR,
     JOIN_GROUP,
@@ -353,4 +404,6 @@ TRANSLATIONS = (
     LIST_GROUPS,
     DESCRIBE_GROUPS,
     DELETE_GROUPS,
+    CONSUMER_GROUP_HEARTBEAT,
+    CONSUMER_GROUP_DESCRIBE,
 )

@@ -24,6 +24,8 @@ from streams.protocol.wire.fields import (
 from streams.protocol.wire.tables.session import THROTTLE
 
 _NO_OPERATIONS = -(2**31)
+# The member type of ConsumerGroupDescribe for a member that uses the consumer protocol, not the classic one.
+_CONSUMER_PROTOCOL = 1
 
 _MEMBER = (
     Field("group_id", STRING),
@@ -119,7 +121,7 @@ SYNC_GROUP = Api(14, group_messages.SyncGroup, (0, 3), flexible=4).with_fields(
     ),
 )
 
-OFFSET_COMMIT = Api(8, group_messages.OffsetCommit, (2, 9), flexible=8, served=(2, 8)).with_fields(
+OFFSET_COMMIT = Api(8, group_messages.OffsetCommit, (2, 9), flexible=8).with_fields(
     (
         Field("group_id", STRING),
         Field("generation_id_or_member_epoch", INT32, default=-1, attribute="generation_id"),
@@ -150,7 +152,7 @@ _FETCHED_PARTITIONS = array(
     ERROR,
 )
 
-OFFSET_FETCH = Api(9, group_messages.OffsetFetch, (1, 9), flexible=6, served=(1, 8)).with_fields(
+OFFSET_FETCH = Api(9, group_messages.OffsetFetch, (1, 9), flexible=6).with_fields(
     (
         Field("group_id", STRING, until=7),
         by_topic("topics", INT32, partitions="partition_indexes", until=7, nullable=2),
@@ -248,18 +250,25 @@ OFFSET_DELETE = Api(47, OffsetDelete, (0, 0), flexible=NEVER).with_fields(
 
 # --- the consumer groups of KIP-848 -----------------------------------------------------
 
-CONSUMER_GROUP_HEARTBEAT = Api(68, None, (0, 1), flexible=0, name="ConsumerGroupHeartbeat").with_fields(
+CONSUMER_GROUP_HEARTBEAT = Api(68, group_messages.ConsumerGroupHeartbeat, (0, 1), flexible=0).with_fields(
     (
         Field("group_id", STRING),
         Field("member_id", STRING),
         Field("member_epoch", INT32),
-        Field("instance_id", STRING, nullable=0, default=None),
+        Field("instance_id", STRING, nullable=0, default=None, attribute="group_instance_id"),
         Field("rack_id", STRING, nullable=0, default=None),
         Field("rebalance_timeout_ms", INT32, default=-1),
-        array("subscribed_topic_names", STRING, nullable=0, default=None),
-        Field("subscribed_topic_regex", STRING, since=1, nullable=1, default=None),
+        array("subscribed_topic_names", STRING, nullable=0, default=None, attribute="topics"),
+        Field("subscribed_topic_regex", STRING, since=1, nullable=1, default=None, attribute="topic_regex"),
         Field("server_assignor", STRING, nullable=0, default=None),
-        array("topic_partitions", Field("topic_id", UUID), array("partitions", INT32), nullable=0, default=None),
+        array(
+            "topic_partitions",
+            Field("topic_id", UUID),
+            array("partitions", INT32),
+            nullable=0,
+            default=None,
+            attribute="owned",
+        ),
     ),
     (
         THROTTLE,
@@ -270,7 +279,7 @@ CONSUMER_GROUP_HEARTBEAT = Api(68, None, (0, 1), flexible=0, name="ConsumerGroup
         Field("heartbeat_interval_ms", INT32),
         struct(
             "assignment",
-            array("topic_partitions", Field("topic_id", UUID), array("partitions", INT32)),
+            array("topic_partitions", Field("topic_id", UUID), array("partitions", INT32), attribute="partitions"),
             nullable=0,
             default=None,
         ),
@@ -286,41 +295,45 @@ def _assignment(name: str) -> Field:
             Field("topic_id", UUID),
             Field("topic_name", STRING),
             array("partitions", INT32),
+            attribute="topics",
         ),
     )
 
 
-CONSUMER_GROUP_DESCRIBE = Api(69, None, (0, 0), flexible=0, name="ConsumerGroupDescribe").with_fields(
+#: One group of the ConsumerGroupDescribe response.
+DESCRIBED_CONSUMER_GROUP = (
+    ERROR,
+    ERROR_MESSAGE,
+    Field("group_id", STRING),
+    Field("group_state", STRING, attribute="state"),
+    Field("group_epoch", INT32),
+    Field("assignment_epoch", INT32),
+    Field("assignor_name", STRING),
+    array(
+        "members",
+        Field("member_id", STRING),
+        Field("instance_id", STRING, nullable=0, default=None, attribute="group_instance_id"),
+        Field("rack_id", STRING, nullable=0, default=None),
+        Field("member_epoch", INT32),
+        Field("client_id", STRING),
+        Field("client_host", STRING),
+        array("subscribed_topic_names", STRING, attribute="topics"),
+        Field("subscribed_topic_regex", STRING, nullable=0, default=None, attribute="topic_regex"),
+        _assignment("assignment"),
+        _assignment("target_assignment"),
+        Field("member_type", INT8, since=1, default=_CONSUMER_PROTOCOL, is_ignorable=True),
+    ),
+    Field("authorized_operations", INT32, default=_NO_OPERATIONS),
+)
+
+CONSUMER_GROUP_DESCRIBE = Api(69, group_messages.ConsumerGroupDescribe, (0, 1), flexible=0).with_fields(
     (
         array("group_ids", STRING),
         Field("include_authorized_operations", BOOLEAN, default=False),
     ),
     (
         THROTTLE,
-        array(
-            "groups",
-            ERROR,
-            ERROR_MESSAGE,
-            Field("group_id", STRING),
-            Field("group_state", STRING),
-            Field("group_epoch", INT32),
-            Field("assignment_epoch", INT32),
-            Field("assignor_name", STRING),
-            array(
-                "members",
-                Field("member_id", STRING),
-                Field("instance_id", STRING, nullable=0, default=None),
-                Field("rack_id", STRING, nullable=0, default=None),
-                Field("member_epoch", INT32),
-                Field("client_id", STRING),
-                Field("client_host", STRING),
-                array("subscribed_topic_names", STRING),
-                Field("subscribed_topic_regex", STRING, nullable=0, default=None),
-                _assignment("assignment"),
-                _assignment("target_assignment"),
-            ),
-            Field("authorized_operations", INT32, default=_NO_OPERATIONS),
-        ),
+        array("groups", *DESCRIBED_CONSUMER_GROUP),
     ),
 )
 

@@ -1,0 +1,28 @@
+"""The topics of a broker as the group coordinator assigns their partitions to consumer groups."""
+
+from collections.abc import Iterable
+
+from attrs import frozen
+
+from streams.broker.topics import INTERNAL_TOPICS, Topics
+
+
+@frozen
+class AssignableTopics:
+    """The topics that consumer groups may subscribe to; see ``group.TopicDirectory``."""
+
+    topics: Topics
+
+    @property
+    def version(self) -> int:
+        """A number that changes whenever a topic is created, deleted, or gets partitions."""
+        return self.topics.version
+
+    def names(self) -> Iterable[str]:
+        """Return the names of all topics that are not internal."""
+        return (name for name in self.topics.by_name if name not in INTERNAL_TOPICS)
+
+    def found(self, name: str) -> tuple[bytes, int] | None:
+        """Return the ID and the partition count of a topic, or None if it does not exist."""
+        topic = self.topics.by_name.get(name)
+        return None if topic is None else (topic.topic_id, len(topic.logs))

@@ -1,0 +1,499 @@
+"""The coordinator side of consumer groups, whose members are assigned partitions by the coordinator (KIP-848).
+
+This is a part of ``coordinator``: a state machine without I/O.  All that a member does is its heartbeat; a rebalance
+never stops members whose partitions stay with them.
+"""
+
+import re
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from random import Random
+from typing import Final, Protocol
+
+from attrs import define, evolve
+
+from streams.core.errors import BrokerError
+from streams.core.records import TopicPartition
+from streams.group.consumer_group import (
+    NO_PLACES,
+    ConsumerGroup,
+    ConsumerGroupMember,
+    Place,
+    Places,
+    ReconciliationState,
+    reconciled,
+)
+from streams.group.consumer_log import (
+    current_record,
+    group_record,
+    keys_of_member,
+    member_record,
+    target_member_record,
+    target_record,
+)
+from streams.group.registry import Groups, Persist
+from streams.group.server_assignors import DEFAULT_ASSIGNOR, SERVER_ASSIGNORS
+from streams.group.states import CoordinatorConfig, Group
+from streams.group.subscriptions import Subscription
+from streams.group.timers import GroupTimer, TimerKind, Timers
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatResponse,
+    DescribedConsumer,
+    NamedAssignment,
+    NamedPartitions,
+    OffsetCommit,
+    OffsetFetch,
+    PartitionsById,
+)
+from streams.protocol.messages import TxnOffsetCommit
+
+_REJOIN: Final = "The member must abandon all its partitions and rejoin."
+
+
+class TopicDirectory(Protocol):
+    """The topics of a broker, as the coordinator needs them to assign partitions."""
+
+    @property
+    def version(self) -> int:
+        """A number that changes whenever a topic is created, deleted, or gets partitions."""
+        ...
+
+    def names(self) -> Iterable[str]:
+        """Return the names of all topics that are not internal."""
+        ...
+
+    def found(self, name: str) -> tuple[bytes, int] | None:
+        """Return the ID and the partition count of a topic, or None if it does not exist."""
+        ...
+
+
+class NoTopics:
+    """The directory of a coordinator without topics."""
+
+    version = 0
+
+    def names(self) -> Iterable[str]:
+        """Return no names."""
+        return ()
+
+    def found(self, name: str) -> tuple[bytes, int] | None:
+        """Return None."""
+        return None
+
+
+@define(eq=False)
+class ConsumerGroups:
+    """The consumer groups of one broker; they share group IDs and committed offsets with the classic groups."""
+
+    config: CoordinatorConfig
+    rng: Random
+    groups: Groups
+    timers: Timers[GroupTimer]
+    topics: TopicDirectory
+
+    # --- heartbeats -------------------------------------------------------------------
+
+    def heartbeat(self, request: ConsumerGroupHeartbeat, now_ms: int) -> ConsumerGroupHeartbeatResponse:
+        """Handle a heartbeat: join, leave, or move the member towards its target assignment."""
+        try:
+            _check(request)
+            if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
+                return self._leave(request)
+            return self._stay(request, now_ms)
+        except BrokerError as error:
+            return ConsumerGroupHeartbeatResponse(ErrorCode(error.code), str(error))
+
+    def _stay(self, request: ConsumerGroupHeartbeat, now_ms: int) -> ConsumerGroupHeartbeatResponse:
+        shell, group = self._opened(request)
+        known = self._known(shell.group_id, group, request)
+        member = _subscribed(known, request)
+        is_new = member.member_id not in group.members
+        group.put(member)
+        if is_new or member != known:
+            self._persist(member_record(shell.group_id, member))
+        is_changed = is_new or (member.topics, member.topic_regex) != (known.topics, known.topic_regex)
+        self._refresh(shell.group_id, group, is_changed=is_changed)
+        target = group.target.get(member.member_id, NO_PLACES)
+        owned = None if request.owned is None else _places(request.owned)
+        is_free = group.is_free_for(member.member_id)
+        found = reconciled(member, group.assignment_epoch, target, is_free, owned)
+        if found != member:
+            group.put(found)
+            self._persist(current_record(shell.group_id, found))
+        self._set_timers(shell.group_id, member, found, now_ms)
+        is_full = request.member_epoch == JOIN_EPOCH or not (
+            request.rebalance_timeout_ms < 0 or request.topics is None or request.owned is None
+        )
+        return ConsumerGroupHeartbeatResponse(
+            ErrorCode.NONE,
+            "",
+            found.member_id,
+            found.epoch,
+            self.config.consumer_heartbeat_interval_ms,
+            _by_id(found.assigned) if is_full or found.assigned != known.assigned else None,
+        )
+
+    def _opened(self, request: ConsumerGroupHeartbeat) -> tuple[Group, ConsumerGroup]:
+        """Return the consumer group of a request; a join creates it, or converts a classic group without members."""
+        group_id = request.group_id
+        shell = self.groups.get(group_id)
+        if request.member_epoch == JOIN_EPOCH:
+            shell = shell or self.groups.made(group_id)
+            if shell.consumer is None and not shell.members:
+                self.groups.become_consumer(shell)
+        if shell is None:
+            raise BrokerError(f"Group {group_id} not found.", code=ErrorCode.GROUP_ID_NOT_FOUND)
+        if shell.consumer is None:
+            raise BrokerError(f"Group {group_id} is not a consumer group.", code=ErrorCode.GROUP_ID_NOT_FOUND)
+        return shell, shell.consumer
+
+    def _known(self, group_id: str, group: ConsumerGroup, request: ConsumerGroupHeartbeat) -> ConsumerGroupMember:
+        """Return the member of a request; a join adds it, or replaces the static member that is away."""
+        member_id, instance = request.member_id, request.group_instance_id
+        is_joining = request.member_epoch == JOIN_EPOCH
+        member = group.members.get(member_id) if instance is None else group.static_member(instance)
+        if member is None:
+            if is_joining:
+                return ConsumerGroupMember(member_id or self._new_member_id(), instance)
+            who = f"Member {member_id}" if instance is None else f"Instance id {instance}"
+            raise BrokerError(f"{who} is not a member of group {group_id}.", code=ErrorCode.UNKNOWN_MEMBER_ID)
+        if is_joining:
+            return self._rejoined(group_id, group, member, member_id or self._new_member_id())
+        if member.member_id != member_id:
+            raise BrokerError(
+                f"Static member {member_id} with instance id {instance} was fenced by member {member.member_id}.",
+                code=ErrorCode.FENCED_INSTANCE_ID,
+            )
+        self._check_epoch(member, request)
+        return member
+
+    def _rejoined(
+        self, group_id: str, group: ConsumerGroup, member: ConsumerGroupMember, member_id: str
+    ) -> ConsumerGroupMember:
+        """Return a member that joins again, without partitions; a static one takes the target of its predecessor."""
+        if member.member_id != member_id and not member.is_away:
+            raise BrokerError(
+                f"Static member {member_id} with instance id {member.group_instance_id} cannot join the group: the "
+                f"instance id is used by member {member.member_id}.",
+                code=ErrorCode.UNRELEASED_INSTANCE_ID,
+            )
+        target = group.target.get(member.member_id)
+        if member.member_id != member_id:
+            self._drop(group_id, group, member)
+        again = member.restarted(member_id)
+        group.put(again)
+        self._persist(current_record(group_id, again))
+        if member.member_id != member_id:
+            self._persist(member_record(group_id, again))
+            if target is not None:
+                group.target[member_id] = target
+                self._persist(target_member_record(group_id, member_id, target))
+        return again
+
+    @staticmethod
+    def _check_epoch(member: ConsumerGroupMember, request: ConsumerGroupHeartbeat) -> None:
+        epoch = request.member_epoch
+        if epoch == member.epoch:
+            return
+        # The response that advanced the epoch may have been lost.
+        is_behind = epoch == member.previous_epoch and epoch < member.epoch
+        if is_behind and request.owned is not None and _places(request.owned) <= member.assigned:
+            return
+        is_greater = "greater" if epoch > member.epoch else "smaller"
+        raise BrokerError(
+            f"The consumer group member has a {is_greater} member epoch ({epoch}) than the one known by the group "
+            f"coordinator ({member.epoch}). {_REJOIN}",
+            code=ErrorCode.FENCED_MEMBER_EPOCH,
+        )
+
+    def _leave(self, request: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatResponse:
+        shell, group = self._opened(request)
+        member = self._leaving(shell.group_id, group, request)
+        if request.member_epoch == LEAVE_EPOCH:
+            self.remove(shell, member)
+        else:
+            self.timers.cancel(GroupTimer(TimerKind.REVOCATION, shell.group_id, member.member_id))
+            away = evolve(member, epoch=LEAVE_STATIC_EPOCH, revoking=NO_PLACES)
+            group.put(away)
+            self._persist(current_record(shell.group_id, away))
+        return ConsumerGroupHeartbeatResponse(ErrorCode.NONE, "", member.member_id, request.member_epoch)
+
+    def _leaving(self, group_id: str, group: ConsumerGroup, request: ConsumerGroupHeartbeat) -> ConsumerGroupMember:
+        instance = request.group_instance_id
+        member = group.members.get(request.member_id) if instance is None else group.static_member(instance)
+        if member is None:
+            raise BrokerError(
+                f"Member {request.member_id} is not a member of group {group_id}.", code=ErrorCode.UNKNOWN_MEMBER_ID
+            )
+        if member.member_id != request.member_id:
+            raise BrokerError(
+                f"Static member {request.member_id} with instance id {instance} was fenced by member "
+                f"{member.member_id}.",
+                code=ErrorCode.FENCED_INSTANCE_ID,
+            )
+        return member
+
+    def _new_member_id(self) -> str:
+        return str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
+
+    # --- assignment -------------------------------------------------------------------
+
+    def _refresh(self, group_id: str, group: ConsumerGroup, *, is_changed: bool) -> None:
+        """Compute a new target assignment if the subscriptions or the subscribed topics have changed."""
+        if is_changed or group.topics_version != self.topics.version:
+            topics = self._subscribed_topics(group)
+            is_changed = is_changed or topics != group.topics
+            group.topics, group.topics_version = topics, self.topics.version
+        if is_changed:
+            self._advance(group_id, group)
+        if group.epoch > group.assignment_epoch:
+            self._assign(group_id, group)
+
+    def _subscribed_topics(self, group: ConsumerGroup) -> dict[str, tuple[bytes, int]]:
+        names = {name for member in group.members.values() for name in self._topics_of(member)}
+        return {name: found for name in sorted(names) if (found := self.topics.found(name)) is not None}
+
+    def _topics_of(self, member: ConsumerGroupMember) -> Iterable[str]:
+        if not member.topic_regex:
+            return member.topics
+        pattern = re.compile(member.topic_regex)
+        return member.topics.union(name for name in self.topics.names() if pattern.fullmatch(name))
+
+    def _assign(self, group_id: str, group: ConsumerGroup) -> None:
+        topics = group.topics or {}
+        names = {topic_id: name for name, (topic_id, _) in topics.items()}
+        subscriptions = {
+            member.member_id: Subscription(
+                tuple(sorted(self._topics_of(member))),
+                tuple(_named(group.target.get(member.member_id, NO_PLACES), names)),
+                group.assignment_epoch,
+                group_instance_id=member.group_instance_id,
+            )
+            for member in group.members.values()
+        }
+        assign = SERVER_ASSIGNORS[group.assignor(DEFAULT_ASSIGNOR)]
+        given = assign({name: count for name, (_, count) in topics.items()}, subscriptions)
+        for member_id in group.members:
+            target = frozenset((topics[topic][0], number) for topic, number in given.get(member_id, ()))
+            if target != group.target.get(member_id):
+                group.target[member_id] = target
+                self._persist(target_member_record(group_id, member_id, target))
+        group.assignment_epoch = group.epoch
+        self._persist(target_record(group_id, group))
+
+    def _advance(self, group_id: str, group: ConsumerGroup) -> None:
+        group.epoch += 1
+        self._persist(group_record(group_id, group))
+
+    # --- the end of members -----------------------------------------------------------
+
+    def remove(self, shell: Group, member: ConsumerGroupMember) -> None:
+        """Remove a member that has left, expired, or been fenced; the others are assigned its partitions."""
+        group = shell.consumer
+        assert group is not None
+        self._drop(shell.group_id, group, member)
+        self._advance(shell.group_id, group)
+
+    def _drop(self, group_id: str, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
+        for kind in (TimerKind.CONSUMER_SESSION, TimerKind.REVOCATION):
+            self.timers.cancel(GroupTimer(kind, group_id, member.member_id))
+        group.remove(member)
+        self.groups.effects += (Persist(key, None) for key in keys_of_member(group_id, member.member_id))
+
+    def expire(self, timer: GroupTimer) -> None:
+        """Remove a member whose session has expired, or which did not revoke partitions in time."""
+        shell = self.groups.get(timer.group_id)
+        if shell is not None and shell.consumer is not None:
+            member = shell.consumer.members.get(timer.member_id)
+            if member is not None:
+                self.remove(shell, member)
+
+    def remove_members(self, is_gone: Callable[[ConsumerGroupMember], bool]) -> None:
+        """Remove the members for which ``is_gone`` is True from all groups."""
+        for shell in self.groups:
+            if shell.consumer is not None:
+                for member in list(filter(is_gone, shell.consumer.members.values())):
+                    self.remove(shell, member)
+
+    def start_sessions(self, now_ms: int) -> None:
+        """Start the sessions of all members that were loaded from the log."""
+        for shell in self.groups:
+            if shell.consumer is not None:
+                for member in shell.consumer.members.values():
+                    self._set_timers(shell.group_id, member, member, now_ms)
+
+    def _set_timers(self, group_id: str, before: ConsumerGroupMember, member: ConsumerGroupMember, now_ms: int) -> None:
+        session = GroupTimer(TimerKind.CONSUMER_SESSION, group_id, member.member_id)
+        self.timers.set(session, now_ms + self.config.consumer_session_timeout_ms)
+        revocation = GroupTimer(TimerKind.REVOCATION, group_id, member.member_id)
+        if member.state is not ReconciliationState.UNREVOKED_PARTITIONS:
+            self.timers.cancel(revocation)
+        elif member.revoking != before.revoking or self.timers.deadline_ms(revocation) is None:
+            self.timers.set(revocation, now_ms + member.rebalance_timeout_ms)
+
+    # --- offsets and administration ---------------------------------------------------
+
+    def check_fetch(self, request: OffsetFetch) -> ErrorCode:
+        """Return the error code for the member ID and epoch with which offsets are fetched, or NONE."""
+        shell = self.groups.get(request.group_id)
+        if shell is None or shell.consumer is None or request.member_id is None:
+            return ErrorCode.NONE
+        return _check_member(shell.consumer, request.member_id, request.member_epoch)
+
+    @staticmethod
+    def check_commit(group: ConsumerGroup, request: OffsetCommit | TxnOffsetCommit) -> ErrorCode:
+        """Return the error code for the member ID and epoch with which offsets are committed, or NONE.
+
+        Without a member ID, offsets may be committed while the group has no members.
+        """
+        is_in_transaction = isinstance(request, TxnOffsetCommit)
+        if not request.member_id and request.generation_id < 0:
+            # Transactions are fenced by the producer epoch.
+            return ErrorCode.UNKNOWN_MEMBER_ID if group.members and not is_in_transaction else ErrorCode.NONE
+        error = _check_member(group, request.member_id, request.generation_id)
+        # Transactions do not know member epochs.
+        is_stale = error is ErrorCode.STALE_MEMBER_EPOCH
+        return ErrorCode.ILLEGAL_GENERATION if is_stale and is_in_transaction else error
+
+    def remove_owners(self, shell: Group, partitions: Set[TopicPartition]) -> None:
+        """Remove the members of a consumer group that own any of ``partitions``."""
+        if shell.consumer is None:
+            return
+        ids = {name: topic_id for name, (topic_id, _) in (shell.consumer.topics or {}).items()}
+        places = {(ids[partition.topic], partition.partition) for partition in partitions if partition.topic in ids}
+        for member in [found for found in shell.consumer.members.values() if not places.isdisjoint(found.owned)]:
+            self.remove(shell, member)
+
+    def describe(self, group_id: str) -> ConsumerGroupDescribeResponse:
+        """Return the description of a consumer group."""
+        shell = self.groups.get(group_id)
+        if shell is None or shell.consumer is None:
+            what = "not found" if shell is None else "is not a consumer group"
+            return ConsumerGroupDescribeResponse(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
+        group = shell.consumer
+        return ConsumerGroupDescribeResponse(
+            ErrorCode.NONE,
+            "",
+            group.state,
+            group.epoch,
+            group.assignment_epoch,
+            group.assignor(DEFAULT_ASSIGNOR),
+            tuple(self._described(group, member) for member in group.members.values()),
+        )
+
+    @staticmethod
+    def _described(group: ConsumerGroup, member: ConsumerGroupMember) -> DescribedConsumer:
+        return DescribedConsumer(
+            member.member_id,
+            member.group_instance_id,
+            member.rack_id,
+            member.epoch,
+            member.client_id,
+            member.client_host,
+            tuple(sorted(member.topics)),
+            member.topic_regex,
+            _with_names(group, member.assigned),
+            _with_names(group, group.target.get(member.member_id, NO_PLACES)),
+        )
+
+    def _persist(self, record: tuple[bytes, bytes]) -> None:
+        self.groups.effects.append(Persist(*record))
+
+
+def _check_member(group: ConsumerGroup, member_id: str, epoch: int) -> ErrorCode:
+    member = group.members.get(member_id)
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.NONE if member.epoch == epoch else ErrorCode.STALE_MEMBER_EPOCH
+
+
+def _check(request: ConsumerGroupHeartbeat) -> None:
+    """Check a heartbeat, with Kafka's messages.
+
+    Raises:
+        BrokerError: a field is missing or invalid.
+    """
+    epoch = request.member_epoch
+    is_joining = epoch == JOIN_EPOCH
+    has_subscription = request.topics is not None or request.topic_regex is not None
+    rules = (
+        (not request.group_id, "GroupId can't be empty."),
+        (request.group_instance_id == "", "InstanceId can't be empty."),
+        (request.rack_id == "", "RackId can't be empty."),
+        (epoch < LEAVE_STATIC_EPOCH, "MemberEpoch is invalid."),
+        (not is_joining and not request.member_id, "MemberId can't be empty."),
+        (epoch == LEAVE_STATIC_EPOCH and request.group_instance_id is None, "InstanceId can't be null."),
+        (is_joining and request.rebalance_timeout_ms < 0, "RebalanceTimeoutMs must be provided in first request."),
+        (
+            is_joining and request.owned != {},
+            "TopicPartitions must be empty when (re-)joining.",
+        ),
+        (
+            is_joining and not has_subscription,
+            "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
+        ),
+    )
+    for is_broken, message in rules:
+        if is_broken:
+            raise BrokerError(message, code=ErrorCode.INVALID_REQUEST)
+    if request.server_assignor is not None and request.server_assignor not in SERVER_ASSIGNORS:
+        raise BrokerError(
+            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: "
+            f"{', '.join(SERVER_ASSIGNORS)}.",
+            code=ErrorCode.UNSUPPORTED_ASSIGNOR,
+        )
+    if request.topic_regex:
+        try:
+            re.compile(request.topic_regex)
+        except re.error as error:
+            raise BrokerError(
+                f"SubscribedTopicRegex `{request.topic_regex}` is not a valid regular expression: {error}.",
+                code=ErrorCode.INVALID_REGULAR_EXPRESSION,
+            ) from error
+
+
+def _subscribed(member: ConsumerGroupMember, request: ConsumerGroupHeartbeat) -> ConsumerGroupMember:
+    """Return a member with what a request says about it."""
+    has_timeout = request.rebalance_timeout_ms >= 0
+    return evolve(
+        member,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        topics=member.topics if request.topics is None else frozenset(request.topics),
+        topic_regex=member.topic_regex if request.topic_regex is None else request.topic_regex or None,
+        rebalance_timeout_ms=request.rebalance_timeout_ms if has_timeout else member.rebalance_timeout_ms,
+        server_assignor=member.server_assignor if request.server_assignor is None else request.server_assignor,
+    )
+
+
+def _places(by_id: Mapping[bytes, Sequence[int]]) -> Places:
+    return frozenset((topic_id, number) for topic_id, numbers in by_id.items() for number in numbers)
+
+
+def _by_id(places: Iterable[Place]) -> PartitionsById:
+    found: dict[bytes, list[int]] = {}
+    for topic_id, number in sorted(places):
+        found.setdefault(topic_id, []).append(number)
+    return PartitionsById(found)
+
+
+def _named(places: Iterable[Place], names: Mapping[bytes, str]) -> list[TopicPartition]:
+    """Return partitions by topic name, without those of deleted topics."""
+    return sorted(TopicPartition(names[topic_id], number) for topic_id, number in places if topic_id in names)
+
+
+def _with_names(group: ConsumerGroup, places: Iterable[Place]) -> NamedAssignment:
+    names = {topic_id: name for name, (topic_id, _) in (group.topics or {}).items()}
+    return NamedAssignment(
+        tuple(
+            NamedPartitions(topic_id, names.get(topic_id, ""), numbers)
+            for topic_id, numbers in _by_id(places).partitions.items()
+        )
+    )

@@ -1,0 +1,199 @@
+"""Records of consumer groups in the ``__consumer_offsets`` log, in Kafka's format (KIP-848).
+
+A group has a record with its epoch and one with the epoch of its target assignment.  A member has a record with its
+subscription, one with its target assignment, and one with its current assignment.  This module performs no I/O.
+"""
+
+from collections.abc import Iterable
+from functools import cache
+from itertools import groupby
+from typing import Final
+
+from attrs import evolve
+
+from streams.group.consumer_group import ConsumerGroup, ConsumerGroupMember, Places, ReconciliationState
+from streams.group.wire import Reader, Writer
+from streams.protocol.wire import INT8, INT32, STRING, UUID, Coder, Field, Fields, Message, array, coder
+
+_GROUP, _MEMBER, _TARGET, _TARGET_MEMBER, _CURRENT = 3, 5, 6, 7, 8
+#: The key versions of the records of this module.
+CONSUMER_KEY_VERSIONS: Final = frozenset({_GROUP, _MEMBER, _TARGET, _TARGET_MEMBER, _CURRENT})
+_OF_MEMBERS: Final = frozenset({_MEMBER, _TARGET_MEMBER, _CURRENT})
+_VALUE_VERSION = b"\x00\x00"
+
+
+_PARTITIONS = (Field("topic_id", UUID), array("partitions", INT32))
+_GROUP_VALUE = Message("ConsumerGroupMetadataValue", 0, (Field("epoch", INT32),))
+_TARGET_VALUE = Message("ConsumerGroupTargetAssignmentMetadataValue", 0, (Field("assignment_epoch", INT32),))
+_TARGET_MEMBER_VALUE = Message(
+    "ConsumerGroupTargetAssignmentMemberValue", 0, (array("topic_partitions", *_PARTITIONS),)
+)
+_MEMBER_VALUE = Message(
+    "ConsumerGroupMemberMetadataValue",
+    0,
+    (
+        Field("instance_id", STRING, nullable=0),
+        Field("rack_id", STRING, nullable=0),
+        Field("client_id", STRING),
+        Field("client_host", STRING),
+        array("subscribed_topic_names", STRING),
+        Field("subscribed_topic_regex", STRING, nullable=0),
+        Field("rebalance_timeout_ms", INT32),
+        Field("server_assignor", STRING, nullable=0),
+    ),
+)
+_CURRENT_VALUE = Message(
+    "ConsumerGroupCurrentMemberAssignmentValue",
+    0,
+    (
+        Field("member_epoch", INT32),
+        Field("previous_member_epoch", INT32),
+        Field("state", INT8),
+        array("assigned_partitions", *_PARTITIONS),
+        array("partitions_pending_revocation", *_PARTITIONS),
+    ),
+)
+
+
+def group_record(group_id: str, group: ConsumerGroup) -> tuple[bytes, bytes]:
+    """Return the record of a group's epoch."""
+    return _key(_GROUP, group_id), _encoded(_GROUP_VALUE, {"epoch": group.epoch})
+
+
+def target_record(group_id: str, group: ConsumerGroup) -> tuple[bytes, bytes]:
+    """Return the record of the epoch of a group's target assignment."""
+    return _key(_TARGET, group_id), _encoded(_TARGET_VALUE, {"assignment_epoch": group.assignment_epoch})
+
+
+def target_member_record(group_id: str, member_id: str, target: Places) -> tuple[bytes, bytes]:
+    """Return the record of a member's target assignment."""
+    fields = {"topic_partitions": _rows(target)}
+    return _key(_TARGET_MEMBER, group_id, member_id), _encoded(_TARGET_MEMBER_VALUE, fields)
+
+
+def member_record(group_id: str, member: ConsumerGroupMember) -> tuple[bytes, bytes]:
+    """Return the record of a member's subscription."""
+    fields = {
+        "instance_id": member.group_instance_id,
+        "rack_id": member.rack_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "subscribed_topic_names": sorted(member.topics),
+        "subscribed_topic_regex": member.topic_regex,
+        "rebalance_timeout_ms": member.rebalance_timeout_ms,
+        "server_assignor": member.server_assignor,
+    }
+    return _key(_MEMBER, group_id, member.member_id), _encoded(_MEMBER_VALUE, fields)
+
+
+def current_record(group_id: str, member: ConsumerGroupMember) -> tuple[bytes, bytes]:
+    """Return the record of a member's epoch and assignment."""
+    fields = {
+        "member_epoch": member.epoch,
+        "previous_member_epoch": member.previous_epoch,
+        "state": member.state,
+        "assigned_partitions": _rows(member.assigned),
+        "partitions_pending_revocation": _rows(member.revoking),
+    }
+    return _key(_CURRENT, group_id, member.member_id), _encoded(_CURRENT_VALUE, fields)
+
+
+def keys_of_member(group_id: str, member_id: str) -> list[bytes]:
+    """Return the keys of all records of a member."""
+    return [_key(version, group_id, member_id) for version in (_CURRENT, _TARGET_MEMBER, _MEMBER)]
+
+
+def keys_of_group(group_id: str) -> list[bytes]:
+    """Return the keys of all records of a group without members."""
+    return [_key(version, group_id) for version in (_TARGET, _GROUP)]
+
+
+def read_consumer_key(data: bytes) -> tuple[int, str, str] | None:
+    """Decode a record key: its version, group ID, and member ID or ""; None if it is not of this module."""
+    reader = Reader(data)
+    version = reader.int16()
+    if version not in CONSUMER_KEY_VERSIONS:
+        return None
+    return version, reader.string(), reader.string() if version in _OF_MEMBERS else ""
+
+
+def load_record(group: ConsumerGroup, version: int, member_id: str, value: bytes | None) -> None:
+    """Apply a record of a group to its state.  Compaction keeps the records of a member in any order."""
+    if version == _GROUP:
+        group.epoch = 0 if value is None else _decoded(_GROUP_VALUE, value)["epoch"]
+    elif version == _TARGET:
+        group.assignment_epoch = 0 if value is None else _decoded(_TARGET_VALUE, value)["assignment_epoch"]
+    elif version == _TARGET_MEMBER:
+        if value is None:
+            group.target.pop(member_id, None)
+        else:
+            group.target[member_id] = _places(_decoded(_TARGET_MEMBER_VALUE, value)["topic_partitions"])
+    else:
+        known = group.members.get(member_id)
+        if value is not None:
+            load = _with_subscription if version == _MEMBER else _with_assignment
+            group.put(load(known or ConsumerGroupMember(member_id), value))
+        elif known is not None:
+            target = group.target.get(member_id)
+            group.remove(known)
+            if target is not None:
+                group.target[member_id] = target
+
+
+def _with_subscription(member: ConsumerGroupMember, value: bytes) -> ConsumerGroupMember:
+    fields = _decoded(_MEMBER_VALUE, value)
+    return evolve(
+        member,
+        group_instance_id=fields["instance_id"],
+        rack_id=fields["rack_id"],
+        client_id=fields["client_id"],
+        client_host=fields["client_host"],
+        topics=frozenset(fields["subscribed_topic_names"]),
+        topic_regex=fields["subscribed_topic_regex"],
+        rebalance_timeout_ms=fields["rebalance_timeout_ms"],
+        server_assignor=fields["server_assignor"],
+    )
+
+
+def _with_assignment(member: ConsumerGroupMember, value: bytes) -> ConsumerGroupMember:
+    fields = _decoded(_CURRENT_VALUE, value)
+    return evolve(
+        member,
+        epoch=fields["member_epoch"],
+        previous_epoch=fields["previous_member_epoch"],
+        state=ReconciliationState(fields["state"]),
+        assigned=_places(fields["assigned_partitions"]),
+        revoking=_places(fields["partitions_pending_revocation"]),
+    )
+
+
+@cache
+def _coder(message: Message) -> Coder:
+    return coder(message, 0)
+
+
+def _key(version: int, group_id: str, member_id: str | None = None) -> bytes:
+    writer = Writer().int16(version).string(group_id)
+    return (writer if member_id is None else writer.string(member_id)).finish()
+
+
+def _encoded(value: Message, fields: Fields) -> bytes:
+    return _VALUE_VERSION + _coder(value).to_bytes(fields)
+
+
+def _decoded(value: Message, data: bytes) -> Fields:
+    version = Reader(data).int16()
+    if version:
+        raise ValueError(f"{value.name}: version {version} is unknown, written by a later version")
+    return _coder(value).whole(data, len(_VALUE_VERSION))
+
+
+def _rows(places: Iterable[tuple[bytes, int]]) -> list[Fields]:
+    return [
+        {"topic_id": topic_id, "partitions": [number for _, number in found]}
+        for topic_id, found in groupby(sorted(places), key=lambda place: place[0])
+    ]
+
+
+def _places(rows: Iterable[Fields]) -> Places:
+    return frozenset((row["topic_id"], number) for row in rows for number in row["partitions"])
