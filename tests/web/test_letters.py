@@ -35,7 +35,7 @@ def test_letters_are_grouped_by_reason_node_and_line_with_the_command_for_them(d
     with running(dead, refusing, **LETTERS) as streams, streams.serve() as server:
         send(dead, words, [("a", "bad"), ("b", "bad"), ("c", "worse"), ("d", "good")])
         until(lambda: processed(streams) == 4)
-        until(lambda: client.get(f"{server.url}/dead-letters").json()["letters"] == 3)
+        until(lambda: client.get(f"{server.url}/dead-letters").json().get("letters") == 3)
         found = client.get(f"{server.url}/dead-letters").json()
 
         assert (found["topic"], found["redriven"], found["is_complete"], found["more_groups"]) == ("dead", 0, True, 0)
@@ -49,7 +49,7 @@ def test_letters_are_grouped_by_reason_node_and_line_with_the_command_for_them(d
         assert first["show"].startswith(f"streams dlq show dead {first['first']}")
 
         DeadLetters(dead, "dead").redrive(lambda letter: letter.reason == "LookupError")
-        until(lambda: client.get(f"{server.url}/dead-letters").json()["letters"] == 4)
+        until(lambda: client.get(f"{server.url}/dead-letters").json().get("letters") == 4)
         found = client.get(f"{server.url}/dead-letters").json()
         assert [(group["letters"], group["redriven"]) for group in found["groups"]] == [(2, 0), (2, 1)]
 
@@ -118,7 +118,7 @@ def test_letters_are_planned_then_sent_once_while_the_application_runs(dead, cli
     with running(dead, fixable(broken), **LETTERS) as streams, streams.serve(token="s3cret") as server:
         url = f"{server.url}/dead-letters/redrive"
         send(dead, words, [("a", "bad"), ("b", "bad"), ("c", "good")])
-        until(lambda: client.get(f"{server.url}/dead-letters").json()["letters"] == 2)
+        until(lambda: client.get(f"{server.url}/dead-letters").json().get("letters") == 2)
         [group] = client.get(f"{server.url}/dead-letters").json()["groups"]
         of_group = {name: group[name] for name in ("reason", "node", "line")}
 
@@ -144,9 +144,9 @@ def test_a_letter_that_fails_again_and_again_is_left_with_the_reason(dead, clien
         url = f"{server.url}/dead-letters/redrive"
         send(dead, words, [("a", "bad")])
         for number in (1, 2):
-            until(lambda: client.get(f"{server.url}/dead-letters").json()["letters"] == number)  # noqa: B023
+            until(lambda: client.get(f"{server.url}/dead-letters").json().get("letters") == number)  # noqa: B023
             assert client.post(url, json={"execute": True}, headers=TOKEN).json()["letters"] == 1
-        until(lambda: client.get(f"{server.url}/dead-letters").json()["letters"] == 3)
+        until(lambda: client.get(f"{server.url}/dead-letters").json().get("letters") == 3)
         done = client.post(url, json={"execute": True, "max_redrives": 2}, headers=TOKEN).json()
         assert (done["letters"], list(done["refused"].values())) == (0, [1])
         assert "was re-driven 2 times" in next(iter(done["refused"]))
