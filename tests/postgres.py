@@ -29,6 +29,7 @@ _OPTIONS = {
     "wal_level": "logical",
     "max_wal_senders": "5",
     "max_replication_slots": "10",
+    "max_prepared_transactions": "5",
 }
 
 

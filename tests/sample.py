@@ -91,6 +91,7 @@ FLOODS = "floods of requests"
 REST = (
     Rest("connectors with real databases", "tests/connect/test_command.py::*", keep=("*what_is_wrong_in_a_file*",)),
     Rest("connectors with real databases", "tests/connect/test_postgres_source.py::*", one_in=5),
+    Rest("rows of late transactions", "tests/connect/test_postgres_polling_source.py::*", keep=("*late_is_*[id]",)),
     Rest("files that grow and appear", "tests/connect/test_file_sources.py::*", one_in=5),
     Rest("sources over HTTP", "tests/connect/test_webhook_source.py::*", keep=("*by_another_worker", "*may_send")),
     Rest("sources over HTTP", "tests/connect/test_http_source.py::*", keep=("*it_changes[ETag]",)),

@@ -11,6 +11,7 @@ from streams.connect.kinds import Side, kind_named, make
 from streams.connect.lifecycle import WorkerProgress
 from streams.connect.parquet_manifest import ManifestFile, ParquetManifest
 from streams.connect.parquet_sink import ParquetSink
+from streams.connect.postgres_polling_source import PostgresPollingSource
 from streams.connect.postgres_sink import PostgresSink
 from streams.connect.postgres_source import PostgresSource
 from streams.connect.protocol import Guarantee, Position, SinkBlock, SinkConnector, SourceBlock, SourceConnector
@@ -33,6 +34,7 @@ __all__ = [
     "ParquetManifest",
     "ParquetSink",
     "Position",
+    "PostgresPollingSource",
     "PostgresSink",
     "PostgresSource",
     "Side",

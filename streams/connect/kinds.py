@@ -44,6 +44,7 @@ KINDS = (
     ConnectorKind("sql", "sink", "streams.connect.sql_sink", "SqlSink"),
     ConnectorKind("parquet", "sink", "streams.connect.parquet_sink", "ParquetSink"),
     ConnectorKind("postgres", "source", "streams.connect.postgres_source", "PostgresSource"),
+    ConnectorKind("postgres_polling", "source", "streams.connect.postgres_polling_source", "PostgresPollingSource"),
     ConnectorKind("file", "source", "streams.connect.growing_file_source", "GrowingFileSource"),
     ConnectorKind("folder", "source", "streams.connect.folder_source", "FolderSource"),
     ConnectorKind("delta", "sink", "streams.connect.delta_sink", "DeltaSink"),

@@ -17,6 +17,7 @@ SETTINGS = {
 }
 SOURCES = {
     "postgres": 'dsn = "dbname=shop"\ntable = "sales.orders"\nkey = ["id"]\nsnapshot = "never"',
+    "postgres_polling": 'dsn = "dbname=shop"\ntable = "sales.orders"\nupdated_at = "changed"\ndelay_ms = 0',
     "file": 'path = "app.log"\nfile_format = "jsonl"\nbad_rows = "continue"\ninterval_ms = 100',
     "folder": 'folder = "s3://shop/orders"\npattern = "*.csv"\nsettle_ms = 0\nchanged_files = "continue"',
 }
