@@ -27,24 +27,16 @@ REMEDY = (
 )
 
 
-def _never(data: bytes) -> bool:
-    return False
-
-
 @frozen
 class Format:
     """One binary format of this library.
 
     ``what`` describes the content. ``letter`` and ``version`` form the mark, so a new version has a new mark.
-    ``counterpart`` describes the data that Kafka Streams writes under the same name, and ``is_counterpart``
-    returns whether bytes without the mark look like that data.
     """
 
     what: str
     letter: str
     version: int
-    counterpart: str = ""
-    is_counterpart: Callable[[bytes], bool] = _never
     #: The first bytes of data in this format.
     mark: bytes = field(init=False)
 
@@ -70,8 +62,6 @@ class Format:
         """Raise the error for bytes that are not in this format; its message names the likely writer of the bytes."""
         if data[:2] == self.mark[:2]:
             whose = f"they are of version {data[2] if len(data) > 2 else '?'}, which another release of streams wrote"
-        elif self.is_counterpart(data):
-            whose = f"they look like Kafka Streams' ({self.counterpart})"
         else:
             whose = "another program or an earlier release of streams wrote them"
         raise ForeignFormatError(

@@ -20,6 +20,7 @@ from streams.state.keyvalue import TIMESTAMPED_KEY_VALUE as TIMESTAMPED_KEY_VALU
 from streams.state.keyvalue import KeyValueStore as KeyValueStore
 from streams.state.keyvalue import TimestampedKeyValueStore as TimestampedKeyValueStore
 from streams.state.kinds import built_in_kind as built_in_kind
+from streams.state.lifecycle import HEADER_PREFIX as HEADER_PREFIX
 from streams.state.lifecycle import KEY_TYPE as KEY_TYPE
 from streams.state.lifecycle import VALUE_TYPE as VALUE_TYPE
 from streams.state.lifecycle import Store as Store

@@ -27,6 +27,8 @@ from streams.state.staging import StagedEngine
 #: Names of the metadata entries and changelog headers that hold pinned types.
 KEY_TYPE = "key_type"
 VALUE_TYPE = "value_type"
+#: Prefix of the names of the metadata entries of a snapshot that hold headers of the changelog.
+HEADER_PREFIX = "header:"
 #: Metadata entry for a store's observed stream time (8 bytes).
 STREAM_TIME = "observed_stream_time_ms"
 #: Metadata entry for the format of a store.
@@ -386,8 +388,9 @@ class Store:
             count = max(1, min(SNAPSHOT_ROWS, _SNAPSHOT_BYTES * len(some) // max(size, 1)))
 
     def carried(self) -> dict[str, bytes]:
-        """Return the metadata that a snapshot includes: pinned types, stream time, and order of use."""
-        return {**self._pinned(), **self._version(), **self._own_metadata()}
+        """Return the metadata that a snapshot includes: pinned types, headers, stream time, and order of use."""
+        headers = {HEADER_PREFIX + name: content or b"" for name, content in self.spec.changelog_headers}
+        return {**self._pinned(), **self._version(), **headers, **self._own_metadata()}
 
     def restore_carried(self, carried: Mapping[str, bytes]) -> None:
         """Apply the result of ``carried`` after the blocks of the same snapshot; the next commit saves it."""
@@ -442,6 +445,8 @@ class Store:
         keys, values, times = columns
         pinned: Headers = tuple({**self._pinned(), **self._version()}.items())
         headers = [pinned] * len(keys) if pinned else None
+        if own := self.spec.changelog_headers:
+            headers = [pinned if value is None else own + pinned for value in values]
         return Block(keys, values, times, headers, range(len(keys)))
 
 

@@ -14,7 +14,7 @@ from attrs import evolve, field, frozen
 
 from streams.core.errors import StoreError
 from streams.core.migrations import Migration
-from streams.core.records import Block
+from streams.core.records import Block, Headers
 from streams.core.serdes import Serde, inside
 
 #: A value and the event time of its last change.
@@ -182,6 +182,8 @@ class StoreSpec:
     ttl_ms: int = -1
     max_entries: int = -1
     changelog_config: Mapping[str, str] = field(factory=dict)
+    #: Headers of the records in the changelog, but of deletions.
+    changelog_headers: Headers = ()
     #: Convert entries of earlier versions of the topology, in the order of their versions.
     migrations: tuple[Migration, ...] = ()
     #: With at-least-once, changes are sent to the changelog only after all outputs and all other changes of the

@@ -10,6 +10,8 @@ from streams.dsl.operators.asynchronous import AsyncMap as AsyncMap
 from streams.dsl.operators.batches import BatchError as BatchError
 from streams.dsl.operators.batches import BatchMap as BatchMap
 from streams.dsl.operators.batches import BatchPlan as BatchPlan
+from streams.dsl.operators.buffered import SUPPRESSED_CHANGE as SUPPRESSED_CHANGE
+from streams.dsl.operators.buffered import WAITING_RECORD as WAITING_RECORD
 from streams.dsl.operators.buffered import buffer_spec as buffer_spec
 from streams.dsl.operators.changes import change_serde as change_serde
 from streams.dsl.operators.counted import CountWindowAggregate as CountWindowAggregate
@@ -39,7 +41,6 @@ from streams.dsl.operators.getters import MappedRow as MappedRow
 from streams.dsl.operators.getters import StoreValues as StoreValues
 from streams.dsl.operators.getters import TableValues as TableValues
 from streams.dsl.operators.getters import TransformedRow as TransformedRow
-from streams.dsl.operators.grace_buffer import WAITING_RECORD as WAITING_RECORD
 from streams.dsl.operators.in_flight import in_flight_spec as in_flight_spec
 from streams.dsl.operators.joining import JoinKind as JoinKind
 from streams.dsl.operators.look_up import LookUp as LookUp
@@ -56,7 +57,6 @@ from streams.dsl.operators.subscriptions import response_serde as response_serde
 from streams.dsl.operators.subscriptions import subscription_partition as subscription_partition
 from streams.dsl.operators.subscriptions import subscription_serde as subscription_serde
 from streams.dsl.operators.subscriptions import subscription_store as subscription_store
-from streams.dsl.operators.suppress import SUPPRESSED_CHANGE as SUPPRESSED_CHANGE
 from streams.dsl.operators.suppress import Suppress as Suppress
 from streams.dsl.operators.suppress import SuppressedValues as SuppressedValues
 from streams.dsl.operators.table_join import StreamGlobalTableJoin as StreamGlobalTableJoin

@@ -2,15 +2,20 @@
 
 A buffered record is a plain tuple ``(origin, place_ms, timestamp_ms, headers, value, ...)``: the record metadata
 (None if unknown), the time that orders the record in the buffer, the record timestamp, the headers, and one or
-more values, each of which may be None.  In stores and changelogs it is written as a format mark and MessagePack.
+more values, each of which may be None.
+
+Operators of Kafka Streams have its bytes in stores and changelogs (``BufferValue``): the record context (timestamp,
+offset, topic, partition, headers), the value before the first buffered change, the old and the new value, and the
+time that orders the record.  Lengths and numbers are big-endian, -1 is the length of None, and an old value of length
+-2 equals the first.  Operators that only this library has write a format mark and MessagePack.
 """
 
-import struct
+from struct import Struct, error
 from typing import Any, TypeAlias
 
 import msgspec
 
-from streams.core.marks import Format, marked
+from streams.core.marks import Format, KafkaFormat, marked, unmarked
 from streams.core.records import Headers, RecordMetadata
 from streams.core.serdes import BYTES, Serde
 from streams.dsl.operators.portable import portable
@@ -25,19 +30,90 @@ _decode = msgspec.msgpack.Decoder(_Row).decode
 #: Positions in a buffered record.
 ORIGIN, PLACE, TIME, HEADERS, VALUES = range(5)
 
+_LENGTH = Struct(">i")
+_PLACE = Struct(">q")
+#: Timestamp, offset and length of the topic; partition and number of headers.
+_HEAD, _MIDDLE = Struct(">qqi"), Struct(">ii")
+_NONE = _LENGTH.pack(-1)
+_SAME = -2
+#: A record that a punctuation forwarded has no metadata.
+_NO_ORIGIN = RecordMetadata("", -1, -1)
 
-_TIME = struct.Struct(">q")
-#: Upper bound for record timestamps in epoch milliseconds: the year 10889.
-_LAST_MS = 1 << 48
+
+def _sized(data: bytes | None) -> bytes:
+    return _NONE if data is None else _LENGTH.pack(len(data)) + data
 
 
-def is_buffer_value(data: bytes) -> bool:
-    """Return whether ``data`` looks like a ``BufferValue`` of Kafka Streams, which begins with a timestamp."""
-    return len(data) > 2 * _TIME.size and -1 <= _TIME.unpack_from(data)[0] < _LAST_MS
+def _unsized(data: bytes, place: int) -> tuple[bytes | None, int]:
+    """Return the bytes with a length at ``place``, None for length -1, and the place behind them."""
+    (size,) = _LENGTH.unpack_from(data, place)
+    start, stop = place + _LENGTH.size, place + _LENGTH.size + max(size, 0)
+    if size < -1 or stop > len(data):
+        raise ValueError(f"a length of {size} at byte {place}")
+    return None if size < 0 else data[start:stop], stop
 
 
-def buffered_serde(own: Format, parts: str, value: Serde[Any]) -> Serde[Buffered]:
-    """Return the serde for buffered records, given the serde of their values; ``parts`` becomes part of its name."""
+def written(row: Buffered) -> bytes:
+    """Return a buffered record, whose three values are bytes, as Kafka Streams writes it."""
+    topic, partition, offset = row[ORIGIN] or _NO_ORIGIN
+    name, headers = topic.encode(), row[HEADERS] or ()
+    prior, old, new = row[VALUES:]
+    parts = [_HEAD.pack(row[TIME], offset, len(name)), name, _MIDDLE.pack(partition, len(headers))]
+    parts += [_sized(key.encode()) + _sized(content) for key, content in headers]
+    parts += (_sized(prior), _LENGTH.pack(_SAME) if old is not None and old == prior else _sized(old), _sized(new))
+    return b"".join(parts) + _PLACE.pack(row[PLACE])
+
+
+def parsed(data: bytes) -> Buffered:
+    """Return the buffered record that Kafka Streams has written as these bytes; its three values are bytes.
+
+    Raises:
+        ValueError, struct.error: the bytes are something else.
+    """
+    (origin, timestamp_ms, headers), place = parsed_context(data, 0)
+    prior, place = _unsized(data, place)
+    if _LENGTH.unpack_from(data, place)[0] == _SAME:
+        old, place = prior, place + _LENGTH.size
+    else:
+        old, place = _unsized(data, place)
+    new, place = _unsized(data, place)
+    if place + _PLACE.size != len(data):
+        raise ValueError(f"{len(data) - place} bytes behind the values")
+    return origin, _PLACE.unpack_from(data, place)[0], timestamp_ms, headers, prior, old, new
+
+
+def parsed_context(data: bytes, place: int) -> tuple[tuple[RecordMetadata | None, int, Headers | None], int]:
+    """Return metadata, timestamp and headers of a record context at ``place``, and the place behind it."""
+    timestamp_ms, offset, _ = _HEAD.unpack_from(data, place)
+    name, place = _unsized(data, place + _HEAD.size - _LENGTH.size)
+    partition, count = _MIDDLE.unpack_from(data, place)
+    place += _MIDDLE.size
+    headers = []
+    # A count of -1 is an older form of 0.
+    for _ in range(count):
+        key, place = _unsized(data, place)
+        content, place = _unsized(data, place)
+        headers.append(((key or b"").decode(), content))
+    origin = RecordMetadata(name.decode(), partition, offset) if name else None
+    return (origin, timestamp_ms, tuple(headers) or None), place
+
+
+def _is_buffer_value(data: bytes) -> bool:
+    try:
+        parsed(data)
+    except (ValueError, error):
+        return False
+    return True
+
+
+#: Header of each change of ``suppress`` in the changelog, but of deletions: the version of the layout.
+_VERSION: Headers = (("v", b"\x03"),)
+SUPPRESSED_CHANGE = KafkaFormat("suppressed change", "BufferValue", _is_buffer_value)
+WAITING_RECORD = KafkaFormat("record that waits for its table", "BufferValue", _is_buffer_value)
+
+
+def _packed_serde(own: Format, parts: str, value: Serde[Any]) -> Serde[Buffered]:
+    """Return the serde for buffered records in MessagePack; ``parts`` becomes part of its name."""
     write_value, read_value = portable(value)
 
     def write(row: Buffered) -> bytes:
@@ -52,15 +128,35 @@ def buffered_serde(own: Format, parts: str, value: Serde[Any]) -> Serde[Buffered
     return marked(own, parts, write, read, is_immutable=value.is_immutable)
 
 
+def _kafka_serde(own: KafkaFormat, parts: str, value: Serde[Any]) -> Serde[Buffered]:
+    """Return the serde for buffered records with the bytes of Kafka Streams; ``parts`` becomes part of its name."""
+    write_value, read_value = portable(value)
+
+    def write(row: Buffered) -> bytes:
+        return written((*row[:VALUES], *(write_value(item) for item in row[VALUES:])))
+
+    def read(data: bytes) -> Buffered:
+        row = parsed(data)
+        return *row[:VALUES], *(read_value(item) for item in row[VALUES:])
+
+    return unmarked(own, parts, write, read, is_immutable=value.is_immutable)
+
+
 def buffer_spec(
-    name: str, own: Format, key_serde: Serde[Any], value_serde: Serde[Any], *, has_changelog: bool = True
+    name: str, own: Format | KafkaFormat, key_serde: Serde[Any], value_serde: Serde[Any], *, has_changelog: bool = True
 ) -> StoreSpec:
     """Return the spec of a store of buffered records, with the serdes of the stream or table."""
+    parts = f"{key_serde.name}:{value_serde.name}"
+    if isinstance(own, Format):
+        serde = _packed_serde(own, parts, value_serde)
+    else:
+        serde = _kafka_serde(own, parts, value_serde)
     return StoreSpec(
         name,
         KEY_VALUE,
         BYTES,
-        buffered_serde(own, f"{key_serde.name}:{value_serde.name}", value_serde),
+        serde,
         has_caching=False,
         has_changelog=has_changelog,
+        changelog_headers=_VERSION if own is SUPPRESSED_CHANGE else (),
     )

@@ -1,9 +1,11 @@
 """Buffer of stream records that join a versioned table after a grace period (KIP-923).
 
 A record is evicted and joined when its timestamp is at or before stream time minus the grace period; a record that is
-already later than this is joined immediately.  Records are evicted in the order of time, key bytes and arrival.  A
-store key consists of the time (8 bytes), the key bytes and a sequence number (4 bytes).  The next key to evict comes
-from a heap of all store keys, which is built when the task opens the store.
+already later than this is joined immediately.  Records are evicted in the order of time, key bytes and arrival.
+
+Keys and values have the bytes of Kafka Streams.  A store key consists of a zero byte, the time (8 bytes), the key bytes
+and a sequence number (4 bytes); a value is a buffered record (``buffered``) with a new value only, and without a time
+that orders it.  The next key to evict comes from a heap of all store keys, built when the task opens the store.
 """
 
 from functools import partial
@@ -14,16 +16,16 @@ from typing import Any
 from attrs import define, field
 
 from streams.core.errors import StreamsError
-from streams.core.marks import Format
 from streams.core.records import Headers
 from streams.core.serdes import Serde
-from streams.dsl.operators.buffered import HEADERS, ORIGIN, TIME, VALUES, is_buffer_value
+from streams.dsl.operators.buffered import HEADERS, ORIGIN, TIME, VALUES
 from streams.dsl.operators.emission import release
 from streams.topology import NodeContext, Process
 
-WAITING_RECORD = Format("record that waits for its table", "W", 1, "BufferValue", is_buffer_value)
-
-_TIME = Struct(">q")
+#: A zero byte, as in front of all keys by time, and the time.
+_TIME = Struct(">xq")
+#: Position of the new value.
+_NEW = VALUES + 2
 _SEQUENCE = Struct(">i")
 _MAX_SEQUENCE = (1 << 31) - 1
 _NEVER_MS = 1 << 63
@@ -55,7 +57,7 @@ class GraceBuffer:
                 data = waiting[0]
                 row = self.store.get(data)
                 key = self.key_serde.deserialize(data[_TIME.size : -_SEQUENCE.size])
-                send(row[ORIGIN], key, row[VALUES], row[TIME], row[HEADERS])
+                send(row[ORIGIN], key, row[_NEW], row[TIME], row[HEADERS])
                 heappop(waiting)
                 self.store.put(data, None)
             return len(waiting) < count
@@ -79,7 +81,7 @@ class GraceBuffer:
             key_bytes = self.key_serde.serialize(key)
             assert key_bytes is not None
             data = _TIME.pack(timestamp_ms) + key_bytes + _SEQUENCE.pack(self._sequence)
-            self.store.put(data, (origin_of(), timestamp_ms, timestamp_ms, headers, value))
+            self.store.put(data, (origin_of(), 0, timestamp_ms, headers, None, None, value))
             heappush(waiting, data)
             evict(time.ms - grace_ms)
 

@@ -2,9 +2,9 @@
 
 The buffer contains one change per key.  A later change replaces it, but keeps its buffer time.  Changes are evicted in
 the order of buffer time and key bytes, with the timestamp and headers of the last update.  A full buffer emits early or
-fails (KIP-328).  The store contains one row per key: a format mark, and the buffered record in MessagePack with three
-values (last emitted, old and new).  The next change to evict comes from a heap of buffer times and key bytes,
-which is built when the task opens the store.
+fails (KIP-328).  The store contains one row per key: the buffered record with three values (last emitted, old and new),
+with the bytes of Kafka Streams (``buffered``).  The next change to evict comes from a heap of buffer times and key
+bytes, which is built when the task opens the store.
 """
 
 from collections.abc import Callable
@@ -14,16 +14,13 @@ from typing import Any, ClassVar, TypeAlias
 from attrs import define, field, frozen
 
 from streams.core.errors import StreamsError
-from streams.core.marks import Format
 from streams.core.metrics import table
 from streams.core.records import Headers
 from streams.core.serdes import Serde
-from streams.dsl.operators.buffered import HEADERS, ORIGIN, PLACE, TIME, VALUES, Buffered, is_buffer_value
+from streams.dsl.operators.buffered import HEADERS, ORIGIN, PLACE, TIME, VALUES, Buffered
 from streams.dsl.operators.emission import release
 from streams.dsl.operators.getters import Getter, Pair, TableValues, TimeGetter
 from streams.topology import NodeContext, Process, StoreNaming
-
-SUPPRESSED_CHANGE = Format("suppressed change", "S", 1, "BufferValue", is_buffer_value)
 
 #: Positions of the three values of a buffered change.
 _PRIOR, _OLD, _NEW = range(VALUES, VALUES + 3)

@@ -1,20 +1,21 @@
 """Unmatched records of a left or outer stream-stream join.
 
-One store per join has the unmatched records of both sides until their window has closed.  As in Kafka Streams, a store
-key consists of the record time (8 bytes), the side (0 right, 1 left) and the key bytes.  A store value consists of a
-format mark, the side, and each record value with its length, in the order of arrival.  An index of the keys per side,
-built when the task opens the store, avoids scans for records that are not due.
+One store per join has the unmatched records of both sides until their window has closed.  Keys and values have the
+bytes of Kafka Streams.  A store key consists of the record time (8 bytes), the side (0 right, 1 left) and the key bytes
+(``TimestampedKeyAndJoinSide``).  A store value is a list (``ListValueStore``): a byte 1, the number of records, and for
+each, in the order of arrival, its length and the side and value bytes (``LeftOrRightValue``).  An index of the keys per
+side, built when the task opens the store, avoids scans for records that are not due.
 """
 
 from collections.abc import Callable
-from struct import Struct
+from struct import Struct, error
 from typing import Any
 
 from attrs import define, field
 from sortedcontainers import SortedList
 
 from streams.core.errors import SerializationError
-from streams.core.marks import Format, marked
+from streams.core.marks import KafkaFormat, unmarked
 from streams.core.records import NO_TIMESTAMP
 from streams.core.serdes import BYTES, Serde
 from streams.dsl.operators.portable import portable
@@ -23,10 +24,30 @@ from streams.topology import NodeContext, StreamTime
 
 _RIGHT, _LEFT = 0, 1
 _HEAD = Struct(">qB")
-_LENGTH = Struct(">i")
+#: The kind of the list, with a length in front of each entry, and the number of entries.
+_LIST = Struct(">bi")
+_SIZED = 1
+#: Length of an entry, which includes the side, and the side.
+_ENTRY = Struct(">iB")
 
-#: Kafka Streams stores one value per entry: the side, and the serialized value.
-UNMATCHED = Format("record without a partner", "U", 1, "LeftOrRightValue", lambda data: data[:1] in (b"\x00", b"\x01"))
+
+def _is_list(data: bytes) -> bool:
+    """Return whether bytes are a list of values of one side."""
+    try:
+        kind, count = _LIST.unpack_from(data)
+        place, sides = _LIST.size, set()
+        for _ in range(count):
+            size, side = _ENTRY.unpack_from(data, place)
+            sides.add(side)
+            place += size + _ENTRY.size - 1
+            if size < 1 or place > len(data):
+                return False
+    except error:
+        return False
+    return kind == _SIZED and place == len(data) and sides in ({_RIGHT}, {_LEFT})
+
+
+UNMATCHED = KafkaFormat("record without a partner", "ListValueStore", _is_list)
 
 #: The time and the key bytes of unmatched records.
 Place = tuple[int, bytes]
@@ -56,27 +77,26 @@ def _waiting_serde(parts: str, left: Serde[Any], right: Serde[Any]) -> Serde[Any
     sides = (portable(right), portable(left))
 
     def write(row: Any) -> bytes:
-        serialize, found = sides[row[0]][0], [bytes(row[:1])]
+        serialize, found = sides[row[0]][0], [_LIST.pack(_SIZED, len(row) - 1)]
         for value in row[1:]:
             data = serialize(value)
             if data is None:
                 raise SerializationError(f"serde {(right, left)[row[0]].name!r} made no bytes of a joined value")
-            found += (_LENGTH.pack(len(data)), data)
+            found += (_ENTRY.pack(len(data) + 1, row[0]), data)
         return b"".join(found)
 
-    def read(data: bytes, start: int) -> Any:
-        side, position = data[start], start + 1
+    def read(data: bytes) -> Any:
+        position, side = _LIST.size, data[_LIST.size + _ENTRY.size - 1]
         deserialize = sides[side][1]
         row: list[Any] = [side]
         while position < len(data):
-            (length,) = _LENGTH.unpack_from(data, position)
-            position += _LENGTH.size
-            row.append(deserialize(data[position : position + length]))
-            position += length
+            start = position + _ENTRY.size
+            position = start + _ENTRY.unpack_from(data, position)[0] - 1
+            row.append(deserialize(data[start:position]))
         return tuple(row)
 
     is_immutable = left.is_immutable and right.is_immutable
-    return marked(UNMATCHED, parts, write, read, is_immutable=is_immutable)
+    return unmarked(UNMATCHED, parts, write, read, is_immutable=is_immutable)
 
 
 @define(eq=False)
@@ -105,6 +125,9 @@ class Unmatched:
             place = (time_ms, data[_HEAD.size :])
             self._sides[side].add(place)
             self._counts[side][place] = len(row) - 1
+        if self.earliest.ms == NO_TIMESTAMP:
+            # Kafka Streams, which may have made the last commit, scans with the first record.
+            self.earliest.ms = min((places[0][0] for places in self._sides if places), default=NO_TIMESTAMP)
 
     def add(self, is_left: bool, key: Any, value: Any, time_ms: int) -> None:
         """Add an unmatched record of one side."""

@@ -23,7 +23,7 @@ from streams.runtime import ApplicationPlan
 
 #: File name of the manifest, which makes a folder valid.
 MANIFEST = "MANIFEST.json"
-#: Format 3: row groups have ranges of several partitions, and large manifests are compressed.
+#: Format 4: times of emitted windows go by the store.
 FORMAT = 4
 #: Bytes of JSON above which the content of a manifest is compressed.
 _PLAIN_BYTES = 256 * 1024

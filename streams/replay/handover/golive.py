@@ -30,7 +30,7 @@ from streams.replay.errors import HandOverError, SnapshotError
 from streams.replay.handover.cutover import check_cut, check_topics
 from streams.replay.handover.snapshot import Snapshot
 from streams.runtime import with_origin
-from streams.state import KEY_TYPE, VALUE_TYPE
+from streams.state import HEADER_PREFIX, KEY_TYPE, VALUE_TYPE
 
 #: Marker files in a state directory: creation from a snapshot has finished, or has started.
 MARKER = "FROM_SNAPSHOT.json"
@@ -262,7 +262,7 @@ def _load_changelogs(snapshot: Snapshot, cluster: Cluster, on_step: OnStep) -> i
                 continue
             for task, ref in sorted(refs.items()):
                 on_step(f"load {store} of task {task}")
-                for block in _with_types(_as_changelog(snapshot, store, ref), ref):
+                for block in _with_headers(_as_changelog(snapshot, store, ref), ref):
                     producer.send_block(TopicPartition(topic, task.partition), block)
                     count += len(block)
         producer.flush()
@@ -283,10 +283,16 @@ def _as_changelog(snapshot: Snapshot, store: str, ref: StoreRef) -> Iterator[Blo
     yield whole if order is None else _picked(whole, order)
 
 
-def _with_types(blocks: Iterator[Block], ref: StoreRef) -> Iterator[Block]:
-    """Add headers with the types of keys and values and their version, which a store reads when it is restored."""
+def _with_headers(blocks: Iterator[Block], ref: StoreRef) -> Iterator[Block]:
+    """Add the headers of the changelog, and those with the types of keys and values and their version.
+
+    A store, or Kafka Streams, reads them when it is restored.
+    """
     names = (KEY_TYPE, VALUE_TYPE, VERSION_HEADER)
-    pins: Headers = tuple((name, ref.carried[name]) for name in names if name in ref.carried)
+    own = [name for name in ref.carried if name.startswith(HEADER_PREFIX)]
+    pins: Headers = tuple(
+        (name.removeprefix(HEADER_PREFIX), ref.carried[name]) for name in (*own, *names) if name in ref.carried
+    )
     for block in blocks:
         yield evolve(block, headers=[pins] * len(block)) if pins else block
 
