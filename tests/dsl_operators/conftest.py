@@ -58,6 +58,9 @@ class BenchContext:
     def stream_time(self, name: str = "") -> StreamTime:
         return self.bench.times.setdefault(f"{self.node}/{name}", StreamTime())
 
+    def emitted_time(self, store: str) -> StreamTime:
+        return self.bench.times.setdefault(f"/{store}", StreamTime())
+
     def schedule(self, *arguments: Any) -> Any:
         raise NotImplementedError
 
