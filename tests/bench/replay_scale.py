@@ -12,6 +12,7 @@ import gc
 import json
 import os
 import pickle
+import random
 import resource
 import tempfile
 import time
@@ -29,9 +30,12 @@ from streams.replay.calls.plan import Pass, ReplayPlan
 from streams.replay.calls.state import Outputs, ReplayState, outputs_to_json, read_manifest, write_manifest
 from streams.replay.calls.work import Options, StageReport, StageWork, StoreRef, TaskReport, TaskWork
 from streams.replay.history.growth import History
+from streams.replay.history.ingest import IngestReport
 from streams.replay.history.inputs import FileMark
-from streams.replay.history.intake import PART_BYTES
+from streams.replay.history.intake import PART_BYTES, TopicFiles
+from streams.replay.storage.extents import PartitionExtents
 from streams.replay.storage.places import Place
+from streams.replay.storage.ranges import LaneRanges
 from streams.replay.storage.segments import Extent
 
 DAY = timedelta(days=1)
@@ -71,26 +75,26 @@ def _resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def made_history(options: argparse.Namespace) -> tuple[History, float]:
-    """Return the history as its calls would report it, and how much larger all of it is."""
+def made_reports(options: argparse.Namespace) -> tuple[list[IngestReport], float]:
+    """Return the reports of the calls that read the inputs, and how many more there would be of all calls."""
     calls = max(1, round(options.bytes / PART_BYTES))
     made = max(1, round(calls * options.share))
-    rows = options.rows // calls
-    partitions = options.partitions
     # A call has rows of all partitions, in row groups that partitions may share.
-    of_partition = max(1, rows // partitions)
-    history = History(partitions, [_mark(number, options) for number in range(options.files)], order="event_time")
-    ends = [0] * partitions
+    of_partition = max(1, options.rows // calls // options.partitions)
+    lengths = random.Random(1)
+    reports = []
     for call in range(made):
         at = call * options.slices * DAY_MS // made
-        for number in range(partitions):
-            first, ends[number] = ends[number], ends[number] + of_partition
-            name = f"inputs/input-orders-{call:05d}-0123456789ab.parquet"
-            extent = Extent(
-                name, number * of_partition // 10_000, first, ends[number] - 1, of_partition, at, at + DAY_MS
-            )
-            history.extents.setdefault(number, []).append(extent)
-    return history, calls / made
+        name = f"inputs/input-orders-{call:05d}-0123456789ab.parquet"
+        written, row = [], 0
+        for number in range(options.partitions):
+            rows = max(1, round(of_partition * lengths.uniform(0.8, 1.2)))
+            last_ms = at + DAY_MS - lengths.randrange(DAY_MS // 100)
+            extent = Extent(name, row // 2_500, 0, rows - 1, rows, at, last_ms, row % 2_500)
+            written.append((TopicPartition("orders", number), extent))
+            row += rows
+        reports.append(IngestReport(name, (), {}, 1, 1, 1, written=PartitionExtents.of(written)))
+    return reports, calls / made
 
 
 def _mark(number: int, options: argparse.Namespace) -> FileMark:
@@ -116,18 +120,34 @@ class MadeTasks:
 
     def report(self, work: StageWork) -> StageReport:
         """Return the report of a call."""
-        return StageReport(work.name, tuple(self._task(task, work.folder) for task in work.tasks), {}, 1000, 1000, 1)
+        tasks = tuple(self._task(task, work.folder) for task in work.tasks)
+        return StageReport(work.name, tasks, {}, 1000, 1000, 1, lanes=self._written(work))
+
+    def _written(self, work: StageWork) -> dict[str, LaneRanges]:
+        """Return the ranges that a call writes: all its tasks write a few records to each partition."""
+        import numpy as np
+
+        numbers: dict[str, list[int]] = {}
+        ends: dict[str, Any] = {}
+        for task in work.tasks:
+            for lane in self._lanes.get(task.task_id, ()):
+                numbers.setdefault(lane.topic, []).append(lane.partition)
+            ends |= task.lane_ends
+        found = {}
+        for topic, lanes in numbers.items():
+            numbered = np.sort(np.array(lanes))
+            rows = np.full_like(numbered, max(1, self._rows * len(work.tasks) // len(numbered)))
+            first = rows if topic in ends else np.zeros_like(rows)
+            row = np.cumsum(rows) - rows
+            name = f"{work.folder}/{work.name}-0123456789ab.parquet"
+            columns = np.stack([numbered, first, rows, np.zeros_like(rows), row // 2_500, row % 2_500])
+            found[topic] = LaneRanges((name,), columns)
+        return found
 
     def _task(self, task: TaskWork, folder: str) -> TaskReport:
         sub = next(sub for sub in self._plan.subs if sub.id == task.task_id.sub_topology)
         name = f"{folder}/{task.task_id}-0123456789ab.parquet"
-        lanes = self._lanes.get(task.task_id, [])
-        of_lane = max(1, self._rows // max(1, len(lanes)))
         written: list[tuple[Any, TopicPartition, Extent]] = []
-        for index, lane in enumerate(lanes):
-            first = task.ends.get(("repartition", lane), 0)
-            extent = Extent(name, index * of_lane // 10_000, first, first + of_lane - 1, of_lane, 0, DAY_MS)
-            written.append(("repartition", lane, extent))
         for topic in sub.sink_topics:
             if not self._plan.is_internal(topic):
                 at = TopicPartition(topic, task.task_id.partition)
@@ -135,16 +155,28 @@ class MadeTasks:
                     first = group * 10_000
                     written.append(("sink", at, Extent(name, group, first, first + 9_999, 10_000, 0, DAY_MS)))
         positions = {given.partition: given.end for given in task.inputs}
+        lanes = {given.partition: given.ends for given in task.lanes}
         checkpoint = {"partition_times": [[*partition, DAY_MS] for partition in positions], "stream_time_ms": DAY_MS}
         stores = {store: StoreRef((Extent(name, 0, 0, 9_999, 10_000, 0, DAY_MS),)) for store in sub.stores}
         ends: dict[Any, int] = {(kind, at): extent.last + 1 for kind, at, extent in written}
-        return TaskReport(task.task_id, positions, checkpoint, stores, tuple(written), ends, {}, self._rows, self._rows)
+        return TaskReport(
+            task.task_id, positions, checkpoint, stores, tuple(written), ends, {}, self._rows, self._rows, {}, lanes
+        )
 
 
 def measured(options: argparse.Namespace, root: Place) -> dict[str, float]:
     """Return what the driver needs for the history and for one slice."""
     figures = Measured()
-    history, times = made_history(options)
+    with figures.of("history: reports, of all calls"):
+        reports, times = made_reports(options)
+    figures.found["history: reports, of all calls: memory MiB"] *= times
+    figures.size("history: reports, of all calls", sum(len(pickle.dumps(report)) for report in reports), times)
+    marks = [_mark(number, options) for number in range(options.files)]
+    with figures.of("history: reports taken", times):
+        topic = TopicFiles("orders", (), (), options.partitions)
+        topic.take(reports)
+        history = History(options.partitions, marks, order="event_time")
+        history.add(topic.extents)
     figures.found["extents of inputs"] = round(sum(map(len, history.extents.values())) * times)
     with figures.of("history from JSON, manifest written and read", times):
         write_manifest(

@@ -1,40 +1,40 @@
 """Lanes of a repartition topic: written together by tasks, read as one input in the order of a task."""
 
+import json
+import pickle
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from streams.core.records import Block, TopicPartition
-from streams.replay.storage.lanes import merged_lanes
+from streams.core.records import Block
+from streams.replay.storage.lanes import extents_of, merged_lanes
 from streams.replay.storage.places import Place
-from streams.replay.storage.segments import Extent, ExtentReader, SegmentWriter
+from streams.replay.storage.ranges import LaneRanges, LaneTable, packed, unpacked
+from streams.replay.storage.segments import ExtentReader, SegmentWriter
 from streams.runtime import merge_lanes
 
 TOPIC = "lanes"
 
 
-def _written(root: Place, rng: random.Random, lanes: int, tasks: int) -> dict[int, list[Extent]]:
-    """Write records of tasks to lanes, of which each belongs to one task, in two files; return the extents by lane."""
-    ends: dict[int, int] = {}
-    extents: dict[int, list[Extent]] = {}
+def _written(root: Place, rng: random.Random, lanes: int, tasks: int) -> LaneRanges:
+    """Write records of tasks to lanes, of which each belongs to one task, in two files; return their ranges."""
+    table = LaneTable()
     for number in range(2):
         with SegmentWriter(root, f"file-{number}.parquet") as writer:
+            ends = table.ends_of(0, 1)
+            writer.start_lanes(TOPIC, lanes)[: len(ends)] = ends
             for task in range(tasks):
-                own = range(task, lanes, tasks)
-                for lane in own:
-                    writer.start_at("repartition", TopicPartition(TOPIC, lane), ends.get(lane, 0), str(task))
                 for _ in range(3):
-                    numbers = [rng.choice(own) for _ in range(rng.choice((1, 20, 400)))]
+                    numbers = [rng.choice(range(task, lanes, tasks)) for _ in range(rng.choice((1, 20, 400)))]
                     size = len(numbers)
                     keys = [b"%d" % rng.randrange(1000) for _ in numbers]
                     times = [rng.randrange(50) for _ in numbers]
                     headers = [(("h", b"1"),)] * size if rng.random() < 0.3 else None
-                    writer.scatter("repartition", TOPIC, numbers, Block(keys, keys, times, headers), str(task))
-        for _, partition, extent in writer.written:
-            extents.setdefault(partition.partition, []).append(extent)
-            ends[partition.partition] = extent.last + 1
-    return extents
+                    writer.scatter(TOPIC, np.array(numbers), Block(keys, keys, times, headers), str(task))
+        table.add(writer.lanes()[TOPIC])
+    return LaneTable.from_json(json.loads(json.dumps(table.to_json()))).ranges
 
 
 def _rows(blocks: list[Block]) -> list[object]:
@@ -46,10 +46,12 @@ def test_lanes_are_merged_in_the_order_of_a_task(seed: int, tmp_path: Path) -> N
     """Reading goes on from any position in each lane."""
     rng = random.Random(seed)
     root = Place(str(tmp_path))
-    extents = _written(root, rng, lanes=rng.choice((2, 12, 100)), tasks=2)
-    lanes = [(found, rng.randrange(found[-1].last + 2)) for _, found in sorted(extents.items())]
+    ranges = _written(root, rng, lanes=rng.choice((2, 12, 100)), tasks=2)
+    extents = extents_of(pickle.loads(pickle.dumps(ranges)))
+    positions = [rng.randrange(extents[lane][-1].last + 2) if lane in extents else 0 for lane in range(100)]
+    lanes = [(found, positions[lane]) for lane, found in sorted(extents.items())]
 
-    merged = list(merged_lanes(ExtentReader(root), lanes))
+    merged = list(merged_lanes(ExtentReader(root), ranges, 0, np.array(positions)))
     expected = list(merge_lanes([ExtentReader(root).blocks(found, position) for found, position in lanes]))
 
     assert _rows(merged) == _rows(expected)
@@ -57,9 +59,30 @@ def test_lanes_are_merged_in_the_order_of_a_task(seed: int, tmp_path: Path) -> N
 
 def test_scattered_records_get_the_offsets_of_their_lanes(tmp_path: Path) -> None:
     root = Place(str(tmp_path))
-    extents = _written(root, random.Random(7), lanes=30, tasks=3)
+    extents = extents_of(_written(root, random.Random(7), lanes=30, tasks=3))
 
     for found in extents.values():
         offsets = [offset for block in ExtentReader(root).blocks(found) for offset in block.offsets]
         in_files = [offset for extent in found for offset in ExtentReader(root).rows(extent).offsets]
         assert offsets == in_files == list(range(len(offsets)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_columns_are_packed_without_loss(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for rows in (np.zeros((6, 0), dtype=np.int64), rng.integers(-(1 << 50), 1 << 50, (3, 40)), np.arange(10)[None, :]):
+        assert np.array_equal(unpacked(packed(rows), len(rows)), rows)
+
+
+def test_ranges_that_were_read_are_forgotten(tmp_path: Path) -> None:
+    """A range that was read in part stays, with the file that has it."""
+    table = LaneTable()
+    table.add(LaneRanges(("a", "b"), np.array([[0, 1, 1], [0, 0, 5], [9, 5, 5], [0, 0, 1], [0, 0, 0], [0, 9, 0]])))
+    table.read(0, np.array([9, 7]))
+
+    table.forget_read()
+
+    assert table.ranges.files == ("b",)
+    assert table.ranges.columns.T.tolist() == [[1, 5, 5, 0, 0, 0]]
+    assert table.ends.tolist() == [9, 10]
+    assert table.moved({"b": "c"}).ranges.files == ("c",)

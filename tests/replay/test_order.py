@@ -2,6 +2,7 @@
 
 import json
 import logging
+import pickle
 import random
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from streams.replay.handover.snapshot import Snapshot
 from streams.replay.history import intake
 from streams.replay.history.sorting import SortedTopic, run_merge, sort_topics
 from streams.replay.storage import ordered
+from streams.replay.storage.extents import Extents, FileNames
 from streams.replay.storage.ordered import PartitionWriter
 from streams.replay.storage.places import Place
 from streams.replay.storage.segments import Extent, ExtentReader, GroupWriter
@@ -196,7 +198,9 @@ def test_any_runs_are_merged_by_time_and_row(tmp_path_factory: Any, calls: Any, 
                     row += 1
             for _, partition, extent in file.written:
                 extents.setdefault(partition.partition, []).append(extent)
-        topic = SortedTopic("rows", extents, {0: 5})
+        names = FileNames()
+        packed = {number: Extents.of(found, names) for number, found in extents.items()}
+        topic = SortedTopic("rows", pickle.loads(pickle.dumps(packed)), {0: 5})
         steps = sort_topics([topic], root, "sorted", 1 if small else 1000)
         try:
             works = next(steps)

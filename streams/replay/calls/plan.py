@@ -6,6 +6,7 @@ The driver makes the plan.  This module is pure, except that it reads timestamps
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
+from typing import Any
 
 from attrs import define, evolve, field, frozen
 
@@ -13,8 +14,9 @@ from streams.core.records import TaskId, TopicPartition
 from streams.dsl.operators import AsyncMap, LookUp
 from streams.replay.calls.application import Application
 from streams.replay.calls.state import ReplayState
-from streams.replay.calls.work import GlobalWork, InputWork, Options, StageWork, TaskWork
+from streams.replay.calls.work import GlobalWork, InputWork, LanesWork, Options, StageWork, TaskWork
 from streams.replay.storage.places import Place
+from streams.replay.storage.ranges import LaneTable
 from streams.replay.storage.segments import Extent
 from streams.runtime import ApplicationPlan
 from streams.topology import SubTopology
@@ -57,6 +59,8 @@ class ReplayPlan:
     _calling: set[int] = field(init=False)
     #: The task that reads each partition of the topology.
     _readers: dict[TopicPartition, TaskId] = field(init=False)
+    #: The repartition topics that each task writes: broker name of the lanes, index of the task, number of tasks.
+    _written: dict[TaskId, list[tuple[str, int, int]]] = field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
         plan = self.plan
@@ -71,6 +75,11 @@ class ReplayPlan:
             if any(isinstance(getattr(nodes.get(name), "operator", None), AsyncMap | LookUp) for name in sub.nodes)
         }
         self._readers = {logical: task for task, group in plan.groups.items() for logical in group}
+        for topic, producers in plan.lanes.items():
+            if plan.is_internal(topic):
+                for lane, task in enumerate(producers):
+                    place = plan.physical_topic(topic), lane, len(producers)
+                    self._written.setdefault(task, []).append(place)
         self.waves = _waves(parts, {sub.id: sub for sub in plan.subs if not sub.is_global})
 
     @property
@@ -103,10 +112,10 @@ class ReplayPlan:
         """Return the calls of stage ``number`` that have records to process in the pass ``step``."""
         flushes = step.is_last and self.options.final_flush
         is_cycle = number in self.cyclic
-        lanes: dict[TopicPartition, list[int]] = {}
-        for lane in state.lanes:
-            lanes.setdefault(self.plan.logical(lane), []).append(lane.partition)
-        tasks = [self._task_work(task, step, state, lanes, is_cycle=is_cycle) for task in self.stages[number]]
+        # A task that runs by wall-clock time sees which inputs are idle.
+        has_all = is_cycle or self.options.wall_clock == "append_time"
+        lanes = self._lanes_of(number, step, state, has_all=has_all)
+        tasks = [self._task_work(task, step, state, lanes, has_all=has_all) for task in self.stages[number]]
 
         def is_due(task: TaskWork) -> bool:
             # At the end of its inputs, a task may process deferred records, or the results of calls in flight, even if
@@ -136,57 +145,82 @@ class ReplayPlan:
             for call in calls
         ]
 
+    def _lanes_of(
+        self, number: int, step: Pass, state: ReplayState, *, has_all: bool
+    ) -> dict[TopicPartition, LanesWork]:
+        """Return the lanes that a stage reads, by partition of a repartition topic."""
+        import numpy as np
+
+        plan = self.plan
+        topics = {logical.topic for task in self.stages[number] for logical in plan.groups[task]}
+        result = {}
+        for topic in sorted(topics):
+            if topic in plan.lanes and plan.is_internal(topic):
+                name, width = plan.physical_topic(topic), plan.lane_count(topic)
+                table = state.tables.get(name, LaneTable())
+                bounds = np.arange(plan.partitions[topic] + 1) * width
+                for at, ranges in enumerate(table.ranges.split(bounds)):
+                    positions = table.positions_of(at * width, width)
+                    lanes = LanesWork(name, at * width, ranges, positions, step.is_last, has_all)
+                    result[TopicPartition(topic, at)] = lanes
+        return result
+
     def _task_work(
         self,
         task: TaskId,
         step: Pass,
         state: ReplayState,
-        lanes: Mapping[TopicPartition, Sequence[int]],
+        lanes: Mapping[TopicPartition, LanesWork],
         *,
-        is_cycle: bool,
+        has_all: bool,
     ) -> TaskWork:
-        """Return the input of a task in a pass; ``lanes`` has the lanes with records, by partition of the topology.
+        """Return the input of a task in a pass; ``lanes`` has the lanes of the repartition topics that it reads.
 
         A lane is the part of a partition that one task writes; its number is a partition number on the broker.
         """
         positions = state.positions.get(task, {})
-        known = {logical: {*lanes.get(logical, ())} for logical in self.plan.groups[task]}
-        for partition in positions:
-            known.setdefault(self.plan.logical(partition), set()).add(partition.partition)
-        # A task that runs by wall-clock time sees which inputs are idle.
-        has_all = is_cycle or self.options.wall_clock == "append_time"
+        known = None if has_all else {*state.lanes, *positions}
         inputs = []
         for logical in self.plan.groups[task]:
-            numbers = None if has_all else known[logical]
-            for partition, is_written in self._partitions(logical, numbers):
+            for partition, is_written in self._partitions(logical, known) if logical not in lanes else ():
                 is_lane = is_written or partition in state.lanes
-                found = state.lanes if is_lane else self.sources
-                inputs.append(self._input(partition, found.get(partition, ()), positions, step, is_lane=is_lane))
+                found = (state.lanes if is_lane else self.sources).get(partition, ())
+                inputs.append(self._input(partition, found, positions, step, is_lane=is_lane))
         return TaskWork(
             task,
             tuple(inputs),
+            tuple(lanes[logical] for logical in self.plan.groups[task] if logical in lanes),
             state.checkpoints.get(task),
             state.stores.get(task, {}),
             state.ends.get(task, {}),
+            self._lane_ends(task, state),
         )
 
-    def _partitions(self, logical: TopicPartition, known: set[int] | None) -> Iterator[tuple[TopicPartition, bool]]:
-        """Yield the broker partitions that store a partition of the topology, and whether each is the lane of one task.
+    def _lane_ends(self, task: TaskId, state: ReplayState) -> dict[str, Any]:
+        """Return the next offset of each lane of repartition topics that a task writes."""
+        return {
+            name: state.tables[name].ends_of(lane, width)
+            for name, lane, width in self._written.get(task, ())
+            if name in state.tables
+        }
 
-        Lanes that are not in ``known`` (None: all) are left out, except the first: the task waits for this lane until
-        its inputs have ended.
+    def _partitions(
+        self, logical: TopicPartition, known: set[TopicPartition] | None
+    ) -> Iterator[tuple[TopicPartition, bool]]:
+        """Yield the broker partitions that store a partition of a topic that is no repartition topic.
+
+        Also yield whether each is the lane of one task.  Lanes that are not in ``known`` (None: all) are left out,
+        except the first: the task waits for this lane until its inputs have ended.
         """
         topic, number = logical
-        if topic not in self.plan.lanes:
-            yield TopicPartition(self.plan.physical_topic(topic), number), False
-            return
         name, width, is_fed = self.plan.physical_topic(topic), self.plan.lane_count(topic), topic in self.plan.fed
-        lanes: Sequence[int] = range(number * width, (number + 1) * width)
-        if known is not None:
-            first = next((lane for lane in lanes if lane not in known), None)
-            lanes = sorted(known if first is None else {*known, first})
-        for lane in lanes:
-            yield TopicPartition(name, lane), not is_fed or lane != number * width
+        has_empty = False
+        for lane in range(number * width, (number + 1) * width):
+            partition = TopicPartition(name, lane)
+            is_known = known is None or partition in known
+            if is_known or not has_empty or topic not in self.plan.lanes:
+                has_empty |= not is_known
+                yield partition, topic in self.plan.lanes and (not is_fed or lane != number * width)
 
     def _input(
         self,
@@ -244,7 +278,8 @@ def _calls(tasks: Iterable[TaskWork]) -> Iterator[list[TaskWork]]:
 
 
 def _has_work(task: TaskWork) -> bool:
-    return any(given.position < given.end for given in task.inputs)
+    has_unread = any(given.position < given.end for given in task.inputs)
+    return has_unread or any((given.ends > given.positions).any() for given in task.lanes)
 
 
 def _end_of(extents: Sequence[Extent]) -> int:

@@ -17,14 +17,17 @@ from streams.core.metrics import Tally
 from streams.core.records import TaskId, TopicPartition
 from streams.replay.calls.work import StageReport, StoreRef
 from streams.replay.errors import ReplayError
+from streams.replay.storage.extents import Extents
+from streams.replay.storage.lanes import ranges_of
 from streams.replay.storage.places import Place
+from streams.replay.storage.ranges import LaneTable
 from streams.replay.storage.segments import Extent, Kind
 from streams.runtime import ApplicationPlan
 
 #: File name of the manifest, which makes a folder valid.
 MANIFEST = "MANIFEST.json"
-#: Format 4: times of emitted windows go by the store.
-FORMAT = 4
+#: Format 5: the lanes of repartition topics, and the history of inputs, are in columns.
+FORMAT = 5
 #: Bytes of JSON above which the content of a manifest is compressed.
 _PLAIN_BYTES = 256 * 1024
 #: Placeholder of the checksum while it is computed.
@@ -41,9 +44,11 @@ class ReplayState:
     positions: dict[TaskId, dict[TopicPartition, int]] = field(factory=dict)
     checkpoints: dict[TaskId, Mapping[str, Any]] = field(factory=dict)
     stores: dict[TaskId, dict[str, StoreRef]] = field(factory=dict)
-    #: Records of repartition topics, by lane.
+    #: Unread records of topics that the topology both writes and reads, by lane.
     lanes: dict[TopicPartition, list[Extent]] = field(factory=dict)
-    #: Next offset of each partition that a task writes.
+    #: The lanes of repartition topics, by the broker name of the lanes.
+    tables: dict[str, LaneTable] = field(factory=dict)
+    #: Next offset of each partition that a task writes, other than lanes of repartition topics.
     ends: dict[TaskId, dict[tuple[Kind, TopicPartition], int]] = field(factory=dict)
     counters: dict[Tally, int] = field(factory=dict)
     global_stores: dict[str, StoreRef] = field(factory=dict)
@@ -57,6 +62,7 @@ class ReplayState:
             dict(self.checkpoints),
             {task: dict(found) for task, found in self.stores.items()},
             {lane: list(extents) for lane, extents in self.lanes.items()},
+            {topic: table.copy() for topic, table in self.tables.items()},
             {task: dict(found) for task, found in self.ends.items()},
             dict(self.counters),
             dict(self.global_stores),
@@ -73,15 +79,31 @@ class ReplayState:
             for name, count in task.counters.items():
                 self.counters[name] = name.merged(self.counters.get(name, 0), count)
             self.examples = {**task.examples, **self.examples}
+            for first, positions in task.lane_positions.items():
+                self._table(first.topic).read(first.partition, positions)
+            of_cycle: dict[str, list[tuple[int, Extent]]] = {}
             for kind, partition, extent in task.written:
-                if kind != "repartition":
+                if kind == "repartition":
+                    of_cycle.setdefault(partition.topic, []).append((partition.partition, extent))
+                else:
                     logical = plan.logical(partition)
                     outputs.setdefault((logical, str(task.task_id)), []).append(extent)
-                if kind != "sink":
+                if kind == "through":
                     self.lanes.setdefault(partition, []).append(extent)
+            for topic, items in of_cycle.items():
+                self._table(topic).add(ranges_of(items))
+        for topic, ranges in report.lanes.items():
+            self._table(topic).add(ranges)
+
+    def _table(self, topic: str) -> LaneTable:
+        if topic not in self.tables:
+            self.tables[topic] = LaneTable()
+        return self.tables[topic]
 
     def forget_read(self, reader_of: Callable[[TopicPartition], TaskId | None]) -> None:
-        """Drop the records of repartition topics that have been read; ``reader_of`` maps a partition to its reader."""
+        """Drop the records of lanes that have been read; ``reader_of`` maps a partition to its reader."""
+        for table in self.tables.values():
+            table.forget_read()
         for lane, extents in list(self.lanes.items()):
             reader = reader_of(lane)
             position = 0 if reader is None else self.positions.get(reader, {}).get(lane, 0)
@@ -107,6 +129,7 @@ class ReplayState:
                 for task, positions in sorted(self.positions.items())
             },
             "lanes": [[*lane, list(map(list, extents))] for lane, extents in sorted(self.lanes.items())],
+            "tables": {topic: table.to_json() for topic, table in sorted(self.tables.items())},
             "counters": [[*tally, count] for tally, count in sorted(self.counters.items())],
             "examples": [[*place, text] for place, text in sorted(self.examples.items())],
             "global_stores": {name: store_to_json(ref) for name, ref in self.global_stores.items()},
@@ -127,6 +150,7 @@ class ReplayState:
             state.ends[task] = {(kind, TopicPartition(topic, at)): end for kind, topic, at, end in found["ends"]}
         for topic, number, extents in data["lanes"]:
             state.lanes[TopicPartition(topic, number)] = [Extent(*extent) for extent in extents]
+        state.tables = {topic: LaneTable.from_json(table) for topic, table in data["tables"].items()}
         state.counters = {Tally(*tally): count for *tally, count in data["counters"]}
         state.examples = {(node, reason): text for node, reason, text in data.get("examples", ())}
         state.global_stores = {name: store_from_json(ref) for name, ref in data["global_stores"].items()}
@@ -137,7 +161,8 @@ class ReplayState:
         extents = [extent for found in self.lanes.values() for extent in found]
         refs = [ref for found in self.stores.values() for ref in found.values()]
         extents += [extent for ref in [*refs, *self.global_stores.values()] for extent in ref.every_extent]
-        return {extent.file for extent in extents}
+        files = {extent.file for extent in extents}
+        return files.union(*(table.ranges.files for table in self.tables.values()))
 
 
 def task_of(name: str) -> TaskId:
@@ -211,7 +236,7 @@ def write_manifest(folder: Place, content: Mapping[str, Any]) -> None:
     folder.child(MANIFEST).write(data.replace(_UNSEALED.encode(), _checksum(data), 1))
 
 
-def identify(folder: Place, sources: Mapping[TopicPartition, Sequence[Extent]]) -> str:
+def identify(folder: Place, sources: Mapping[TopicPartition, Extents]) -> str:
     """Return the ID of the replay in a folder; the first call, after the history has been read, creates it.
 
     It is derived from the arguments of the replay and its history: the same replay in another folder has the same ID.
@@ -220,7 +245,7 @@ def identify(folder: Place, sources: Mapping[TopicPartition, Sequence[Extent]]) 
     assert own is not None
     if not own["id"]:
         history = [
-            (*at, sum(extent.rows for extent in found), *((found[0].lowest_ms, found[-1].highest_ms) if found else ()))
+            (*at, found.rows, *((found[0].lowest_ms, found[-1].highest_ms) if found else ()))
             for at, found in sorted(sources.items())
         ]
         own["id"] = blake2b(json.dumps([own, history]).encode(), digest_size=6).hexdigest()

@@ -18,7 +18,9 @@ from streams.core.clock import Clock, SystemClock
 from streams.core.metrics import Tally
 from streams.core.records import TaskId, TopicPartition
 from streams.replay.calls.application import Application
+from streams.replay.storage.lanes import extents_of
 from streams.replay.storage.places import Place
+from streams.replay.storage.ranges import LaneRanges
 from streams.replay.storage.segments import Extent, Kind
 
 #: Folder of progress files, and the minimum interval in milliseconds between two writes of one file.
@@ -90,22 +92,80 @@ class InputWork:
         return min(sum(extent.rows for extent in self.extents), max(self.end - self.position, 0))
 
 
+@frozen(eq=False)
+class LanesWork:
+    """The lanes of one partition of a repartition topic, which a task reads to their ends."""
+
+    #: The broker name of the lanes, and the number of the first one.
+    topic: str
+    first: int
+    ranges: LaneRanges
+    #: Next offset to read of each lane.
+    positions: Any
+    #: Whether the lanes end here.
+    is_ended: bool
+    #: Whether the task has an input for each lane, also for those without records.
+    has_all: bool
+
+    @property
+    def partition(self) -> TopicPartition:
+        """The first lane, for which the input stands if its lanes are read as one input."""
+        return TopicPartition(self.topic, self.first)
+
+    @property
+    def ends(self) -> Any:
+        """The next offset of each lane after all records have been read."""
+        import numpy as np
+
+        ends = self.positions.copy()
+        np.maximum.at(ends, self.ranges.columns[0] - self.first, self.ranges.ends)
+        return ends
+
+    @property
+    def rows(self) -> int:
+        """The maximum number of records to read; there may be fewer, as a slice may begin within a range."""
+        return self.ranges.rows
+
+    def separate(self) -> list[InputWork]:
+        """Return one input for each lane, without lanes that have never had a record.
+
+        One of these is kept: the task waits for it until its inputs have ended.
+        """
+        found, ends = extents_of(self.ranges), self.ends.tolist()
+        empty = next((lane for lane, end in enumerate(ends) if not end), None)
+        return [
+            InputWork(
+                TopicPartition(self.topic, self.first + lane),
+                tuple(found.get(self.first + lane, ())),
+                position,
+                ends[lane],
+                self.is_ended,
+            )
+            for lane, position in enumerate(self.positions.tolist())
+            if ends[lane] or self.has_all or lane == empty
+        ]
+
+
 @frozen
 class TaskWork:
     """The input of one task for one slice of history: partitions to read, stores and checkpoint."""
 
     task_id: TaskId
     inputs: tuple[InputWork, ...]
+    lanes: tuple[LanesWork, ...] = ()
     #: ``Checkpoint.to_json()`` of the previous slice, None in the first slice.
     checkpoint: Mapping[str, Any] | None = None
     stores: Mapping[str, StoreRef] = field(factory=dict)
-    #: Next offset of each partition that the task writes.
+    #: Next offset of each partition that the task writes, other than its lanes of repartition topics.
     ends: Mapping[tuple[Kind, TopicPartition], int] = field(factory=dict)
+    #: Next offset of each of its lanes, by the broker name of the lanes; none if it has not written to them yet.
+    lane_ends: Mapping[str, Any] = field(factory=dict)
 
     @property
     def rows(self) -> int:
         """The number of records and store entries that the task reads."""
-        return sum(item.rows for item in self.inputs) + sum(ref.rows for ref in self.stores.values())
+        read = sum(item.rows for item in self.inputs) + sum(item.rows for item in self.lanes)
+        return read + sum(ref.rows for ref in self.stores.values())
 
 
 @frozen
@@ -183,6 +243,8 @@ class TaskReport:
     records_out: int
     #: The first dropped record, by node and reason.
     examples: Mapping[tuple[str, str], str] = field(factory=dict)
+    #: Next offset to read of each lane of a repartition topic's partition, by the first lane.
+    lane_positions: Mapping[TopicPartition, Any] = field(factory=dict)
 
 
 @frozen
@@ -198,6 +260,8 @@ class StageReport:
     #: Peak resident memory of the process in bytes.
     peak_bytes: int
     attempt: str = ""
+    #: Records that were written to the lanes of repartition topics, by the broker name of the lanes.
+    lanes: Mapping[str, LaneRanges] = field(factory=dict)
 
     @property
     def records_in(self) -> int:

@@ -537,5 +537,6 @@ def _moved_state(state: ReplayState, files: Mapping[str, str]) -> ReplayState:
     result = state.copy()
     result.stores = {task: {name: moved(ref) for name, ref in refs.items()} for task, refs in state.stores.items()}
     result.lanes = {lane: [_moved(extent, files) for extent in found] for lane, found in state.lanes.items()}
+    result.tables = {topic: table.moved(files) for topic, table in state.tables.items()}
     result.global_stores = {name: moved(ref) for name, ref in state.global_stores.items()}
     return result

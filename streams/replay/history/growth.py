@@ -4,13 +4,14 @@ The records of files and Kafka topics are copied.  An archive is read in place, 
 last row groups, whose file names contain a digest of the content.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from attrs import define, field
 
 from streams.replay.errors import ReplayError
 from streams.replay.history.inputs import FileMark
+from streams.replay.storage.extents import Extents, FileNames
 from streams.replay.storage.segments import Extent
 
 #: Partition -> (file name, row group) of the last row group of an archive.
@@ -24,11 +25,29 @@ class History:
     partitions: int
     marks: list[FileMark] = field(factory=list)
     #: Extents of the records, by partition.
-    extents: dict[int, list[Extent]] = field(factory=dict)
+    extents: dict[int, Extents] = field(factory=dict, init=False)
     #: Number of rows before these files, if the replay continues from a snapshot.
     rows_before: int = 0
     #: "event_time" if the records of each partition are sorted by it, otherwise "as_given".
     order: str = "as_given"
+    _names: FileNames = field(factory=FileNames, init=False)
+
+    def add(self, extents: Mapping[int, Iterable[Extent]]) -> None:
+        """Add extents, given by partition, after those of the same partitions."""
+        for number, found in extents.items():
+            new = found.renamed(self._names) if isinstance(found, Extents) else Extents.of(found, self._names)
+            known = self.extents.get(number)
+            self.extents[number] = new if known is None else known.followed_by(new)
+
+    def replace(self, extents: Mapping[int, Iterable[Extent]]) -> None:
+        """Replace all extents by others."""
+        self.extents, self._names = {}, FileNames()
+        self.add(extents)
+
+    @property
+    def file_names(self) -> set[str]:
+        """The names of the files of the extents."""
+        return set().union(*(extents.file_names for extents in self.extents.values()))
 
     @property
     def rows(self) -> int:
@@ -59,7 +78,8 @@ class History:
         return {
             "partitions": self.partitions,
             "files": [[mark.path, mark.size, mark.head, mark.tail, mark.rows] for mark in self.marks],
-            "extents": {str(number): list(map(list, found)) for number, found in self.extents.items()},
+            "segments": self._names.names,
+            "extents": {str(number): found.to_json() for number, found in self.extents.items()},
             "rows_before": self.rows_before,
             "order": self.order,
         }
@@ -67,9 +87,12 @@ class History:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "History":
         """Return the history from the values of ``to_json``."""
-        extents = {int(number): [Extent(*extent) for extent in found] for number, found in data["extents"].items()}
         marks = [FileMark(*mark) for mark in data["files"]]
-        return cls(data["partitions"], marks, extents, data["rows_before"], data["order"])
+        found = cls(data["partitions"], marks, data["rows_before"], data["order"])
+        found._names = FileNames(data["segments"])
+        for number, extents in data["extents"].items():
+            found.extents[int(number)] = Extents.from_json(extents, found._names)
+        return found
 
 
 def archive_mark(extents: Mapping[int, Sequence[Extent]]) -> ArchiveMark:

@@ -14,16 +14,17 @@ from attrs import field, frozen
 
 from streams.core.clock import VirtualClock
 from streams.core.errors import InputError
-from streams.core.records import NO_TIMESTAMP, TopicPartition
+from streams.core.records import NO_TIMESTAMP
 from streams.core.topic import Topic
 from streams.files import FileSource, Part, Records, count_rows, input_kind, open_input
 from streams.replay.calls.application import Application
 from streams.replay.calls.work import CallMeter, StageReport
 from streams.replay.errors import ReplayError
 from streams.replay.history.inputs import declared_topic
+from streams.replay.storage.extents import PartitionExtents
 from streams.replay.storage.ordered import PartitionWriter
 from streams.replay.storage.places import Place
-from streams.replay.storage.segments import Extent, GroupWriter
+from streams.replay.storage.segments import GroupWriter
 
 
 @frozen
@@ -85,13 +86,13 @@ class IngestReport(StageReport):
     #: (rows, lines) of each piece if the call counts; otherwise both numbers are the rows of the file up to the end
     #: of the piece.
     counts: tuple[tuple[int, int], ...] = ()
-    written: tuple[tuple[TopicPartition, Extent], ...] = ()
+    written: PartitionExtents = field(factory=lambda: PartitionExtents.of(()))
     failure: str | None = None
 
     @property
     def records_in(self) -> int:
         """The number of records that the call has read; 0 if it only counted rows."""
-        return sum(extent.rows for _, extent in self.written)
+        return self.written.extents.rows
 
 
 def source_of(path: str, base: str = "") -> FileSource:
@@ -163,8 +164,8 @@ def _read(work: IngestWork, meter: CallMeter, opened: Callable[[str], FileSource
                 meter.beat(before + position - work.rows_before)
             counts.append((position, position))
             before, skip = before + position, 0
-    written = tuple((partition, extent) for _, partition, extent in file.written)
-    files = {extent.file for _, extent in written}
+    written = PartitionExtents.of((partition, extent) for _, partition, extent in file.written)
+    files = written.extents.file_names
     return meter.report(IngestReport, files=files, counts=tuple(counts), written=written)
 
 

@@ -14,8 +14,8 @@ from streams.core.errors import InputError
 from streams.files import WHOLE, Kind, cut_file, input_kind, kind_of
 from streams.replay.calls.application import Application
 from streams.replay.history.ingest import IngestReport, IngestWork, Piece, source_of
+from streams.replay.storage.extents import Extents, by_partition
 from streams.replay.storage.places import Place
-from streams.replay.storage.segments import Extent
 
 #: Approximate bytes that one call reads; measured in docs/decisions.
 PART_BYTES = 32 << 20
@@ -45,7 +45,7 @@ class TopicFiles:
     by_time: bool = False
     #: Rows of each file, including those that were read before.
     rows: list[int] = field(factory=list)
-    extents: dict[int, list[Extent]] = field(factory=dict)
+    extents: dict[int, Extents] = field(factory=dict)
     works: list[IngestWork] = field(factory=list)
 
     def take(self, reports: Sequence[IngestReport]) -> None:
@@ -57,13 +57,9 @@ class TopicFiles:
         for report in reports:
             if report.failure is not None:
                 raise InputError(report.failure)
-        ends = dict(self.starts)
-        for report in reports:
-            base = dict(ends)
-            for partition, extent in report.written:
-                number = partition.partition
-                self.extents.setdefault(number, []).append(extent.shifted(base.get(number, 0)))
-                ends[number] = ends.get(number, 0) + extent.rows
+        for number, extents in by_partition(report.written for report in reports).items():
+            new, known = extents.numbered(self.starts.get(number, 0)), self.extents.get(number)
+            self.extents[number] = new if known is None else known.followed_by(new)
         for path, size in zip(self.paths, self.sizes, strict=True):
             if Place(path).size() != size and not _is_bounded(path):
                 raise InputError(f"{path}: has changed while it was read; read it when it is complete")

@@ -14,6 +14,7 @@ from attrs import define, field, frozen
 
 from streams.core.records import NO_TIMESTAMP
 from streams.replay.history.growth import History
+from streams.replay.storage.extents import Extents
 from streams.replay.storage.places import Place
 from streams.replay.storage.segments import Extent, ExtentReader
 from streams.replay.times import time_text
@@ -99,15 +100,16 @@ def _listed(counts: Mapping[str, int], word: str) -> str:
     return ", ".join(named) + (f" and {rest:,} more" if rest > 0 else "")
 
 
-def late_extents(extents: Iterable[Extent], reached_ms: int = NO_TIMESTAMP) -> Iterator[tuple[Extent, int]]:
+def late_extents(extents: Extents, reached_ms: int = NO_TIMESTAMP) -> Iterator[tuple[Extent, int]]:
     """Yield the extents of a partition that have late rows, each with the time of the newest row before it.
 
     ``reached_ms`` is the time of the newest row before all of ``extents``.
     """
-    for extent in extents:
-        if 0 <= extent.lowest_ms < reached_ms:
-            yield extent, reached_ms
-        reached_ms = max(reached_ms, extent.highest_ms)
+    import numpy as np
+
+    before_ms = np.maximum.accumulate(np.concatenate([[reached_ms], extents.highest_ms]))[:-1]
+    for index in np.flatnonzero((extents.lowest_ms >= 0) & (extents.lowest_ms < before_ms)).tolist():
+        yield extents[index], int(before_ms[index])
 
 
 def find_late_rows(root: Place, topic: str, history: History, reached_ms: int, topology: Topology) -> LateRows | None:

@@ -5,16 +5,19 @@ depend on the cuts: a task only processes records that no record of a later slic
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from itertools import accumulate
+from operator import attrgetter
+from typing import Any
 
 from streams.core.records import TopicPartition
 from streams.replay.errors import ReplayError
+from streams.replay.storage.extents import Extents
 from streams.replay.storage.places import Place
-from streams.replay.storage.segments import Extent, ExtentReader
+from streams.replay.storage.segments import ExtentReader
 
-Sources = Mapping[TopicPartition, Sequence[Extent]]
+Sources = Mapping[TopicPartition, Extents]
 Cut = dict[TopicPartition, int]
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
@@ -80,16 +83,17 @@ class _Times:
     """Timestamps of the source partitions; each is replaced by the highest timestamp up to its record."""
 
     def __init__(self, sources: Sources, start: Mapping[TopicPartition, int], root: Place) -> None:
+        import numpy as np
+
         self._sources = sources
         self._start = start
         self._reader = ExtentReader(root)
         #: The extents of each partition in order, and the highest time up to the end of each.
-        self._spans: dict[TopicPartition, tuple[list[Extent], list[int]]] = {}
+        self._spans: dict[TopicPartition, tuple[Extents, Any]] = {}
         for partition, extents in sources.items():
-            begin = start.get(partition, 0)
-            rest = [extent for extent in extents if extent.last >= begin]
-            self._spans[partition] = rest, list(accumulate((extent.highest_ms for extent in rest), max))
-        self.total = sum(extent.rows for extents, _ in self._spans.values() for extent in extents)
+            rest = extents[bisect_left(extents, start.get(partition, 0), key=attrgetter("last")) :]
+            self._spans[partition] = rest, np.maximum.accumulate(rest.highest_ms)
+        self.total = sum(extents.rows for extents, _ in self._spans.values())
 
     def by_span(self, size_ms: int) -> list[int]:
         """Return the slice boundaries: multiples of ``size_ms`` from the lowest to the highest source timestamp.
@@ -97,8 +101,8 @@ class _Times:
         Raises:
             ReplayError: there would be too many slices.
         """
-        lowest = min((extent.lowest_ms for extents, _ in self._spans.values() for extent in extents), default=0)
-        highest = max((times[-1] for _, times in self._spans.values() if times), default=0)
+        lowest = min((int(extents.lowest_ms.min()) for extents, _ in self._spans.values() if extents), default=0)
+        highest = max((int(times[-1]) for _, times in self._spans.values() if len(times)), default=0)
         first = (lowest // size_ms + 1) * size_ms
         if (highest - first) // size_ms > 100 * MOST_SLICES:
             raise ReplayError(f"slices of {size_ms} ms would be {(highest - first) // size_ms:,}; give a longer span")
@@ -130,7 +134,7 @@ class _Times:
         result: Cut = {}
         for partition, (extents, highest) in self._spans.items():
             known = self._sources[partition]
-            index = bisect_left(highest, time_ms)
+            index = int(highest.searchsorted(time_ms))
             if index == len(extents):
                 end = known[-1].last + 1 if known else 0
             elif extents[index].lowest_ms >= time_ms and not is_exact:

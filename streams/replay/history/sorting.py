@@ -13,6 +13,7 @@ from attrs import define, field, frozen
 from streams.core.records import TopicPartition
 from streams.replay.calls.work import CallMeter
 from streams.replay.history.ingest import IngestReport, safe_name
+from streams.replay.storage.extents import Extents, FileNames, PartitionExtents
 from streams.replay.storage.ordered import clusters, merged, write_rows
 from streams.replay.storage.places import Place
 from streams.replay.storage.segments import Extent, GroupWriter
@@ -62,8 +63,8 @@ def run_merge(work: MergeWork) -> IngestReport:
                 ends[number] = end + table.num_rows
                 done += table.num_rows
                 meter.beat(done)
-    written = tuple((partition, extent) for _, partition, extent in file.written)
-    return meter.report(IngestReport, files={extent.file for _, extent in written}, written=written)
+    written = PartitionExtents.of((partition, extent) for _, partition, extent in file.written)
+    return meter.report(IngestReport, files=written.extents.file_names, written=written)
 
 
 @define
@@ -75,7 +76,7 @@ class SortedTopic:
     """
 
     topic: str
-    extents: dict[int, list[Extent]]
+    extents: dict[int, Extents]
     starts: Mapping[int, int] = field(factory=dict)
 
 
@@ -94,12 +95,13 @@ def sort_topics(
         for work in _merges(topic.topic, groups, root, folder, call_rows)
     ]
     reports = (yield works) if works else []
+    names = FileNames()
     results: dict[TopicPartition, list[Extent]] = {}
-    for report in reports:
-        for partition, extent in report.written:
-            results.setdefault(partition, []).append(extent)
+    for work, report in zip(works, reports, strict=True):
+        for number, extent in report.written:
+            results.setdefault(TopicPartition(work.topic, number), []).append(extent)
     for topic, groups in zip(topics, found, strict=True):
-        for number, own in groups.items():
+        for number, own in list(groups.items()):
             rest = iter(results.get(TopicPartition(topic.topic, number), ()))
             end = topic.starts.get(number, 0)
             sorted_extents: list[Extent] = []
@@ -111,7 +113,8 @@ def sort_topics(
                     sorted_extents.append(extent.shifted(end - extent.first))
                     end += extent.rows
                     rows -= extent.rows
-            topic.extents[number] = sorted_extents
+            topic.extents[number] = Extents.of(sorted_extents, names)
+            groups[number] = []  # Objects need seven times the memory.
 
 
 def _merges(

@@ -26,6 +26,8 @@ from streams.replay.calls.stores import (
 from streams.replay.calls.work import (
     CallMeter,
     GlobalWork,
+    InputWork,
+    LanesWork,
     StageReport,
     StageWork,
     StoreRef,
@@ -37,6 +39,7 @@ from streams.replay.history.ingest import IngestWork, run_ingest
 from streams.replay.history.sorting import MergeWork, run_merge
 from streams.replay.run.feeds import Feed, joined_inputs
 from streams.replay.run.writing import WriteWork, run_write
+from streams.replay.storage.ranges import LaneRanges
 from streams.replay.storage.segments import ExtentReader, Kind, SegmentWriter
 from streams.runtime import (
     RUN_LIMIT,
@@ -104,7 +107,7 @@ def run_stage(work: StageWork, scratch: str | None = None, watch: TaskWatch | No
                     stage = _StageRun(runs, call, sum(report.records_in for report in reports))
                     stage.run(is_final=work.options.final_flush)
                     reports += [run.report() for run in runs]
-    return _stage_report(work, meter, tuple(map(call.with_files, reports)))
+    return _stage_report(work, meter, tuple(map(call.with_files, reports)), call.writer.lanes())
 
 
 def _scratch_folder(stack: ExitStack, scratch: str | None) -> Path:
@@ -139,15 +142,21 @@ def run_global(work: GlobalWork, scratch: str | None = None) -> StageReport:
             refs = write_contents(writer, "", 0, stores)
         contents = written_contents(writer, "", refs)
     report = TaskReport(TaskId(-1, 0), {}, {}, contents, (), {}, metrics.tallies(), count, 0, metrics.examples())
-    return _stage_report(work, meter, (report,))
+    return _stage_report(work, meter, (report,), {})
 
 
-def _stage_report(work: StageWork | GlobalWork, meter: CallMeter, reports: tuple[TaskReport, ...]) -> StageReport:
+def _stage_report(
+    work: StageWork | GlobalWork,
+    meter: CallMeter,
+    reports: tuple[TaskReport, ...],
+    lanes: Mapping[str, LaneRanges],
+) -> StageReport:
     """Return the report of a call, with the files that it has written and their sizes."""
     written = [extent for report in reports for _, _, extent in report.written]
     kept = [extent for report in reports for ref in report.stores.values() for extent in ref.every_extent]
     names = {extent.file for extent in (*written, *kept) if extent.file.startswith(f"{work.folder}/")}
-    return meter.report(StageReport, tasks=reports, files=names)
+    names.update(*(ranges.files for ranges in lanes.values()))
+    return meter.report(StageReport, tasks=reports, files=names, lanes=lanes)
 
 
 @define(eq=False)
@@ -206,6 +215,22 @@ class StageCall:
             self.stack.callback(store.close)
         return stores
 
+    def start_offsets(self, item: TaskWork) -> None:
+        """Set the next offsets of the partitions, and of the lanes of repartition topics, that a task writes."""
+        plan, producer = self.plan, str(item.task_id)
+        for (kind, partition), offset in item.ends.items():
+            self.writer.start_at(kind, partition, offset, producer)
+        for topic, producers in plan.lanes.items():
+            if not plan.is_internal(topic) or item.task_id not in producers:
+                continue
+            name, lane, width = plan.physical_topic(topic), producers.index(item.task_id), len(producers)
+            ends = item.lane_ends.get(name, ())
+            if not self.work.is_cycle:
+                self.writer.start_lanes(name, plan.partitions[topic] * width)[lane::width][: len(ends)] = ends
+                continue
+            for number, end in enumerate(ends):
+                self.writer.start_at("repartition", TopicPartition(name, number * width + lane), int(end), producer)
+
     def with_files(self, report: TaskReport) -> TaskReport:
         """Add the ranges of records that have been written to the report of a task; the files must be complete."""
         producer = str(report.task_id)
@@ -213,7 +238,8 @@ class StageCall:
         new = {name: ref for name, ref in report.stores.items() if name in self.rewritten.get(report.task_id, ())}
         ends = dict(report.ends)
         for kind, partition, extent in written:
-            ends[kind, partition] = extent.last + 1
+            if kind != "repartition":
+                ends[kind, partition] = extent.last + 1
         stores = {**report.stores, **written_contents(self.stores_writer, producer, new)}
         if (changes := self.changes.get(report.task_id)) is not None:
             stores |= changes.refs({name: report.stores[name].carried for name in changes.few})
@@ -232,8 +258,8 @@ class TaskRun:
     metrics: Metrics
     #: What the stores have changed in this slice.
     changes: SliceChanges
-    #: The ends of the lanes that are read as one input.
-    lane_ends: Mapping[TopicPartition, int] = field(factory=dict)
+    #: The lanes of repartition topics that are read as one input.
+    joined: list[LanesWork] = field(factory=list)
     #: Kind and logical partition under which each written partition is stored.
     places: dict[TopicPartition, tuple[Kind, TopicPartition]] = field(factory=dict)
     records_in: int = 0
@@ -250,7 +276,7 @@ class TaskRun:
         work, plan, task_id = call.work, call.plan, item.task_id
         folder = call.folder / str(task_id)
         inputs = joined_inputs(work, item, plan, has_watch=call.watch is not None)
-        plan.restrict(task_id, {lanes[0].partition for lanes in inputs})
+        plan.restrict(task_id, {given.partition for given in inputs})
         specs = plan.stores_of(task_id)
         changes = SliceChanges.of(call.stores_writer, task_id, item.stores, specs, is_whole=work.is_whole)
         engine = work.options.store_engine
@@ -288,14 +314,13 @@ class TaskRun:
         if task.idle is not None:
             task.idle.foresees = True
         call.stack.callback(task.close)
-        for given, *_ in inputs:
-            task.seek(given.partition, given.position)
+        for given in inputs:
+            task.seek(given.partition, given.position if isinstance(given, InputWork) else 0)
             task.queues[given.partition].is_loop = given.partition in call.loops
-        for (kind, partition), offset in item.ends.items():
-            call.writer.start_at(kind, partition, offset, str(task_id))
-        feeds = {lanes[0].partition: Feed.of(lanes, call.reader) for lanes in inputs}
-        ends = {lane.partition: max(lane.position, lane.end) for lanes in inputs if len(lanes) > 1 for lane in lanes}
-        return cls(call, item, task, stores, feeds, metrics, changes, ends)
+        call.start_offsets(item)
+        feeds = {given.partition: Feed.of(given, call.reader) for given in inputs}
+        joined = [given for given in inputs if isinstance(given, LanesWork)]
+        return cls(call, item, task, stores, feeds, metrics, changes, joined)
 
     # --- the interface to the stage ---------------------------------------------------------
 
@@ -423,11 +448,12 @@ class TaskRun:
 
     def _scatter(self, drained: Drained) -> None:
         """Write records to the partitions of a repartition topic that only this task writes, most of which get few."""
+        import numpy as np
+
         name, first = self.task.outbox.physical(drained.topic, 0)
-        width = self.call.plan.lane_count(drained.topic)
-        lanes = [number * width + first for number in drained.partitions]
+        lanes = np.array(drained.partitions, dtype=np.int64) * self.call.plan.lane_count(drained.topic) + first
         block = Block(drained.keys, drained.values, drained.timestamps, drained.headers)
-        self.call.writer.scatter("repartition", name, lanes, block, str(self.task_id))
+        self.call.writer.scatter(name, lanes, block, str(self.task_id))
 
     def _place(self, partition: TopicPartition) -> tuple[Kind, TopicPartition]:
         plan = self.call.plan
@@ -457,9 +483,11 @@ class TaskRun:
         saved = task.checkpoint().to_json()
         if work.options.wall_clock != "error":
             saved["wall_clock_ms"] = self.call.clock.now_ms()
+        positions = dict(task.positions())
+        lane_positions = {given.partition: self._positions_in(given, positions) for given in self.work.lanes}
         return TaskReport(
             self.task_id,
-            {**task.positions(), **self.lane_ends},
+            positions,
             saved,
             stores,
             (),
@@ -468,7 +496,18 @@ class TaskRun:
             self.records_in,
             self.records_out,
             self.metrics.examples(),
+            lane_positions,
         )
+
+    def _positions_in(self, given: LanesWork, positions: dict[TopicPartition, int]) -> Any:
+        """Return the next offset to read of each lane, and remove the lanes from ``positions``."""
+        import numpy as np
+
+        if given in self.joined:
+            positions.pop(given.partition, None)
+            return given.ends
+        lanes = (TopicPartition(given.topic, given.first + lane) for lane in range(len(given.positions)))
+        return np.array([positions.pop(lane, 0) for lane in lanes], dtype=np.int64)
 
     def _written_stores(self) -> dict[str, StoreRef]:
         """Write the contents of stores with many changes; return references to all stores, without locations."""

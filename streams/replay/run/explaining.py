@@ -35,6 +35,9 @@ _GROUP_BYTES = 10 << 10
 #: Bytes of a file and of a row group in a manifest.
 _FILE_BYTES = 250
 _EXTENT_BYTES = 150
+#: The same for what is kept in columns: a row group of an input, and a lane of a repartition topic.
+_READ_BYTES = 16
+_LANE_BYTES = 3
 #: Above this, the driver needs minutes and gigabytes of memory for the manifest of a slice.
 _MANIFEST_LIMIT = 1 << 30
 #: Records of a call are written when this many wait, of all partitions together.
@@ -298,19 +301,23 @@ def _groups(records: int, partitions: int, calls: int) -> int:
 def _manifest_bytes(replay: ReplayPlan, inputs: Estimates, rows: Mapping[str, int], slices: int) -> int:
     """Return the size of all manifests in bytes; they list the files that were read and the row groups written."""
     plan = replay.plan
-    groups = sum(
+    read = sum(
         _groups(given.rows or 0, plan.partitions.get(topic, 1), given.calls)
         for topic, given in inputs.items()
         if given.calls
     )
+    groups = lanes = 0
     for topic, count in rows.items():
         if topic not in inputs:
             producers = len(plan.lanes.get(topic) or ()) or 1
-            groups += _groups(count, plan.partitions.get(topic, 1), producers * slices)
+            if plan.is_internal(topic):
+                lanes += plan.partitions.get(topic, 1) * producers * slices
+            else:
+                groups += _groups(count, plan.partitions.get(topic, 1), producers * slices)
     files = sum(given.files for given in inputs.values()) + slices * sum(
         map(replay.most_calls, range(len(replay.stages)))
     )
-    return groups * _EXTENT_BYTES + files * _FILE_BYTES
+    return read * _READ_BYTES + lanes * _LANE_BYTES + groups * _EXTENT_BYTES + files * _FILE_BYTES
 
 
 def _memory(replay: ReplayPlan, rows: Mapping[str, int]) -> int:

@@ -4,12 +4,12 @@ A partition of a repartition topic is stored as lanes, one for each task that wr
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from attrs import define, field
 
 from streams.core.records import Block, TopicPartition
-from streams.replay.calls.work import InputWork, StageWork, TaskWork
+from streams.replay.calls.work import InputWork, LanesWork, StageWork, TaskWork
 from streams.replay.storage.lanes import merged_lanes
 from streams.replay.storage.segments import ExtentReader
 from streams.runtime import ApplicationPlan
@@ -18,8 +18,10 @@ from streams.runtime import ApplicationPlan
 _MERGED_ROWS = 100_000
 
 
-def joined_inputs(work: StageWork, item: TaskWork, plan: ApplicationPlan, *, has_watch: bool) -> list[list[InputWork]]:
-    """Return the inputs of a task; the lanes of a repartition topic's partition are grouped into one input.
+def joined_inputs(
+    work: StageWork, item: TaskWork, plan: ApplicationPlan, *, has_watch: bool
+) -> list[InputWork | LanesWork]:
+    """Return the inputs of a task; the lanes of a repartition topic's partition are one input if they may be.
 
     A lane has the records of one producing task.  Lanes stay separate inputs if records have to be located by lane and
     offset: for a tracer or a handler, for the append times of records, within a cycle, and if the next slice continues
@@ -32,16 +34,10 @@ def joined_inputs(work: StageWork, item: TaskWork, plan: ApplicationPlan, *, has
         or plan.handlers.may_ask
         or work.options.wall_clock == "append_time"
     )
-    groups: dict[tuple[bool, TopicPartition], list[InputWork]] = {}
-    for given in item.inputs:
-        logical = plan.logical(given.partition)
-        is_own = logical != given.partition and plan.is_internal(logical.topic)
-        groups.setdefault((is_own, logical if is_own else given.partition), []).append(given)
-    joined = []
-    for lanes in groups.values():
-        rows = sum(extent.rows for lane in lanes for extent in lane.extents)
-        joined += [[lane] for lane in lanes] if is_apart or rows > _MERGED_ROWS else [lanes]
-    return joined
+    inputs: list[InputWork | LanesWork] = list(item.inputs)
+    for lanes in item.lanes:
+        inputs += lanes.separate() if is_apart or lanes.rows > _MERGED_ROWS else [lanes]
+    return inputs
 
 
 @define(eq=False)
@@ -59,15 +55,13 @@ class Feed:
     raw: deque[tuple[int, int]] = field(factory=deque)
 
     @classmethod
-    def of(cls, lanes: Sequence[InputWork], reader: ExtentReader) -> "Feed":
+    def of(cls, given: InputWork | LanesWork, reader: ExtentReader) -> "Feed":
         """Return the feed of an input partition, or of several lanes as one input, with the partition of the first."""
-        given = lanes[0]
-        end = max(max(lane.position, lane.end) for lane in lanes)
-        if len(lanes) > 1:
-            blocks = merged_lanes(reader, [(lane.extents, lane.position) for lane in lanes])
-        else:
+        if isinstance(given, InputWork):
             blocks = reader.blocks(given.extents, given.position, given.end)
-        return cls(given.partition, blocks, end, given.is_ended)
+            return cls(given.partition, blocks, max(given.position, given.end), given.is_ended)
+        blocks = merged_lanes(reader, given.ranges, given.first, given.positions)
+        return cls(given.partition, blocks, int(given.ends.max()), given.is_ended)
 
     def next_block(self) -> Block | None:
         """Return the next block of records, or None if there are no more."""

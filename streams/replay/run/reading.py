@@ -119,8 +119,7 @@ class Histories:
                 topic, History(given.partitions or (declared and declared.partitions) or 0)
             )
             ends = dict.fromkeys(range(history.partitions), 0) | self._next_offsets(topic)
-            found = yield from read_topic(given, self.root, "inputs", ends, history.extents)
-            history.partitions = found
+            yield from read_topic(given, self.root, "inputs", ends, history)
             self._keep_history()
 
     def read(self, application: Application) -> Steps:
@@ -138,7 +137,8 @@ class Histories:
                 archive = read_archive(Place(given.path), given.topic or topic)
                 check_archive(topic, self.archives.get(topic, {}), archive.extents)
                 self.archives[topic] = archive_mark(archive.extents)
-                self.histories[topic] = History(partitions, extents=dict(archive.extents))
+                self.histories[topic] = History(partitions)
+                self.histories[topic].add(archive.extents)
             elif isinstance(given, Table) and given.is_arrow:
                 unread += self._new_arrow_rows(topic, given, partitions)
             elif isinstance(given, Table):
@@ -195,13 +195,13 @@ class Histories:
     def sort_late_rows(self, slices_kept: int) -> Steps:
         """Sort the late rows of all topics into their histories; only the first ``slices_kept`` slices remain valid."""
         orders = [
-            SortedTopic(topic, {number: list(found) for number, found in history.extents.items()}, self._starts(topic))
+            SortedTopic(topic, dict(history.extents), self._starts(topic))
             for topic, history in self.histories.items()
             if history.order == "event_time"
         ]
         yield from sort_topics(orders, self.root, "inputs")
         for order in orders:
-            self.histories[order.topic].extents = order.extents
+            self.histories[order.topic].replace(order.extents)
         self.repairs.append(slices_kept)
         self._keep_history()
 
@@ -267,8 +267,7 @@ class Histories:
         # The rows of a lake table come from many of its files, and are counted with the last one.
         counts = [0] * (len(marks) - len(files.rows)) + list(files.rows)
         history.marks += [evolve(mark, rows=rows) for mark, rows in zip(marks, counts, strict=True)]
-        for number, extents in files.extents.items():
-            history.extents.setdefault(number, []).extend(extents)
+        history.add(files.extents)
 
     def _keep_history(self) -> None:
         """Write the manifest of the inputs, which lists the history that was read."""
@@ -276,7 +275,7 @@ class Histories:
         place = self.root.child("inputs")
         topics = {topic: history.to_json() for topic, history in kept.items()}
         write_manifest(place, {"kind": "inputs", "topics": topics, "archives": self.archives, "repairs": self.repairs})
-        named = {extent.file for history in kept.values() for found in history.extents.values() for extent in found}
+        named = set().union(*(history.file_names for history in kept.values()))
         for file in place.files():
             if f"inputs/{file}" not in named and file != MANIFEST:
                 place.child(file).delete()  # The file is from a failed attempt.

@@ -39,8 +39,8 @@ from streams.replay.history.slicing import Cut, cut_at, cuts
 from streams.replay.history.tables import since_given
 from streams.replay.run.reading import Histories
 from streams.replay.run.repair import Repair, is_valid, processed_up_to_ms
+from streams.replay.storage.extents import Extents
 from streams.replay.storage.places import Place
-from streams.replay.storage.segments import Extent
 from streams.replay.times import time_ms, time_text
 from streams.runtime import ApplicationPlan, log_unmatched_patterns
 from streams.topology import Topology, sub_topologies
@@ -172,7 +172,7 @@ class ReplaySession:
         self.id = identify(self.root, sources)
         self.passes = self._passes(sources)
 
-    def _sources(self, plan: ApplicationPlan) -> dict[TopicPartition, list[Extent]]:
+    def _sources(self, plan: ApplicationPlan) -> dict[TopicPartition, Extents]:
         """Return the history of each source partition."""
         return {
             plan.feed(TopicPartition(topic, number)): extents
@@ -454,7 +454,7 @@ class ReplaySession:
 
     # --- passes ---------------------------------------------------------------------------
 
-    def _passes(self, sources: Mapping[TopicPartition, Sequence[Extent]]) -> list[Pass]:
+    def _passes(self, sources: Mapping[TopicPartition, Extents]) -> list[Pass]:
         start: dict[TopicPartition, int] = {}
         for positions in self.state.positions.values():
             start |= positions
@@ -522,7 +522,7 @@ def _cut_json(step: Pass) -> list[list[Any]]:
     return [[*partition, offset] for partition, offset in sorted(step.cut.items())]
 
 
-def _until(sources: Mapping[TopicPartition, Sequence[Extent]], until: Any, root: Place) -> Cut:
+def _until(sources: Mapping[TopicPartition, Extents], until: Any, root: Place) -> Cut:
     """Return the offsets at which a replay ends.
 
     Raises:

@@ -4,7 +4,7 @@ A replay yields these like other calls.  The Spark executor executes them with i
 session (``spark.ingest``); other executors reject them.  The results are segment files, like those of ``ingest``.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from attrs import evolve, field, frozen
@@ -216,9 +216,9 @@ def read_found(
 
 
 def read_topic(
-    topic: KafkaTopic, root: Place, folder: str, ends: Mapping[int, int], extents: dict[int, list[Extent]]
-) -> Generator[list[Any], list[Any], int]:
-    """Read the records of a topic from offsets ``ends`` on, add them to ``extents``, and return the partition count.
+    topic: KafkaTopic, root: Place, folder: str, ends: Mapping[int, int], history: History
+) -> Generator[list[Any], list[Any], None]:
+    """Read the records of a topic from offsets ``ends`` on, add them to ``history``, and set its partition count.
 
     ``ends`` has all partitions of the topic, or none to read them from the start.
 
@@ -227,10 +227,15 @@ def read_topic(
     """
     starts = {number: end or -1 for number, end in ends.items()}
     (report,) = yield [ReadTopic(topic, root, folder, starts)]
-    for partition, extent in report.written:
+    history.add(_by_partition(report.written))
+    history.partitions = report.partitions
+
+
+def _by_partition(written: Iterable[tuple[TopicPartition, Extent]]) -> dict[int, list[Extent]]:
+    extents: dict[int, list[Extent]] = {}
+    for partition, extent in written:
         extents.setdefault(partition.partition, []).append(extent)
-    count: int = report.partitions
-    return count
+    return extents
 
 
 def look_at_tables(
@@ -266,7 +271,6 @@ def read_new_rows(call: ReadTable, place: TablePlace, history: History) -> Gener
     if new is None:
         return False
     (report,) = yield [evolve(call, files=new.files)]
-    for partition, extent in report.written:
-        history.extents.setdefault(partition.partition, []).append(extent)
+    history.add(_by_partition(report.written))
     history.marks += new.read(sum(extent.rows for _, extent in report.written))
     return True

@@ -1,14 +1,17 @@
-"""Rows of many partitions that wait to be written together, and their division into row groups.
+"""Rows of the lanes of a repartition topic that wait to be written together, and their division into row groups.
 
 A task of a topology with many partitions writes a few records to each partition of a repartition topic.  They are kept
-in the order in which the task wrote them, and sorted by partition when they are written.
+in the order in which the tasks wrote them, and sorted by lane when they are written.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from attrs import define, field
 
 from streams.core.records import Block, Headers
+from streams.files import headers_array
+from streams.replay.storage.ranges import LaneRanges
 
 #: A range with fewer rows shares a row group with its neighbours, up to this number of rows in all.
 _SHARED_BELOW = 250
@@ -32,59 +35,113 @@ def row_groups(sizes: Sequence[int]) -> Iterator[list[int]]:
         yield shared
 
 
+def group_starts(starts: Sequence[int], size: int, most: int) -> list[int]:
+    """Divide ``size`` rows among row groups of neighbouring ranges, which begin at ``starts``; return their first rows.
+
+    A range with more than ``most`` rows is divided.
+
+    >>> group_starts([0, 2_000, 2_400, 3_000], 13_500, 10_000)
+    [0, 2400, 3000, 13000]
+    """
+    result = [0]
+    for start, end in zip(starts, (*starts[1:], size), strict=True):
+        if end - result[-1] > _SHARED_ROWS:
+            result += range(start if start > result[-1] else start + most, end, most)
+    return result
+
+
 @define(eq=False)
 class Scattered:
-    """Rows of many partitions of a topic, as columns."""
+    """Rows of the lanes of a topic, as columns; ``next_offsets`` has the next offset of each lane."""
 
-    numbers: list[int] = field(factory=list)
-    offsets: list[int] = field(factory=list)
-    keys: list[bytes | None] = field(factory=list)
-    values: list[bytes | None] = field(factory=list)
-    timestamps: list[int] = field(factory=list)
+    next_offsets: Any
+    _lanes: list[Any] = field(factory=list)
+    _keys: list[bytes | None] = field(factory=list)
+    _values: list[bytes | None] = field(factory=list)
+    _timestamps: list[int] = field(factory=list)
     #: None while no row has headers.
-    headers: list[Headers] | None = None
-    #: The producer of each partition, and the next offset.
-    producers: dict[int, str] = field(factory=dict)
-    _ends: dict[int, int] = field(factory=dict)
+    _headers: list[Headers] | None = None
+    #: The tasks, and the number of rows of each block with the index of its task.
+    _producers: dict[str, int] = field(factory=dict)
+    _blocks: list[tuple[int, int]] = field(factory=list)
 
-    def append(self, numbers: Sequence[int], block: Block, producer: str, start_of: Callable[[int], int]) -> None:
-        """Append rows, which get the next offsets of their partitions; ``start_of`` returns the first offset of one."""
-        ends = self._ends
-        for number in numbers:
-            offset = ends.get(number)
-            if offset is None:
-                offset = start_of(number)
-                self.producers[number] = producer
-            self.offsets.append(offset)
-            ends[number] = offset + 1
-        if block.headers is not None and self.headers is None:
-            self.headers = [()] * len(self.keys)
-        self.numbers += numbers
-        self.keys += block.keys
-        self.values += block.values
-        self.timestamps += block.timestamps
-        if self.headers is not None:
-            self.headers += block.headers if block.headers is not None else [()] * len(numbers)
+    def __len__(self) -> int:
+        return len(self._keys)
 
-    def by_partition(self, most: int) -> tuple[list[int], list[int], list[int]]:
-        """Return the row indexes sorted by partition, and the partition and the size of each range of rows.
+    def append(self, lanes: Any, block: Block, producer: str) -> None:
+        """Append rows of a task to lanes, given as an array, which only this task writes."""
+        self._lanes.append(lanes)
+        self._blocks.append((self._producers.setdefault(producer, len(self._producers)), len(block)))
+        if block.headers is not None and self._headers is None:
+            self._headers = [()] * len(self._keys)
+        self._keys += block.keys
+        self._values += block.values
+        self._timestamps += block.timestamps
+        if self._headers is not None:
+            self._headers += block.headers if block.headers is not None else [()] * len(block)
 
-        A range contains at most ``most`` rows of one partition.
+    def write(self, topic: str, write_group: Callable[[Any], tuple[str, int]], most: int) -> LaneRanges:
+        """Write all rows in row groups of neighbouring lanes with at most ``most`` rows, and remove them.
+
+        ``write_group`` writes a batch as a row group, and returns its file and its number there.
+
+        Raises:
+            ReplayError: the file cannot be written.
         """
         import numpy as np
 
-        numbers = np.array(self.numbers, dtype=np.int64)
-        order = np.argsort(numbers, kind="stable")
-        found, counts = np.unique(numbers, return_counts=True)
-        ranges = [
-            (number, min(most, count - start))
-            for number, count in zip(found.tolist(), counts.tolist(), strict=True)
-            for start in range(0, count, most)
+        size = len(self)
+        batch, lanes, starts = self._take(topic)
+        groups = group_starts(starts.tolist(), size, most)
+        places = [
+            write_group(batch.slice(start, end - start)) for start, end in zip(groups, (*groups[1:], size), strict=True)
         ]
-        return order.tolist(), [number for number, _ in ranges], [size for _, size in ranges]
+        files = {file: index for index, file in enumerate(dict.fromkeys(file for file, _ in places))}
+        # A large lane has several row groups.
+        firsts = np.union1d(starts, groups)
+        group = np.searchsorted(groups, firsts, side="right") - 1
+        columns = [
+            lanes[np.searchsorted(starts, firsts, side="right") - 1],
+            batch.column("offset").to_numpy()[firsts],
+            np.diff(firsts, append=size),
+            np.array([files[file] for file, _ in places])[group],
+            np.array([number for _, number in places])[group],
+            firsts - np.array(groups)[group],
+        ]
+        return LaneRanges(tuple(files), np.stack(columns).astype(np.int64))
 
-    def clear(self) -> None:
-        """Remove all rows, which have been written, but keep the next offsets."""
-        for column in (self.numbers, self.offsets, self.keys, self.values, self.timestamps):
+    def _take(self, topic: str) -> tuple[Any, Any, Any]:
+        """Remove all rows, assign offsets to them, and return them as a batch sorted by lane.
+
+        Also return the lane and the first row of each range.
+        """
+        import numpy as np
+        import pyarrow as pa
+
+        size = len(self._keys)
+        lanes = np.concatenate(self._lanes)
+        order = np.argsort(lanes, kind="stable")
+        lanes = lanes[order]
+        found, starts, counts = np.unique(lanes, return_index=True, return_counts=True)
+        offsets = np.repeat(self.next_offsets[found] - starts, counts) + np.arange(size)
+        self.next_offsets[found] += counts
+        indexes, sizes = zip(*self._blocks, strict=True)
+        producers = pa.DictionaryArray.from_arrays(
+            pa.array(np.repeat(np.array(indexes, dtype=np.int32), sizes)), pa.array(list(self._producers), pa.string())
+        )
+        columns = {
+            "kind": pa.repeat("repartition", size),
+            "topic": pa.repeat(topic, size),
+            "partition": pa.array(lanes.astype(np.int32)),
+            "producer": producers.dictionary_decode().take(pa.array(order)),
+            "offset": pa.array(offsets),
+            "key": pa.array(self._keys, pa.binary()).take(pa.array(order)),
+            "value": pa.array(self._values, pa.binary()).take(pa.array(order)),
+            "timestamp": pa.array(np.array(self._timestamps, dtype=np.int64)[order]),
+            "headers": headers_array(self._headers, size).take(pa.array(order)),
+            "origin": pa.nulls(size, pa.int64()),
+        }
+        for column in (self._lanes, self._keys, self._values, self._timestamps, self._blocks):
             column.clear()
-        self.headers = None
+        self._headers = None
+        return pa.RecordBatch.from_pydict(columns), found, starts

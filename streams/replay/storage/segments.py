@@ -19,6 +19,7 @@ from streams.core.records import NO_TIMESTAMP, Block, Headers, TopicPartition
 from streams.files import headers_array, headers_type
 from streams.replay.errors import ReplayError
 from streams.replay.storage.places import Place
+from streams.replay.storage.ranges import LaneRanges
 from streams.replay.storage.scattered import Scattered, row_groups
 from streams.replay.storage.seals import check_seal, place_of
 
@@ -29,9 +30,13 @@ Kind: TypeAlias = Literal["source", "sink", "repartition", "through", "store"]
 #: Maximum number of rows in one row group, and in all buffers together.
 GROUP_ROWS = 10_000
 _WAITING_ROWS = 100_000
-#: Rows of shared row groups that a reader keeps in memory, and the number of files that it keeps open.
+#: Rows of shared row groups that a reader keeps in memory, and the number of files and of their row groups up to which
+#: it keeps files open.
 _KEPT_ROWS = 100_000
-_OPEN_FILES = 8
+_OPEN_FILES = 64
+_OPEN_GROUPS = 4_000
+#: The same for Arrow tables, which need less memory than objects.
+_SECTION_ROWS = 400_000
 #: Maximum number of row groups in one file; reading or writing a file needs 14 KiB of memory per row group.
 GROUPS_PER_FILE = 500
 _COLUMNS = ("offset", "key", "value", "timestamp", "headers")
@@ -122,7 +127,6 @@ class GroupWriter:
     _groups: int = field(default=0, init=False)
     _stream: Any = field(default=None, init=False)
     _writer: Any = field(default=None, init=False)
-    _schema: Any = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._name, self._place = self._first_name, self._folder.child(self._first_name)
@@ -148,8 +152,6 @@ class GroupWriter:
         import numpy as np
         import pyarrow as pa
 
-        if self._writer is None:
-            self._open()
         number = pa.array(np.repeat(np.arange(len(sizes), dtype=np.int32), sizes))
         tags = [
             pa.DictionaryArray.from_arrays(number, pa.array(found, kind)).dictionary_decode()
@@ -163,24 +165,36 @@ class GroupWriter:
         key, value, times, headers, origin = columns
         numbers = np.asarray(offsets, dtype=np.int64)
         stored = [*tags, pa.array(numbers), key, value, times, headers, origin]
+        name, number_of_group = self.write_group(pa.record_batch(stored, schema=schema()))
+        starts = np.cumsum([0, *sizes[:-1]])
+        lowest, highest = _time_bounds(times.to_numpy(zero_copy_only=False), starts)
+        firsts, lasts = numbers[starts].tolist(), numbers[starts + sizes - 1].tolist()
+        place = repeat(name), repeat(number_of_group)
+        extents = list(map(Extent, *place, firsts, lasts, sizes, lowest, highest, starts.tolist()))
+        self.written += (
+            (kind, partition, extent) for (kind, partition, _), extent in zip(sources, extents, strict=True)
+        )
+        return extents
+
+    def write_group(self, batch: Any) -> tuple[str, int]:
+        """Write a batch with the columns of ``schema()`` as a row group; return its file and its number there.
+
+        Raises:
+            ReplayError: the file cannot be written.
+        """
+        if self._writer is None:
+            self._open()
+        place = self._name, self._groups
         try:
-            self._writer.write_batch(pa.record_batch(stored, schema=self._schema), row_group_size=len(number))
+            self._writer.write_batch(batch, row_group_size=batch.num_rows)
         except OSError as error:
             raise ReplayError(
                 f"{self._place}: cannot be written: {error.strerror or error}; make room or choose another place"
             ) from error
-        starts = np.cumsum([0, *sizes[:-1]])
-        lowest, highest = _time_bounds(times.to_numpy(zero_copy_only=False), starts)
-        firsts, lasts = numbers[starts].tolist(), numbers[starts + sizes - 1].tolist()
-        group = repeat(self._groups)
-        extents = list(map(Extent, repeat(self._name), group, firsts, lasts, sizes, lowest, highest, starts.tolist()))
-        self.written += (
-            (kind, partition, extent) for (kind, partition, _), extent in zip(sources, extents, strict=True)
-        )
         self._groups += 1
         if self._groups == GROUPS_PER_FILE:
             self._finish()
-        return extents
+        return place
 
     def __enter__(self) -> "GroupWriter":
         return self
@@ -210,12 +224,11 @@ class GroupWriter:
             self._place = self._folder.child(self._name)
         self._files += 1
         self._groups = 0
-        self._schema = schema()
         self._stream = self._place.whole_file()
         stream = self._stream.__enter__()
         self._writer = pq.ParquetWriter(
             stream,
-            self._schema,
+            schema(),
             compression="snappy",
             use_dictionary=["kind", "topic", "producer"],
             write_page_checksum=True,
@@ -234,7 +247,8 @@ class SegmentWriter:
         self._file = GroupWriter(folder, name)
         self._lanes: dict[Source, _Lane] = {}
         self._starts: dict[Source, int] = {}
-        self._scattered: dict[tuple[Kind, str], Scattered] = {}
+        self._scattered: dict[str, Scattered] = {}
+        self._ranges: dict[str, list[LaneRanges]] = {}
         self._waiting = 0
         self._written: dict[str, list[tuple[Kind, TopicPartition, Extent]]] = {}
 
@@ -292,23 +306,30 @@ class SegmentWriter:
         if self._waiting > _WAITING_ROWS:
             self._write_all()
 
-    def scatter(self, kind: Kind, topic: str, numbers: Sequence[int], block: Block, producer: str) -> None:
-        """Append records that belong to many partitions of a topic: ``numbers`` has the partition of each.
+    def start_lanes(self, topic: str, count: int) -> Any:
+        """Return the array of the next offsets of the ``count`` lanes of a topic, to be set before any is written."""
+        if topic not in self._scattered:
+            import numpy as np
 
-        Only this producer writes to these partitions.  Records are assigned the next offsets of their partitions.
+            self._scattered[topic] = Scattered(np.zeros(count, dtype=np.int64))
+        return self._scattered[topic].next_offsets
+
+    def scatter(self, topic: str, lanes: Any, block: Block, producer: str) -> None:
+        """Append records of a task to lanes of a topic: ``lanes`` is an array with the lane of each record.
+
+        Only this task writes to these lanes.  Records are assigned the next offsets of their lanes.
 
         Raises:
             ReplayError: the file cannot be written.
         """
-        rows = self._scattered.get((kind, topic))
-        if rows is None:
-            rows = self._scattered[kind, topic] = Scattered()
-        rows.append(
-            numbers, block, producer, lambda at: self._starts.get((kind, TopicPartition(topic, at), producer), 0)
-        )
+        self._scattered[topic].append(lanes, block, producer)
         self._waiting += len(block)
         if self._waiting > _WAITING_ROWS:
             self._write_all()
+
+    def lanes(self) -> dict[str, LaneRanges]:
+        """Return the ranges of lanes that have been written, by topic."""
+        return {topic: LaneRanges.joined(found) for topic, found in self._ranges.items()}
 
     def __enter__(self) -> "SegmentWriter":
         return self
@@ -331,38 +352,10 @@ class SegmentWriter:
         found = sorted((item for item in self._lanes.items() if item[1].keys), key=itemgetter(0))
         for group in row_groups([len(lane.keys) for _, lane in found]):
             self._write([found[index] for index in group])
-        for (kind, topic), rows in sorted(self._scattered.items()):
-            self._write_scattered(kind, topic, rows)
-
-    def _write_scattered(self, kind: Kind, topic: str, rows: Scattered) -> None:
-        import numpy as np
-        import pyarrow as pa
-
-        size = len(rows.keys)
-        if not size:
-            return
-        order, numbers, sizes = rows.by_partition(GROUP_ROWS)
-        stored = [
-            pa.array(rows.keys, pa.binary()),
-            pa.array(rows.values, pa.binary()),
-            pa.array(rows.timestamps, pa.int64()),
-            headers_array(rows.headers, size),
-            pa.nulls(size, pa.int64()),
-        ]
-        columns = [column.take(pa.array(order)) for column in stored]
-        offsets = np.array(rows.offsets, dtype=np.int64)[order]
-        starts = np.cumsum([0, *sizes])
-        for group in row_groups(sizes):
-            # The ranges of a group are neighbours, but for large ones between them, which have groups of their own.
-            own = np.concatenate([np.arange(starts[index], starts[index + 1]) for index in group])
-            sources: list[Source] = [
-                (kind, TopicPartition(topic, numbers[index]), rows.producers[numbers[index]]) for index in group
-            ]
-            of_group = [column.take(pa.array(own)) for column in columns]
-            extents = self._file.write_ranges(sources, [sizes[index] for index in group], offsets[own], of_group)
-            self._note(sources, extents)
-        rows.clear()
-        self._waiting -= size
+        for topic, rows in sorted(self._scattered.items()):
+            if size := len(rows):
+                self._ranges.setdefault(topic, []).append(rows.write(topic, self._file.write_group, GROUP_ROWS))
+                self._waiting -= size
 
     def _note(self, sources: Iterable[Source], extents: Iterable[Extent]) -> None:
         for (kind, partition, producer), extent in zip(sources, extents, strict=True):
@@ -438,6 +431,8 @@ class ExtentReader:
         self._files: dict[str, tuple[Any, Any]] = {}
         self._shared: dict[tuple[str, int], Block] = {}
         self._shared_rows = 0
+        self._sections: dict[tuple[str, int], Any] = {}
+        self._section_rows = 0
 
     def blocks(self, extents: Iterable[Extent], position: int = 0, end: int | None = None) -> Iterator[Block]:
         """Yield the records from offset ``position`` up to ``end`` (exclusive; None reads all).
@@ -472,7 +467,8 @@ class ExtentReader:
         while self._files:
             self._close(next(iter(self._files)))
         self._shared.clear()
-        self._shared_rows = 0
+        self._sections.clear()
+        self._shared_rows = self._section_rows = 0
 
     def _close(self, name: str) -> None:
         for opened in reversed(self._files.pop(name)):
@@ -482,13 +478,13 @@ class ExtentReader:
     def _read(self, extent: Extent, position: int, end: int | None) -> Block:
         """Return the records of an extent from offset ``position`` up to ``end``."""
         if (extent.file, extent.group) not in self._shared:
-            table = self._group(extent, _COLUMNS)
+            table = self._whole(extent, _COLUMNS)
             if table.num_rows == extent.rows:
                 offsets = _offsets(extent, table)
                 start, stop = _between(offsets, position, end)
                 # Only these rows become objects: a slice may be a small part of a row group.
-                return evolve(_block(table.slice(start, stop - start)), offsets=offsets[start:stop])
-            self._keep(extent, _block(table))
+                return evolve(block_of(table.slice(start, stop - start)), offsets=offsets[start:stop])
+            self._keep(extent, block_of(table))
         block = self.rows(extent)
         if extent.is_dense:
             block = evolve(block, offsets=range(extent.first, extent.last + 1))
@@ -503,7 +499,7 @@ class ExtentReader:
         """
         group = self._shared.get((extent.file, extent.group))
         if group is None:
-            group = _block(self._group(extent, _COLUMNS))
+            group = block_of(self._whole(extent, _COLUMNS))
             if len(group) == extent.rows:
                 return group
             self._keep(extent, group)
@@ -516,41 +512,62 @@ class ExtentReader:
         while self._shared_rows > _KEPT_ROWS and len(self._shared) > 1:
             self._shared_rows -= len(self._shared.pop(next(iter(self._shared))))
 
+    def section(self, file: str, group: int, start: int, rows: int) -> Any:
+        """Return rows of a row group as an Arrow table; the group is kept in memory, since others read its other rows.
+
+        Raises:
+            ReplayError: the file is missing or damaged.
+        """
+        table = self._sections.get((file, group))
+        if table is None:
+            table = self._sections[file, group] = self._group(file, group, start + rows, _COLUMNS)
+            self._section_rows += table.num_rows
+            while self._section_rows > _SECTION_ROWS and len(self._sections) > 1:
+                self._section_rows -= self._sections.pop(next(iter(self._sections))).num_rows
+        return table.slice(start, rows)
+
     def table(self, extent: Extent, columns: Sequence[str]) -> Any:
         """Return some columns of an extent as an Arrow table.
 
         Raises:
             ReplayError: the file is missing or damaged.
         """
-        table = self._group(extent, columns)
+        table = self._whole(extent, columns)
         return table if table.num_rows == extent.rows else table.slice(extent.start, extent.rows)
 
-    def _group(self, extent: Extent, columns: Sequence[str]) -> Any:
+    def _whole(self, extent: Extent, columns: Sequence[str]) -> Any:
         """Return some columns of the row group that contains an extent."""
+        return self._group(extent.file, extent.group, extent.start + extent.rows, columns)
+
+    def _group(self, file: str, group: int, rows: int, columns: Sequence[str]) -> Any:
+        """Return some columns of a row group, which must have at least ``rows`` rows."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        place = place_of(self._root, extent.file)
+        place = place_of(self._root, file)
         try:
-            if extent.file not in self._files:
-                if len(self._files) == _OPEN_FILES:
+            if file not in self._files:
+                while self._files and self._is_full():
                     self._close(next(iter(self._files)))
                 check_seal(place)
                 stream = place.open_input()
-                self._files[extent.file] = stream, None
-                self._files[extent.file] = stream, pq.ParquetFile(stream, page_checksum_verification=True)
-            table = self._files[extent.file][1].read_row_group(extent.group, columns=columns, use_threads=False)
+                self._files[file] = stream, None
+                self._files[file] = stream, pq.ParquetFile(stream, page_checksum_verification=True)
+            table = self._files[file][1].read_row_group(group, columns=columns, use_threads=False)
         except (pa.ArrowException, OSError) as error:
             raise ReplayError(f"{place}: is damaged or no file of a replay: {error}") from error
-        if table.num_rows < extent.start + extent.rows:
+        if table.num_rows < rows:
             raise ReplayError(
-                f"{place}: row group {extent.group} has {table.num_rows} rows, "
-                f"but {extent.start + extent.rows} were written; the file was changed"
+                f"{place}: row group {group} has {table.num_rows} rows, but {rows} were written; the file was changed"
             )
         return table
 
+    def _is_full(self) -> bool:
+        groups = sum(file.num_row_groups for _, file in self._files.values() if file is not None)
+        return len(self._files) >= _OPEN_FILES or groups >= _OPEN_GROUPS
 
-def _block(table: Any) -> Block:
+
+def block_of(table: Any) -> Block:
     """Return all records of a row group."""
     keys, size = table.column("key"), table.num_rows
     return Block(
