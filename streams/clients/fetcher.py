@@ -58,7 +58,9 @@ class Fetcher:
         self._max_wait_ms = settings.fetch_max_wait_ms
         self._max_records = settings.fetch_max_records
         self._bytes = settings.fetch_max_bytes, settings.max_partition_fetch_bytes
+        self._rack = settings.client_rack
         self._retry_backoff_ms = settings.client.retry_backoff_ms
+        self._replica_ms = settings.client.metadata_max_age_ms
         self._reset_policy = reset_policy_of(settings)
         self._isolation_level = isolation_level_of(settings)
         self._prefetched: dict[TopicPartition, _Prefetched] = {}
@@ -100,7 +102,7 @@ class Fetcher:
             ):
                 max_wait_ms = others_wait_ms
                 continue
-            node = self._metadata.leader(partition)
+            node = self._node_of(partition, state, now_ms)
             if node is None:
                 self.needs_metadata = True
                 is_complete = False
@@ -155,6 +157,14 @@ class Fetcher:
 
     # --- inside -----------------------------------------------------------------------
 
+    def _node_of(self, partition: TopicPartition, state: PartitionState, now_ms: int) -> int | None:
+        """Return the broker to fetch from: the replica that the leader has named for a while, otherwise the leader."""
+        replica = state.read_replica
+        if replica is not None and now_ms < state.read_replica_until_ms and replica in self._metadata.brokers:
+            return replica
+        state.read_replica = None
+        return self._metadata.leader(partition)
+
     def _has_prefetched(self, partition: TopicPartition, state: PartitionState) -> bool:
         entry = self._prefetched.get(partition)
         return entry is not None and entry.state is state and entry.position == state.position
@@ -190,7 +200,9 @@ class Fetcher:
         self._in_flight.update(asked)
         self._retry_at_ms.pop(node, None)
         self._resting_at = None
-        request = Fetch(positions, max_wait_ms, self._max_records, self._isolation_level, *self._bytes)
+        request = Fetch(
+            positions, max_wait_ms, self._max_records, self._isolation_level, *self._bytes, rack_id=self._rack
+        )
         self._network.send(node, request, self._receiver(node, asked))
 
     def _receiver(
@@ -206,6 +218,8 @@ class Fetcher:
                     del self._in_flight[partition]
             if not isinstance(response, FetchResponse):
                 self._retry_later(node)
+                for state, _ in asked.values():
+                    state.read_replica = None
                 if isinstance(response, Exception) and is_final(response):
                     partition, (state, position) = next(iter(asked.items()))
                     error = as_error(response, f"fetch of {partition} at {position}")
@@ -246,6 +260,9 @@ class Fetcher:
             if self._isolation_level == READ_COMMITTED and fetched.last_stable_offset >= 0:
                 state.known_end = fetched.last_stable_offset
             state.log_start_offset = fetched.log_start_offset
+            if fetched.preferred_read_replica >= 0:
+                state.read_replica = fetched.preferred_read_replica
+                state.read_replica_until_ms = self._clock.monotonic_ms() + self._replica_ms
             entry = _Prefetched(state, position, deque())
             for block, end, is_read in _marked(_from_position(partition, fetched.blocks, position), fetched.aborted):
                 if is_read:
@@ -262,6 +279,10 @@ class Fetcher:
             if state.known_end != known_end or state.told_at != state.position:
                 state.told_at = state.position
                 self._news.add(partition)
+        elif state.read_replica is not None and self._is_of_replica(fetched.error):
+            # The leader may have what a replica does not have yet, or no longer.
+            state.read_replica = None
+            self.needs_metadata = True
         elif fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             if self._reset_policy is not None:
                 log.warning(
@@ -279,6 +300,10 @@ class Fetcher:
             self._retry_later(node)
             error = error_for(fetched.error, f"fetch of {partition} at {position}")
             self._errors.append((partition, state, position, error))
+
+    def _is_of_replica(self, code: ErrorCode) -> bool:
+        is_passing = code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or self._is_passing(code)
+        return is_passing or code is ErrorCode.OFFSET_OUT_OF_RANGE
 
     def _is_passing(self, code: ErrorCode) -> bool:
         """Whether a retry or another replica may succeed after this error; a retry cannot repair corrupt records."""

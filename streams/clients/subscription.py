@@ -45,6 +45,9 @@ class PartitionState:
     log_start_offset: int | None = None
     #: Position when this partition was last reported as changed.
     told_at: int | None = None
+    #: The replica that the leader has named, and the monotonic time until which it is fetched from (KIP-392).
+    read_replica: int | None = None
+    read_replica_until_ms: int = 0
 
     @property
     def is_fetchable(self) -> bool:

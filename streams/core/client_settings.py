@@ -262,6 +262,11 @@ class ConsumerSettings:
     fetch_max_wait_ms: int = whole(500, "ms", "Maximum time that the broker waits for records.")
     fetch_max_bytes: int = whole(50 * _MIB, "bytes", "Maximum size of a fetch response.", minimum=1)
     max_partition_fetch_bytes: int = whole(_MIB, "bytes", "Maximum size per partition of a fetch response.", minimum=1)
+    client_rack: str = text(
+        "",
+        "Rack or zone of this client, as the brokers name theirs (broker.rack); brokers with a replica selector then "
+        "let it read from a replica nearby (KIP-392); empty = read from leaders.",
+    )
     isolation_level: str = choice(
         "read_uncommitted",
         ("read_uncommitted", "read_committed"),

@@ -61,6 +61,7 @@ class _Consumer(_Client, total=False):
     heartbeat_interval_ms: Milliseconds
     group_instance_id: str | None
     fetch_max_wait_ms: Milliseconds
+    client_rack: str
     fetch_max_bytes: int
     max_partition_fetch_bytes: int
     isolation_level: Literal["read_uncommitted", "read_committed"]

@@ -205,6 +205,7 @@ class Fetch(RequestFor["FetchResponse"]):
     Within a process, ``max_records`` limits the number of records per partition.  Over TCP (``as_bytes``), stored
     batches are returned unchanged: the broker waits for ``min_bytes``, ``max_bytes`` limits the whole response, and
     ``partition_max_bytes`` or ``limits`` limits each partition; the first batch may exceed these limits (KIP-74).
+    ``rack_id`` is the rack of the client (KIP-392).
     """
 
     positions: Mapping[TopicPartition, int]
@@ -216,6 +217,7 @@ class Fetch(RequestFor["FetchResponse"]):
     min_bytes: int = 1
     limits: Mapping[TopicPartition, int] = field(factory=dict)
     as_bytes: bool = False
+    rack_id: str = ""
 
 
 @frozen
@@ -235,6 +237,7 @@ class FetchedPartition(NamedTuple):
     ``high_watermark`` is the next offset to be written.  ``last_stable_offset`` is the first offset of the oldest open
     transaction, or the high watermark if no transaction is open.  ``aborted`` is set only with ``READ_COMMITTED``, and
     is ordered by first offset.  ``chunks`` has the encoded batches if the fetch has ``as_bytes``.
+    ``preferred_read_replica`` is the broker to fetch from instead, without records; -1 for none (KIP-392).
     """
 
     error: ErrorCode
@@ -244,6 +247,7 @@ class FetchedPartition(NamedTuple):
     last_stable_offset: int = -1
     aborted: Sequence[AbortedTransaction] = ()
     chunks: Sequence[bytes] = ()
+    preferred_read_replica: int = -1
 
 
 @frozen

@@ -366,7 +366,7 @@ def test_fetched_blocks_arrive_as_they_were_stored(version):
 
 
 def test_a_fetch_over_the_wire_asks_for_bytes_and_keeps_the_limit_of_each_partition():
-    request = Fetch({A0: 5, B0: 9}, 250, max_bytes=900, min_bytes=7, limits={A0: 100, B0: 200})
+    request = Fetch({A0: 5, B0: 9}, 250, max_bytes=900, min_bytes=7, limits={A0: 100, B0: 200}, rack_id="b")
 
     (found,) = heard(request, 11).requests
 
@@ -386,7 +386,7 @@ def test_a_fetch_in_a_session_is_told_to_begin_without():
 def test_damage_in_one_partition_leaves_the_others_readable(caplog):
     damaged = encoded(block())[:-1] + b"!"
     row = {"error_code": 0, "high_watermark": 3, "last_stable_offset": 3, "log_start_offset": 0}
-    row |= {"aborted_transactions": None}
+    row |= {"aborted_transactions": None, "preferred_read_replica": 7}
     partitions = [row | {"partition_index": 0, "records": damaged}]
     partitions.append(row | {"partition_index": 1, "records": encoded(block())})
     message = {"error_code": 0, "session_id": 0, "responses": [{"topic": "a", "partitions": partitions}]}
@@ -395,6 +395,7 @@ def test_damage_in_one_partition_leaves_the_others_readable(caplog):
 
     assert response.partitions[A0].error is ErrorCode.CORRUPT_MESSAGE
     assert rows(response.partitions[A1].blocks) == rows([block()])
+    assert response.partitions[A1].preferred_read_replica == 7
     assert "fetch of a-0: record batch at byte 0" in caplog.text
 
 

@@ -174,6 +174,7 @@ def _fetch(request: Fetch, version: int) -> Fields:
             }
             for topic, partitions in values_by_topic(request.positions).items()
         ],
+        "rack_id": request.rack_id,
     }
 
 
@@ -200,6 +201,7 @@ def _fetched(partition: TopicPartition, row: Fields) -> FetchedPartition:
             AbortedTransaction(aborted["producer_id"], aborted["first_offset"])
             for aborted in row["aborted_transactions"] or ()
         ),
+        preferred_read_replica=row["preferred_read_replica"],
     )
 
 
@@ -222,6 +224,7 @@ def _fetch_request(message: Fields, version: int, client: Client) -> RequestPart
         min_bytes=message["min_bytes"],
         limits=limits,
         as_bytes=True,
+        rack_id=message["rack_id"],
     )
     return RequestParts((request,))
 
