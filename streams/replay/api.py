@@ -5,7 +5,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Generator, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any, Literal, Unpack
 
@@ -132,8 +132,7 @@ def replay(
         else:
             runner = LocalExecutor(processes or os.cpu_count() or 1)
         stack.callback(runner.close)
-        with _lineage(session):
-            drive(session, runner, progress)
+        _run(session, runner, progress)
         closing = stack.pop_all()
         if keep:
             atexit.register(closing.close)
@@ -143,14 +142,16 @@ def replay(
     return result
 
 
-def _lineage(session: ReplaySession) -> AbstractContextManager[None]:
-    """Send events of OpenLineage if ``openlineage_url`` is set."""
+def _run(session: ReplaySession, runner: Any, progress: Listener | None) -> None:
+    """Execute a replay, with events of OpenLineage if ``openlineage_url`` is set."""
     if not session.config.openlineage_url:
-        return nullcontext()
+        drive(session, runner, progress)
+        return
     # Imported here, because the extra ``openlineage`` is needed only with a collector.
     from streams.replay.run.lineage import lineage_events
 
-    return lineage_events(session)
+    with lineage_events(session):
+        drive(session, runner, progress)
 
 
 def explain(
