@@ -12,13 +12,13 @@ from importlib.util import find_spec
 from types import FunctionType
 from typing import Any, overload
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from msgspec import inspect
 
 from streams.core.errors import InputError
 from streams.core.serdes import INT32, LONG, STRING, Serde, WindowedSerde
 from streams.core.topic import Topic
-from streams.files.field_access import path_read
+from streams.files.field_access import guarded_path_read, path_read
 from streams.files.forms import BAD_INPUT, Form, declared_type, json_type
 from streams.files.json_columns import (
     NotColumnarError,
@@ -26,6 +26,7 @@ from streams.files.json_columns import (
     is_optional,
     joined_fields,
     plain_member,
+    spread,
     struct_writer,
 )
 from streams.files.stand_ins import names_read, stand_in_decoder
@@ -173,7 +174,7 @@ class Fields:
         import numpy as np
         import pyarrow as pa
 
-        array, info = self._column(function)
+        array, info = self._column(path_read(function))
         if array is None or array.null_count:
             return None
         info = plain_member(info)
@@ -189,8 +190,8 @@ class Fields:
         """Return the serialized keys if ``function`` returns a column whose type matches the serde, otherwise None."""
         import pyarrow as pa
 
-        array, info = self._column(function)
-        if array is None or (array.null_count and not is_optional(info)):
+        array, info = self._key_column(function)
+        if array is None:
             return None
         kind = type(plain_member(info))
         if kind is inspect.StrType and serde is STRING and pa.types.is_string(array.type):
@@ -213,11 +214,28 @@ class Fields:
         texts = {part.encode_name: self.texts[part.encode_name] for part in self.info.fields if part.name in names}
         return list(map(decode, joined_fields(texts, len(self.data)).to_pylist()))
 
-    def _column(self, function: Any) -> tuple[Any, Any]:
-        """Return the column and type of the field that ``function`` returns, or (None, None)."""
+    def _key_column(self, function: Any) -> tuple[Any, Any]:
+        """Return the column and type of the field that ``function`` returns, with nulls only where it returns None."""
         import pyarrow as pa
 
-        path = path_read(function)
+        guarded = guarded_path_read(function)
+        if guarded is None:
+            array, info = self._column(path_read(function))
+            is_null = array is not None and array.null_count and not is_optional(info)
+            return (None, None) if is_null else (array, info)
+        outer, info = self._column(guarded[:1])
+        if outer is None or not pa.types.is_struct(outer.type) or not is_optional(info):
+            return None, None
+        present = evolve(self, columns={**self.columns, guarded[0]: outer.drop_null()})
+        array, info = present._column(guarded)
+        if array is None or array.null_count:
+            return None, None
+        return spread(array, outer), info
+
+    def _column(self, path: tuple[str, ...] | None) -> tuple[Any, Any]:
+        """Return the column and type of the field at a path, or (None, None)."""
+        import pyarrow as pa
+
         info, columns, array = self.info, self.columns, None
         for name in path or ():
             part = next((part for part in getattr(info, "fields", ()) if part.name == name), None)

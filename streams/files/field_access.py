@@ -5,6 +5,7 @@ other than reading attributes.  This module imports no other module of the proje
 """
 
 import dis
+from functools import cache
 from operator import attrgetter
 from types import CodeType, FunctionType
 from typing import Any
@@ -32,6 +33,35 @@ def path_read(function: Any) -> tuple[str, ...] | None:
     if any(step.opname != "LOAD_ATTR" for step in rest[:-1]) or len(rest) == 1:
         return None
     return tuple(step.argval for step in rest[:-1])
+
+
+def guarded_path_read(function: Any) -> tuple[str, ...] | None:
+    """Return the attribute path that a function returns unless its first attribute is None, and then None.
+
+    It is None if the function does anything else.
+
+    >>> guarded_path_read(lambda order: None if order.customer is None else order.customer.name)
+    ('customer', 'name')
+    >>> guarded_path_read(lambda order: order.customer.name if order.customer is not None else None)
+    ('customer', 'name')
+    >>> guarded_path_read(lambda order: None if order.customer is None else order.name)
+    """
+    code = _code(function)
+    if code is None or len(code.co_names) < 2 or code.co_freevars or code.co_argcount != code.co_nlocals:
+        return None
+    # The bytecode of an expression depends on the version of Python, so it is compared with that of the same one.
+    return code.co_names if any(_is_same(code, known) for known in _guarded_codes(code.co_names)) else None
+
+
+@cache
+def _guarded_codes(path: tuple[str, ...]) -> list[CodeType]:
+    given, whole = f"it.{path[0]}", f"it.{'.'.join(path)}"
+    texts = (f"None if {given} is None else {whole}", f"{whole} if {given} is not None else None")
+    return [eval(f"lambda it: {text}").__code__ for text in texts]
+
+
+def _is_same(code: CodeType, known: CodeType) -> bool:
+    return (code.co_code, code.co_names, code.co_consts) == (known.co_code, known.co_names, known.co_consts)
 
 
 def fields_read(function: Any) -> frozenset[str] | None:

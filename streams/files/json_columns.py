@@ -162,7 +162,7 @@ def _floats(array: Any) -> Any:
     if not pc.all(pc.is_finite(values)).as_py():
         raise NotColumnarError("NaN and infinity become None")
     text = msgspec.json.encode(values.to_pylist())[1:-1]
-    return _spread(pc.split_pattern(pa.array([text], pa.string()), ",").flatten(), array)
+    return spread(pc.split_pattern(pa.array([text], pa.string()), ",").flatten(), array)
 
 
 def _times(array: Any) -> Any:
@@ -200,7 +200,7 @@ def _by_distinct(array: Any, text: Callable[[Any], bytes]) -> Any:
     return pa.array([text(value) for value in found.dictionary.to_pylist()], pa.string()).take(found.indices)
 
 
-def _spread(dense: Any, array: Any) -> Any:
+def spread(dense: Any, array: Any) -> Any:
     """Expand ``dense``, the values for the rows of ``array`` that are not null, with nulls for the other rows."""
     import numpy as np
     import pyarrow as pa
@@ -267,7 +267,7 @@ class StructWriter:
             raise NotColumnarError("not a struct")
         dense = array.drop_null() if array.null_count else array
         columns = {part.name: dense.field(index) for index, part in enumerate(dense.type)}
-        return _spread(self.rows(columns, len(dense)), array)
+        return spread(self.rows(columns, len(dense)), array)
 
     def rows(self, columns: dict[str, Any], size: int) -> Any:
         """Return ``size`` rows with these columns as JSON texts."""
@@ -372,7 +372,7 @@ class _MapWriter:
         order = _key_order(keys, np.repeat(np.arange(len(lengths)), lengths))
         if order is not None:
             texts = texts.take(pa.array(order))
-        return _spread(_joined(texts, pa.array(lengths, pa.int32()), "{}"), array)
+        return spread(_joined(texts, pa.array(lengths, pa.int32()), "{}"), array)
 
 
 def _key_order(keys: Any, rows: Any) -> Any:

@@ -385,13 +385,12 @@ class FileInput:
                     "use --partitions"
                 )
         suffix = self.topic.key_serde.key_suffix
-        hashed = [key[:-suffix] if suffix else key for key in keys if key is not None]
-        if len(hashed) == len(keys):
-            placed = partitions_for(hashed, partitions)
-        else:
-            by_key = iter(partitions_for(hashed, partitions))
-            rest = self._keyless(columns, keys, first_row, partitions)
-            placed = [next(rest) if key is None else next(by_key) for key in keys]
+        hashed = [b"" if key is None else key[:-suffix] for key in keys] if suffix else [key or b"" for key in keys]
+        placed = partitions_for(hashed, partitions)
+        if None in keys:
+            keyless = [index for index, key in enumerate(keys) if key is None]
+            for index, partition in zip(keyless, self._keyless(columns, keys, first_row, partitions), strict=True):
+                placed[index] = partition
         if given is None:
             return placed
         return [at if own is None else own for own, at in zip(given, placed, strict=True)]

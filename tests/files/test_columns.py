@@ -15,7 +15,7 @@ from streams import Topic
 from streams.core.clock import VirtualClock
 from streams.core.errors import InputError
 from streams.files import form_of, open_table, table_columns
-from streams.files.columns import ArrowRows, ValueReader, are_records, plain_batch
+from streams.files.columns import ArrowRows, Fields, ValueReader, are_records, plain_batch
 from streams.files.reader import as_list
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
@@ -190,6 +190,9 @@ def records(topic: Topic[Any, Any], data: Any) -> Any:
         (lambda order: order.at + timedelta(days=1), lambda order: None),
         (lambda order: order.at if order.number % 2 else order.local, lambda order: str(order.number)),
         (lambda order: order.number, lambda order: order.place and order.place.city),
+        (lambda order: order.at, lambda order: None if order.place is None else order.place.city),
+        (lambda order: order.at, lambda order: order.place.city if order.place is not None else None),
+        (lambda order: order.at, lambda order: None if order.place is None else order.kind),
     ],
 )
 def test_keys_and_times_of_columns_are_those_of_their_values(time_of: Any, key_of: Any) -> None:
@@ -200,6 +203,19 @@ def test_keys_and_times_of_columns_are_those_of_their_values(time_of: Any, key_o
     values = [topic.value_serde.deserialize(data) for data in found.values.to_pylist()]
     assert found.timestamps == [to_milliseconds(time_of(value)) for value in values]
     assert as_list(found.keys) == [None if key_of(value) is None else key_of(value).encode() for value in values]
+
+
+def test_key_of_a_struct_that_may_be_missing_needs_no_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Topic(
+        "orders",
+        key=str,
+        value=Order,
+        timestamp=lambda order: order.at,
+        key_from=lambda order: None if order.place is None else order.place.city,
+    )
+    monkeypatch.setattr(Fields, "objects", lambda *_: pytest.fail("made objects"))
+    found = records(made, batch())
+    assert as_list(found.keys) == [row["place"] and row["place"]["city"].encode() for row in rows()]
 
 
 def test_rows_without_numbers_have_a_partition_that_does_not_depend_on_their_place() -> None:
