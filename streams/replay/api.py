@@ -122,8 +122,7 @@ def replay(
         keep_states=keep_states,
     )
     with ExitStack() as stack:
-        root = _folder(directory, stack)
-        session = ReplaySession(request, root)
+        session = ReplaySession(request, root := _folder(directory, stack))
         runner: Any
         if executor == "spark":
             from streams.replay.spark.executor import SparkExecutor
@@ -136,8 +135,8 @@ def replay(
         closing = stack.pop_all()
         if keep:
             atexit.register(closing.close)
-        close = _nothing if keep else closing.close
-        result = ReplayResult(session, Outputs(session, runner), Stores(session), runner, close)
+        outputs, stores = Outputs(session, runner), Stores(session)
+        result = ReplayResult(session, outputs, stores, runner, _nothing if keep else closing.close)
     _check_late(result, limit, is_given=max_dropped is not None)
     return result
 
@@ -199,8 +198,7 @@ def explain(
         order=order,
     )
     with ExitStack() as stack:
-        root = _folder(directory, stack)
-        session = ReplaySession(request, root)
+        session = ReplaySession(request, root := _folder(directory, stack))
         is_local = executor == "local"
         runner: Any = LocalExecutor(processes or os.cpu_count() or 1)
         if not is_local and any(map(needs_spark, session.inputs.given.values())):
