@@ -234,6 +234,8 @@ def parsed(given: Mapping[str, Any], table: Mapping[str, Setting]) -> dict[str, 
 
 def _parse_int(setting: Setting, value: Any) -> int:
     if setting.unit == "ms" and isinstance(value, timedelta):
+        if timedelta(0) < value < timedelta(milliseconds=1):
+            raise setting.misfit(value)
         value = value // timedelta(milliseconds=1)
     try:
         number = int(value) if isinstance(value, str) else value

@@ -22,6 +22,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def _milliseconds(duration: timedelta, name: str) -> int:
     if not isinstance(duration, timedelta):
         raise ValueError(f"{name} must be a timedelta, not {duration!r} of type {type(duration).__qualname__}")
+    if _ZERO < duration < _MS:
+        raise ValueError(f"{name} must be in whole milliseconds: {duration} is less than 1 ms")
     return duration // _MS
 
 

@@ -130,7 +130,7 @@ class StreamsBuilder:
         full_name = self._graph.names.given(name, "KSTREAM-SOURCE-")
         source.declare(self._graph)
         content = source.logical(full_name)
-        content.idle_close_ms = None if idle_close is None else _idle_ms(idle_close)
+        content.idle_close_ms = None if idle_close is None else to_ms(idle_close, "idle_close of stream")
         node = self._graph.add(self._graph.root, LogicalNode(full_name, content))
         return KStream(StreamRef(self._graph, node, content.key, content.value, frozenset((full_name,))))
 
@@ -446,13 +446,6 @@ class _Source:
         """Register the declarations of the source's topics in the graph."""
         for topic in self.declared:
             graph.declare(topic)
-
-
-def _idle_ms(idle_close: timedelta) -> int:
-    limit_ms = to_ms(idle_close, "idle_close of stream")
-    if idle_close and not limit_ms:
-        raise TopologyError(f"idle_close of stream must be at least 1 ms, or 0 for never, but is {idle_close}")
-    return limit_ms
 
 
 def _topic_name(topic: Any, operator: str) -> str:

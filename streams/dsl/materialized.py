@@ -70,12 +70,15 @@ def to_ms(duration: Any, what: str) -> int:
     """Return a duration in whole milliseconds.
 
     Raises:
-        TopologyError: the duration is not a ``timedelta``, or is negative.
+        TopologyError: the duration is not a ``timedelta``, is negative, or is shorter than 1 ms without being 0.
     """
     if not isinstance(duration, timedelta):
         raise TopologyError(f"{what} must be a timedelta, not {duration!r}")
     if duration < timedelta(0):
         raise TopologyError(f"{what} must not be negative, but is {duration}")
+    if timedelta(0) < duration < timedelta(milliseconds=1):
+        # As 0 it would often mean that there is no limit, or no delay.
+        raise TopologyError(f"{what} must be in whole milliseconds: {duration} is less than 1 ms")
     return duration // timedelta(milliseconds=1)
 
 

@@ -66,12 +66,15 @@ def milliseconds(duration: timedelta, what: str, *, least: int = 0) -> int:
     """Return a duration in whole milliseconds; ``what`` names the argument in messages.
 
     Raises:
-        TopologyError: the duration is not a ``timedelta``, or is below ``least`` milliseconds.
+        TopologyError: the duration is not a ``timedelta``, is below ``least`` milliseconds, or is shorter than 1 ms
+            without being 0.
     """
     if not isinstance(duration, timedelta):
         raise TopologyError(f"{what} must be a timedelta, not {duration!r:.60}")
     if duration < timedelta(milliseconds=least):
         raise TopologyError(f"{what} must be at least {least} ms, not {duration}")
+    if timedelta(0) < duration < timedelta(milliseconds=1):
+        raise TopologyError(f"{what} must be in whole milliseconds: {duration} is less than 1 ms")
     return duration // timedelta(milliseconds=1)
 
 

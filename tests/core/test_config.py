@@ -71,6 +71,7 @@ def test_value_is_parsed(name: str, value: Any, parsed: object) -> None:
         ("max_task_idle_ms", -2, "at least -1"),
         ("num_stream_threads", 0, "at least 1"),
         ("poll_ms", timedelta(milliseconds=-5), "at least 0"),
+        ("idle_close_ms", timedelta(microseconds=5), "whole number of ms"),
         ("processing_guarantee", "exactly_once", "expected at_least_once or exactly_once_v2"),
         ("deserialization_handler", "skip", "expected fail or continue, or a function"),
         ("default_store", len, "expected rocksdb or in_memory"),

@@ -78,7 +78,10 @@ def test_join_windows_take_the_difference_unless_a_side_is_given() -> None:
     ("make", "message"),
     [
         (lambda: TimeWindows.of(ms(0)), "size must be positive"),
-        (lambda: TimeWindows.of(timedelta(microseconds=900)), "size must be positive"),
+        (lambda: TimeWindows.of(timedelta(microseconds=900)), "size must be in whole milliseconds"),
+        (lambda: TimeWindows.of(ms(10), grace=timedelta(microseconds=1)), "grace must be in whole milliseconds"),
+        (lambda: SessionWindows.of(timedelta(microseconds=1)), "gap must be in whole milliseconds"),
+        (lambda: JoinWindows.of(timedelta(microseconds=1)), "difference must be in whole milliseconds"),
         (lambda: TimeWindows.of(ms(10), ms(0)), "advance must be positive"),
         (lambda: TimeWindows.of(ms(10), ms(11)), "at most the window size of 10 ms"),
         (lambda: TimeWindows.of(ms(10), grace=ms(-1)), "grace must not be negative"),

@@ -133,7 +133,7 @@ def test_why_names_the_update_of_an_early_result_and_when_a_window_is_due():
     [
         (0, "must be at least 1 ms or 1 record, not 0"),
         (-1, "must be at least 1 ms or 1 record, not -1"),
-        (timedelta(microseconds=5), "must be at least 1 ms or 1 record"),
+        (timedelta(microseconds=5), "must be in whole milliseconds"),
         (-SECOND, "must not be negative"),
         (True, "must be a timedelta or a number of records, not True"),
         (1.5, "must be a timedelta or a number of records, not 1.5"),

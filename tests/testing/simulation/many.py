@@ -2,17 +2,24 @@
 
 ``python -m tests.testing.simulation.many [WORLD ...] [--first N] [--seeds N] [--guarantee NAME]`` runs all worlds if
 none is named, and prints the faults of each two hundred seeds.  It continues with the seed after one that failed, and
-returns 1 if one has.
+returns 1 if one has.  The world ``combined`` is that of generated topologies, always with exactly-once: another one for
+each forty seeds.
 """
 
 import argparse
+import gc
 import sys
 
 from streams.testing import SimulationError
+from tests.testing.simulation.combined import Combined, differences, driven
 from tests.testing.simulation.worlds import WORLDS, storm
+
+COMBINED = "combined"
 
 #: Seeds of one simulation: so many that each fault and feature must have occurred.
 _CHUNK = 200
+#: Seeds of one generated topology, whose expected results take as long as half a world.
+_SEEDS_OF_TOPOLOGY = 40
 
 
 def run(world: str, first: int, count: int, guarantee: str) -> tuple[int, list[int]]:
@@ -34,17 +41,36 @@ def run(world: str, first: int, count: int, guarantee: str) -> tuple[int, list[i
     return passed, failed
 
 
+def run_combined(first: int, count: int) -> tuple[int, list[int]]:
+    """Return the number of worlds of generated topologies that passed, and the seeds that failed."""
+    passed, failed, end = 0, list[int](), first + count
+    while first < end:
+        topology, last = Combined(first // _SEEDS_OF_TOPOLOGY), first - first % _SEEDS_OF_TOPOLOGY + _SEEDS_OF_TOPOLOGY
+        expected = driven(topology)
+        for seed in range(first, min(last, end)):
+            if found := differences(topology, expected, seed):
+                print(f"{COMBINED}, seed {seed}: {found}", flush=True)
+                failed.append(seed)
+            gc.collect()
+        passed, first = passed + min(last, end) - first, last
+        print(f"{COMBINED}: {passed - len(failed)} of {passed} passed", flush=True)
+    return passed - len(failed), failed
+
+
 def main(arguments: list[str]) -> int:
     """Run the worlds that are named, and print a line for each."""
     parser = argparse.ArgumentParser(prog="python -m tests.testing.simulation.many", description=__doc__)
-    parser.add_argument("worlds", nargs="*", choices=[[], *WORLDS], metavar="WORLD")
+    parser.add_argument("worlds", nargs="*", choices=[[], *WORLDS, COMBINED], metavar="WORLD")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=_CHUNK)
     parser.add_argument("--guarantee", default="exactly_once_v2")
     options = parser.parse_args(arguments)
     has_failed = False
-    for world in options.worlds or WORLDS:
-        passed, failed = run(world, options.first, options.seeds, options.guarantee)
+    for world in options.worlds or (*WORLDS, COMBINED):
+        if world == COMBINED:
+            passed, failed = run_combined(options.first, options.seeds)
+        else:
+            passed, failed = run(world, options.first, options.seeds, options.guarantee)
         print(f"{world}, {options.guarantee}: {passed} seeds passed, failed: {failed or 'none'}", flush=True)
         has_failed = has_failed or bool(failed)
     return int(has_failed)
