@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from streams import EmbeddedBroker, Producer, State, Streams, StreamsBuilder, Topic
-from streams.web import peers
+from streams.web import link, peers, questions
 from tests import waiting
 
 #: Settings with which a test does not wait.
@@ -44,8 +44,10 @@ def processed(*instances: Streams) -> int:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other instances are asked however slow the machine is."""
+    """Other instances are asked, and the HTTP process is waited for, however slow the machine is."""
     monkeypatch.setattr(peers, "_CONNECT_S", 3_600)
+    monkeypatch.setattr(questions, "_TURN_S", 3_600)
+    monkeypatch.setattr(link, "_END_S", 3_600)
 
 
 @pytest.fixture
