@@ -347,6 +347,7 @@ REST = (
     Rest(STORIES, "tests/why/test_replayed.py::*", keep=("*leads_through*[3]",)),
     Rest(STORIES, "tests/properties/test_tracing.py::*", keep=("*keep_the_same",)),
     Rest(SINKS, "tests/connect/test_sink_kit.py::*", keep=("*fault_at_each_step[notebook]", "*[WithoutFence-*")),
+    Rest(SINKS, "tests/connect/test_source_kit.py::*", keep=("*is_found[WithoutPositions-*",)),
     Rest(SINKS, "tests/connect/test_parquet_sink.py::*object_store*"),
     Rest(SINKS, "tests/connect/test_lake_sinks.py::*[iceberg]", keep=("*within_the_commit*",)),
     Rest(COST, "tests/bench/test_bytecodes.py::*", keep=("*executes_little_more[stateless]",)),

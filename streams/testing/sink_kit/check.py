@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from functools import partial
 from random import Random
 from typing import Any, Literal
 
@@ -14,14 +15,8 @@ from streams.core.topic import Topic
 from streams.testing.sink_kit.contract import NAME, check_ends, check_positions
 from streams.testing.sink_kit.faults import SinkFault, SinkStep
 from streams.testing.sink_kit.judgement import Judge, SinkKitError, SinkReport
-from streams.testing.sink_kit.victims import (
-    Processes,
-    Work,
-    ended_as_meant,
-    faulty_worker,
-    killed_here,
-    wait_until,
-)
+from streams.testing.sink_kit.victims import Work, ended_as_meant, faulty_worker, killed_here, run_victim
+from streams.testing.victims import Processes, Waiting
 
 #: The topic that is written if none is given.
 NUMBERS = Topic("sink-kit", key=str, value=int)
@@ -29,6 +24,7 @@ _PARTITIONS = 3
 #: Records before each fault.
 _RECORDS = 40
 _NEVER = 1 << 60
+_WAITING = Waiting(SinkKitError)
 #: Steps of a process that ends; the others leave it alive.
 _OF_PROCESSES = (
     SinkStep.BEFORE_OPEN,
@@ -87,11 +83,11 @@ def check(
     with EmbeddedBroker() as broker, ExitStack() as stack:
         broker.create_topic(topic.name, _PARTITIONS)
         producer = stack.enter_context(Producer(broker))
-        processes = None
+        processes, servers = None, ""
         if by == "process":
-            server = stack.enter_context(broker.serve("127.0.0.1:0"))
-            processes = stack.enter_context(Processes(server.bootstrap_servers))
-        run = _Run(make, topic, make_record, judge, broker, producer, Random(seed), processes)
+            servers = stack.enter_context(broker.serve("127.0.0.1:0")).bootstrap_servers
+            processes = stack.enter_context(Processes(SinkKitError))
+        run = _Run(make, topic, make_record, judge, broker, producer, Random(seed), processes, servers=servers)
         for step in SinkStep:
             if (step in _OF_PROCESSES) if processes else (step is not SinkStep.WITHIN_COMMIT):
                 for _ in range(kills):
@@ -123,6 +119,7 @@ class _Run:
     _producer: Producer
     _rng: Random
     _processes: Processes | None
+    _servers: str = field(kw_only=True)
     faults: dict[str, int] = field(factory=dict, init=False)
     fenced: int = field(default=0, init=False)
 
@@ -135,7 +132,7 @@ class _Run:
         )
         work = Work(self._make, self._topic, NAME, fault, self._rng.randint(3, 20))
         if self._processes is not None:
-            self._processes.killed(work, self._produce)
+            self._processes.killed(partial(run_victim, work, self._servers), step, self._produce)
         elif step is SinkStep.REASSIGNED:
             self._reassign(work)
         else:
@@ -150,7 +147,7 @@ class _Run:
         never = Work(self._make, self._topic, NAME, SinkFault(step, _NEVER, 0), 1_000)
         worker, sink = faulty_worker(self._broker, never)
         worker.start()
-        wait_until(
+        _WAITING.until(
             lambda: not worker.is_running or (len(sink.partitions) == _PARTITIONS and worker.progress.lag == 0),
             f"the worker after the faults {step}",
         )
@@ -184,18 +181,18 @@ class _Run:
         never = evolve(work.fault, occurrence=_NEVER)
         second, other = faulty_worker(self._broker, evolve(work, fault=never))
         first.start()
-        wait_until(lambda: not first.is_running or bool(sink.partitions), "the first worker")
+        _WAITING.until(lambda: not first.is_running or bool(sink.partitions), "the first worker")
         second.start()
 
         def is_shared() -> bool:
             parts = (len(sink.partitions), len(other.partitions))
             return not (first.is_running and second.is_running) or (min(parts) > 0 and sum(parts) == _PARTITIONS)
 
-        wait_until(is_shared, "the rebalance", self._produce)
+        _WAITING.until(is_shared, "the rebalance", self._produce)
         sink.is_armed = True
         self._produce()
-        wait_until(lambda: not (first.is_running and second.is_running), "the first worker", self._produce)
-        wait_until(
+        _WAITING.until(lambda: not (first.is_running and second.is_running), "the first worker", self._produce)
+        _WAITING.until(
             lambda: not second.is_running or (len(other.partitions) == _PARTITIONS and second.progress.lag == 0),
             "the second worker",
         )

@@ -1,0 +1,218 @@
+"""Runs the source kit: at each step, one worker fails, and another one goes on."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from random import Random
+from typing import Any, Final, Literal
+
+from attrs import define, field, frozen
+
+from streams.broker import EmbeddedBroker
+from streams.clients import Consumer, TcpCluster
+from streams.connect import SourceConnector, SourceWorker
+from streams.core.errors import ConfigError, StreamsError
+from streams.core.records import TopicPartition
+from streams.core.topic import Topic
+from streams.protocol.transport import Cluster
+from streams.testing.source_kit.faults import FaultyCluster, FaultySource, SourceFault, SourceStep
+from streams.testing.victims import PATIENCE_MS, Processes, Waiting
+
+#: The topic that is written if none is given.
+NUMBERS: Final = Topic("source-kit", key=str, value=int)
+_NAME: Final = "source-kit"
+_PARTITIONS: Final = 3
+#: Times that the system gets something new before each fault.
+_ADDED: Final = 5
+_NEVER: Final = 1 << 60
+_SHOWN: Final = 5
+
+
+class SourceKitError(StreamsError, AssertionError):
+    """A source is not exactly once; the message has the step, the seed, and the records."""
+
+
+@frozen
+class SourceReport:
+    """The counts of a passed check of a source: ``faults`` by step, and the records in the topic."""
+
+    faults: Mapping[str, int]
+    records: int
+
+
+def check(
+    make: Callable[[], SourceConnector[Any, Any]],
+    add: Callable[[int], Iterable[tuple[Any, Any]]],
+    *,
+    topic: Topic[Any, Any] = NUMBERS,
+    kills: int = 20,
+    seed: int = 0,
+    by: Literal["exception", "process"] = "exception",
+) -> SourceReport:
+    """Kill workers of a source at each step, and compare the records of the topic with those of the system.
+
+    Workers write a topic of an embedded broker.  At each ``SourceStep`` they fail ``kills`` times, and others go on;
+    then the committed records are compared: each is there once, and those of a key are in their order.
+    ``by="exception"`` ends workers in threads of this process, and makes transient errors.  ``by="process"`` ends
+    processes with SIGKILL, also before and within a commit; ``make`` and ``topic`` are sent by
+    cloudpickle, and the classes of the topic belong to a module that can be imported.
+
+    The system is empty at first, and belongs to the kit.
+
+    - ``make``: returns a new source; each worker calls it at its start.
+    - ``add``: adds something to the system, and returns the records that it becomes, as (key, value); it gets the
+      numbers 0, 1, 2 and so on.
+    - ``topic``: the topic; by default its keys are str and its values int.
+    - ``kills``: the number of faults at each step.
+    - ``seed``: determines the occurrences of steps.
+
+    Raises:
+        SourceKitError: records are missing, duplicated or in another order, a worker ended with another error, or
+            ``is_retriable`` returns True for errors that do not pass.
+        ValueError: ``by`` is neither.
+    """
+    if by not in ("exception", "process"):
+        raise ValueError(f"by is 'exception' or 'process', not {by!r}")
+    with EmbeddedBroker() as broker, ExitStack() as stack:
+        broker.create_topic(topic.name, _PARTITIONS)
+        consumer = stack.enter_context(Consumer(broker, isolation_level="read_committed", enable_auto_commit=False))
+        partitions = [TopicPartition(topic.name, number) for number in range(_PARTITIONS)]
+        consumer.assign(partitions, [topic])
+        consumer.seek_to_beginning(partitions)
+        processes, servers = None, ""
+        if by == "process":
+            servers = stack.enter_context(broker.serve("127.0.0.1:0")).bootstrap_servers
+            processes = stack.enter_context(Processes(SourceKitError))
+        run = _Run(make, add, topic, broker, consumer, Random(seed), seed)
+        _check_ends(make)
+        for step in SourceStep:
+            if step.is_error if processes is not None else step.is_of_commit:
+                continue
+            for _ in range(kills):
+                if processes is not None:
+                    work = partial(_run_victim, make, topic, run.fault(step, is_process=True), servers)
+                    run.more()
+                    processes.killed(work, step, run.more)
+                else:
+                    run.fail(step)
+                run.faults[step] = run.faults.get(step, 0) + 1
+            run.judge(f"after {kills} faults {step}")
+        return SourceReport(run.faults, len(run.expected))
+
+
+def _check_ends(make: Callable[[], SourceConnector[Any, Any]]) -> None:
+    """Check the methods that a worker may call before ``open``."""
+    source = make()
+    if source.is_retriable(ConfigError("a setting is wrong")) is not False:
+        raise SourceKitError(
+            "is_retriable() of a ConfigError is not False: only errors that pass by themselves are True"
+        )
+    for name in ("close", "close"):
+        try:
+            getattr(source, name)()
+        except Exception as error:
+            raise SourceKitError(f"{name}() fails before open(), as after an open() that failed: {error!r}") from error
+
+
+def _worker(cluster: Cluster, topic: Topic[Any, Any], source: SourceConnector[Any, Any]) -> SourceWorker[Any, Any]:
+    return SourceWorker(cluster, topic, source, name=_NAME, poll_ms=20, retry_backoff_ms=1)
+
+
+def _run_victim(
+    make: Callable[[], SourceConnector[Any, Any]], topic: Topic[Any, Any], fault: SourceFault, servers: str
+) -> None:
+    """Run a worker in this process, until its fault kills it."""
+    _worker(FaultyCluster(TcpCluster(servers), fault), topic, FaultySource(make(), fault)).run()
+
+
+@define(eq=False)
+class _Run:
+    """The run over all steps."""
+
+    _make: Callable[[], SourceConnector[Any, Any]]
+    _add: Callable[[int], Iterable[tuple[Any, Any]]]
+    _topic: Topic[Any, Any]
+    _broker: EmbeddedBroker
+    _consumer: Consumer
+    _rng: Random
+    _seed: int
+    faults: dict[str, int] = field(factory=dict, init=False)
+    expected: list[tuple[Any, Any]] = field(factory=list, init=False)
+    _found: list[tuple[Any, Any]] = field(factory=list, init=False)
+    _added: int = field(default=0, init=False)
+
+    def more(self) -> None:
+        """Add something to the system."""
+        for _ in range(_ADDED):
+            self.expected += self._add(self._added)
+            self._added += 1
+
+    def fault(self, step: SourceStep, *, is_process: bool = False) -> SourceFault:
+        """Return a fault at a step, at an occurrence that is drawn."""
+        occurrence = 1 if "open" in step else self._rng.randint(1, 2)
+        return SourceFault(step, occurrence, self._rng.randint(0, 12), is_process)
+
+    def fail(self, step: SourceStep) -> None:
+        """Run a worker in a thread that fails at a step, until it has ended or gone on after an error."""
+        self.more()
+        fault = self.fault(step)
+        worker = _worker(self._broker, self._topic, FaultySource(self._make(), fault))
+        worker.start()
+        Waiting(SourceKitError).until(
+            lambda: not worker.is_running or (fault.has_happened and step.is_error),
+            f"the worker that is to fail {step}",
+            self.more,
+        )
+        try:
+            worker.close(PATIENCE_MS)
+        except Exception as error:
+            if step.is_error or not fault.has_happened:
+                raise SourceKitError(f"{step}: the worker has ended with {type(error).__name__}: {error}") from error
+
+    def judge(self, when: str) -> None:
+        """Run a worker without faults until all records are in the topic, and compare them.
+
+        Raises:
+            SourceKitError: records are missing, duplicated or in another order.
+        """
+        self.more()
+        worker = _worker(self._broker, self._topic, self._make())
+        worker.start()
+        try:
+            Waiting(SourceKitError).until(lambda: not worker.is_running or self._has_all(), f"the worker {when}")
+            worker.close(PATIENCE_MS)
+        except SourceKitError:
+            pass  # What is missing says more.
+        except Exception as error:
+            raise SourceKitError(f"the worker {when} has ended with {type(error).__name__}: {error}") from error
+        self._has_all()
+        self._compare(when)
+
+    def _has_all(self) -> bool:
+        self._found += [(record.key, record.value) for record in self._consumer.poll(0)]
+        return len(self._found) >= len(self.expected)
+
+    def _compare(self, when: str) -> None:
+        found, expected = Counter(map(repr, self._found)), Counter(map(repr, self.expected))
+        problems = [
+            f"{rows.total()} records are {what}, such as {', '.join(list(rows)[:_SHOWN])}"
+            for what, rows in (("missing", expected - found), ("too many", found - expected))
+            if rows
+        ]
+        if not problems and _by_key(self._found) != _by_key(self.expected):
+            problems = ["records of a key are in another order"]
+        if problems:
+            raise SourceKitError(
+                f"the source is not exactly once, {when}: {'; '.join(problems)} ({len(self.expected)} records, "
+                f"seed={self._seed})"
+            )
+
+
+def _by_key(records: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
+    """Return the values of each key in their order; records without a key have none."""
+    found: dict[Any, list[Any]] = {}
+    for key, value in records:
+        if key is not None:
+            found.setdefault(key, []).append(value)
+    return found
