@@ -158,6 +158,8 @@ class ReplayPlan:
             if topic in plan.lanes and plan.is_internal(topic):
                 name, width = plan.physical_topic(topic), plan.lane_count(topic)
                 table = state.tables.get(name, LaneTable())
+                # A pass that runs beside earlier ones begins with what these have read by now.
+                table.forget_read()
                 bounds = np.arange(plan.partitions[topic] + 1) * width
                 for at, ranges in enumerate(table.ranges.split(bounds)):
                     positions = table.positions_of(at * width, width)
