@@ -20,6 +20,8 @@ SOURCES = {
     "postgres_polling": 'dsn = "dbname=shop"\ntable = "sales.orders"\nupdated_at = "changed"\ndelay_ms = 0',
     "file": 'path = "app.log"\nfile_format = "jsonl"\nbad_rows = "continue"\ninterval_ms = 100',
     "folder": 'folder = "s3://shop/orders"\npattern = "*.csv"\nsettle_ms = 0\nchanged_files = "continue"',
+    "http": 'url = "http://host/orders"\ninterval_ms = 100\nkey = "id"\nheaders = {Authorization = "x"}',
+    "webhook": 'listen = "127.0.0.1:0"\npath = "/orders"\nheaders = ["X-Event"]',
 }
 
 
@@ -28,8 +30,8 @@ def test_a_source_is_made_from_its_table(name):
     source = make(kind_named("source", name), tomllib.loads(SOURCES[name]), len)
 
     assert type(source).__name__ == kind_named("source", name).factory
-    with pytest.raises(ConfigError, match=f"source '{name}' needs the setting"):
-        make(kind_named("source", name), {}, len)
+    with pytest.raises(ConfigError, match=f"source '{name}' has no setting 'tabel'"):
+        make(kind_named("source", name), {"tabel": "x"}, len)
 
 
 @pytest.mark.parametrize("name", [kind.name for kind in KINDS if kind.side == "sink"])
