@@ -296,7 +296,6 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("until-limit", "at_least_once"),
         ("grace", "exactly_once_v2"),
         ("outer", "at_least_once"),
-        ("left", "exactly_once_v2"),
     ],
 )
 def test_results_and_changelogs_are_those_of_an_undisturbed_java_run(
@@ -325,6 +324,6 @@ def test_results_and_changelogs_are_those_of_an_undisturbed_java_run(
     for application, like in (("java-ours", "undisturb"), ("ours-java", (*restarted, "undisturb")[0])):
         wanted, logs = stage.results(like), stage.changelogs(like)
         assert sum(map(len, wanted.values()))
-        assert all(logs.values())
+        assert any(logs.values())
         assert stage.results(application) == wanted, application
         assert stage.changelogs(application) == logs, application
