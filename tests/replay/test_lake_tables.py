@@ -1,7 +1,7 @@
 """Delta Lake and Iceberg tables as inputs and outputs, without Spark; witnesses are the readers of the formats."""
 
 import contextlib
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,10 @@ from streams.replay import ReplayError, explain, replay
 from streams.replay.run.local import LocalExecutor
 from tests.replay import table_cases
 from tests.replay import test_daily as daily_job
-from tests.replay.test_tables import copies, days, replayed, rows_of, write_sales
+from tests.replay.test_tables import START, copies, days, replayed, rows_of, write_sales
+
+#: Where a write is killed.
+PHASES = ("first call", "last call", "before the commit", "after the commit")
 
 
 class Lake:
@@ -128,7 +131,7 @@ def test_windowed_keys_are_columns(lake: Lake, history: Path) -> None:
     assert {"key", "window_start", "window_end"} <= set(lake.read("days").schema.names)
 
 
-@pytest.mark.parametrize("phase", ["first call", "last call", "before the commit", "after the commit"])
+@pytest.mark.parametrize("phase", PHASES)
 def test_killed_write_is_completed_by_the_next_one(
     lake: Lake, history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
 ) -> None:
@@ -146,6 +149,62 @@ def test_killed_write_is_completed_by_the_next_one(
         assert result.write(copies, target, partition_by="day") == (0 if phase == "after the commit" else 200)
         expected = rows_of(result.table(copies).to_arrow())
     assert rows_of(lake.read("copies")) == expected
+
+
+#: Rows of a file of a large table.
+_FILE_ROWS = 25_000
+
+
+@pytest.mark.slow
+def test_large_tables_are_exact_after_a_kill_in_each_phase(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """100,000 rows in four files and four slices: the replay, then each write of its output, is killed and resumed."""
+    for number in range(4):
+        lake.append("sales", _large(number))
+    given: dict[str, Any] = {"slices": 4, "directory": tmp_path / "work"}
+    for phase in ("first call", "last call"):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            _die(patch, phase)
+            replayed(lake.name("sales"), resume=True, **given)
+
+    for table, phase in enumerate(PHASES):
+        target = lake.name(f"copies_{table}")
+        with replayed(lake.name("sales"), resume=True, **given) as result:
+            with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+                _die(patch, phase)
+                result.write(copies, target, partition_by="day")
+            assert lake.read(f"copies_{table}").num_rows == (4 * _FILE_ROWS if phase == "after the commit" else 0)
+        with replayed(lake.name("sales"), resume=True, **given) as result:
+            assert result.write(copies, target, partition_by="day") == (0 if phase == "after the commit" else 100_000)
+            expected = _sorted(result.table(copies).to_arrow())
+        found = _sorted(lake.read(f"copies_{table}"))
+
+        assert found.equals(expected.cast(found.schema))
+        assert sorted(found.column("timestamp").to_pylist()) == [_time(number) for number in range(4 * _FILE_ROWS)]
+
+
+def _time(number: int) -> datetime:
+    return START + timedelta(seconds=20 * number)
+
+
+def _large(file: int) -> Any:
+    import pyarrow as pa
+
+    numbers = range(file * _FILE_ROWS, (file + 1) * _FILE_ROWS)
+    return pa.table(
+        {
+            "product": [f"p{number % 50}" for number in numbers],
+            "price": pa.array([Decimal(number).scaleb(-2) for number in numbers], pa.decimal128(12, 2)),
+            "at": pa.array(map(_time, numbers), pa.timestamp("us", "UTC")),
+            "counts": pa.array([{"n": number} for number in numbers], pa.map_(pa.string(), pa.int64())),
+        }
+    )
+
+
+def _sorted(table: Any) -> Any:
+    names = ["partition", "offset", "timestamp", "value"]
+    return table.select(names).sort_by([("partition", "ascending"), ("offset", "ascending")]).combine_chunks()
 
 
 def _die(patch: pytest.MonkeyPatch, phase: str) -> None:

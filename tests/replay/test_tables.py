@@ -61,7 +61,7 @@ def history(tmp_path: Path) -> Path:
     return write_sales(tmp_path / "sales.jsonl")
 
 
-def replayed(history: Path, **given: Any) -> ReplayResult:
+def replayed(history: Path | str, **given: Any) -> ReplayResult:
     return replay(topology, {sales: history}, executor="local", application_id="shop", partitions=2, **given)
 
 
