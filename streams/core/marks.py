@@ -49,13 +49,17 @@ class Format:
         """The prefix for the names of serdes of this format; the prefix changes with the version."""
         return f"{self.what.replace(' ', '-')}/{self.version}"
 
+    def is_like(self, data: bytes) -> bool:
+        """Return whether bytes are in this format."""
+        return data.startswith(self.mark)
+
     def check(self, data: bytes) -> None:
         """Check that bytes are in this format.
 
         Raises:
             ForeignFormatError: the bytes are not in this format.
         """
-        if not data.startswith(self.mark):
+        if not self.is_like(data):
             self.refuse(data)
 
     def refuse(self, data: bytes) -> NoReturn:
@@ -106,11 +110,11 @@ class KafkaFormat:
 
 
 def _first_foreign(own: Format | KafkaFormat, values: Iterable[bytes | None]) -> tuple[int, ForeignFormatError] | None:
-    check = own.check
+    is_like = own.is_like
     for row, data in enumerate(values):
-        if data is not None:
+        if data is not None and not is_like(data):
             try:
-                check(data)
+                own.check(data)
             except ForeignFormatError as error:
                 return row, error
     return None

@@ -12,7 +12,7 @@ from streams.core.records import NO_TIMESTAMP, Headers, RecordContext, RecordMet
 from streams.core.threads import INTERRUPTIONS
 from streams.runtime.calls import TaskCalls
 from streams.runtime.checkpoint import emitted_name
-from streams.state import Section
+from streams.state import HotState, Section
 from streams.topology import BatchingNode, CallingNode, Lost, Process, PunctuationType, SideOutput, StreamTime
 
 if TYPE_CHECKING:
@@ -98,6 +98,10 @@ class TaskNodeContext:
                 "name it in stores= of process() or add_processor(), or declare it as class attribute"
             )
         return self._watched(name, task.stores[name].view)
+
+    def hot_states(self) -> list[HotState]:
+        """Return the hot states of the stores that are connected to this node."""
+        return [self._task.stores[name].hot for name in self._task.topology.stores_of(self.node)]
 
     def _watched(self, name: str, view: Any) -> Any:
         watch = self._task.watch

@@ -9,6 +9,7 @@ together with its position.  The module imports only ``clients``, ``core``, ``pr
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from typing import NoReturn
 
 from attrs import define, field
 
@@ -309,22 +310,26 @@ class Restorer:
 
 
 def _check_format(item: _Restoring, partition: TopicPartition, block: Block) -> None:
-    """Check that changelog records have the format of the store, for stores with a format of their own.
+    """Check that changelog records have the format of the store, for keys and values with a format of their own.
 
     Raises:
         ForeignFormatError: another program, or another release, has written the changelog.
     """
     spec = item.store.spec
-    own = format_of(spec.value_serde)
-    found = None if own is None else own.first_foreign(block.values)
-    if own is None or found is None:
-        return
-    row, error = found
+    for own, column in ((spec.kind.family.key_format, block.keys), (format_of(spec.value_serde), block.values)):
+        found = None if own is None else own.first_foreign(column)
+        if own is not None and found is not None:
+            _refuse(item, partition, block, *found)
+
+
+def _refuse(item: _Restoring, partition: TopicPartition, block: Block, row: int, error: ForeignFormatError) -> NoReturn:
+    """Raise the error for a changelog record that does not have the format of the store."""
+    spec = item.store.spec
     offset = block.offsets[row]
     raise ForeignFormatError(
         f"store {spec.name!r} of task {item.task_id} cannot be restored from {partition}, offset {offset}: {error}; "
         f"{REMEDY}",
-        what=own.what,
+        what=error.what,
         store=spec.name,
         topic=partition.topic,
         partition=partition.partition,

@@ -15,6 +15,7 @@ from streams.state.expiring import EXPIRING_TIMESTAMPED_KEY_VALUE as EXPIRING_TI
 from streams.state.formats import Content as Content
 from streams.state.formats import StoreFormat as StoreFormat
 from streams.state.formats import advice as advice
+from streams.state.hot import HotState as HotState
 from streams.state.keyvalue import KEY_VALUE as KEY_VALUE
 from streams.state.keyvalue import TIMESTAMPED_KEY_VALUE as TIMESTAMPED_KEY_VALUE
 from streams.state.keyvalue import KeyValueStore as KeyValueStore

@@ -193,9 +193,9 @@ class ExpiringLayout(Layout):
         """Yield the keys and values with ``low <= key bytes < high``, except dirty and expired entries."""
         return ((key, row) for key, row in self.plain.scan(low, high, reverse) if not self.is_expired(row.timestamp_ms))
 
-    def write(self, slots: Sequence[Any], entries: Sequence[Any], time_ms: int) -> Columns:
+    def write(self, slots: Sequence[Any], entries: Sequence[Any]) -> Columns:
         """Stage dirty entries and index their expiry times; return the entries as changelog records."""
-        keys, values, times = self.plain.write(slots, entries, time_ms)
+        keys, values, times = self.plain.write(slots, entries)
         rows = [(key, time) for key, value, time in zip(keys, values, times, strict=True) if value is not None]
         self._index(rows, self.staged.put_all)
         return keys, values, times
@@ -215,9 +215,9 @@ class ExpiringLayout(Layout):
         """Yield (key, engine value) of all entries except dirty ones, sorted by key bytes."""
         return self.plain.rows()
 
-    def logged(self, rows: Sequence[tuple[bytes, bytes]], time_ms: int) -> Columns:
+    def logged(self, rows: Sequence[tuple[bytes, bytes]]) -> Columns:
         """Return rows, which are (key, engine value), as changelog records."""
-        return self.plain.logged(rows, time_ms)
+        return self.plain.logged(rows)
 
     def value_of(self, entry: Any) -> Any:
         """Return the in-memory value of an entry, or None if the entry is deleted."""

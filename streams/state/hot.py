@@ -6,6 +6,7 @@ below, the forms and the views of this package write the fields. Of the other pa
 ``core``.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from attrs import define, field
@@ -47,6 +48,11 @@ class HotState:
     in_place_type: type | None = None
     #: Whether derived data (chains, time index) is updated with each write.
     is_followed: bool = False
+    #: Timestamp of the record being processed, which the node that writes the store sets; -1: it does not set it.
+    record_ms: int = -1
+    #: Timestamps in the changelog of dirty entries whose values have none, by slot; an entry that is missing here has
+    #: the time in its key, or 0.
+    times: dict[Any, int] = field(factory=dict)
     _older: dict[Any, Any] = field(factory=dict)
 
     def set_key_type(self, key_type: type | None) -> None:
@@ -116,6 +122,20 @@ class HotState:
         """Drop the read cache."""
         self.clean = {}
         self._older = {}
+
+    def note_time(self, slot: Any) -> None:
+        """Keep the timestamp of the record being processed for the changelog record of a dirty entry."""
+        if self.record_ms >= 0:
+            self.times[slot] = self.record_ms
+
+    def times_of(self, slots: Sequence[Any], others: Sequence[int]) -> Sequence[int]:
+        """Return the timestamps in the changelog of entries, which are ``others`` where none was noted; clear them."""
+        noted = self.times
+        if not noted:
+            return others
+        found = [noted.get(slot, other) for slot, other in zip(slots, others, strict=True)]
+        noted.clear()
+        return found
 
     def close(self, store: str) -> None:
         """Make every later use of the store's entries raise StoreClosedError."""

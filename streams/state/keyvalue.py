@@ -127,10 +127,10 @@ class KeyLayout(Layout):
         for key, data in self.staged.scan(_SPACE, low, high, reverse):
             yield to_key(key), read(data)
 
-    def write(self, slots: Sequence[Any], entries: Sequence[Any], time_ms: int) -> Columns:
+    def write(self, slots: Sequence[Any], entries: Sequence[Any]) -> Columns:
         """Stage dirty entries for the next commit; return them as changelog records."""
         keys = self.keys.all_to_bytes(slots)
-        data, values, times = self.entries.columns(entries, [time_ms] * len(keys))
+        data, values, times = self.entries.columns(entries, self.hot.times_of(slots, [0] * len(keys)))
         self.staged.put_all(_SPACE, keys, data)
         return keys, values, times
 
@@ -142,10 +142,10 @@ class KeyLayout(Layout):
         """Yield (key, engine value) of all entries except dirty ones, sorted by key bytes."""
         return self.staged.scan(_SPACE, None, None)
 
-    def logged(self, rows: Sequence[tuple[bytes, bytes]], time_ms: int) -> Columns:
+    def logged(self, rows: Sequence[tuple[bytes, bytes]]) -> Columns:
         """Return rows, which are (key, engine value), as changelog records."""
         keys, data = zip(*rows, strict=True)
-        return keys, *self.entries.logged(data, [time_ms] * len(rows))
+        return keys, *self.entries.logged(data, [0] * len(rows))
 
     def value_of(self, entry: Any) -> Any:
         """Return the in-memory value of an entry, or None if the entry is deleted."""
@@ -181,6 +181,8 @@ class KeyValueStore(Store, KeyAccess[K, V]):
         if slot in dirty:
             del dirty[slot]
         dirty[slot] = held
+        if hot.record_ms >= 0:
+            hot.times[slot] = hot.record_ms
 
     def _scan(self, low: bytes | None, high: bytes | None, *, reverse: bool) -> Iterator[tuple[K, V]]:
         self._push()
@@ -232,7 +234,7 @@ class TimestampedKeyValueStore(Store, KeyAccess[K, ValueAndTimestamp[V]]):
     def put(self, key: K, value: ValueAndTimestamp[V] | tuple[V | None, int] | None) -> None:
         """Set the value and timestamp of ``key``; None deletes the key."""
         if value is None:
-            self.put_pair(key, None, self.time_ms)
+            self.put_pair(key, None, max(self.hot.record_ms, 0))
         else:
             self.put_pair(key, value[0], value[1])
 

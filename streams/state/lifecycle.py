@@ -66,11 +66,8 @@ class Layout:
 
     __slots__ = ()
 
-    def write(self, slots: Sequence[Any], entries: Sequence[Any], time_ms: int) -> Columns:
-        """Stage dirty entries for the next commit; return them as changelog records.
-
-        Entries without a time get ``time_ms``.
-        """
+    def write(self, slots: Sequence[Any], entries: Sequence[Any]) -> Columns:
+        """Stage dirty entries for the next commit; return them as changelog records."""
         raise NotImplementedError
 
     def restore(self, block: Block) -> None:
@@ -81,8 +78,8 @@ class Layout:
         """Yield (key, engine value) of all entries except dirty ones, sorted by key bytes."""
         raise NotImplementedError
 
-    def logged(self, rows: Sequence[tuple[bytes, bytes]], time_ms: int) -> Columns:
-        """Return rows, which are (key, engine value), as changelog records; rows without a time get ``time_ms``."""
+    def logged(self, rows: Sequence[tuple[bytes, bytes]]) -> Columns:
+        """Return rows, which are (key, engine value), as changelog records; rows without a time get 0."""
         raise NotImplementedError
 
     def value_of(self, entry: Any) -> Any:
@@ -130,7 +127,6 @@ class Store:
         "hot",
         "on_expired",
         "spec",
-        "time_ms",
     )
 
     _layout: Layout
@@ -139,8 +135,6 @@ class Store:
         self.spec = spec
         self._layout = Layout()
         self._view: Any = None
-        #: Timestamp of changelog records whose values have no timestamp; optionally set by the task.
-        self.time_ms = 0
         #: Number of records dropped as too old since the store was opened.
         self.expired = 0
         #: Called for each record dropped as too old, which is also counted in ``expired``.
@@ -179,7 +173,7 @@ class Store:
             return
         slots, entries = self.hot.take_dirty()
         try:
-            columns = self._layout.write(slots, entries, self.time_ms)
+            columns = self._layout.write(slots, entries)
         except Exception as error:
             error.add_note(f"while writing store {self.spec.name!r}")
             raise
@@ -195,7 +189,7 @@ class Store:
 
     def _snapshot_columns(self, rows: Sequence[Any]) -> Columns:
         """Return rows of ``_snapshot_rows`` as changelog records."""
-        return self._layout.logged(rows, self.time_ms)
+        return self._layout.logged(rows)
 
     def _size_of(self, entry: Any) -> int:
         """Return the size in bytes of the value in an in-memory entry."""

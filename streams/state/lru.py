@@ -98,6 +98,7 @@ class LruStore(Store, KeyAccess[K, V]):
     def _change(self, slot: Any, held: Any) -> None:
         self._changed.pop(slot, None)
         self._changed[slot] = held
+        self.hot.note_time(slot)
 
     def _evict(self, *, is_logged: bool) -> None:
         while len(self._entries) > self.spec.max_entries:
@@ -109,9 +110,10 @@ class LruStore(Store, KeyAccess[K, V]):
         if not self._changed:
             return
         changed, self._changed = self._changed, {}
-        keys = self._keys.all_to_bytes(list(changed))
+        slots = list(changed)
+        keys, times = self._keys.all_to_bytes(slots), self.hot.times_of(slots, [0] * len(slots))
         values = self._values.all_to_bytes(list(changed.values()))
-        self._note(keys, values, [self.time_ms] * len(keys))
+        self._note(keys, values, times)
 
     def _forget(self) -> None:
         self._entries.clear()
@@ -128,7 +130,7 @@ class LruStore(Store, KeyAccess[K, V]):
 
     def _snapshot_columns(self, rows: Sequence[tuple[bytes, bytes]]) -> Columns:
         keys, values = zip(*rows, strict=True)
-        return keys, values, [self.time_ms] * len(rows)
+        return keys, values, [0] * len(rows)
 
     def _key_bytes(self) -> Sequence[bytes]:
         """Return the key bytes of all entries, least recently used first."""

@@ -92,6 +92,8 @@ class SessionStore(Store, Generic[K, V]):
         else:
             self._unborn.add(slot)
         dirty[slot] = held
+        if hot.record_ms >= 0:
+            hot.times[slot] = hot.record_ms
         chain.times.append(time)
         chain.entries.append(held)
         chains.room -= 1
@@ -224,6 +226,7 @@ class SessionStore(Store, Generic[K, V]):
             self._unborn.discard(slot)
         else:
             dirty[slot] = held
+            self.hot.note_time(slot)
         if self.hot.is_followed:
             grown = self._chains.set(key_slot, (end_ms, start_ms), held)
             # A chain has all visible sessions of its key, so a session that makes the chain longer is new.

@@ -13,9 +13,11 @@ from typing import Any, TypeAlias
 from attrs import evolve, field, frozen
 
 from streams.core.errors import StoreError
+from streams.core.marks import KafkaFormat
 from streams.core.migrations import Migration
 from streams.core.records import Block, Headers
 from streams.core.serdes import Serde, inside
+from streams.state.windowed_keys import SESSION_KEY, WINDOW_KEY
 
 #: A value and the event time of its last change.
 Row = tuple[Any, int]
@@ -30,6 +32,11 @@ class Family(Enum):
     WINDOWS = "windows"
     #: Keys with a session's end and start.
     SESSIONS = "sessions"
+
+    @property
+    def key_format(self) -> KafkaFormat | None:
+        """The format by which keys in the changelog are recognized; None: a key may have any bytes."""
+        return {Family.WINDOWS: WINDOW_KEY, Family.SESSIONS: SESSION_KEY}.get(self)
 
     @property
     def has_windowed_keys(self) -> bool:

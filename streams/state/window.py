@@ -332,7 +332,7 @@ class TimestampedWindowStore(Store, WindowReads[K, ValueAndTimestamp[V]]):
     def put(self, key: K, value: ValueAndTimestamp[V] | tuple[V | None, int] | None, start_ms: int) -> None:
         """Set the value and timestamp of a window; None deletes the entry."""
         if value is None:
-            self.put_pair(key, None, self.time_ms, start_ms)
+            self.put_pair(key, None, max(self.hot.record_ms, 0), start_ms)
         else:
             self.put_pair(key, value[0], value[1], start_ms)
 

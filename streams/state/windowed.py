@@ -155,6 +155,7 @@ class WindowedLayout(Layout):
         if slot in dirty:
             del dirty[slot]
         dirty[slot] = entry
+        hot.note_time(slot)
         if hot.is_followed:
             self.chains.set(key_slot, start_ms, None if is_delete else entry, is_repeated=retains)
             if self.index is not None:
@@ -258,11 +259,11 @@ class WindowedLayout(Layout):
 
     # Lifecycle.
 
-    def write(self, slots: Sequence[Any], entries: Sequence[Any], _: int) -> Columns:
+    def write(self, slots: Sequence[Any], entries: Sequence[Any]) -> Columns:
         """Stage dirty entries for the next commit; return them as changelog records."""
         keys = self.keys.all_to_bytes([slot[0] for slot in slots])
         times = [slot[1] for slot in slots]
-        data, values, logged_times = self.entries.columns(entries, times)
+        data, values, logged_times = self.entries.columns(entries, self.hot.times_of(slots, times))
         keys = timed_keys(keys, slots, self.suffix.size - 8)
         self._stage(keys, data, times, self.staged.put_all)
         return keys, values, logged_times
@@ -311,7 +312,7 @@ class WindowedLayout(Layout):
             return iter(sorted(chain.from_iterable(segments)))
         return merge(*segments)
 
-    def logged(self, rows: Sequence[tuple[bytes, bytes]], _: int) -> Columns:
+    def logged(self, rows: Sequence[tuple[bytes, bytes]]) -> Columns:
         """Return rows, which are (key, engine value), as changelog records."""
         keys, data = zip(*rows, strict=True)
         parts = self.suffix.parts

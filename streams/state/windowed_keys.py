@@ -1,7 +1,7 @@
 """Key layouts of windowed stores, which match the changelogs of Kafka Streams byte for byte.
 
 A stored key of a window store has the key, the start (8 bytes) and the sequence number (4 bytes); that of a session
-store has the key, the end and the start (8 bytes each). This module imports no other module of the package.
+store has the key, the end and the start (8 bytes each). This module imports only ``core``.
 """
 
 from collections.abc import Callable
@@ -10,9 +10,13 @@ from typing import Any
 
 from attrs import frozen
 
+from streams.core.marks import KafkaFormat
+
 _WINDOW_BYTES = 12
 _SESSION_BYTES = 16
 MAX_TIME = (1 << 63) - 1
+#: No record has such a time in epoch milliseconds; text, read as a time, has a later one.
+_NO_TIME = 1 << 60
 MAX_SEQUENCE = (1 << 31) - 1
 
 _window = Struct(">qi")
@@ -31,6 +35,25 @@ def session_parts(data: bytes) -> tuple[bytes, int, int]:
     split = len(data) - _SESSION_BYTES
     end, start = _session.unpack_from(data, split)
     return data[:split], end, start
+
+
+def _is_window_key(data: bytes) -> bool:
+    if len(data) < _WINDOW_BYTES:
+        return False
+    start, sequence = _window.unpack_from(data, len(data) - _WINDOW_BYTES)
+    return 0 <= start < _NO_TIME and sequence >= 0  # type: ignore[no-any-return]
+
+
+def _is_session_key(data: bytes) -> bool:
+    if len(data) < _SESSION_BYTES:
+        return False
+    end, start = _session.unpack_from(data, len(data) - _SESSION_BYTES)
+    return 0 <= start <= end < _NO_TIME  # type: ignore[no-any-return]
+
+
+#: The keys in changelogs, by which entries of other stores under the same name are recognized.
+WINDOW_KEY = KafkaFormat("key of a window store", "WindowKeySchema", _is_window_key)
+SESSION_KEY = KafkaFormat("key of a session store", "SessionKeySchema", _is_session_key)
 
 
 def latest_start_first(data: bytes) -> tuple[bytes, int, int]:

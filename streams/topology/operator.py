@@ -2,7 +2,7 @@
 
 Each task binds an operator once and receives the function that processes one record: ``process(key, value,
 timestamp_ms, headers)``.  Downstream of a table operator the value is a tuple ``(new, old, is_latest)``, which
-corresponds to ``Change`` in Kafka Streams.  The module imports only ``core``.
+corresponds to ``Change`` in Kafka Streams.  The module imports only ``core`` and ``state``.
 """
 
 from collections.abc import Callable, Sequence, Sized
@@ -15,6 +15,7 @@ from streams.core.calls import CallLoop
 from streams.core.metrics import Amounts, Counter, DropReason, SensorSpec, Stopwatch
 from streams.core.records import NO_TIMESTAMP, Headers, RecordContext, RecordMetadata, Window
 from streams.core.wrapping import WrappedNode
+from streams.state import HotState
 
 #: Processes one record: key, value, timestamp_ms, headers (None: no headers). A user's processor returns the
 #: record headers, which may have been changed; other operators return None.
@@ -350,6 +351,10 @@ class NodeContext(WrappedNode, Protocol):
         it has forwarded records or changed its state.  With ``shared_store`` the sources are those of all nodes that
         use the store.
         """
+        ...
+
+    def hot_states(self) -> list[HotState]:
+        """Return the hot states of the stores that are connected to this node."""
         ...
 
     def on_close(self, callback: Callable[[], None]) -> None:

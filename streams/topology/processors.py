@@ -84,7 +84,10 @@ class ProcessorContext(Generic[KO, VO]):
     Call ``forward`` and ``schedule`` only on the thread of the task.
     """
 
-    __slots__ = ("_children", "_fixed_key", "_forward", "_is_live", "_key", "_live", "_node", "_now_ms", "_record")
+    __slots__ = (
+        *("_children", "_fixed_key", "_forward", "_hot_states", "_is_live", "_key", "_live", "_node", "_now_ms"),
+        "_record",
+    )
 
     def __init__(self, node: NodeContext, *, fixed_key: bool = False, is_live: bool = False) -> None:
         self._node = node
@@ -93,6 +96,7 @@ class ProcessorContext(Generic[KO, VO]):
         self._children: dict[str, Process] = {}
         self._key: Any = None
         self._now_ms = 0
+        self._hot_states = node.hot_states()
         #: The record being processed; None within a punctuation.
         self._record: Record[Any, Any] | None = None
         #: Whether records have live headers (``topology.shared_headers``), and those of the current record.
@@ -179,12 +183,19 @@ class ProcessorContext(Generic[KO, VO]):
             before = self._now_ms, self._record, self._key, self._fixed_key
             # A punctuation has no record, so there is no key to keep.
             self._now_ms, self._record, self._fixed_key = now_ms, None, False
+            self._note_time(now_ms)
             try:
                 refuse_result(callback(now_ms), f"punctuation of node {self._node.node!r}")  # type: ignore[func-returns-value]
             finally:
                 self._now_ms, self._record, self._key, self._fixed_key = before
+                self._note_time(self._now_ms)
 
         return self._node.schedule(interval_ms, kind, fire, start_ms)
+
+    def _note_time(self, now_ms: int) -> None:
+        """Set the time of changelog records of entries that have none, as in Kafka Streams."""
+        for hot in self._hot_states:
+            hot.record_ms = now_ms
 
     def commit(self) -> None:
         """Request a commit after the current record."""
@@ -473,10 +484,13 @@ class ProcessorOperator:
     def bind(self, context: NodeContext) -> Process:
         """Create the processor of a task, and return its process function; ``init`` runs when all nodes are bound."""
         user_context, handle, shown = self._bound(context, is_live=False)
+        hot_states = user_context._hot_states
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> Headers:
             user_context._key = key
             user_context._now_ms = timestamp_ms
+            for hot in hot_states:
+                hot.record_ms = timestamp_ms
             record: Record[Any, Any] = Record(key, value, timestamp_ms, headers or ())
             user_context._record = record
             if (returned := handle(record)) is not None:
@@ -489,10 +503,13 @@ class ProcessorOperator:
     def bind_live(self, context: NodeContext) -> Process:
         """Return the process function of one task, for records whose headers are a list that nodes share."""
         user_context, handle, shown = self._bound(context, is_live=True)
+        hot_states = user_context._hot_states
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Any) -> None:
             user_context._key = key
             user_context._now_ms = timestamp_ms
+            for hot in hot_states:
+                hot.record_ms = timestamp_ms
             record: Record[Any, Any] = Record(key, value, timestamp_ms, tuple(headers))
             user_context._record, user_context._live = record, headers
             if (returned := handle(record)) is not None:
@@ -522,6 +539,7 @@ class ProcessorOperator:
 
         def init() -> None:
             user_context._now_ms = max(context.task_stream_time_ms(), 0)
+            user_context._note_time(user_context._now_ms)
             refuse_result(processor.init(user_context), f"init of {shown}")  # type: ignore[func-returns-value]
             for attribute, value in _members(type(processor)):
                 punctuation = getattr(value, "punctuation", None)

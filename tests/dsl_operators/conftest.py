@@ -35,6 +35,9 @@ class BenchContext:
     def store(self, name: str) -> Any:
         return self.bench.stores[name]
 
+    def hot_states(self) -> list[Any]:
+        return [store.hot for store in self.bench.stores.values()]
+
     def table_forward(self, store: str | None, *, send_old: bool = True) -> Any:
         forward = self.forward
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from streams import (
-    ProcessorContext,
+    Processor,
     Record,
     SessionWindows,
     State,
@@ -37,18 +37,15 @@ def both(left: str | None, right: str | None) -> str:
     return "|".join("null" if value is None else value for value in (left, right))
 
 
-class Seen:
+class Seen(Processor[str, str, str, str]):
     """Forwards the value that was seen before; a value without a reference forgets the key."""
 
     store = key_value_store(str, str, "seen")
 
-    def init(self, context: ProcessorContext[str, str]) -> None:
-        self.context = context
-
     def process(self, record: Record[str, str]) -> None:
         before: str | None = self.store.get(record.key)
         self.store.put(record.key, record.value if record.value and reference(record.value) else None)
-        self.context.forward(record.with_value(both(before, record.value).replace("|", ">")))
+        self.context.forward(record.key, both(before, record.value).replace("|", ">"))
 
 
 def topology_of(name: str, application_id: str) -> Topology:

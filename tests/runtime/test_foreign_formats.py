@@ -11,6 +11,7 @@ from streams import (
     ForeignFormatError,
     JoinWindows,
     Producer,
+    SessionWindows,
     State,
     Streams,
     StreamsBuilder,
@@ -163,6 +164,36 @@ def test_a_changelog_that_has_no_subscriptions_is_refused_with_store_topic_and_o
 
     assert (failure.topic, failure.partition, failure.offset) == (at.topic, 0, offset)
     for part in (failure.store, str(at), f"offset {offset}", "Kafka Streams writes it", "application id"):
+        assert part in str(failure)
+
+
+def windowed(builder: StreamsBuilder) -> None:
+    builder.stream(orders).group_by_key().windowed_by(TimeWindows.of(SECOND)).count("sums")
+
+
+def sessions(builder: StreamsBuilder) -> None:
+    builder.stream(orders).group_by_key().windowed_by(SessionWindows.of(SECOND)).count("sums")
+
+
+@pytest.mark.parametrize(
+    ("topology", "key", "name"),
+    [
+        (windowed, b"a long key of a table", "WindowKeySchema"),
+        (windowed, b"ann", "WindowKeySchema"),
+        (sessions, b"a long key of a table", "SessionKeySchema"),
+        # The key of a window: its start, and a sequence number.
+        (sessions, b"ann" + pack(">qi", 1_700_000_000_000, 0), "SessionKeySchema"),
+    ],
+)
+def test_a_changelog_of_another_kind_of_store_is_refused(broker, topology, key, name):
+    place = Place(broker, topology)
+    at = place.topic("sums-changelog")
+    offset = place.write(at, (key, pack(">q", 3)))
+
+    failure = place.failure()
+
+    assert (failure.store, failure.topic, failure.offset) == ("sums", at.topic, offset)
+    for part in (name, str(at), f"offset {offset}", "application id"):
         assert part in str(failure)
 
 

@@ -46,6 +46,20 @@ def test_changelog_has_the_last_value_per_key_in_order_of_last_change() -> None:
     assert store.drain_changes() is None
 
 
+def test_changelog_has_the_time_of_the_record_that_changed_an_entry_without_a_time() -> None:
+    """As in Kafka Streams, also of deletions."""
+    store = open_store(KV)
+    for record_ms, key, value in ((10, "a", 1), (30, "b", 2), (20, "a", None)):
+        store.hot.record_ms = record_ms
+        store.put(key, value)
+    sessions = open_store(SESSIONS)
+    sessions.hot.record_ms = 7
+    sessions.put_at("k", 5, 20, 1)
+
+    assert rows(store.drain_changes()) == [(b"b", long(2), 30), (b"a", None, 20)]
+    assert rows(sessions.drain_changes()) == [(b"k" + long(20) + long(5), long(1), 7)]
+
+
 def test_order_of_changes_spans_range_reads_between_them() -> None:
     store = open_store(KV)
     store.put("a", 1)

@@ -47,6 +47,7 @@ class SessionAggregate:
         """Return the process function of one task."""
         store = context.store(self.store)
         find, put, remove, retention_ms = store.sessions_of, store.put_at, store.remove_at, store.spec.retention_ms
+        hot = store.hot
         drop, time, on_close = dropper(context), context.stream_time(), self.emit_on_close
         gap_ms = self.windows.gap_ms
         closed_after_ms = gap_ms + self.windows.grace_ms
@@ -61,6 +62,7 @@ class SessionAggregate:
             if key is None:
                 drop(DropReason.NULL_KEY, key, value, timestamp_ms, headers)
                 return
+            hot.record_ms = timestamp_ms
             if timestamp_ms > time.ms:
                 time.ms = timestamp_ms
             if on_close and timestamp_ms - retention_ms >= emitted.ms:
