@@ -97,6 +97,8 @@ def main(name: str, application_id: str, servers: str, state_dir: str, guarantee
         commit_interval_ms=100,
         session_timeout_ms=6_000,
         heartbeat_interval_ms=300,
+        # What has passed through internal topics is compared too.
+        repartition_purge_interval_ms=3_600_000,
     )
 
 

@@ -45,6 +45,8 @@ final class Takeover {
     settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 100);
     settings.put(StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest");
     settings.put(StreamsConfig.consumerPrefix("session.timeout.ms"), 6000);
+    // What has passed through internal topics is compared too.
+    settings.put("repartition.purge.interval.ms", 3_600_000);
     // With it the group knows at once that a member that stops is gone.
     settings.put("internal.leave.group.on.close", true);
 
