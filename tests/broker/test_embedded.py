@@ -355,7 +355,7 @@ def test_a_member_joins_syncs_commits_and_leaves(broker, client):
     committed = ask(client, OffsetCommit("group", {WORDS: OffsetAndMetadata(7, "note")}, **who))
     assert committed.errors == {WORDS: ErrorCode.NONE}
     assert ask(client, OffsetFetch("group")).offsets == {WORDS: OffsetAndMetadata(7, "note")}
-    assert ask(client, ListGroups()).groups == (("group", "consumer", "Stable"),)
+    assert ask(client, ListGroups()).groups == (("group", "consumer", "Stable", "Classic"),)
     assert ask(client, DeleteGroup("group")).error is ErrorCode.NON_EMPTY_GROUP
     assert ask(client, LeaveGroup("group", joined.member_id)).error is ErrorCode.NONE
     assert ask(client, DescribeGroup("group")).state == "Empty"

@@ -8,6 +8,8 @@ from streams.broker.refusals import refusal
 from streams.core.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
+    ConsumerGroupDescribe,
+    ConsumerGroupHeartbeat,
     CreateGroup,
     DeleteGroup,
     DescribeGroup,
@@ -40,6 +42,8 @@ _REQUESTS = [
     DeleteGroup("g"),
     CreateGroup("g"),
     ResetOffsets("g", {_A0: 5}, 1),
+    ConsumerGroupHeartbeat("g", "m", 1),
+    ConsumerGroupDescribe("g"),
     InitProducerId("t", 1),
     AddPartitionsToTxn("t", 1, 0, (_A0,)),
     AddOffsetsToTxn("t", 1, 0, "g"),

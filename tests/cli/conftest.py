@@ -61,7 +61,7 @@ class Program:
     def write(self, name: str, text: str) -> Path:
         """Make a file, or put another one in its place: who watches it never sees half of it."""
         path = self.folder / name
-        draft = path.with_name(f"{name}.draft")
+        draft = path.with_name(f"{path.name}.draft")
         draft.write_text(text)
         return draft.replace(path)
 

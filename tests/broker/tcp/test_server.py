@@ -282,7 +282,8 @@ def test_api_versions_lists_what_is_served(client):
 
     assert ranges[0] == (3, 8)
     assert ranges[1] == (4, 11)
-    assert 68 not in ranges
+    assert ranges[68] == (0, 1)
+    assert 76 not in ranges
 
 
 # --- bad input ----------------------------------------------------------------------------
