@@ -470,6 +470,11 @@ class Consumer:
     # --- inside -----------------------------------------------------------------------
 
     def _member_of_group(self, assignors: Sequence[Assignor] | None) -> GroupSession:
+        if assignors and self._settings.group_protocol == "consumer":
+            raise ConfigError(
+                "group_protocol='consumer' with assignors=: the broker assigns the partitions; leave them out, and "
+                "name the broker's assignor as group_remote_assignor"
+            )
         assignors = assignors or (RangeAssignor(), CooperativeStickyAssignor())
         session = GroupSession(self._parts, self._fetcher, assignors)
         session.before_revoke = self._before_revoke
@@ -496,6 +501,7 @@ class Consumer:
                 raise error_for(self._metadata.why_unknown(absent[0].topic), f"assigned {names}")
         if self._session is not None:
             has_progress = self._session.poll() or has_progress
+            self._fetcher.needs_metadata = self._fetcher.needs_metadata or self._session.needs_metadata
         has_progress = self._positions.update() or has_progress
         self._auto_commit(now)
         return has_progress

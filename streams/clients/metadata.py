@@ -49,6 +49,10 @@ class MetadataCache:
         """Return the partition counts of ``topics``, without topics that are not cached."""
         return {topic: len(self.topics[topic].leaders) for topic in sorted(topics) if topic in self.topics}
 
+    def names_by_id(self) -> dict[bytes, str]:
+        """Return the names of the cached topics by topic ID."""
+        return {topic.topic_id: name for name, topic in self.topics.items()}
+
     def leader(self, partition: TopicPartition) -> int | None:
         """Return the broker ID of a partition's leader, or None if the leader is unknown."""
         found = self.topics.get(partition.topic)

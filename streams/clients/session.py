@@ -21,6 +21,7 @@ from streams.group import (
     Assign,
     Assignor,
     ConsumerMembership,
+    EpochMember,
     Failed,
     Lose,
     Member,
@@ -32,7 +33,7 @@ from streams.group import (
 )
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
-    Heartbeat,
+    ConsumerGroupHeartbeat,
     LeaveGroup,
     OffsetAndMetadata,
     OffsetCommit,
@@ -96,9 +97,10 @@ class GroupSession:
     """The group membership and offset commits of one consumer."""
 
     def __init__(self, parts: ConsumerParts, fetcher: Fetcher, assignors: Sequence[Assignor]) -> None:
-        self._config = _member_config(parts)
+        self._config, self._settings = _member_config(parts), parts.settings
         self.policy = ConsumerMembership(assignors, self._config.group_instance_id)
-        self.member = Member(self._config, self.policy)
+        self._metadata = parts.metadata
+        self.member = self._new_member()
         self.listener = RebalanceListener()
         #: Called before partitions are revoked, for auto-commit.
         self.before_revoke: Callable[[], None] = lambda: None
@@ -109,7 +111,6 @@ class GroupSession:
         self._sensors = parts.sensors
         self._clock = parts.clock
         self._subscription = parts.subscription
-        self._metadata = parts.metadata
         self._fetcher = fetcher
         self._actions: deque[object] = deque()
         self._snapshot: dict[str, int] | None = None
@@ -119,7 +120,24 @@ class GroupSession:
         self._refused: BrokerError | None = None
         self._next_plain_ms = 0
 
+    def _new_member(self) -> Member | EpochMember:
+        settings = self._settings
+        if settings.group_protocol == "classic":
+            return Member(self._config, self.policy)
+        return EpochMember(
+            self._config,
+            self.policy,
+            self._metadata.names_by_id,
+            rack_id=settings.client_rack or None,
+            server_assignor=settings.group_remote_assignor or None,
+        )
+
     # --- membership -------------------------------------------------------------------
+
+    @property
+    def needs_metadata(self) -> bool:
+        """Whether the names of assigned topics are not known yet."""
+        return isinstance(self.member, EpochMember) and self.member.needs_names
 
     def poll(self, *, by_application: bool = True) -> bool:
         """Perform due membership actions; return whether there were any.
@@ -165,8 +183,8 @@ class GroupSession:
             self._perform(self._actions.popleft())
         if (self._actions or self._assignment_due is not None) and now >= self._next_plain_ms:
             self._next_plain_ms = now + config.heartbeat_interval_ms
-            heartbeat = Heartbeat(config.group_id, member.generation_id, member.member_id, config.group_instance_id)
-            self._network.send(member.coordinator, heartbeat)
+            if (heartbeat := member.sign_of_life(now)) is not None:
+                self._perform(heartbeat)
         self._network.poll(0)
         deadline_ms = member.next_deadline_ms()
         # What is due already is left to the application.
@@ -200,7 +218,7 @@ class GroupSession:
         try:
             while self._actions:
                 match self._actions.popleft():
-                    case Send(node_id, LeaveGroup() as request):
+                    case Send(node_id, (LeaveGroup() | ConsumerGroupHeartbeat()) as request):
                         self._network.send(node_id, request, left.append)
                         # If the request is lost, the other members wait for the session timeout.
                         self._wait(left, deadline)
@@ -209,7 +227,7 @@ class GroupSession:
         finally:
             coordinator = self.member.coordinator
             self.policy.topics = ()
-            self.member = Member(self._config, self.policy)
+            self.member = self._new_member()
             self.member.coordinator = coordinator
             self.wanted, self._snapshot, self._assignment_due, self._refused = set(), None, None, None
             self.is_manual = True
@@ -287,11 +305,12 @@ class GroupSession:
 
     def _run_assignor(self) -> bool:
         """Run the assignor outside of response callbacks, because it may be user code, raise, or send requests."""
-        if self._assignment_due is None:
+        member = self.member
+        if self._assignment_due is None or not isinstance(member, Member):
             return False
         (action, response), self._assignment_due = self._assignment_due, None
         if isinstance(response, Exception):
-            self.member.fail_assignment(self._clock.monotonic_ms())
+            member.fail_assignment(self._clock.monotonic_ms())
             return True
         counts = self._metadata.counts(self.wanted)
         is_done = False
@@ -300,14 +319,14 @@ class GroupSession:
             is_done = True
         finally:
             if not is_done:
-                self.member.fail_assignment(self._clock.monotonic_ms())
+                member.fail_assignment(self._clock.monotonic_ms())
         # Topics that the assignor has created or extended must not cause a rejoin.
         for data in assignments.values():
             for topic, number in decode_assignment(data).partitions:
                 if topic in self.wanted and number >= counts.get(topic, 0):
                     counts[topic] = number + 1
         self._snapshot = dict(sorted(counts.items()))
-        self.member.complete_assignment(action.generation_id, assignments, self._clock.monotonic_ms())
+        member.complete_assignment(action.generation_id, assignments, self._clock.monotonic_ms())
         return True
 
     # --- commits ----------------------------------------------------------------------
@@ -409,7 +428,11 @@ class GroupSession:
         for partition, code in response.errors.items():
             if code is ErrorCode.NONE:
                 continue
-            if request.generation_id == member.generation_id:
+            if code is ErrorCode.STALE_MEMBER_EPOCH and member.generation_id >= 0:
+                # The epoch has advanced on the coordinator or here: poll, and commit again.
+                member.on_commit_error(code)
+                is_joining = True
+            elif request.generation_id == member.generation_id:
                 is_joining = member.is_rebalancing and code is ErrorCode.ILLEGAL_GENERATION
                 if not is_joining:
                     member.on_commit_error(code)

@@ -239,6 +239,18 @@ class ConsumerSettings:
     max_poll_interval_ms: int = whole(
         300_000, "ms", "Maximum time between polls; after it, the member leaves the group.", minimum=1
     )
+    group_protocol: str = choice(
+        "classic",
+        ("classic", "consumer"),
+        "consumer = the broker assigns the partitions (KIP-848, Kafka 4.0), and sets session_timeout_ms and "
+        "heartbeat_interval_ms; assignors are those of the broker.",
+        of_client=True,
+    )
+    group_remote_assignor: str = text(
+        "",
+        "Assignor of the broker with group_protocol=consumer, such as uniform or range; empty = the broker's default.",
+        of_client=True,
+    )
     session_timeout_ms: int = whole(
         45_000, "ms", "Time without a heartbeat after which a member is removed from the group.", minimum=1
     )

@@ -92,6 +92,8 @@ class ConsumerOptions(_Consumer, total=False):
     """Settings of a ``Consumer``."""
 
     client_id: str
+    group_protocol: Literal["classic", "consumer"]
+    group_remote_assignor: str
     enable_auto_commit: bool
     auto_commit_interval_ms: Milliseconds
     background_heartbeat: bool

@@ -26,6 +26,7 @@ from streams.group.coordinator import CoordinatorConfig as CoordinatorConfig
 from streams.group.coordinator import Effect as Effect
 from streams.group.coordinator import Persist as Persist
 from streams.group.coordinator import Reply as Reply
+from streams.group.epoch_member import EpochMember as EpochMember
 from streams.group.member import Action as Action
 from streams.group.member import Failed as Failed
 from streams.group.member import Member as Member

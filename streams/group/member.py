@@ -214,6 +214,14 @@ class Member:
             return [Send(self.coordinator, heartbeat)]
         return []
 
+    def sign_of_life(self, now_ms: int) -> Send | None:
+        """Return a heartbeat whose response is not awaited, for while the application has not performed actions yet."""
+        if self.coordinator is None or self.generation_id < 0:
+            return None
+        config = self.config
+        heartbeat = Heartbeat(config.group_id, self.generation_id, self.member_id, config.group_instance_id)
+        return Send(self.coordinator, heartbeat)
+
     def next_deadline_ms(self) -> int | None:
         """Return when ``poll`` is due next if no response arrives, or None if it is not due."""
         if self.state in (MemberState.LEFT, MemberState.FAILED):

@@ -1,0 +1,355 @@
+"""The member side of consumer groups, whose coordinator assigns the partitions (KIP-848).
+
+All that a member sends is heartbeats, with the epoch of its assignment.  A response may change the assignment: the
+member revokes what it no longer has, confirms that with its next heartbeat, and is then assigned what it gains.
+This is a state machine without I/O, with the interface of ``Member``: the driver calls ``poll``, performs the returned
+actions in order, and passes the responses back.  Of the other packages, this module imports only ``core`` and
+``protocol``.
+"""
+
+import logging
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from attrs import Factory, define, field
+
+from streams.core.errors import BrokerError, MemberFencedError
+from streams.core.records import TopicPartition
+from streams.group.consumer_member import Assign, Lose, Revoke
+from streams.group.member import NO_GENERATION, Action, Failed, MemberConfig, MemberState, Send
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatResponse,
+)
+from streams.protocol.messages import FindCoordinator, FindCoordinatorResponse
+from streams.protocol.request import Request, Response
+from streams.protocol.transport import ANY_NODE
+
+log = logging.getLogger(__name__)
+
+#: The name and topic ID of all topics whose metadata are known.
+NamesById = Callable[[], Mapping[bytes, str]]
+
+#: Errors after which the coordinator is looked up again.
+_MOVED: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+#: Errors after which the partitions are lost, and the member joins again.
+_REMOVED: Final = frozenset(
+    {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND}
+)
+
+
+class Subscribed(Protocol):
+    """The subscription of a consumer."""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The names of the topics."""
+        ...
+
+
+@define(eq=False)
+class EpochMember:
+    """The membership of one consumer in one consumer group, as a state machine.
+
+    - ``names_by_id``: returns the names of topics by ID; while it lacks one of the assigned topics, ``needs_names`` is
+      True, and the partitions of that topic wait.
+    - ``rack_id``, ``server_assignor``: the rack of the consumer, and the assignor that it asks for, or None.
+    """
+
+    config: MemberConfig
+    _subscribed: Subscribed
+    _names_by_id: NamesById
+    _rack_id: str | None = field(default=None, kw_only=True)
+    _server_assignor: str | None = field(default=None, kw_only=True)
+    state: MemberState = field(default=MemberState.UNJOINED, init=False)
+    member_id: str = field(factory=lambda: str(uuid.uuid4()), init=False)
+    #: The member epoch, which takes the place of the generation of classic groups.
+    generation_id: int = field(default=NO_GENERATION, init=False)
+    coordinator: int | None = field(default=None, init=False)
+    owned: tuple[TopicPartition, ...] = field(default=(), init=False)
+    needs_names: bool = field(default=False, init=False)
+    heartbeat_interval_ms: int = field(
+        default=Factory(lambda self: self.config.heartbeat_interval_ms, takes_self=True), init=False
+    )
+    #: Time until which the session certainly lasts: send time of the last answered heartbeat plus session timeout.
+    alive_until_ms: int = field(default=0, init=False)
+    _ids: dict[str, bytes] = field(factory=dict, init=False)
+    _target: Mapping[bytes, Sequence[int]] | None = field(default=None, init=False)
+    _reported: frozenset[TopicPartition] | None = field(default=None, init=False)
+    _is_full: bool = field(default=True, init=False)
+    _is_due: bool = field(default=False, init=False)
+    _todo: list[Action] = field(factory=list, init=False)
+    _finding: Request | None = field(default=None, init=False)
+    _awaited: ConsumerGroupHeartbeat | None = field(default=None, init=False)
+    _sent_ms: int = field(default=0, init=False)
+    _next_heartbeat_ms: int = field(default=0, init=False)
+    _retry_at_ms: int = field(default=0, init=False)
+    _polled_ms: int | None = field(default=None, init=False)
+
+    @property
+    def is_leader(self) -> bool:
+        """False, because the coordinator assigns the partitions."""
+        return False
+
+    @property
+    def is_rebalancing(self) -> bool:
+        """Whether the member is joining the group."""
+        return self.state is MemberState.JOINING
+
+    # --- driver interface -------------------------------------------------------------
+
+    def poll(self, now_ms: int, *, by_application: bool = True) -> list[Action]:
+        """Return the due actions, in order; all earlier actions must have been performed.
+
+        ``by_application`` is set if the application polls, which it must do at least every ``max_poll_interval_ms``.
+        Without it, the member does not join.
+        """
+        self._check_poll_interval(now_ms, by_application)
+        if self._target is not None:
+            self._resolve()
+        todo, self._todo = self._todo, []
+        if todo or self.state in (MemberState.LEFT, MemberState.FAILED):
+            return todo
+        if self.coordinator is None:
+            return self.find_coordinator(now_ms)
+        if self._awaited is not None or now_ms < self._retry_at_ms:
+            return []
+        if self.state is MemberState.UNJOINED:
+            if not by_application:
+                return []
+            self.state = MemberState.JOINING
+            return [self._send(self._heartbeat(JOIN_EPOCH), now_ms)]
+        if self._is_due or now_ms >= self._next_heartbeat_ms:
+            return [self._send(self._heartbeat(max(self.generation_id, JOIN_EPOCH)), now_ms)]
+        return []
+
+    def sign_of_life(self, now_ms: int) -> Send | None:
+        """Return a heartbeat that confirms nothing, for while the application has not performed actions yet."""
+        if self.coordinator is None or self._awaited is not None or self.generation_id < 0:
+            return None
+        config = self.config
+        request = ConsumerGroupHeartbeat(
+            config.group_id, self.member_id, self.generation_id, config.group_instance_id, client_id=config.client_id
+        )
+        return self._send(request, now_ms)
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when ``poll`` is due next if no response arrives, or None if it is not due."""
+        if self.state in (MemberState.LEFT, MemberState.FAILED):
+            return None
+        if self.coordinator is None:
+            return self._retry_at_ms if self._finding is None else None
+        if self._awaited is not None:
+            return None
+        is_joining = self.state is MemberState.UNJOINED
+        return self._retry_at_ms if is_joining or self._is_due else max(self._next_heartbeat_ms, self._retry_at_ms)
+
+    def on_response(self, request: Request, response: Response | Exception, now_ms: int) -> None:
+        """Handle a response or error; responses to outdated requests are ignored."""
+        if self.state in (MemberState.LEFT, MemberState.FAILED):
+            return
+        if request is self._finding:
+            self._finding = None
+            if isinstance(response, FindCoordinatorResponse) and not response.error:
+                self.coordinator = response.node_id
+            else:
+                self._retry_at_ms = now_ms + self.config.retry_backoff_ms
+        elif request is self._awaited:
+            self._awaited = None
+            if not isinstance(response, ConsumerGroupHeartbeatResponse) or response.error in _MOVED:
+                self._coordinator_lost(now_ms)
+            elif response.error is ErrorCode.NONE:
+                self._on_heartbeat(response, now_ms)
+            else:
+                self._on_error(response, now_ms)
+
+    def request_rejoin(self, reason: str) -> None:
+        """Send the subscription again at the next ``poll``; the partitions stay assigned."""
+        log.debug("member %s reports its subscription: %s", self.member_id, reason)
+        self._is_full = self._is_due = True
+
+    def leave(self) -> list[Action]:
+        """Return the actions for leaving; a static member keeps its partitions until its session has ended."""
+        events: list[Action] = [*self._todo, *self.leaving()]
+        self._todo = []
+        if (request := self._leave_request()) is not None:
+            events.append(request)
+        self.state = MemberState.LEFT
+        return events
+
+    def on_commit_error(self, error: ErrorCode) -> None:
+        """Update the membership after a rejected commit in the current epoch."""
+        if error in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR):
+            self.coordinator = None
+        elif error is ErrorCode.STALE_MEMBER_EPOCH:
+            # The response that advances the epoch may have been lost.
+            self._is_due = True
+        elif error in _REMOVED and self.generation_id >= 0:
+            self._reset()
+
+    def find_coordinator(self, now_ms: int) -> list[Action]:
+        """Return a FindCoordinator request if the coordinator is unknown; also used for commits without membership."""
+        if self.coordinator is not None or self._finding is not None or now_ms < self._retry_at_ms:
+            return []
+        self._finding = FindCoordinator(self.config.group_id)
+        return [Send(ANY_NODE, self._finding)]
+
+    def leaving(self) -> list[Action]:
+        """Revoke all partitions, because the member is leaving the group."""
+        owned, self.owned, self._target = self.owned, (), None
+        return [Revoke(owned)] if owned else []
+
+    # --- internal ---------------------------------------------------------------------
+
+    def _heartbeat(self, epoch: int) -> ConsumerGroupHeartbeat:
+        """Return a heartbeat with what has changed, or with everything if an earlier one may have been lost."""
+        config, is_full = self.config, self._is_full or epoch == JOIN_EPOCH
+        owned = frozenset(self.owned)
+        must_report = is_full or owned != self._reported
+        self._reported, self._is_full, self._is_due = owned, False, False
+        by_id: dict[bytes, list[int]] = {}
+        for topic, number in sorted(owned):
+            by_id.setdefault(self._ids[topic], []).append(number)
+        return ConsumerGroupHeartbeat(
+            config.group_id,
+            self.member_id,
+            epoch,
+            config.group_instance_id,
+            self._rack_id if is_full else None,
+            config.max_poll_interval_ms if is_full else -1,
+            self._subscribed.topics if is_full else None,
+            None,
+            self._server_assignor if is_full else None,
+            by_id if must_report else None,
+            config.client_id,
+        )
+
+    def _send(self, request: ConsumerGroupHeartbeat, now_ms: int) -> Send:
+        assert self.coordinator is not None
+        self._awaited, self._sent_ms = request, now_ms
+        return Send(self.coordinator, request)
+
+    def _on_heartbeat(self, response: ConsumerGroupHeartbeatResponse, now_ms: int) -> None:
+        self.state = MemberState.STABLE
+        self.member_id = response.member_id or self.member_id
+        self.generation_id = response.member_epoch
+        self.heartbeat_interval_ms = max(1, response.heartbeat_interval_ms)
+        self._next_heartbeat_ms = now_ms + self.heartbeat_interval_ms
+        self.alive_until_ms = self._sent_ms + self.config.session_timeout_ms
+        if response.assignment is not None:
+            self._target = response.assignment.partitions
+            self._resolve()
+
+    def _resolve(self) -> None:
+        """Move to the assignment, as far as the names of its topics are known."""
+        assert self._target is not None
+        names = {topic_id: name for name, topic_id in self._ids.items()} | dict(self._names_by_id())
+        self.needs_names = any(topic_id not in names for topic_id in self._target)
+        self._ids.update((names[topic_id], topic_id) for topic_id in self._target if topic_id in names)
+        now = tuple(
+            sorted(
+                TopicPartition(names[topic_id], number)
+                for topic_id, numbers in self._target.items()
+                if topic_id in names
+                for number in numbers
+            )
+        )
+        if not self.needs_names:
+            self._target = None
+        gained = set(now).difference(self.owned)
+        revoked = tuple(partition for partition in self.owned if partition not in set(now))
+        if not gained and not revoked:
+            return
+        self.owned, self._is_due = now, True
+        if revoked:
+            self._todo.append(Revoke(revoked))
+        self._todo.append(Assign(now, tuple(partition for partition in now if partition in gained)))
+
+    def _on_error(self, response: ConsumerGroupHeartbeatResponse, now_ms: int) -> None:
+        error, config = response.error, self.config
+        if error in _REMOVED:
+            self._retry_at_ms = now_ms + config.retry_backoff_ms
+            self._reset()
+        elif error is ErrorCode.UNRELEASED_INSTANCE_ID:
+            log.warning(
+                "group %r: group_instance_id %r belongs to another member until it leaves or its session ends; joining "
+                "again",
+                config.group_id,
+                config.group_instance_id,
+            )
+            self.state, self._retry_at_ms = MemberState.UNJOINED, now_ms + self.heartbeat_interval_ms
+        elif error is ErrorCode.FENCED_INSTANCE_ID:
+            self._fail(
+                MemberFencedError(
+                    f"group {config.group_id!r}: another process has joined as group_instance_id "
+                    f"{config.group_instance_id!r}; give every instance an id of its own",
+                    code=error,
+                )
+            )
+        else:
+            self._fail(
+                BrokerError(
+                    f"group {config.group_id!r}, member {self.member_id}: a heartbeat was rejected with {error.name}: "
+                    f"{response.message or 'see the log of the broker'}",
+                    code=error,
+                )
+            )
+
+    def _fail(self, error: BrokerError) -> None:
+        self._lose()
+        self._todo.append(Failed(error))
+        self.state = MemberState.FAILED
+
+    def _reset(self) -> None:
+        """Clear the membership after removal from the group; other members may already own the partitions."""
+        self._lose()
+        self.state = MemberState.UNJOINED
+
+    def _lose(self) -> None:
+        owned, self.owned, self._target = self.owned, (), None
+        if owned:
+            self._todo.append(Lose(owned))
+        self.generation_id, self.alive_until_ms, self._awaited, self._reported = NO_GENERATION, 0, None, None
+
+    def _coordinator_lost(self, now_ms: int) -> None:
+        self.coordinator = None
+        self._retry_at_ms = now_ms + self.config.retry_backoff_ms
+        # Whether the heartbeat was handled is unknown, so the next one says everything again.
+        self._is_full = self._is_due = True
+        if self.state is MemberState.JOINING:
+            self.state = MemberState.UNJOINED
+
+    def _check_poll_interval(self, now_ms: int, by_application: bool) -> None:
+        """Leave if the application has stalled, so that other members get its partitions (KIP-62)."""
+        polled = self._polled_ms
+        if by_application or polled is None:
+            self._polled_ms = now_ms
+        is_stalled = polled is not None and now_ms - polled > self.config.max_poll_interval_ms
+        if is_stalled and self.generation_id >= 0 and self.config.group_instance_id is None:
+            if (request := self._leave_request()) is not None:
+                self._todo.append(request)
+            self._reset()
+
+    def _leave_request(self) -> Send | None:
+        """Return the request to leave; a static member leaves for a while only."""
+        config = self.config
+        if self.coordinator is None or self.generation_id < 0:
+            return None
+        epoch = LEAVE_EPOCH if config.group_instance_id is None else LEAVE_STATIC_EPOCH
+        request = ConsumerGroupHeartbeat(
+            config.group_id, self.member_id, epoch, config.group_instance_id, client_id=config.client_id
+        )
+        return Send(self.coordinator, request)
