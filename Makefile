@@ -20,7 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-rest test-stress kafka-jars kafka-test collector-test browser-test deploy-test pictures lint bench bench-peers docs clean distclean
+.PHONY: help install demo test test-all test-rest test-stress kafka-jars kafka-test takeover-test collector-test browser-test deploy-test pictures lint bench bench-peers docs clean distclean
 
 help:
 	@echo "make demo     run the main job on the embedded broker (installs what it needs into $(VENV))"
@@ -28,6 +28,7 @@ help:
 	@echo "make test-all  run all tests but those of a real Kafka (test-rest: what the sample leaves out)"
 	@echo "make test-stress  run the sample ROUNDS times beside BUSY busy loops (SCOPE=all: everything)"
 	@echo "make kafka-test  run the tests of a real Kafka (needs Java 17 and Maven, which fetches it into $(KAFKA_JARS))"
+	@echo "make takeover-test  run all cases of applications that Java and this library continue in turn (as kafka-test)"
 	@echo "make collector-test  run the tests of a real OpenTelemetry Collector (needs Go, which builds it into $(COLLECTOR))"
 	@echo "make browser-test  run the tests of the live page in Chromium (pictures: and write those of the docs)"
 	@echo "make deploy-test  build a wheel and install it, run helm on the chart (needs Go, which fetches helm into $(HELM))"
@@ -90,7 +91,11 @@ $(KAFKA_JARS)/.fetched: tests/kafka/pom.xml
 kafka-jars: $(KAFKA_JARS)/.fetched
 
 kafka-test: $(VENV)/.test kafka-jars
-	$(BIN)/python -m pytest -m kafka $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m 'kafka and not takeover' $(PYTEST_ARGS)
+
+# The other cases of applications that Java and this library continue in turn.
+takeover-test: $(VENV)/.test kafka-jars
+	$(BIN)/python -m pytest -m 'kafka and takeover' $(PYTEST_ARGS)
 
 # Its own go.sum is written beside the build: the modules are those of go.mod and what they need.
 $(COLLECTOR)/collector: tests/telemetry/collector/main.go tests/telemetry/collector/go.mod
