@@ -7,7 +7,7 @@ import pytest
 
 from tests.kafka.node import jars
 from tests.kafka.processes import streams_broker
-from tests.waiting import WATCHDOG_MS, WATCHDOG_S
+from tests.waiting import WATCHDOG_S
 
 pytestmark = pytest.mark.kafka
 
@@ -106,9 +106,6 @@ def test_settings_of_all_kinds_can_be_asked_for(run: Run) -> None:
 
 
 def test_what_there_is_not_is_said_plainly(run: Run) -> None:
-    protocol = ["--consumer-property", "group.protocol=consumer", "--timeout-ms", str(WATCHDOG_MS)]
-    new = run(CONSUMER, "--topic", "words", "--group", "new", *protocol, with_errors=True)
     rules = run(f"{TOOLS}AclCommand", "--list", status=1, with_errors=True)
 
-    assert "The cluster does not support the new CONSUMER group protocol. Set group.protocol=classic" in new
     assert "SecurityDisabledException: this broker has no access control" in rules
