@@ -190,6 +190,7 @@ REST = (
     Rest("waits of clients over TCP", "tests/clients/test_asyncio.py::*waits_for_room"),
     Rest("waits of clients over TCP", "tests/clients/tcp/test_security.py::*is_renewed*"),
     Rest("groups of other libraries", "tests/wire/test_kafka_python.py::*shares_partitions"),
+    Rest("groups of other libraries", "tests/wire/test_confluent.py::*consumer_group_shares*"),
     Rest("groups of other libraries", "tests/connect/test_sink_worker.py::*one_takes_over"),
     Rest(REPLAY, "tests/replay/test_changes.py::*"),
     Rest(REPLAY, "tests/replay/test_daily.py::*any_nights*"),
