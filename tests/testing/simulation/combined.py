@@ -267,7 +267,7 @@ LATER: dict[str, Operator] = {
     "look-up": Combined.look_up,
 }
 #: What each world must have used.
-USED = (*REMEMBERING, *LATER, "late", "idle close")
+USED = (*REMEMBERING, *LATER, "idle close")
 
 
 def driven(topology: Combined) -> Counter[str]:
@@ -281,7 +281,10 @@ def driven(topology: Combined) -> Counter[str]:
 
 
 def differences(topology: Combined, expected: Counter[str], seed: int) -> str:
-    """Run a world with faults of a topology, and return what is wrong with it, or ""."""
+    """Run a world with faults of a topology, and return what is wrong with it, or "".
+
+    In two of the first 48 topologies no record is late: those that would be are filtered before, or duplicates.
+    """
     topology.uses.clear()
     scenario = Scenario(
         topology, ROWS, {}, PARTITIONS, 20_000, is_exactly_once=True, growing=["words"], rest_ms=REST_MS
@@ -292,7 +295,8 @@ def differences(topology: Combined, expected: Counter[str], seed: int) -> str:
     found = Counter({key.decode(): n for key, n in outcome.counts[OutputPlace("topic", results.name)].items() if key})
     if outcome.counts[OutputPlace("topic", settled.name)] != {b"p": 1}:
         return "the records of windows that idle inputs close do not add up"
-    if unused := [name for name in USED if not topology.uses[name]]:
+    must_be_late = any(result.startswith("late ") for result in expected)
+    if unused := [name for name in (*USED, *["late"] * must_be_late) if not topology.uses[name]]:
         return f"no record at {unused}"
     return f"missing {expected - found}, too many {found - expected}" if found != expected else ""
 
