@@ -1,6 +1,7 @@
 """Translations of group APIs whose format depends on the version, or that cover several groups."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from attrs import evolve
 
@@ -29,7 +30,7 @@ from streams.protocol.group_messages import (
 )
 from streams.protocol.messages import FindCoordinator, FindCoordinatorResponse
 from streams.protocol.wire.errors import EncodingError
-from streams.protocol.wire.fields import INT32, STRING, Field, Fields, by_topic
+from streams.protocol.wire.fields import INT32, STRING, Api, Field, Fields, by_topic
 from streams.protocol.wire.mapping.base import (
     Client,
     Incoming,
@@ -283,33 +284,37 @@ LIST_GROUPS = evolve(_LIST, parse_response=_list_response)
 # --- DescribeGroups and DeleteGroups: one message object for each group -------------------
 
 
-_GROUP_ROW = tuple(item for item in tables.DESCRIBED_GROUP if item.name != "group_id")
-_write_group = writer(DescribeGroupResponse, _GROUP_ROW)
-_read_group = reader(DescribeGroupResponse, _GROUP_ROW)
+def _description(
+    api: Api, names: str, request_class: type[Any], response_class: type[Any], fields: Sequence[Field]
+) -> Translation[Any, Any]:
+    """Return the translation of an API that describes groups; ``names`` is the field with the names of the groups."""
+    row = tuple(item for item in fields if item.name != "group_id")
+    write, read = writer(response_class, row), reader(response_class, row)
 
+    def parse_request(message: Fields, version: int, client: Client) -> RequestParts[Any]:
+        # List each group once: its description may be a thousand times as long as its name.
+        includes_operations = message["include_authorized_operations"]
+        found = dict.fromkeys(message[names])
+        return RequestParts(tuple(request_class(group_id, includes_operations) for group_id in found))
 
-def _describe_request(message: Fields, version: int, client: Client) -> RequestParts[DescribeGroup]:
-    # List each group once: its description may be a thousand times as long as its name.
-    includes_operations = message["include_authorized_operations"]
-    return RequestParts(
-        tuple(DescribeGroup(group_id, includes_operations) for group_id in dict.fromkeys(message["groups"]))
-    )
+    def build_response(incoming: Incoming[Any], responses: Sequence[Any], serving: Serving) -> Fields:
+        rows = []
+        for request, response in zip(incoming.requests, responses, strict=True):
+            operations = _GROUP_OPERATIONS if request.include_authorized_operations else NO_OPERATIONS
+            rows.append(write(response) | {"group_id": request.group_id, "authorized_operations": operations})
+        return {"groups": rows}
 
+    def parse_response(message: Fields, version: int, request: Any) -> Any:
+        (group,) = message["groups"]
+        return read(group)
 
-def _describe_reply(
-    incoming: Incoming[DescribeGroup], responses: Sequence[DescribeGroupResponse], serving: Serving
-) -> Fields:
-    rows = []
-    for request, response in zip(incoming.requests, responses, strict=True):
-        operations = _GROUP_OPERATIONS if request.include_authorized_operations else NO_OPERATIONS
-        rows.append(_write_group(response) | {"group_id": request.group_id, "authorized_operations": operations})
-    return {"groups": rows}
+    def build_request(request: Any, version: int) -> Fields:
+        return {
+            names: [request.group_id],
+            "include_authorized_operations": request.include_authorized_operations,
+        }
 
-
-def _described(message: Fields, version: int, request: DescribeGroup) -> DescribeGroupResponse:
-    (group,) = message["groups"]
-    response: DescribeGroupResponse = _read_group(group)
-    return response
+    return Translation(api, build_request, parse_response, parse_request, build_response)
 
 
 def _delete_response(message: Fields, version: int, request: DeleteGroup) -> DeleteGroupResponse:
@@ -324,15 +329,8 @@ def _delete_reply(
     return {"results": [{"group_id": request.group_id, "error_code": found.error} for request, found in pairs]}
 
 
-DESCRIBE_GROUPS = Translation(
-    tables.DESCRIBE_GROUPS,
-    lambda request, version: {
-        "groups": [request.group_id],
-        "include_authorized_operations": request.include_authorized_operations,
-    },
-    _described,
-    _describe_request,
-    _describe_reply,
+DESCRIBE_GROUPS = _description(
+    tables.DESCRIBE_GROUPS, "groups", DescribeGroup, DescribeGroupResponse, tables.DESCRIBED_GROUP
 )
 DELETE_GROUPS = Translation(
     tables.DELETE_GROUPS,
@@ -355,44 +353,12 @@ def _consumer_heartbeat_request(message: Fields, version: int, client: Client) -
 
 CONSUMER_GROUP_HEARTBEAT = evolve(_CONSUMER_HEARTBEAT, parse_request=_consumer_heartbeat_request)
 
-_CONSUMER_GROUP_ROW = tuple(item for item in tables.DESCRIBED_CONSUMER_GROUP if item.name != "group_id")
-_write_consumer_group = writer(ConsumerGroupDescribeResponse, _CONSUMER_GROUP_ROW)
-_read_consumer_group = reader(ConsumerGroupDescribeResponse, _CONSUMER_GROUP_ROW)
-
-
-def _consumer_describe_request(message: Fields, version: int, client: Client) -> RequestParts[ConsumerGroupDescribe]:
-    includes_operations = message["include_authorized_operations"]
-    return RequestParts(
-        tuple(ConsumerGroupDescribe(group_id, includes_operations) for group_id in dict.fromkeys(message["group_ids"]))
-    )
-
-
-def _consumer_describe_reply(
-    incoming: Incoming[ConsumerGroupDescribe], responses: Sequence[ConsumerGroupDescribeResponse], serving: Serving
-) -> Fields:
-    rows = []
-    for request, response in zip(incoming.requests, responses, strict=True):
-        operations = _GROUP_OPERATIONS if request.include_authorized_operations else NO_OPERATIONS
-        row = _write_consumer_group(response)
-        rows.append(row | {"group_id": request.group_id, "authorized_operations": operations})
-    return {"groups": rows}
-
-
-def _consumer_described(message: Fields, version: int, request: ConsumerGroupDescribe) -> ConsumerGroupDescribeResponse:
-    (group,) = message["groups"]
-    response: ConsumerGroupDescribeResponse = _read_consumer_group(group)
-    return response
-
-
-CONSUMER_GROUP_DESCRIBE = Translation(
+CONSUMER_GROUP_DESCRIBE = _description(
     tables.CONSUMER_GROUP_DESCRIBE,
-    lambda request, version: {
-        "group_ids": [request.group_id],
-        "include_authorized_operations": request.include_authorized_operations,
-    },
-    _consumer_described,
-    _consumer_describe_request,
-    _consumer_describe_reply,
+    "group_ids",
+    ConsumerGroupDescribe,
+    ConsumerGroupDescribeResponse,
+    tables.DESCRIBED_CONSUMER_GROUP,
 )
 
 TRANSLATIONS = (
