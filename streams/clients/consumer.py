@@ -490,7 +490,8 @@ class Consumer:
         now = self._clock.monotonic_ms()
         while self._late_callbacks:
             self._late_callbacks.popleft()()
-        if self._fetcher.needs_metadata or self._positions.needs_metadata:
+        lacks_names = self._session is not None and self._session.needs_metadata
+        if self._fetcher.needs_metadata or self._positions.needs_metadata or lacks_names:
             self._fetcher.needs_metadata = self._positions.needs_metadata = False
             self._watch.expedite()
         has_progress = self._watch.poll(self._topics_of_interest())
@@ -501,7 +502,6 @@ class Consumer:
                 raise error_for(self._metadata.why_unknown(absent[0].topic), f"assigned {names}")
         if self._session is not None:
             has_progress = self._session.poll() or has_progress
-            self._fetcher.needs_metadata = self._fetcher.needs_metadata or self._session.needs_metadata
         has_progress = self._positions.update() or has_progress
         self._auto_commit(now)
         return has_progress

@@ -157,7 +157,7 @@ class ConsumerGroups:
         """Return the member of a request; a join adds it, or replaces the static member that is away."""
         member_id, instance = request.member_id, request.group_instance_id
         is_joining = request.member_epoch == JOIN_EPOCH
-        member = group.members.get(member_id) if instance is None else group.static_member(instance)
+        member = _registered(group, request)
         if member is None:
             if is_joining:
                 return ConsumerGroupMember(member_id or self._new_member_id(), instance)
@@ -165,11 +165,7 @@ class ConsumerGroups:
             raise BrokerError(f"{who} is not a member of group {group_id}.", code=ErrorCode.UNKNOWN_MEMBER_ID)
         if is_joining:
             return self._rejoined(group_id, group, member, member_id or self._new_member_id())
-        if member.member_id != member_id:
-            raise BrokerError(
-                f"Static member {member_id} with instance id {instance} was fenced by member {member.member_id}.",
-                code=ErrorCode.FENCED_INSTANCE_ID,
-            )
+        _check_holder(member, request)
         self._check_epoch(member, request)
         return member
 
@@ -225,18 +221,12 @@ class ConsumerGroups:
         return ConsumerGroupHeartbeatResponse(ErrorCode.NONE, "", member.member_id, request.member_epoch)
 
     def _leaving(self, group_id: str, group: ConsumerGroup, request: ConsumerGroupHeartbeat) -> ConsumerGroupMember:
-        instance = request.group_instance_id
-        member = group.members.get(request.member_id) if instance is None else group.static_member(instance)
+        member = _registered(group, request)
         if member is None:
             raise BrokerError(
                 f"Member {request.member_id} is not a member of group {group_id}.", code=ErrorCode.UNKNOWN_MEMBER_ID
             )
-        if member.member_id != request.member_id:
-            raise BrokerError(
-                f"Static member {request.member_id} with instance id {instance} was fenced by member "
-                f"{member.member_id}.",
-                code=ErrorCode.FENCED_INSTANCE_ID,
-            )
+        _check_holder(member, request)
         return member
 
     def _new_member_id(self) -> str:
@@ -404,6 +394,26 @@ class ConsumerGroups:
 
     def _persist(self, record: tuple[bytes, bytes]) -> None:
         self.groups.effects.append(Persist(*record))
+
+
+def _registered(group: ConsumerGroup, request: ConsumerGroupHeartbeat) -> ConsumerGroupMember | None:
+    """Return the member with the instance ID of a request, or else with its member ID; None if there is none."""
+    instance = request.group_instance_id
+    return group.members.get(request.member_id) if instance is None else group.static_member(instance)
+
+
+def _check_holder(member: ConsumerGroupMember, request: ConsumerGroupHeartbeat) -> None:
+    """Check that the instance ID of a request is not that of another member by now.
+
+    Raises:
+        BrokerError: it is (``FENCED_INSTANCE_ID``).
+    """
+    if member.member_id != request.member_id:
+        raise BrokerError(
+            f"Static member {request.member_id} with instance id {request.group_instance_id} was fenced by member "
+            f"{member.member_id}.",
+            code=ErrorCode.FENCED_INSTANCE_ID,
+        )
 
 
 def _check_member(group: ConsumerGroup, member_id: str, epoch: int) -> ErrorCode:
