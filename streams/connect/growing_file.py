@@ -43,6 +43,7 @@ class GrowingFile:
     line: int = 1
     _head: bytes = b""
     _tail: bytes = b""
+    _heading: list[bytes] = field(factory=list)
     #: Bytes that are read at once, more if a line is longer.
     _size: int = field(default=1 << 20, kw_only=True)
 
@@ -118,7 +119,12 @@ class GrowingFile:
         self._tail = (self._tail + data[-_COMPARED:])[-_COMPARED:]
 
     def heading(self) -> list[bytes]:
-        """Return the lines of the first row of a CSV file, which was read."""
+        """Return the lines of the first row of a CSV file, which was read; it is the same as long as the file is."""
+        if not self._heading:
+            self._heading = self._first_row()
+        return self._heading
+
+    def _first_row(self) -> list[bytes]:
         data = os.pread(self.stream.fileno(), min(self.offset, self._size), 0).removeprefix(b"\xef\xbb\xbf")
         lines: list[bytes] = []
         for line in data.split(b"\n"):

@@ -236,31 +236,40 @@ class ConsumerGroups:
 
     def _refresh(self, group_id: str, group: ConsumerGroup, *, is_changed: bool) -> None:
         """Compute a new target assignment if the subscriptions or the subscribed topics have changed."""
-        if is_changed or group.topics_version != self.topics.version:
-            topics = self._subscribed_topics(group)
+        is_outdated = is_changed or group.topics_version != self.topics.version
+        if not is_outdated and group.epoch == group.assignment_epoch:
+            return
+        wanted = self._wanted_topics(group)
+        if is_outdated:
+            topics = self._existing(wanted)
             is_changed = is_changed or topics != group.topics
             group.topics, group.topics_version = topics, self.topics.version
         if is_changed:
             self._advance(group_id, group)
         if group.epoch > group.assignment_epoch:
-            self._assign(group_id, group)
+            self._assign(group_id, group, wanted)
 
-    def _subscribed_topics(self, group: ConsumerGroup) -> dict[str, tuple[bytes, int]]:
-        names = {name for member in group.members.values() for name in self._topics_of(member)}
+    def _wanted_topics(self, group: ConsumerGroup) -> dict[str, Set[str]]:
+        """Return the topics that each member subscribes to; each regular expression is matched once."""
+        members = group.members.values()
+        regexes = {member.topic_regex for member in members}
+        matches = {regex: self._matching(regex) if regex else frozenset() for regex in regexes}
+        return {member.member_id: member.topics | matches[member.topic_regex] for member in members}
+
+    def _matching(self, regex: str) -> frozenset[str]:
+        pattern = re.compile(regex)
+        return frozenset(name for name in self.topics.names() if pattern.fullmatch(name))
+
+    def _existing(self, wanted: Mapping[str, Set[str]]) -> dict[str, tuple[bytes, int]]:
+        names = set[str]().union(*wanted.values())
         return {name: found for name in sorted(names) if (found := self.topics.found(name)) is not None}
 
-    def _topics_of(self, member: ConsumerGroupMember) -> Iterable[str]:
-        if not member.topic_regex:
-            return member.topics
-        pattern = re.compile(member.topic_regex)
-        return member.topics.union(name for name in self.topics.names() if pattern.fullmatch(name))
-
-    def _assign(self, group_id: str, group: ConsumerGroup) -> None:
+    def _assign(self, group_id: str, group: ConsumerGroup, wanted: Mapping[str, Set[str]]) -> None:
         topics = group.topics or {}
         names = {topic_id: name for name, (topic_id, _) in topics.items()}
         subscriptions = {
             member.member_id: Subscription(
-                tuple(sorted(self._topics_of(member))),
+                tuple(sorted(wanted[member.member_id])),
                 tuple(_named(group.target.get(member.member_id, NO_PLACES), names)),
                 group.assignment_epoch,
                 group_instance_id=member.group_instance_id,
