@@ -43,6 +43,17 @@ def named_kind(name: FormatName, path: str) -> FileKind | None:
     return FileKind(_KINDS[name], path.lower().endswith(".gz")) if name else None
 
 
+def check_reactions(source: str, **reactions: str) -> None:
+    """Check the settings of a source that say what to do about something bad.
+
+    Raises:
+        ConfigError: one of them is neither "fail" nor "continue".
+    """
+    for name, given in reactions.items():
+        if given not in ("fail", "continue"):
+            raise ConfigError(f"{source}: {name} is 'fail' or 'continue', not {given!r}")
+
+
 @frozen
 class FileRows:
     """Converts rows of files to blocks of a topic; ``bad_rows`` is "fail", or "continue" to leave them out."""

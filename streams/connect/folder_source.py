@@ -14,7 +14,7 @@ from typing import Any, Final
 from attrs import evolve, frozen
 
 from streams.connect.errors import ConnectError
-from streams.connect.file_rows import FileRows, FormatName, named_kind
+from streams.connect.file_rows import FileRows, FormatName, check_reactions, named_kind
 from streams.connect.protocol import Position, SourceBlock
 from streams.core.clock import SystemClock
 from streams.core.errors import ConfigError, InputError
@@ -112,9 +112,7 @@ class FolderSource:
     ) -> None:
         self._name = f"FolderSource({folder!r})"
         self._folder, self._pattern, self._format = folder.rstrip("/") or "/", pattern, file_format
-        for name, given in (("bad_rows", bad_rows), ("changed_files", changed_files)):
-            if given not in ("fail", "continue"):
-                raise ConfigError(f"{self._name}: {name} is 'fail' or 'continue', not {given!r}")
+        check_reactions(self._name, bad_rows=bad_rows, changed_files=changed_files)
         try:
             named_kind(file_format, "")
         except ConfigError as error:

@@ -8,7 +8,6 @@ Of the other packages, this module imports only ``core``.
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from types import FunctionType
 from typing import Any, overload
 
@@ -130,7 +129,7 @@ class ValueReader:
         info = None if kind is None else inspect.type_info(kind[0])
         if getattr(info, "fields", None) and not getattr(info, "array_like", False):
             self._info = info
-            if isinstance(info, (inspect.StructType, inspect.DataclassType)) and find_spec("numpy") is not None:
+            if isinstance(info, (inspect.StructType, inspect.DataclassType)):
                 self._writer = struct_writer(info)
 
     @property
@@ -298,17 +297,12 @@ def _column(array: Any, info: Any) -> list[Any]:
 
 def _times(array: Any) -> list[Any]:
     """Return a column of times in microseconds as datetimes."""
-    try:
-        import numpy as np  # noqa: F401
-    except ImportError:
-        found: list[Any] = array.to_pylist()
-        return found
     import pyarrow as pa
 
     whole = array.cast(pa.int64())
     if whole.null_count:
         whole = whole.fill_null(0)
-    objects = whole.to_numpy(zero_copy_only=False).astype("timedelta64[us]").astype(object).tolist()
+    objects: list[Any] = whole.to_numpy(zero_copy_only=False).astype("timedelta64[us]").astype(object).tolist()
     objects = list(map((_EPOCH_NAIVE if array.type.tz is None else _EPOCH).__add__, objects))
     if array.null_count:
         valid = array.is_valid().to_pylist()

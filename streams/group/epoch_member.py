@@ -14,10 +14,10 @@ from typing import Final, Protocol
 
 from attrs import Factory, define, field
 
-from streams.core.errors import BrokerError, MemberFencedError
+from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
 from streams.group.consumer_member import Assign, Lose, Revoke
-from streams.group.member import NO_GENERATION, Action, Failed, MemberConfig, MemberState, Send
+from streams.group.member import NO_GENERATION, Action, Failed, MemberConfig, MemberState, Send, fenced_error
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
     JOIN_EPOCH,
@@ -292,13 +292,7 @@ class EpochMember:
             )
             self.state, self._retry_at_ms = MemberState.UNJOINED, now_ms + self.heartbeat_interval_ms
         elif error is ErrorCode.FENCED_INSTANCE_ID:
-            self._fail(
-                MemberFencedError(
-                    f"group {config.group_id!r}: another process has joined as group_instance_id "
-                    f"{config.group_instance_id!r}; give every instance an id of its own",
-                    code=error,
-                )
-            )
+            self._fail(fenced_error(config))
         else:
             self._fail(
                 BrokerError(

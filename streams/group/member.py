@@ -98,6 +98,15 @@ class Failed:
 Action: TypeAlias = Send | PerformAssignment | Failed | object
 
 
+def fenced_error(config: MemberConfig) -> MemberFencedError:
+    """Return the error of a static member whose instance ID another process has taken."""
+    return MemberFencedError(
+        f"group {config.group_id!r}: another process has joined as group_instance_id {config.group_instance_id!r}; "
+        "give every instance an id of its own",
+        code=ErrorCode.FENCED_INSTANCE_ID,
+    )
+
+
 class MembershipPolicy(Protocol):
     """The policy of a membership: the metadata it sends, and the actions for its assignments.
 
@@ -422,13 +431,7 @@ class Member:
             )
 
     def _fenced(self) -> None:
-        self._fail(
-            MemberFencedError(
-                f"group {self.config.group_id!r}: another process has joined as group_instance_id "
-                f"{self.config.group_instance_id!r}; give every instance an id of its own",
-                code=ErrorCode.FENCED_INSTANCE_ID,
-            )
-        )
+        self._fail(fenced_error(self.config))
 
     def _fail(self, error: BrokerError) -> None:
         self._todo += [*self._policy.lost(), Failed(error)]

@@ -198,7 +198,8 @@ def explain(
         order=order,
     )
     with ExitStack() as stack:
-        session = ReplaySession(request, root := _folder(directory, stack))
+        root = _folder(directory, stack)
+        session = ReplaySession(request, root)
         is_local = executor == "local"
         runner: Any = LocalExecutor(processes or os.cpu_count() or 1)
         if not is_local and any(map(needs_spark, session.inputs.given.values())):
