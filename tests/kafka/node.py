@@ -73,6 +73,14 @@ def jars(name: str) -> list[Path]:
     return found
 
 
+def compiled(source: Path, target: Path) -> Path:
+    """Compile a Java program that uses Kafka Streams, with the classes of its folder that it names."""
+    classpath = ":".join(map(str, jars("streams")))
+    command = ["javac", "-d", str(target), "-cp", classpath, "-sourcepath", str(source.parent), str(source)]
+    subprocess.run(command, timeout=WATCHDOG_S, check=True)
+    return target
+
+
 @define(eq=False)
 class KafkaNode:
     """Controller and broker in one process, on ports of the loopback that it keeps over restarts.

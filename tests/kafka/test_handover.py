@@ -5,7 +5,6 @@ an undisturbed run of the Java application (``java/Handover.java``).
 """
 
 import random
-import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -33,10 +32,10 @@ from streams.clients import Admin, Producer
 from streams.clients.tcp import TcpCluster
 from streams.core.clock import SystemClock
 from streams.protocol.messages import TopicSpec
-from tests.kafka.node import KafkaNode, jars
+from tests.kafka.node import KafkaNode, compiled, jars
 from tests.kafka.processes import Started
 from tests.kafka.records import stored
-from tests.waiting import WATCHDOG_MS, WATCHDOG_S, until
+from tests.waiting import WATCHDOG_MS, until
 
 pytestmark = pytest.mark.kafka
 
@@ -278,10 +277,7 @@ class Stage:
 @pytest.fixture(scope="session")
 def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Handover.java, compiled."""
-    target: Path = tmp_path_factory.mktemp("classes")
-    classpath = ":".join(map(str, jars("streams")))
-    subprocess.run(["javac", "-d", str(target), "-cp", classpath, str(SOURCE)], timeout=WATCHDOG_S, check=True)
-    return target
+    return compiled(SOURCE, tmp_path_factory.mktemp("classes"))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 Both run on a real Kafka, and on the embedded broker in a process of its own.  The Java side is ``java/Interop.java``.
 """
 
-import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -21,10 +20,10 @@ from streams.core.records import Windowed
 from streams.core.serdes import serde_for
 from streams.protocol.messages import TopicSpec
 from streams.testing import TopologyTestDriver
-from tests.kafka.node import jars
+from tests.kafka.node import compiled, jars
 from tests.kafka.processes import Started, streams_broker
 from tests.kafka.records import Stored, stored
-from tests.waiting import WATCHDOG_MS, WATCHDOG_S, until
+from tests.waiting import WATCHDOG_MS, until
 
 pytestmark = pytest.mark.kafka
 
@@ -179,10 +178,7 @@ class Setting:
 @pytest.fixture(scope="session")
 def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Interop.java, compiled."""
-    target: Path = tmp_path_factory.mktemp("classes")
-    classpath = ":".join(map(str, jars("streams")))
-    subprocess.run(["javac", "-d", str(target), "-cp", classpath, str(SOURCE)], timeout=WATCHDOG_S, check=True)
-    return target
+    return compiled(SOURCE, tmp_path_factory.mktemp("classes"))
 
 
 @pytest.fixture(params=["kafka", "served"])

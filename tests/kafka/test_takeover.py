@@ -6,7 +6,6 @@ other goes on under the same application id.  Outputs and internal topics are co
 Java run, record for record.
 """
 
-import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -21,7 +20,7 @@ from streams.clients import Admin, Producer
 from streams.clients.tcp import TcpCluster
 from streams.core.clock import SystemClock
 from streams.protocol.messages import TopicSpec
-from tests.kafka.node import KafkaNode, jars
+from tests.kafka.node import KafkaNode, compiled, jars
 from tests.kafka.processes import Started
 from tests.kafka.records import Stored, stored
 from tests.waiting import until
@@ -226,10 +225,7 @@ class Run:
 @pytest.fixture(scope="session")
 def takeover_classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Takeover.java, compiled."""
-    target: Path = tmp_path_factory.mktemp("takeover-classes")
-    classpath = ":".join(map(str, jars("streams")))
-    subprocess.run(["javac", "-d", str(target), "-cp", classpath, str(SOURCE)], timeout=300, check=True)
-    return target
+    return compiled(SOURCE, tmp_path_factory.mktemp("takeover-classes"))
 
 
 class Reference:

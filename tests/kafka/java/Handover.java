@@ -3,9 +3,7 @@ import java.util.Properties;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
-import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
-import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.EmitStrategy;
 import org.apache.kafka.streams.kstream.JoinWindows;
@@ -42,40 +40,14 @@ final class Handover {
   private Handover() {}
 
   public static void main(String[] arguments) throws InterruptedException {
-    Properties settings = new Properties();
-    settings.put(StreamsConfig.APPLICATION_ID_CONFIG, arguments[1]);
-    settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[2]);
-    settings.put(StreamsConfig.STATE_DIR_CONFIG, arguments[3]);
-    settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, arguments[4]);
-    settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
-    settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 100);
-    settings.put(StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest");
-    // Nobody is removed from the group for being slow: records would be processed twice.
-    settings.put(StreamsConfig.consumerPrefix("session.timeout.ms"), 300000);
+    Properties settings = Application.settings(arguments);
     // Results that are due come with the next record, not with the first one of the next second.
     settings.put("__emit.interval.ms.kstreams.windowed.aggregation__", 0L);
     settings.put("__emit.interval.ms.kstreams.outer.join.spurious.results.fix__", 0L);
-    // With it the group knows at once that a member that stops is gone.
-    settings.put("internal.leave.group.on.close", true);
 
     StreamsBuilder builder = new StreamsBuilder();
     declare(builder, arguments[0], arguments[5], arguments[6], arguments[7]);
-    KafkaStreams streams = new KafkaStreams(builder.build(), settings);
-    streams.setStateListener((now, before) -> System.out.println("state " + now));
-    streams.setUncaughtExceptionHandler(error -> {
-      error.printStackTrace();
-      Runtime.getRuntime().halt(1);
-      return null;
-    });
-    Runtime.getRuntime().addShutdownHook(new Thread(() -> {
-      // A JVM that SIGTERM ends has status 143; a clean close is status 0 here.
-      boolean isClosed = streams.close(Duration.ofSeconds(30));
-      System.out.println("closed " + isClosed);
-      System.out.flush();
-      Runtime.getRuntime().halt(isClosed ? 0 : 1);
-    }));
-    streams.start();
-    Thread.currentThread().join();
+    Application.run(builder, settings);
   }
 
   private static void declare(StreamsBuilder builder, String topology, String left, String right, String output) {

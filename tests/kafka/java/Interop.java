@@ -5,9 +5,7 @@ import java.util.Properties;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
-import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
-import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.KGroupedStream;
@@ -37,37 +35,11 @@ final class Interop {
   private Interop() {}
 
   public static void main(String[] arguments) throws InterruptedException {
-    Properties settings = new Properties();
-    settings.put(StreamsConfig.APPLICATION_ID_CONFIG, arguments[1]);
-    settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[2]);
-    settings.put(StreamsConfig.STATE_DIR_CONFIG, arguments[3]);
-    settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, arguments[4]);
-    settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
-    settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 100);
-    settings.put(StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest");
-    // Nobody is removed from the group for being slow: records would be counted twice.
-    settings.put(StreamsConfig.consumerPrefix("session.timeout.ms"), 300000);
-    // With it the group knows at once that a member that stops is gone.
-    settings.put("internal.leave.group.on.close", true);
+    Properties settings = Application.settings(arguments);
 
     StreamsBuilder builder = new StreamsBuilder();
     declare(builder, arguments[0], arguments[5], arguments[6]);
-    KafkaStreams streams = new KafkaStreams(builder.build(), settings);
-    streams.setStateListener((now, before) -> System.out.println("state " + now));
-    streams.setUncaughtExceptionHandler(error -> {
-      error.printStackTrace();
-      Runtime.getRuntime().halt(1);
-      return null;
-    });
-    Runtime.getRuntime().addShutdownHook(new Thread(() -> {
-      // A JVM that SIGTERM ends has status 143; a clean close is status 0 here.
-      boolean isClosed = streams.close(Duration.ofSeconds(30));
-      System.out.println("closed " + isClosed);
-      System.out.flush();
-      Runtime.getRuntime().halt(isClosed ? 0 : 1);
-    }));
-    streams.start();
-    Thread.currentThread().join();
+    Application.run(builder, settings);
   }
 
   private static void declare(StreamsBuilder builder, String topology, String input, String output) {

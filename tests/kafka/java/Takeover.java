@@ -3,7 +3,6 @@ import java.util.Properties;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
-import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.kstream.Consumed;
@@ -36,38 +35,15 @@ final class Takeover {
   private Takeover() {}
 
   public static void main(String[] arguments) throws InterruptedException {
-    Properties settings = new Properties();
-    settings.put(StreamsConfig.APPLICATION_ID_CONFIG, arguments[1]);
-    settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[2]);
-    settings.put(StreamsConfig.STATE_DIR_CONFIG, arguments[3]);
-    settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, arguments[4]);
-    settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
-    settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 100);
-    settings.put(StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest");
+    Properties settings = Application.settings(arguments);
+    // Members that are killed are missed soon.
     settings.put(StreamsConfig.consumerPrefix("session.timeout.ms"), 6000);
     // What has passed through internal topics is compared too.
     settings.put("repartition.purge.interval.ms", 3_600_000);
-    // With it the group knows at once that a member that stops is gone.
-    settings.put("internal.leave.group.on.close", true);
 
     StreamsBuilder builder = new StreamsBuilder();
     declare(builder, arguments[0], arguments[1]);
-    KafkaStreams streams = new KafkaStreams(builder.build(), settings);
-    streams.setStateListener((now, before) -> System.out.println("state " + now));
-    streams.setUncaughtExceptionHandler(error -> {
-      error.printStackTrace();
-      Runtime.getRuntime().halt(1);
-      return null;
-    });
-    Runtime.getRuntime().addShutdownHook(new Thread(() -> {
-      // A JVM that SIGTERM ends has status 143; a clean close is status 0 here.
-      boolean isClosed = streams.close(Duration.ofSeconds(30));
-      System.out.println("closed " + isClosed);
-      System.out.flush();
-      Runtime.getRuntime().halt(isClosed ? 0 : 1);
-    }));
-    streams.start();
-    Thread.currentThread().join();
+    Application.run(builder, settings);
   }
 
   private static void declare(StreamsBuilder builder, String topology, String id) {
