@@ -16,18 +16,11 @@ from starlette.routing import Route
 from streams.connect.webhook_requests import Post, RequestReader, RequestRefusal, WebhookLimits
 from streams.core.address import Address
 from streams.core.errors import ConfigError
+from streams.core.http_servers import BACKLOG, server_config
 from streams.core.threads import Signal, SystemThreads
 
 #: After how many seconds a sender may try again.
 _RETRY_S = 1
-#: Connections that wait to be accepted.
-_BACKLOG = 2_048
-#: Largest size of a request line with its headers in bytes.
-_MAX_HEAD_BYTES = 32 << 10
-#: Time in which a connection must begin a request, in seconds.
-_IDLE_S = 15
-#: Time for answers to be sent when the server closes, in seconds.
-_GRACE_S = 2
 
 
 class WebhookServer:
@@ -52,7 +45,7 @@ class WebhookServer:
         application = Starlette(routes=[Route(path, self._waiting.answer, methods=["POST"])])
         threads = SystemThreads()
         is_up = threads.signal()
-        self._uvicorn = _Uvicorn(_config(application), is_up)
+        self._uvicorn = _Uvicorn(server_config(application), is_up)
         self._worker = threads.start("streams-webhook", lambda: self._uvicorn.run([listening]))
         is_up.wait()
 
@@ -209,24 +202,6 @@ class _Uvicorn(uvicorn.Server):
         self._is_up.set()
 
 
-def _config(application: Starlette) -> uvicorn.Config:
-    return uvicorn.Config(
-        application,
-        http="h11",
-        ws="none",
-        lifespan="off",
-        loop="asyncio",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        backlog=_BACKLOG,
-        h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
-        timeout_keep_alive=_IDLE_S,
-        timeout_graceful_shutdown=_GRACE_S,
-    )
-
-
 def _listening(address: Address) -> socket.socket:
     """Return a socket that listens.
 
@@ -235,6 +210,6 @@ def _listening(address: Address) -> socket.socket:
     """
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
-        return socket.create_server((address.host, address.port), family=family, backlog=_BACKLOG)
+        return socket.create_server((address.host, address.port), family=family, backlog=BACKLOG)
     except OSError as error:
         raise ConfigError(f"cannot listen at {address}: {error.strerror or error}") from None

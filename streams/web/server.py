@@ -14,11 +14,11 @@ from typing import Any, Self
 import h11
 import uvicorn
 from attrs import define
-from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from streams.core.address import WILDCARDS, Address, is_loopback, parse_address
 from streams.core.errors import ClientClosedError, ConfigError
+from streams.core.http_servers import BACKLOG, GRACE_S, IDLE_S, server_config
 from streams.core.threads import Signal, SystemThreads, Worker
 from streams.runtime import Instance, KeyPartitioner, StateQueryResult, StoreRequest
 from streams.web.application import Served, app
@@ -33,14 +33,6 @@ log = logging.getLogger(__name__)
 
 #: Maximum number of open connections; further ones get status 503.
 MAX_CONNECTIONS = 512
-#: Maximum number of connections that wait to be accepted.
-_BACKLOG = 2_048
-#: Largest size of a request line with its headers in bytes.
-_MAX_HEAD_BYTES = 32 << 10
-#: Time in which a connection must begin a request, in seconds.
-_IDLE_S = 15
-#: Time for open requests to complete when the server closes, in seconds.
-_GRACE_S = 2
 
 
 class _Connection(H11Protocol):
@@ -52,7 +44,7 @@ class _Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._seen: object = None
-        self._timer = self.loop.call_later(_IDLE_S, self._check_idle)
+        self._timer = self.loop.call_later(IDLE_S, self._check_idle)
         if len(self.connections) > MAX_CONNECTIONS:
             transport.write(b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\r\n")
             transport.close()
@@ -77,7 +69,7 @@ class _Connection(H11Protocol):
             self.transport.close()
             return
         self._seen = cycle
-        self._timer = self.loop.call_later(_IDLE_S, self._check_idle)
+        self._timer = self.loop.call_later(IDLE_S, self._check_idle)
 
 
 class _Uvicorn(uvicorn.Server):
@@ -138,7 +130,7 @@ class _Uvicorn(uvicorn.Server):
             self._link.stop()
         await super().shutdown(sockets)
         if self._link is not None:
-            await self._link.close(_GRACE_S)
+            await self._link.close(GRACE_S)
         self._desk.close()
 
 
@@ -214,8 +206,8 @@ def serve(streams: Served, address: str, *, token: str | None = None) -> WebServ
     application = app(streams, token=token, reads_need_token=not is_local, hosts=hosts, desk=desk, status=status)
     threads = SystemThreads()
     is_up = threads.signal()
-    link = FrontLink.start(application, listening, MAX_CONNECTIONS, _IDLE_S) if sys.platform == "linux" else None
-    server = _Uvicorn(_config(application), desk, status.samples, is_up, link)
+    link = FrontLink.start(application, listening, MAX_CONNECTIONS, IDLE_S) if sys.platform == "linux" else None
+    server = _Uvicorn(server_config(application, _Connection), desk, status.samples, is_up, link)
     sockets = [listening] if link is None else []
     worker = threads.start(f"{instance.client_name}-http", lambda: server.run(sockets))
     is_up.wait()
@@ -223,23 +215,6 @@ def serve(streams: Served, address: str, *, token: str | None = None) -> WebServ
     is_any = host in WILDCARDS
     instance.publish(endpoint or (f"{socket.gethostname()}:{port}" if is_any else place))
     return WebServer(f"http://{place}", instance, desk, server, worker, link)
-
-
-def _config(application: ASGIApp) -> uvicorn.Config:
-    return uvicorn.Config(
-        application,
-        http=_Connection,
-        ws="none",
-        lifespan="off",
-        loop="asyncio",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
-        timeout_keep_alive=_IDLE_S,
-        timeout_graceful_shutdown=_GRACE_S,
-    )
 
 
 def _listening(address: str) -> socket.socket:
@@ -257,7 +232,7 @@ def _listening(address: str) -> socket.socket:
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(place)
-            listening.listen(_BACKLOG)
+            listening.listen(BACKLOG)
         except OSError:
             listening.close()
             raise

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from streams import EmbeddedBroker
 from tests.postgres import Postgres, new_database, running
 
 _NUMBERS = itertools.count()
@@ -13,6 +14,14 @@ _NUMBERS = itertools.count()
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     with running() as made:
+        yield made
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    """A broker with the topic of the sources."""
+    with EmbeddedBroker(auto_create_topics=False) as made:
+        made.create_topic("orders", 1)
         yield made
 
 

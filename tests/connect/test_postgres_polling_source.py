@@ -10,7 +10,6 @@ from attrs import frozen
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streams.broker import EmbeddedBroker
 from streams.connect import PostgresPollingSource, SourceWorker
 from streams.core.errors import ConfigError
 from streams.core.topic import Topic
@@ -31,13 +30,6 @@ create table orders (
     id bigint generated always as identity primary key, text text, at timestamptz not null default now()
 )
 """
-
-
-@pytest.fixture
-def broker():
-    with EmbeddedBroker(auto_create_topics=False) as made:
-        made.create_topic("orders", 1)
-        yield made
 
 
 @pytest.fixture

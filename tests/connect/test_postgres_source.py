@@ -7,7 +7,6 @@ import psycopg
 import pytest
 from attrs import frozen
 
-from streams.broker import EmbeddedBroker
 from streams.connect import ConnectError, SourceWorker
 from streams.connect.postgres_source import PostgresSource
 from streams.core.errors import ConfigError
@@ -32,13 +31,6 @@ create table orders (
     id bigint primary key, customer text, amount numeric default 0, at timestamptz, tags text[], note jsonb
 )
 """
-
-
-@pytest.fixture
-def broker():
-    with EmbeddedBroker(auto_create_topics=False) as made:
-        made.create_topic("orders", 1)
-        yield made
 
 
 @pytest.fixture

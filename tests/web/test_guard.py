@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams import EmbeddedBroker, InvalidStateStoreError, Topic
+from streams.core import http_servers
 from streams.web import server as server_module
 from tests.waiting import WATCHDOG_S
 from tests.web.conftest import processed, running, send, until, words
@@ -285,7 +286,8 @@ def test_ten_thousand_connections_are_refused_beyond_the_limit_and_the_applicati
     if wanted < 2 * server_module.MAX_CONNECTIONS:
         pytest.skip(f"the limit of open files is {files[1]}")
     # Neither side closes the client's connection, however long the others take.
-    monkeypatch.setattr(server_module, "_IDLE_S", 3_600)
+    for module in (server_module, http_servers):
+        monkeypatch.setattr(module, "IDLE_S", 3_600)
     with running(broker) as streams, streams.serve("127.0.0.1:0") as server, ExitStack() as stack:
         client = stack.enter_context(httpx.Client(timeout=WATCHDOG_S, limits=httpx.Limits(keepalive_expiry=None)))
         assert client.get(f"{server.url}/live").status_code == 200
