@@ -15,6 +15,7 @@ from streams.core.errors import ConfigError
 from streams.core.serdes import time_windowed
 from streams.core.topic import Topic
 from tests.connect.test_lake_sinks import DAY_MS, TOTALS, block, written
+from tests.s3 import s3_bucket
 
 
 @frozen
@@ -119,23 +120,11 @@ def test_a_file_system_of_pyarrow_or_fsspec_is_written(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_object_store_is_written(monkeypatch):
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer("127.0.0.1", 0)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        system = fs.S3FileSystem(
-            access_key="key",
-            secret_key="secret",
-            endpoint_override=f"http://{host}:{port}",
-            region="us-east-1",
-            allow_bucket_creation=True,
-        )
-        system.create_dir("shop")
-        first = ParquetSink("shop/totals", filesystem=system)
-        second = ParquetSink("shop/totals", filesystem=system)
+def test_an_object_store_is_written():
+    with s3_bucket("shop") as bucket:
+        system, folder = fs.FileSystem.from_uri(f"{bucket.uri}/totals")
+        first = ParquetSink(folder, filesystem=system)
+        second = ParquetSink(folder, filesystem=system)
         for sink in (first, second):
             sink.open("to-lake", TOTALS, [0])
             sink.write(block(TOTALS, 0, 1, 2))
@@ -144,10 +133,8 @@ def test_an_object_store_is_written(monkeypatch):
             second.commit()
         second.close()
         assert second.open("to-lake", TOTALS, [0]) == {0: 2}
-        assert values("shop/totals", filesystem=system) == [(0, 1), (1, 2)]
-        assert len(system.get_file_info(fs.FileSelector("shop/totals"))) == 2
-    finally:
-        server.stop()
+        assert values(folder, filesystem=system) == [(0, 1), (1, 2)]
+        assert len(system.get_file_info(fs.FileSelector(folder))) == 2
 
 
 def test_what_does_not_fit_is_refused_with_its_place(tmp_path):

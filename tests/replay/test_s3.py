@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import programs
-from tests.replay.s3 import SHOP, Bucket, expected_totals, s3_bucket
+from tests.s3 import SHOP, Bucket, expected_totals, s3_bucket
 
 #: The application kills itself once, at the first row of the third file.
 _DEADLY = SHOP.replace(

@@ -112,6 +112,8 @@ def s3_bucket(name: str) -> Iterator[Bucket]:
         with pytest.MonkeyPatch.context() as patch:
             for variable, value in environment.items():
                 patch.setenv(variable, value)
+            # All servers of a process share their buckets.
+            urlopen(Request(f"{environment['AWS_ENDPOINT_URL']}/moto-api/reset", method="POST")).close()
             urlopen(Request(f"{environment['AWS_ENDPOINT_URL']}/{name}", method="PUT")).close()
             yield Bucket(f"s3://{name}", environment)
     finally:
