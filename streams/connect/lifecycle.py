@@ -4,7 +4,10 @@ Of the other packages, this module imports only ``core``.
 """
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from types import TracebackType
+from typing import Self
 
 from attrs import define, evolve, field, frozen
 
@@ -130,6 +133,89 @@ class WorkerLife:
     def is_running(self) -> bool:
         """Whether the worker was started and has not ended."""
         return self._is_begun and not self._ended.is_set()
+
+
+class ConnectWorker(ABC):
+    """A worker of a connector: ``run`` works in the caller's thread, ``start`` and a ``with`` block in a new one."""
+
+    def __init__(self, name: str, threads: Threads) -> None:
+        self.name = name
+        self._life = WorkerLife(name, threads)
+
+    @abstractmethod
+    def _work(self) -> None:
+        """Work until the worker is told to stop."""
+
+    @abstractmethod
+    def _wakeup(self) -> None:
+        """Make a waiting call of ``_work`` return; called from other threads."""
+
+    @property
+    def progress(self) -> WorkerProgress:
+        """What the worker has done so far: a snapshot, which may be read from any thread."""
+        return self._life.progress
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the worker was started and has not ended."""
+        return self._life.is_running
+
+    def run(self) -> None:
+        """Work in this thread until ``close`` is called from another thread, or ``KeyboardInterrupt`` is raised.
+
+        Raises:
+            ConnectError: the connector does not answer within ``retry_timeout_ms``, or rejects a record.
+            SinkFencedError: another worker has written to the same partitions, again after this one had rejoined.
+            ProducerFencedError: another source worker with this name was started.
+            SerializationError: a record does not fit the types of the topic.
+            BrokerError: the topic does not exist, or the broker rejects a request.
+            ClientClosedError: the worker was run or started before.
+        """
+        self._life.run(self._work)
+
+    def start(self) -> None:
+        """Work in a thread of its own.
+
+        Raises:
+            ClientClosedError: the worker was run or started before.
+        """
+        self._life.start(self._work)
+
+    def wait(self, timeout_ms: int | None = None) -> bool:
+        """Wait until the worker has ended, or the timeout expires (None: no timeout); return whether it has ended.
+
+        Raises:
+            ClientClosedError: the worker was not started.
+            Exception: the error that has ended the worker; see ``run``.
+        """
+        return self._life.wait(timeout_ms)
+
+    def close(self, timeout_ms: int | None = None) -> None:
+        """Stop, and wait for the end (None: no timeout).  Closing again has no effect.
+
+        A sink commits what was read; a source ends with the current block.
+
+        Raises:
+            Exception: the error that has ended the worker; see ``run``.
+        """
+        self._life.stop()
+        self._wakeup()
+        if self._life.has_thread:
+            self._life.wait(timeout_ms)
+
+    def __enter__(self) -> Self:
+        """Start the worker."""
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Close the worker; its error does not replace the one of the ``with`` block."""
+        try:
+            self.close()
+        except Exception as failure:
+            if error is None:
+                raise
+            error.add_note(f"and worker {self.name!r} has failed: {failure}")
 
 
 @define(eq=False)

@@ -9,7 +9,6 @@ Of the other packages, this module imports only ``clients``, ``core`` and ``prot
 import logging
 from collections.abc import Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from attrs import evolve
@@ -17,7 +16,7 @@ from attrs import evolve
 from streams.clients import Consumer, Producer, RebalanceListener, WakeupError, block_size, is_transient
 from streams.connect.columns import Unreadable, joined, readable
 from streams.connect.errors import ConnectError, SinkFencedError
-from streams.connect.lifecycle import Retries, WorkerLife, WorkerProgress
+from streams.connect.lifecycle import ConnectWorker, Retries, WorkerLife
 from streams.connect.protocol import SinkBlock, SinkConnector
 from streams.connect.worker_settings import SinkSettings
 from streams.core.clock import Clock, SystemClock
@@ -43,7 +42,7 @@ V = TypeVar("V")
 _POLL_MS = 500
 
 
-class SinkWorker(Generic[K, V]):
+class SinkWorker(ConnectWorker, Generic[K, V]):
     """Writes a topic to a sink.
 
     Workers with the same name share the partitions of the topic, in one program or in several.  ``run`` works in the
@@ -76,86 +75,22 @@ class SinkWorker(Generic[K, V]):
         threads: Threads | None = None,
         **options: Any,
     ) -> None:
-        self.name = check_topic_name(name)
+        super().__init__(check_topic_name(name), threads or SystemThreads())
         self._cluster, self._topic, self._sink = cluster, typed_topic(topic, "SinkWorker"), sink
         self._settings = changed(settings or SinkSettings(), options)
-        self._clock, self._threads = clock or SystemClock(), threads or SystemThreads()
-        self._life = WorkerLife(name, self._threads)
+        self._clock = clock or SystemClock()
         self._run: _SinkRun[K, V] | None = None
-
-    @property
-    def progress(self) -> WorkerProgress:
-        """What the worker has done so far: a snapshot, which may be read from any thread."""
-        return self._life.progress
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the worker was started and has not ended."""
-        return self._life.is_running
-
-    def run(self) -> None:
-        """Work in this thread until ``close`` is called from another thread, or ``KeyboardInterrupt`` is raised.
-
-        What was read is written and committed before the end.
-
-        Raises:
-            ConnectError: the sink rejects a record, or does not answer within ``retry_timeout_ms``.
-            SinkFencedError: another worker has written to the same partitions, again after this one had rejoined.
-            SerializationError: a record cannot be deserialized, and ``deserialization_handler`` is "fail".
-            BrokerError: the topic does not exist, or the broker rejects a request.
-            ClientClosedError: the worker was run or started before.
-        """
-        self._life.run(self._work)
-
-    def start(self) -> None:
-        """Work in a thread of its own.
-
-        Raises:
-            ClientClosedError: the worker was run or started before.
-        """
-        self._life.start(self._work)
-
-    def wait(self, timeout_ms: int | None = None) -> bool:
-        """Wait until the worker has ended, or the timeout expires (None: no timeout); return whether it has ended.
-
-        Raises:
-            ClientClosedError: the worker was not started.
-            Exception: the error that has ended the worker; see ``run``.
-        """
-        return self._life.wait(timeout_ms)
-
-    def close(self, timeout_ms: int | None = None) -> None:
-        """Stop: write and commit what was read, and wait for the end (None: no timeout).  Closing again has no effect.
-
-        Raises:
-            Exception: the error that has ended the worker; see ``run``.
-        """
-        self._life.stop()
-        if self._run is not None:
-            self._run.wakeup()
-        if self._life.has_thread:
-            self._life.wait(timeout_ms)
-
-    def __enter__(self) -> "SinkWorker[K, V]":
-        """Start the worker."""
-        self.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Close the worker; its error does not replace the one of the ``with`` block."""
-        try:
-            self.close()
-        except Exception as failure:
-            if error is None:
-                raise
-            error.add_note(f"and worker {self.name!r} has failed: {failure}")
 
     def __repr__(self) -> str:
         return f"<SinkWorker {self.name!r} of {self._topic.name!r}>"
 
     def _work(self) -> None:
         self._run = _SinkRun(self._life, self._cluster, self._topic, self._sink, self._settings, self._clock)
-        self._run.work(self._threads)
+        self._run.work(self._life.threads)
+
+    def _wakeup(self) -> None:
+        if self._run is not None:
+            self._run.wakeup()
 
 
 class _SinkRun(RebalanceListener, Generic[K, V]):

@@ -8,12 +8,11 @@ Of the other packages, this module imports only ``clients``, ``core`` and ``prot
 import json
 import logging
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, Final, Generic, TypeVar, cast
 
 from streams.clients import Admin, Consumer, Producer, block_size, is_transient
 from streams.connect.errors import ConnectError
-from streams.connect.lifecycle import Retries, WorkerLife, WorkerProgress
+from streams.connect.lifecycle import ConnectWorker, Retries, WorkerLife
 from streams.connect.protocol import Position, SourceBlock, SourceConnector
 from streams.connect.worker_settings import SourceSettings
 from streams.core.clock import Clock, SystemClock
@@ -35,7 +34,7 @@ V = TypeVar("V")
 _POSITIONS: Final = "-positions"
 
 
-class SourceWorker(Generic[K, V]):
+class SourceWorker(ConnectWorker, Generic[K, V]):
     """Writes what a source reads to a topic, exactly once.
 
     At most one worker per name is active: a new one fences its predecessor.  ``run`` works in the caller's thread;
@@ -68,81 +67,19 @@ class SourceWorker(Generic[K, V]):
         threads: Threads | None = None,
         **options: Any,
     ) -> None:
-        self.name = check_topic_name(name)
+        super().__init__(check_topic_name(name), threads or SystemThreads())
         self._cluster, self._topic, self._source = cluster, typed_topic(topic, "SourceWorker"), source
         self._settings = changed(settings or SourceSettings(), options)
-        self._clock, self._threads = clock or SystemClock(), threads or SystemThreads()
-        self._life = WorkerLife(name, self._threads)
-
-    @property
-    def progress(self) -> WorkerProgress:
-        """What the worker has done so far: a snapshot, which may be read from any thread."""
-        return self._life.progress
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the worker was started and has not ended."""
-        return self._life.is_running
-
-    def run(self) -> None:
-        """Work in this thread until ``close`` is called from another thread, or ``KeyboardInterrupt`` is raised.
-
-        Raises:
-            ConnectError: the source does not answer within ``retry_timeout_ms``.
-            ProducerFencedError: another worker with this name was started.
-            SerializationError: a record does not fit the types of the topic.
-            UnknownTopicError: the topic does not exist.
-            ClientClosedError: the worker was run or started before.
-        """
-        self._life.run(self._work)
-
-    def start(self) -> None:
-        """Work in a thread of its own.
-
-        Raises:
-            ClientClosedError: the worker was run or started before.
-        """
-        self._life.start(self._work)
-
-    def wait(self, timeout_ms: int | None = None) -> bool:
-        """Wait until the worker has ended, or the timeout expires (None: no timeout); return whether it has ended.
-
-        Raises:
-            ClientClosedError: the worker was not started.
-            Exception: the error that has ended the worker; see ``run``.
-        """
-        return self._life.wait(timeout_ms)
-
-    def close(self, timeout_ms: int | None = None) -> None:
-        """Stop after the current block, and wait for the end (None: no timeout).  Closing again has no effect.
-
-        Raises:
-            Exception: the error that has ended the worker; see ``run``.
-        """
-        self._life.stop()
-        self._source.wakeup()
-        if self._life.has_thread:
-            self._life.wait(timeout_ms)
-
-    def __enter__(self) -> "SourceWorker[K, V]":
-        """Start the worker."""
-        self.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Close the worker; its error does not replace the one of the ``with`` block."""
-        try:
-            self.close()
-        except Exception as failure:
-            if error is None:
-                raise
-            error.add_note(f"and worker {self.name!r} has failed: {failure}")
+        self._clock = clock or SystemClock()
 
     def __repr__(self) -> str:
         return f"<SourceWorker {self.name!r} of {self._topic.name!r}>"
 
     def _work(self) -> None:
         _SourceRun(self._life, self._cluster, self._topic, self._source, self._settings, self._clock).work()
+
+    def _wakeup(self) -> None:
+        self._source.wakeup()
 
 
 class _StoppedError(Exception):
