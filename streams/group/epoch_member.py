@@ -46,9 +46,7 @@ _MOVED: Final = frozenset(
     }
 )
 #: Errors after which the partitions are lost, and the member joins again.
-_REMOVED: Final = frozenset(
-    {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND}
-)
+_REMOVED: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND})
 
 
 class Subscribed(Protocol):

@@ -4,13 +4,21 @@ from typing import Final
 
 from streams.protocol.wire.errors import UnsupportedVersionError
 from streams.protocol.wire.fields import Api
-from streams.protocol.wire.tables import groups, operations, records, session, topics, transactions
+from streams.protocol.wire.tables import groups, operations, records, session, streams_groups, topics, transactions
 
 #: Every API by its key.
 APIS: Final[dict[int, Api]] = {
     api.key: api
     for api in sorted(
-        (*session.APIS, *records.APIS, *groups.APIS, *topics.APIS, *transactions.APIS, *operations.APIS),
+        (
+            *session.APIS,
+            *records.APIS,
+            *groups.APIS,
+            *streams_groups.APIS,
+            *topics.APIS,
+            *transactions.APIS,
+            *operations.APIS,
+        ),
         key=lambda api: api.key,
     )
 }

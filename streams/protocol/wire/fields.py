@@ -69,6 +69,7 @@ Type: TypeAlias = Fixed | Text | Bytes | Array | Struct
 
 INT8: Final = Fixed("int8", "b", 1)
 INT16: Final = Fixed("int16", "h", 2)
+UINT16: Final = Fixed("uint16", "H", 2)
 INT32: Final = Fixed("int32", "i", 4)
 INT64: Final = Fixed("int64", "q", 8)
 FLOAT64: Final = Fixed("float64", "d", 8, 0.0)

@@ -78,6 +78,25 @@ from streams.protocol.messages import (
     TxnOffsetCommit,
     TxnOffsetCommitResponse,
 )
+from streams.protocol.streams_group_messages import (
+    CopartitionGroup,
+    DescribedStreamsMember,
+    DescribedSubtopology,
+    DescribedTopology,
+    Endpoint,
+    EndpointPartitions,
+    GroupStatus,
+    GroupSubtopology,
+    GroupTopology,
+    StreamsAssignment,
+    StreamsGroupDescribe,
+    StreamsGroupDescribeResponse,
+    StreamsGroupHeartbeat,
+    StreamsGroupHeartbeatResponse,
+    StreamsStatus,
+    TaskOffset,
+    TopicInfo,
+)
 from streams.protocol.wire import (
     APIS,
     EncodingError,
@@ -98,6 +117,15 @@ _ERRORS = {A0: ErrorCode.NONE, B0: ErrorCode.UNKNOWN_MEMBER_ID}
 #: First version, request, response; each is tried in all versions from that on.
 _ID = b"0123456789abcdef"
 _NAMED = NamedAssignment((NamedPartitions(_ID, "a", (0, 1)),))
+_SUBTOPOLOGY = GroupSubtopology(
+    "0",
+    ("a", "b"),
+    ("c.*",),
+    (TopicInfo("changelog", 0, 3, {"cleanup.policy": "compact"}),),
+    ("sink",),
+    (TopicInfo("repartition", 4),),
+    (CopartitionGroup((0, 1), (0,), (0,)),),
+)
 EXCHANGES = [
     (
         1,
@@ -202,6 +230,90 @@ EXCHANGES = [
             3,
             "uniform",
             (DescribedConsumer("m", None, "rack", 3, "client", "", ("a",), None, _NAMED, NamedAssignment()),),
+        ),
+    ),
+    (
+        0,
+        StreamsGroupHeartbeat(
+            "g",
+            "m",
+            0,
+            2,
+            "instance",
+            "rack",
+            1_000,
+            GroupTopology(3, (_SUBTOPOLOGY,)),
+            {"0": (0, 1)},
+            {},
+            None,
+            "process",
+            Endpoint("host", 65_535),
+            {"zone": "a"},
+            (TaskOffset("0", 1, 2**40),),
+            (),
+            True,
+            "client",
+        ),
+        StreamsGroupHeartbeatResponse(
+            ErrorCode.NONE,
+            "",
+            "m",
+            4,
+            5_000,
+            60_000,
+            status=(GroupStatus(StreamsStatus.STALE_TOPOLOGY, "old"),),
+            active_tasks={"0": (1, 2)},
+            standby_tasks={},
+            endpoint_information_epoch=3,
+            partitions_by_user_endpoint=(EndpointPartitions(Endpoint("host", 80), (A0, A1), (B0,)),),
+        ),
+    ),
+    (
+        0,
+        StreamsGroupHeartbeat("g", "m", 3, client_id="client"),
+        StreamsGroupHeartbeatResponse(ErrorCode.FENCED_MEMBER_EPOCH, "late"),
+    ),
+    (
+        1,
+        StreamsGroupHeartbeat("g", "m", -1, client_id="client"),
+        StreamsGroupHeartbeatResponse(
+            ErrorCode.NONE, acceptable_recovery_lag=10_000, topology_description_required=True
+        ),
+    ),
+    (
+        0,
+        StreamsGroupDescribe("g", True),
+        StreamsGroupDescribeResponse(
+            ErrorCode.NONE,
+            "",
+            "Reconciling",
+            4,
+            3,
+            DescribedTopology(3, (DescribedSubtopology("0", ("a",), ("r",), (TopicInfo("c", 2),), ()),)),
+            (
+                DescribedStreamsMember(
+                    "m",
+                    3,
+                    None,
+                    "rack",
+                    "client",
+                    "host",
+                    3,
+                    "process",
+                    Endpoint("host", 80),
+                    {"zone": "a"},
+                    (TaskOffset("0", 1, 5),),
+                    (),
+                    StreamsAssignment({"0": (0,)}, {"0": (1,)}, {}),
+                ),
+            ),
+        ),
+    ),
+    (
+        1,
+        StreamsGroupDescribe("g", False, True),
+        StreamsGroupDescribeResponse(
+            ErrorCode.NONE, topology=DescribedTopology(3), topology_description_status=1, assignor_name="sticky"
         ),
     ),
     (0, InitProducerId(), InitProducerIdResponse(ErrorCode.NONE, 7, 0)),

@@ -29,6 +29,11 @@ from streams.protocol.group_messages import (
     SyncGroupResponse,
 )
 from streams.protocol.messages import FindCoordinator, FindCoordinatorResponse
+from streams.protocol.streams_group_messages import (
+    StreamsGroupDescribe,
+    StreamsGroupDescribeResponse,
+    StreamsGroupHeartbeat,
+)
 from streams.protocol.wire.errors import EncodingError
 from streams.protocol.wire.fields import INT32, STRING, Api, Field, Fields, by_topic
 from streams.protocol.wire.mapping.base import (
@@ -47,6 +52,7 @@ from streams.protocol.wire.mapping.base import (
 )
 from streams.protocol.wire.mapping.derived import derived, reader, writer
 from streams.protocol.wire.tables import groups as tables
+from streams.protocol.wire.tables import streams_groups as streams_tables
 
 # First versions with a new message format.
 _MANY_COORDINATORS_SINCE = 4
@@ -290,12 +296,12 @@ def _description(
     """Return the translation of an API that describes groups; ``names`` is the field with the names of the groups."""
     row = tuple(item for item in fields if item.name != "group_id")
     write, read = writer(response_class, row), reader(response_class, row)
+    flags = [item.name for item in api.request_fields if item.name != names]
 
     def parse_request(message: Fields, version: int, client: Client) -> RequestParts[Any]:
         # List each group once: its description may be a thousand times as long as its name.
-        includes_operations = message["include_authorized_operations"]
-        found = dict.fromkeys(message[names])
-        return RequestParts(tuple(request_class(group_id, includes_operations) for group_id in found))
+        included = [message[flag] for flag in flags]
+        return RequestParts(tuple(request_class(group_id, *included) for group_id in dict.fromkeys(message[names])))
 
     def build_response(incoming: Incoming[Any], responses: Sequence[Any], serving: Serving) -> Fields:
         rows = []
@@ -309,10 +315,7 @@ def _description(
         return read(group)
 
     def build_request(request: Any, version: int) -> Fields:
-        return {
-            names: [request.group_id],
-            "include_authorized_operations": request.include_authorized_operations,
-        }
+        return {names: [request.group_id], **{flag: getattr(request, flag) for flag in flags}}
 
     return Translation(api, build_request, parse_response, parse_request, build_response)
 
@@ -361,6 +364,26 @@ CONSUMER_GROUP_DESCRIBE = _description(
     tables.DESCRIBED_CONSUMER_GROUP,
 )
 
+# --- streams groups (KIP-1071) --------------------------------------------------------------
+
+_STREAMS_HEARTBEAT = derived(streams_tables.STREAMS_GROUP_HEARTBEAT)
+
+
+def _streams_heartbeat_request(message: Fields, version: int, client: Client) -> RequestParts[StreamsGroupHeartbeat]:
+    (request,) = _STREAMS_HEARTBEAT.parse_request(message, version, client).requests
+    return RequestParts((evolve(request, client_id=client.client_id, client_host=client.host),))
+
+
+STREAMS_GROUP_HEARTBEAT = evolve(_STREAMS_HEARTBEAT, parse_request=_streams_heartbeat_request)
+
+STREAMS_GROUP_DESCRIBE = _description(
+    streams_tables.STREAMS_GROUP_DESCRIBE,
+    "group_ids",
+    StreamsGroupDescribe,
+    StreamsGroupDescribeResponse,
+    streams_tables.DESCRIBED_STREAMS_GROUP,
+)
+
 TRANSLATIONS = (
     FIND_COORDINATOR,
     JOIN_GROUP,
@@ -372,4 +395,6 @@ TRANSLATIONS = (
     DELETE_GROUPS,
     CONSUMER_GROUP_HEARTBEAT,
     CONSUMER_GROUP_DESCRIBE,
+    STREAMS_GROUP_HEARTBEAT,
+    STREAMS_GROUP_DESCRIBE,
 )
