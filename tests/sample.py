@@ -131,6 +131,7 @@ REST = (
     Rest("ways to run a service", "tests/runtime/test_systemd.py::*[streams run]"),
     Rest("ways to run a service", "tests/cli/test_worker_notices.py::*the_main_process*"),
     Rest(WORLDS, "tests/testing/simulation/test_simulation.py::test_idle_windows*"),
+    Rest(WORLDS, "tests/testing/simulation/test_simulation.py::test_standby_replicas*"),
     Rest(WORLDS, "tests/testing/simulation/test_simulation.py::*keeps_its_state_in_an_attribute*"),
     Rest(WORLDS, "tests/testing/simulation/test_simulation.py::*nothing_happens_prove_nothing"),
     Rest(WORLDS, "tests/testing/simulation/test_simulation.py::*depend_on_the_order_of_arrival_fail*"),

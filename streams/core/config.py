@@ -20,12 +20,28 @@ from streams.core.client_settings import (
 )
 from streams.core.errors import ConfigError
 from streams.core.handlers import check_handler
-from streams.core.setting import Setting, canonical_name, choice, flag, group, parsed, replaced, table_of, text, whole
+from streams.core.setting import (
+    Setting,
+    canonical_name,
+    choice,
+    flag,
+    group,
+    pairs_of,
+    parsed,
+    replaced,
+    table_of,
+    text,
+    whole,
+)
 from streams.core.user_code import refuse_unawaited, refuse_unawaited_methods
 from streams.core.wrapping import check_wrapper
 
 _HANDLING = ("fail", "continue")
 _MIB = 1 << 20
+# The limits of Kafka Streams (KIP-708).
+_MAX_TAGS = 5
+_MAX_TAG_NAME = 20
+_MAX_TAG_VALUE = 30
 
 
 def _check_application_id(value: str) -> None:
@@ -46,6 +62,18 @@ def _check_application_id(value: str) -> None:
 def _check_server(value: str) -> None:
     if value:
         parse_address(value, "setting 'application_server': ", lowest_port=1)
+
+
+def _check_tags(value: str) -> None:
+    tags = pairs_of(value)
+    if len(tags) > _MAX_TAGS:
+        raise ConfigError(f"setting 'client_tags': {len(tags)} tags; at most {_MAX_TAGS} are possible")
+    for name, given in tags.items():
+        if len(name) > _MAX_TAG_NAME or len(given) > _MAX_TAG_VALUE:
+            raise ConfigError(
+                f"setting 'client_tags': {name}={given} is too long; a name has at most {_MAX_TAG_NAME} characters, "
+                f"a value {_MAX_TAG_VALUE}"
+            )
 
 
 def _is_handler(name: str, value: Any) -> bool:
@@ -99,6 +127,19 @@ class StreamsConfig:
     state_dir: str = text("", "Folder of the stores; empty = they are in memory, and restored from their changelogs.")
     num_stream_threads: int = whole(1, "threads", "Threads that run tasks.", minimum=1)
     num_standby_replicas: int = whole(0, "replicas", "Standby replicas of each store on other instances.")
+    client_tags: str = text(
+        "",
+        "Where this instance runs, such as zone=eu-1,cluster=c1: at most 5 tags, with names of at most 20 characters "
+        "and values of at most 30 (KIP-708, client.tag.NAME); in Python also a mapping.",
+        of_pairs=True,
+        check=_check_tags,
+    )
+    rack_aware_assignment_tags: str = text(
+        "",
+        "Names of tags, comma-separated: the standby replicas of a task are on instances whose `client_tags` have "
+        "other values than those of its other copies, as far as possible (KIP-708); empty = tags have no influence.",
+        joins=True,
+    )
     acceptable_recovery_lag: int = whole(10_000, "records", "Lag up to which a replica of a store counts as caught up.")
     max_warmup_replicas: int = whole(2, "replicas", "Maximum number of warm-up replicas at a time.", minimum=1)
     probing_rebalance_interval_ms: int = whole(
@@ -301,10 +342,29 @@ class StreamsConfig:
             values.setdefault("commit_interval_ms", 100)
         changed = replaced(self, values)
         changed.consumer.check_membership()
+        changed._check_assignment_tags()
         acks = changed.producer.acks
         if changed.is_exactly_once and acks != "all":
             raise ConfigError(f"acks={acks} and exactly_once_v2 exclude each other: leave acks at 'all'")
         return changed
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The pairs in ``client_tags``."""
+        return pairs_of(self.client_tags)
+
+    @property
+    def assignment_tags(self) -> tuple[str, ...]:
+        """The names in ``rack_aware_assignment_tags``."""
+        return tuple(name.strip() for name in self.rack_aware_assignment_tags.split(",") if name.strip())
+
+    def _check_assignment_tags(self) -> None:
+        missing = [name for name in self.assignment_tags if name not in self.tags]
+        if missing:
+            raise ConfigError(
+                f"setting 'rack_aware_assignment_tags': this instance has no tag {missing[0]!r}; "
+                f"give it one, such as client_tags={{{missing[0]!r}: 'a'}}"
+            )
 
     @property
     def client(self) -> ClientSettings:

@@ -41,6 +41,7 @@ class Setting:
         takes_none: whether None is accepted and selects the default.
         is_secret: whether messages omit the value.
         joins: whether a list of texts is accepted and joined with commas.
+        of_pairs: whether the text is NAME=VALUE pairs, joined with commas; a mapping is accepted.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Setting:
     takes_none: bool = False
     is_secret: bool = False
     joins: bool = False
+    of_pairs: bool = False
 
     @property
     def expected(self) -> str:
@@ -68,7 +70,7 @@ class Setting:
         if self.kind == "bool":
             return "true or false"
         if self.kind == "text":
-            return "text"
+            return "NAME=VALUE, comma-separated" if self.of_pairs else "text"
         unit = f" of {self.unit}" if self.unit else ""
         bounds = [("at least", self.minimum), ("at most", self.maximum)]
         return "a whole number" + unit + "".join(f", {words} {bound}" for words, bound in bounds if bound is not None)
@@ -197,6 +199,26 @@ def _groups(kind: type) -> Iterator[tuple[str, type]]:
     return ((part.name, part.metadata["group"]) for part in attrs.fields(kind) if "group" in part.metadata)
 
 
+def pairs_of(text: str) -> dict[str, str]:
+    """Return the pairs of a setting whose text is NAME=VALUE, comma-separated.
+
+    >>> pairs_of("zone=a, cluster=k8s-1")
+    {'zone': 'a', 'cluster': 'k8s-1'}
+
+    Raises:
+        ValueError: a part is not NAME=VALUE, or a name occurs twice.
+    """
+    found: dict[str, str] = {}
+    for part in text.split(",") if text else ():
+        name, equals, value = (word.strip() for word in part.partition("="))
+        if not (name and equals and value):
+            raise ValueError(f"{part.strip()!r} is not NAME=VALUE")
+        if name in found:
+            raise ValueError(f"{name!r} is given twice")
+        found[name] = value
+    return found
+
+
 def canonical_name(name: str, table: Mapping[str, Setting]) -> str:
     """Return the canonical name of a setting, given that name or Kafka's, with any dots, dashes and case.
 
@@ -263,13 +285,29 @@ def _parse_text(setting: Setting, value: Any) -> str:
         if all(isinstance(part, str) for part in value):
             return ",".join(value)
         raise setting.misfit(value)
+    if setting.of_pairs and isinstance(value, Mapping):
+        value = _joined(setting, value)
     if hasattr(value, "__fspath__"):  # The value may be a Path for settings that name a directory or file.
         value = value.__fspath__()
     if not isinstance(value, str):
         raise setting.misfit(value)
+    if setting.of_pairs:
+        try:
+            pairs_of(value)
+        except ValueError as error:
+            raise ConfigError(f"setting {setting.name!r}: expected {setting.expected}: {error}") from None
     if setting.check is not None:
         setting.check(value)
     return value
+
+
+def _joined(setting: Setting, pairs: Mapping[Any, Any]) -> str:
+    for name, value in pairs.items():
+        if not (isinstance(name, str) and isinstance(value, str)) or {"=", ","} & {*name} or "," in value:
+            raise ConfigError(
+                f"setting {setting.name!r}: {name!r}: {value!r}: must be text, without ',' (and '=' in names)"
+            )
+    return ",".join(f"{name}={value}" for name, value in pairs.items())
 
 
 def _parse_choice(setting: Setting, value: Any) -> Any:

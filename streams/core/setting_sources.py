@@ -174,7 +174,8 @@ def _value(name: str, value: Any, where: str, load: FunctionLoader) -> Any:
 def _flat(read: Mapping[str, Any], before: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     for name, value in read.items():
         parts = (*before, name)
-        if isinstance(value, dict):
+        known = SETTINGS.get("_".join(parts))
+        if isinstance(value, dict) and not (known is not None and known.of_pairs):
             yield from _flat(value, parts)
         else:
             yield parts, value

@@ -6,6 +6,7 @@ only other modules of ``core``.
 """
 
 import os
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Literal, Required, TypeAlias, TypedDict
 
@@ -144,6 +145,8 @@ class Settings(_Consumer, _Producer, _Connection, _Security, total=False):
     state_dir: str | os.PathLike[str]
     num_stream_threads: int
     num_standby_replicas: int
+    client_tags: str | Mapping[str, str]
+    rack_aware_assignment_tags: str | list[str] | tuple[str, ...]
     acceptable_recovery_lag: int
     max_warmup_replicas: int
     probing_rebalance_interval_ms: Milliseconds

@@ -20,6 +20,7 @@ from streams.runtime.checkpoint import with_origin as with_origin
 from streams.runtime.collector import tuned_collector as tuned_collector
 from streams.runtime.environment import Environment as Environment
 from streams.runtime.facts import Directive as Directive
+from streams.runtime.facts import MemberFacts as MemberFacts
 from streams.runtime.filling import LaneFilling as LaneFilling
 from streams.runtime.homes import home_of as home_of
 from streams.runtime.instance import Instance as Instance

@@ -4,6 +4,7 @@ The group leader runs the assignor over the partition groups of its plan.  Membe
 their tasks and the positions of their state in their subscriptions.
 """
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -15,6 +16,8 @@ from streams.group.assignors import Members, in_order
 from streams.group.sticky import withhold_owned
 from streams.runtime.facts import AssignedTasks, Directive, MemberFacts, PartitionLayout
 from streams.runtime.sharing import Sharing, SharingRules
+
+log = logging.getLogger(__name__)
 
 #: Partition groups by task.
 Groups = Mapping[TaskId, Sequence[TopicPartition]]
@@ -73,7 +76,16 @@ class StreamsAssignor:
         moves = has_copies or len({facts[member].process_id for member in order}) > 1
         ends = self.member.changelog_ends(blueprint.layout, blueprint.stateful) if moves else {}
         owned = _owned(groups, members, order)
-        shares = Sharing(groups.keys(), blueprint.stateful, facts, order, owned, ends, self.rules).shares()
+        sharing = Sharing(groups.keys(), blueprint.stateful, facts, order, owned, ends, self.rules)
+        shares = sharing.shares()
+        if sharing.crowded:
+            log.warning(
+                "%d standby replicas, such as that of task %s, share a tag of rack_aware_assignment_tags (%s) with "
+                "another copy of their task, for want of instances; start some with other values in client_tags",
+                len(sharing.crowded),
+                sharing.crowded[0],
+                ", ".join(self.rules.tags),
+            )
         self.awaits_warmups = any(given.warmup for given in shares.values())
         is_shutdown = any(facts[member].wants_shutdown for member in order)
         wanted = {member: [tp for task in shares[member].active for tp in groups[task]] for member in order}

@@ -13,7 +13,7 @@ from attrs import field, frozen
 from streams.core.errors import TopologyError
 from streams.core.records import TaskId
 
-_VERSION = 3
+_VERSION = 4
 T = TypeVar("T")
 
 
@@ -34,6 +34,8 @@ class MemberFacts:
     client_id: str = ""
     #: The host:port of the setting ``application_server``, or "" if there is none.
     application_server: str = ""
+    #: The setting ``client_tags`` (KIP-708).
+    client_tags: Mapping[str, str] = field(factory=dict)
 
     def encode(self) -> bytes:
         """Encode the state of the member as the user data of its subscription."""

@@ -1,10 +1,11 @@
 """Assignment of active tasks, standby replicas and warm-up replicas, as made by the group leader.
 
 The assignment is balanced, sticky, and without downtime.  A task with much state moves only to a process that has this
-state.  Until then the task stays with its owner, and a warm-up replica is built at its destination (KIP-441).  The
-module is pure.
+state.  Until then the task stays with its owner, and a warm-up replica is built at its destination (KIP-441).  Standby
+replicas are spread over the tags of the members (KIP-708).  The module is pure.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
@@ -22,11 +23,18 @@ class SharingRules:
     standby_replicas: int = 0
     acceptable_lag: int = 10_000
     max_warmups: int = 2
+    #: Tags whose values differ between the copies of a task, as far as possible (KIP-708).
+    tags: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, config: StreamsConfig) -> "SharingRules":
         """Return the rules from the settings of an application."""
-        return cls(config.num_standby_replicas, config.acceptable_recovery_lag, config.max_warmup_replicas)
+        return cls(
+            config.num_standby_replicas,
+            config.acceptable_recovery_lag,
+            config.max_warmup_replicas,
+            config.assignment_tags,
+        )
 
 
 @define(eq=False)
@@ -58,6 +66,8 @@ class Sharing:
     owned: Mapping[TaskId, str] = field(factory=dict)
     changelog_ends: Mapping[TaskId, int] = field(factory=dict)
     rules: SharingRules = SharingRules()
+    #: Tasks of which two copies have the same value of a tag of the rules, once for each such copy.
+    crowded: list[TaskId] = field(init=False, factory=list)
     _running: set[tuple[TaskId, str]] = field(init=False)
     #: Changelog positions by task and process.
     _positions: dict[TaskId, dict[str, int]] = field(init=False, factory=dict)
@@ -168,24 +178,39 @@ class Sharing:
         """Add warm-up replicas at the destinations of tasks, and standby replicas on other processes."""
         members, order = self.members, self.order
         taken: dict[TaskId, set[str]] = {task: set() for task in self.stateful}
+        values: dict[TaskId, Counter[tuple[str, str]]] = {task: Counter() for task in self.stateful}
+
+        def place(task: TaskId, member: str) -> None:
+            taken[task].add(members[member].process_id)
+            values[task].update(self._tags_of(member))
+
         for member in order:
             for task in result[member].active:
                 if task in taken:
-                    taken[task].add(members[member].process_id)
+                    place(task, member)
         # Warm-ups in progress come first: stopping one would waste its work.
         waiting = sorted(waiting, key=lambda item: item[0] not in members[item[1]].standby)
         for task, member in waiting[: self.rules.max_warmups]:
             result[member].warmup.append(task)
+            # Its tags do not count: until the task has moved, the copy that is active needs another one elsewhere.
             taken[task].add(members[member].process_id)
 
-        def rank(task: TaskId, member: str) -> tuple[bool, bool, int]:
+        def rank(task: TaskId, member: str) -> tuple[int, bool, bool, int]:
             is_new = task not in members[member].standby
-            return is_new, not self._is_ready(task, member, known=True), result[member].load
+            shared = sum(values[task][tag] for tag in self._tags_of(member))
+            return shared, is_new, not self._is_ready(task, member, known=True), result[member].load
 
         for _ in range(self.rules.standby_replicas):
             for task in sorted(self.stateful):
                 free = [member for member in order if members[member].process_id not in taken[task]]
                 chosen = min(free, key=partial(rank, task), default=None)
                 if chosen is not None:
+                    if any(values[task][tag] for tag in self._tags_of(chosen)):
+                        self.crowded.append(task)
                     result[chosen].standby.append(task)
-                    taken[task].add(members[chosen].process_id)
+                    place(task, chosen)
+
+    def _tags_of(self, member: str) -> list[tuple[str, str]]:
+        """Return the tags of a member that the rules name, with their values."""
+        tags = self.members[member].client_tags
+        return [(name, tags[name]) for name in self.rules.tags if name in tags]

@@ -442,14 +442,10 @@ class StreamThread(RebalanceListener):
     def facts(self) -> MemberFacts:
         """Return the user data for this thread's subscription, with the state positions of its process."""
         task_set = self.task_set
+        active, copies = tuple(sorted(task_set.active)), tuple(sorted(task_set.copies))
+        process_id, positions, endpoint = task_set.home.process_id, task_set.positions(), self.shared.endpoint()
         return MemberFacts(
-            task_set.home.process_id,
-            tuple(sorted(task_set.active)),
-            tuple(sorted(task_set.copies)),
-            task_set.positions(),
-            self.wants_shutdown,
-            self.name,
-            self.shared.endpoint(),
+            process_id, active, copies, positions, self.wants_shutdown, self.name, endpoint, self.config.tags
         )
 
     def changelog_ends(self, layout: PartitionLayout, tasks: Collection[TaskId]) -> Mapping[TaskId, int]:

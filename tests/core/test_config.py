@@ -169,3 +169,30 @@ def test_setting_that_only_a_client_has_is_unknown_to_an_application(settings: d
 def test_mistake_in_a_clients_settings_is_explained(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ConsumerSettings.of(**settings)
+
+
+@pytest.mark.parametrize("tags", ["zone=a, cluster=k8s=1", {"zone": "a", "cluster": "k8s=1"}])
+def test_tags_are_a_mapping_or_text(tags: Any) -> None:
+    config = StreamsConfig.of(client_tags=tags, rack_aware_assignment_tags=["zone", "cluster"])
+
+    assert config.tags == {"zone": "a", "cluster": "k8s=1"}
+    assert config.assignment_tags == ("zone", "cluster")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"client_tags": "zone"}, "expected NAME=VALUE, comma-separated: 'zone' is not NAME=VALUE"),
+        ({"client_tags": "zone=a,zone=b"}, "'zone' is given twice"),
+        ({"client_tags": {"zone": "a,b"}}, "'zone': 'a,b': must be text, without ','"),
+        ({"client_tags": {"zone": 1}}, "'zone': 1: must be text"),
+        ({"client_tags": "a=1,b=1,c=1,d=1,e=1,f=1"}, "6 tags; at most 5 are possible"),
+        ({"client_tags": f"{'z' * 21}=a"}, "z=a is too long; a name has at most 20 characters, a value 30"),
+        ({"client_tags": f"z={'a' * 31}"}, "is too long"),
+        ({"client.tag.zone": "a"}, "unknown setting 'client.tag.zone': did you mean 'client_tags'"),
+        ({"rack_aware_assignment_tags": "zone"}, "this instance has no tag 'zone'; give it one, such as client_tags="),
+    ],
+)
+def test_mistake_in_tags_is_explained(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        StreamsConfig.of(**settings)

@@ -93,3 +93,16 @@ def test_wrong_line_is_named(tmp_path: Path, text: str, message: str) -> None:
 def test_missing_file_is_named() -> None:
     with pytest.raises(ConfigError, match=r"none\.toml: cannot be read"):
         load_settings("none.toml")
+
+
+@pytest.mark.parametrize(
+    "text", ['client_tags = { zone = "a" }', '[client_tags]\nzone = "a"', 'client_tags = "zone=a"']
+)
+def test_tags_in_a_file_are_a_table_or_text(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "app.toml"
+    path.write_text(text)
+
+    assert load_settings(path, environment={"STREAMS_RACK_AWARE_ASSIGNMENT_TAGS": "zone"}) == {
+        "client_tags": "zone=a",
+        "rack_aware_assignment_tags": "zone",
+    }

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -101,6 +102,77 @@ def test_standby_takes_over_when_the_owner_is_gone():
 
     assert shares["c"].active == [TaskId(0, 0)]
     assert shares["b"].standby == [TaskId(0, 0)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.sampled_from([*"abc", None])), min_size=1, max_size=7),
+    st.integers(1, 12),
+    st.integers(1, 3),
+)
+def test_copies_of_a_task_are_in_as_many_zones_as_there_are_copies(processes, count, replicas):
+    """Processes have threads and a zone, or none; every process has at most one copy, and nobody flees a good place."""
+    all_tasks, zone_of, facts = tasks(count), {}, {}
+    for number, (threads, zone) in enumerate(processes):
+        zone_of[f"p{number}"] = zone
+        for thread in range(threads):
+            facts[f"m{number}-{thread}"] = MemberFacts(f"p{number}", client_tags={"zone": zone} if zone else {})
+    rules = SharingRules(standby_replicas=replicas, tags=("zone",))
+    sharing = Sharing(all_tasks, all_tasks, facts, sorted(facts), {}, {}, rules)
+
+    shares = sharing.shares()
+
+    for task in all_tasks:
+        held = [
+            facts[m].process_id
+            for m, share in shares.items()
+            for _ in range((share.active + share.standby).count(task))
+        ]
+        assert len(held) == len(set(held)) == min(replicas + 1, len(processes))
+        zones = [zone_of[process] for process in held if zone_of[process]]
+        kinds = {zone for zone in zone_of.values() if zone}
+        # A process without the tag is as good as one of another zone.
+        assert len(set(zones)) == len(zones) or {*zones} == kinds
+        assert sharing.crowded.count(task) == len(zones) - len(set(zones))
+    again = {
+        member: evolve(held, active=tuple(shares[member].active), standby=tuple(shares[member].standby))
+        for member, held in facts.items()
+    }
+    owned = {task: member for member, share in shares.items() for task in share.active}
+    second = Sharing(all_tasks, all_tasks, again, sorted(facts), owned, {}, rules).shares()
+    assert {m: (s.active, s.standby) for m, s in second.items()} == {
+        m: (s.active, s.standby) for m, s in shares.items()
+    }
+
+
+def test_second_copy_differs_in_every_tag_and_the_third_in_the_one_that_is_left():
+    """Three zones in two clusters, two standby replicas: the example of KIP-708."""
+    places = [(zone, cluster) for cluster in ("c1", "c2") for zone in ("a", "b", "c")]
+    facts = {
+        f"m{number}": MemberFacts(f"p{number}", client_tags={"zone": zone, "cluster": cluster})
+        for number, (zone, cluster) in enumerate(places)
+    }
+    rules = SharingRules(standby_replicas=2, tags=("zone", "cluster"))
+
+    shares = Sharing(tasks(12), tasks(12), facts, sorted(facts), {}, {}, rules).shares()
+
+    for task in tasks(12):
+        held = [facts[m].client_tags for m, share in shares.items() if task in (*share.active, *share.standby)]
+        assert {tags["zone"] for tags in held} == {"a", "b", "c"}
+        assert {tags["cluster"] for tags in held} == {"c1", "c2"}
+
+
+def test_leader_says_that_instances_with_other_tags_are_missing(caplog):
+    groups = {TaskId(0, 0): (TopicPartition("left", 0),)}
+    rules = SharingRules(standby_replicas=1, tags=("zone",))
+    assignor = StreamsAssignor(lambda _: Blueprint(PartitionLayout({"left": 1}), groups, list(groups)), rules)
+    assignor.member = Stateless()
+    members = {name: MemberFacts(name, client_tags={"zone": "a"}).encode() for name in ("p1", "p2")}
+
+    assignor.assign({"left": 1}, {name: Subscription(("left",), (), -1, data) for name, data in members.items()})
+
+    assert (
+        "1 standby replicas, such as that of task 0_0, share a tag of rack_aware_assignment_tags (zone)" in caplog.text
+    )
 
 
 class Stateless:

@@ -87,7 +87,16 @@ _READ_SELDOM = {
 
 #: Where settings are declared and copied; of these only the named functions stand for the settings that they read.
 _TABLES = {module.__file__ for module in (config_module, client_settings, setting_module)}
-_MEANINGS = ("is_exactly_once", "check_membership", "is_idempotent", "_may_be_idempotent", "has_tls", "has_sasl")
+_MEANINGS = (
+    "is_exactly_once",
+    "tags",
+    "assignment_tags",
+    "check_membership",
+    "is_idempotent",
+    "_may_be_idempotent",
+    "has_tls",
+    "has_sasl",
+)
 
 
 def _noting(read: set[str]) -> Callable[[Any, str], Any]:

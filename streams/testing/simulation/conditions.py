@@ -7,6 +7,8 @@ from typing import Any
 
 from attrs import define, field, frozen
 
+from streams.core.config import SETTINGS
+from streams.core.setting import pairs_of
 from streams.core.topic import Topic
 from streams.dsl import TopologySource
 from streams.testing.simulation.faults import Fault, draw_faults
@@ -49,6 +51,16 @@ class Scenario:
     growing: Sequence[str] = ()
     #: Virtual time in milliseconds that passes after all inputs have been processed.
     rest_ms: int = 0
+
+
+def tagged(settings: Mapping[str, Any], value: int) -> dict[str, Any]:
+    """Return settings in which each tag of ``rack_aware_assignment_tags`` has a value; those given are kept."""
+    name = "rack_aware_assignment_tags"
+    if name not in settings:
+        return dict(settings)
+    tags = {tag.strip(): str(value) for tag in SETTINGS[name].parse(settings[name]).split(",")}
+    given = SETTINGS["client_tags"].parse(settings.get("client_tags", ""))
+    return dict(settings) | {"client_tags": tags | pairs_of(given)}
 
 
 class Arrival(Enum):
@@ -98,6 +110,8 @@ class Conditions:
     markers_ms: int = 0
     #: Whether the broker closes the producer's connection on requests of more than a few records.
     limits_requests: bool = False
+    #: The value of each machine's tags, in turn, if the settings name tags (KIP-708).
+    tag_values: Sequence[int] = (1,)
 
     @classmethod
     def undisturbed(cls, number: int, scenario: Scenario) -> "Conditions":
@@ -160,4 +174,6 @@ class Conditions:
             markers_ms=rng.choice((0, 20, 200)),
             arrival=rng.choice((Arrival.BY_TIME, Arrival.BY_TIME, *Arrival)),
             bursts=rng.choice(_BURSTS),
+            # Drawn apart, so that tags change nothing else in a world.
+            tag_values=Random(f"tags {seed}").choice(((1, 2, 3), (1, 2, 2), (2, 1, 2), (2, 2, 1))),
         )

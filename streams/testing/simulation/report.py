@@ -35,6 +35,8 @@ class Counters:
     standby_takeovers: int = 0
     #: Assignments with a warm-up replica (KIP-441).
     warmups: int = 0
+    #: Standby replicas in stable generations with other tags than the active copy, if tags are given (KIP-708).
+    tagged_standbys: int = 0
     #: Times that a thread was fenced, removed from the group or timed out, and reopened its tasks.
     fencings: int = 0
     #: Connections that were reset, closed by the broker when idle, or closed by it because of a request above the size

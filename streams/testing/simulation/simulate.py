@@ -16,7 +16,7 @@ from streams.core.settings import Settings
 from streams.core.topic import Topic, TopicLike, meant, topic_names, typed_topic
 from streams.dsl import TopologySource, build_topology
 from streams.runtime import tuned_collector
-from streams.testing.simulation.conditions import Conditions, Scenario, in_order_of_topics
+from streams.testing.simulation.conditions import Conditions, Scenario, in_order_of_topics, tagged
 from streams.testing.simulation.faults import Fault
 from streams.testing.simulation.outcome import Expectation, OrderDependenceError, Outcome
 from streams.testing.simulation.report import SimulationError, SimulationReport, Verdict
@@ -98,7 +98,8 @@ def simulate(
     time, not on records.
 
     ``partitions`` is the partition count of topics that do not declare one. ``settings`` are those of
-    ``StreamsConfig``.
+    ``StreamsConfig``; of the tags in ``rack_aware_assignment_tags``, those that ``client_tags`` leaves out differ
+    between the machines.
 
     Raises:
         SimulationError: a seed failed, a kind of event did not occur in many seeds, or the topology is not
@@ -153,8 +154,8 @@ def _prepared(
             "simulate() got no inputs; pass for example inputs={topic: [(key, value, timestamp_ms), ...]}"
         )
     rows = in_order_of_topics(rows)
-    config = StreamsConfig.of(application_id="sim", **given)
     settings = {setting_name(name): value for name, value in given.items()}
+    config = StreamsConfig.of(application_id="sim", **tagged(settings, 1))
     built = build_topology(topology, config)
     counts: dict[str, int] = {}
     for sub in sub_topologies(built, {topic.name: 1 for topic in inputs}):

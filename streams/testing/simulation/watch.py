@@ -1,11 +1,11 @@
 """Invariants of the consumer group and its commits, checked at each response and each change of the broker."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from attrs import define, field
 
-from streams.core.records import TopicPartition
-from streams.group import GroupState, decode_assignment
+from streams.core.records import TaskId, TopicPartition
+from streams.group import GroupState, decode_assignment, decode_subscription
 from streams.group.states import Group
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import JoinGroup, LeaveGroup, OffsetCommit, OffsetCommitResponse, SyncGroup
@@ -18,7 +18,7 @@ from streams.protocol.messages import (
     TxnOffsetCommitResponse,
 )
 from streams.protocol.request import Request, Response
-from streams.runtime import Directive
+from streams.runtime import Directive, MemberFacts
 from streams.testing.simulation.brokers import SimBroker
 from streams.testing.simulation.processes import Machine
 from streams.testing.simulation.report import Counters, InvariantViolationError
@@ -33,6 +33,8 @@ class Watch:
     counters: Counters
     log_event: Callable[[str, str], None]
     stateful: frozenset[int]
+    #: The tags that tell apart where the copies of a task are (KIP-708).
+    tags: Sequence[str] = ()
     _committed: dict[TopicPartition, int] = field(factory=dict)
     #: Requests whose connections have been closed by the clients.
     _late: list[Request] = field(factory=list)
@@ -149,6 +151,7 @@ class Watch:
 
     def _check_assignment(self, group: Group) -> None:
         owner: dict[TopicPartition, str] = {}
+        directives: dict[str, Directive] = {}
         for member in group.members.values():
             assignment = decode_assignment(member.assignment)
             for partition in assignment.partitions:
@@ -158,9 +161,38 @@ class Watch:
                         f"generation {group.generation_id} gives {partition} to {other} and to {member.member_id}"
                     )
             if assignment.user_data:
-                directive = Directive.decode(assignment.user_data)
+                directives[member.member_id] = directive = Directive.decode(assignment.user_data)
                 self.counters.warmups += len(directive.warmup)
+        if self.tags and all(directive.is_final for directive in directives.values()):
+            self._check_standby(group, directives)
         self.log_event("broker", f"generation {group.generation_id} has {len(group.members)} members")
+
+    def _check_standby(self, group: Group, directives: Mapping[str, Directive]) -> None:
+        """Check that no standby replica shares a tag with the active copy while a free instance shares none."""
+        name = group.protocol_name
+        facts = {
+            member: MemberFacts.decode(decode_subscription(group.members[member].metadata(name)).user_data)
+            for member in directives
+        }
+        active = {task: member for member, directive in directives.items() for task in directive.active}
+        held: dict[TaskId, set[str]] = {}
+        for member, directive in directives.items():
+            for task in (*directive.active, *directive.standby, *directive.warmup):
+                held.setdefault(task, set()).add(facts[member].process_id)
+
+        def shares(member: str, task: TaskId) -> bool:
+            mine, others = facts[member].client_tags, facts[active[task]].client_tags
+            return any(mine[tag] == others[tag] for tag in self.tags)
+
+        for member, directive in directives.items():
+            for task in directive.standby:
+                if not shares(member, task):
+                    self.counters.tagged_standbys += 1
+                elif any(facts[other].process_id not in held[task] and not shares(other, task) for other in facts):
+                    raise InvariantViolationError(
+                        f"generation {group.generation_id}: the standby replica of task {task} has a tag of its active "
+                        f"copy ({facts[member].client_tags}), though another instance has none"
+                    )
 
 
 def _short(request: JoinGroup | SyncGroup | LeaveGroup) -> str:

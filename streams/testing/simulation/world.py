@@ -6,6 +6,7 @@ The seed determines all events.
 import hashlib
 import logging
 from collections.abc import Mapping
+from itertools import cycle
 from random import Random
 from typing import Any
 
@@ -16,7 +17,7 @@ from streams.dsl import build_topology
 from streams.protocol.request import Request
 from streams.testing.simulation.brokers import SimBroker
 from streams.testing.simulation.cluster import SimNodes
-from streams.testing.simulation.conditions import Conditions, Scenario
+from streams.testing.simulation.conditions import Conditions, Scenario, tagged
 from streams.testing.simulation.disk import SimDisk
 from streams.testing.simulation.faults import AT_REQUEST_MS, BROKER_FAULTS, Fault
 from streams.testing.simulation.network import SimNetwork
@@ -94,10 +95,11 @@ class World:
             "application_id": _APPLICATION,
             "processing_guarantee": "exactly_once_v2" if scenario.is_exactly_once else "at_least_once",
         }
-        self.topology: Topology = build_topology(scenario.topology, StreamsConfig.of(**settings))
+        config = StreamsConfig.of(**tagged(settings, 1))
+        self.topology: Topology = build_topology(scenario.topology, config)
         subs = [sub for sub in sub_topologies(self.topology, scenario.partitions) if not sub.is_global]
         stateful = frozenset(sub.id for sub in subs if sub.stores)
-        self.watch = Watch(self.broker, _APPLICATION, self.counters, self._log_event, stateful)
+        self.watch = Watch(self.broker, _APPLICATION, self.counters, self._log_event, stateful, config.assignment_tags)
         self.broker.on_answer, self.broker.on_change = self.watch.on_answer, self.watch.on_change
         self.broker.on_eviction = self.watch.on_eviction
         self.network.on_late, self.network.on_send = self.watch.on_late, self._on_send
@@ -110,14 +112,14 @@ class World:
                 self.network,
                 SimDisk(name, Random(f"disk {seed} {name}"), is_kept=name not in conditions.without_disk),
                 scenario.topology,
-                settings,
+                tagged(settings, value),
                 self.counters,
                 self._log_event,
                 seed=seed,
                 is_static=name in conditions.static,
                 on_settled=self.watch.on_settled,
             )
-            for name in names
+            for name, value in zip(names, cycle(conditions.tag_values))
         }
         self._sinks = sorted({topic for sub in subs for topic in sub.sink_topics} - set(self.topology.internal_topics))
         self._stores = {

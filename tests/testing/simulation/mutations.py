@@ -28,6 +28,7 @@ from streams.runtime.calls import TaskCalls
 from streams.runtime.committing import Committer
 from streams.runtime.idle import IdleClose, IdleGroup
 from streams.runtime.queues import TaskQueues
+from streams.runtime.sharing import Sharing
 from streams.runtime.task import Task
 from streams.runtime.task_set import TaskSet
 from streams.runtime.thread import StreamThread
@@ -43,6 +44,11 @@ def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, before)
+
+
+def standby_replicas_ignore_tags():
+    """Standby replicas are placed as if instances had no tags."""
+    return _replaced(Sharing, "_tags_of", lambda self, member: [])
 
 
 @contextmanager
@@ -466,6 +472,7 @@ def records_that_wait_are_not_loaded():
 ALL: dict[str, Callable[[], Any]] = {
     made.__name__: made
     for made in (
+        standby_replicas_ignore_tags,
         batches_do_not_end_with_a_commit,
         calls_in_flight_are_not_stored,
         records_that_wait_are_not_loaded,
@@ -548,5 +555,6 @@ FOUND: dict[str, tuple[str, str, int]] = {
     "records_that_wait_are_not_loaded": ("look-ups", "exactly_once_v2", 0),
     "calls_in_flight_are_not_stored": ("async calls", "exactly_once_v2", 0),
     "polls_while_records_are_fetched": ("look-ups", "exactly_once_v2", 4),
+    "standby_replicas_ignore_tags": ("zones", "exactly_once_v2", 0),
     "idle_without_looking_at_the_log": ("closed windows", "exactly_once_v2", 0),
 }

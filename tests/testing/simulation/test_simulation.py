@@ -88,6 +88,11 @@ def test_counts_are_right_in_a_few_worlds(guarantee):
     assert report.seeds == 2
 
 
+def test_standby_replicas_are_in_another_zone_than_their_tasks():
+    """Each machine has a zone; the simulation checks every stable generation."""
+    assert storm("zones", range(2), "exactly_once_v2").tagged_standbys > 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("world", "guarantee", "seeds"), CASES, ids=lambda value: str(value).replace(" ", "-"))
 def test_application_bears_a_storm(world, guarantee, seeds):

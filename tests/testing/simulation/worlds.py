@@ -19,6 +19,7 @@ from streams import (
     key_value_store,
     time_windowed,
 )
+from streams.core.settings import Settings
 from streams.testing import SimulationReport, simulate
 
 SECOND = timedelta(seconds=1)
@@ -313,6 +314,11 @@ WORLDS = {
     "deduplicated": (deduplicated, REPEATED),
     "idle windows": (idle_windows, IDLE),
     "closed windows": (idle_windows, IDLE),
+    "zones": (two_tables, ONE),
+}
+#: Settings of a world, where the guarantee is not all.
+OWN_SETTINGS: dict[str, Settings] = {
+    "zones": {"rack_aware_assignment_tags": "zone", "num_standby_replicas": 1},
 }
 
 
@@ -325,5 +331,5 @@ def storm(world: str, seeds: Iterable[int], guarantee: str) -> SimulationReport:
         seeds=seeds,
         rest_ms=REST_MS.get(world, 0),
         may_depend_on_order=MAY_DIFFER.get(world, ()),
-        processing_guarantee=guarantee,
+        **{"processing_guarantee": guarantee, **OWN_SETTINGS.get(world, {})},
     )
