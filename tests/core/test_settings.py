@@ -65,7 +65,8 @@ def test_type_of_a_setting_is_what_the_table_accepts(setting: Setting, form: Any
         assert any(get_origin(part) is not Literal for part in parts) is (setting.takes_function is not None)
     elif setting.kind == "text":
         assert str in parts
-        assert set(parts) <= {str, os.PathLike[str], list[str], tuple[str, ...]}
+        assert set(parts) <= {str, os.PathLike[str], list[str], tuple[str, ...], Mapping[str, str]}
+        assert (Mapping[str, str] in parts) is setting.of_pairs
         assert (list[str] in parts) is setting.joins
     elif setting.kind == "bool":
         assert parts == [bool]
