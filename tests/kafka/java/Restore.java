@@ -2,6 +2,7 @@ import java.util.Properties;
 import java.util.concurrent.CountDownLatch;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.CloseOptions;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
@@ -24,7 +25,6 @@ final class Restore {
     settings.put(StreamsConfig.APPLICATION_ID_CONFIG, arguments[0]);
     settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[1]);
     settings.put(StreamsConfig.STATE_DIR_CONFIG, arguments[2]);
-    settings.put("internal.leave.group.on.close", true);
 
     StreamsBuilder builder = new StreamsBuilder();
     builder.stream(arguments[3], Consumed.with(Serdes.Long(), Serdes.Long()))
@@ -46,7 +46,7 @@ final class Restore {
     long cpu = ProcessHandle.current().info().totalCpuDuration().orElseThrow().toMillis();
     System.out.println(wall + " " + cpu);
     System.out.flush();
-    streams.close();
+    streams.close(CloseOptions.groupMembershipOperation(CloseOptions.GroupMembershipOperation.LEAVE_GROUP));
     System.exit(0);
   }
 }
