@@ -31,6 +31,7 @@ from streams.dsl.operators import (
     TableTransformValues,
     TransformedRow,
     buffer_spec,
+    buffer_upgrades,
 )
 from streams.dsl.ref import GroupedTableRef, StreamRef, TableRef
 from streams.dsl.serde_variables import SerdeVariable, declared, declared_or_annotated, overridden
@@ -250,7 +251,7 @@ def suppress(table: TableRef, suppressed: Any, name: str | None) -> TableRef:
 
     def specs() -> Iterable[StoreSpec]:
         serdes, has_changelog = (key.resolve(), value.resolve()), suppressed.has_changelog
-        return (buffer_spec(store, SUPPRESSED_CHANGE, *serdes, has_changelog=has_changelog),)
+        return (buffer_spec(store, SUPPRESSED_CHANGE, *serdes, has_changelog=has_changelog, upgrades=buffer_upgrades),)
 
     node = LogicalNode(full_name, LogicalOperator(operator, specs), is_output_versioned=False, is_suppress=True)
     return table.derived(node, key, value, state)

@@ -16,6 +16,7 @@ from streams.runtime.changes import StoreChanges as StoreChanges
 from streams.runtime.changes import changes_of as changes_of
 from streams.runtime.checkpoint import Checkpoint as Checkpoint
 from streams.runtime.checkpoint import emitted_name as emitted_name
+from streams.runtime.checkpoint import is_of_others as is_of_others
 from streams.runtime.checkpoint import with_origin as with_origin
 from streams.runtime.collector import tuned_collector as tuned_collector
 from streams.runtime.environment import Environment as Environment
@@ -55,6 +56,7 @@ from streams.runtime.plan import Existing as Existing
 from streams.runtime.plan import InternalTopicPlan as InternalTopicPlan
 from streams.runtime.preview import programs as programs
 from streams.runtime.provisioning import Provisioner as Provisioner
+from streams.runtime.provisioning import misfit as misfit
 from streams.runtime.punctuation import TimerHeap as TimerHeap
 from streams.runtime.punctuation import TimerRow as TimerRow
 from streams.runtime.queries import StoreView as StoreView

@@ -52,6 +52,7 @@ class _Restoring:
     end: int | None
     #: Monotonic time at which the restore began.
     started_ms: int
+    upgrade: Callable[[Block], Block] | None
     #: Number of applied records; it may be less than the difference of the offsets, which have gaps.
     count: int = 0
 
@@ -122,7 +123,7 @@ class Restorer:
             start = max(changelog_position(stores[name]), starts[partition])
             if start < end:
                 stores[name].set_restoring(end - start >= _LONG)
-                self._open[partition] = _Restoring(task_id, stores[name], start, start, end, now_ms)
+                self._add(partition, task_id, stores[name], start, end, now_ms)
                 text = "task %s: restoring store %r from %s, offsets %d to %d"
                 log.info(text, task_id, name, partition, start, end)
         self._assign()
@@ -134,8 +135,15 @@ class Restorer:
             start = max(changelog_position(stores[name]), starts[partition])
             # The task may have been revoked while its store was being restored.
             stores[name].set_restoring(False)
-            self._open[partition] = _Restoring(task_id, stores[name], start, start, None, now_ms)
+            self._add(partition, task_id, stores[name], start, None, now_ms)
         self._assign()
+
+    def _add(
+        self, partition: TopicPartition, task_id: TaskId, store: Store, start: int, end: int | None, now_ms: int
+    ) -> None:
+        upgrades = store.spec.upgrades
+        upgrade = None if upgrades is None else upgrades(partition)
+        self._open[partition] = _Restoring(task_id, store, start, start, end, now_ms, upgrade)
 
     def is_restoring(self, task_id: TaskId) -> bool:
         """Return whether a store of the task is still being restored."""
@@ -228,6 +236,8 @@ class Restorer:
         if end is not None and block.offsets[-1] >= end:
             block = block.slice(0, sum(1 for offset in block.offsets if offset < end))
         if len(block):
+            if item.upgrade is not None:
+                block = item.upgrade(block)
             _check_format(item, partition, block)
             start_ns = self._metrics.clock.monotonic_ns()
             try:

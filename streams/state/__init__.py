@@ -39,6 +39,7 @@ from streams.state.specs import InPlace as InPlace
 from streams.state.specs import StoreKind as StoreKind
 from streams.state.specs import StoreSpec as StoreSpec
 from streams.state.specs import TableReads as TableReads
+from streams.state.specs import Upgrades as Upgrades
 from streams.state.spilling import SpillingEngine as SpillingEngine
 from streams.state.versioned import NOT_PUT as NOT_PUT
 from streams.state.versioned import VALID_TO_UNDEFINED as VALID_TO_UNDEFINED

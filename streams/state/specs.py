@@ -15,10 +15,12 @@ from attrs import evolve, field, frozen
 from streams.core.errors import StoreError
 from streams.core.marks import KafkaFormat
 from streams.core.migrations import Migration
-from streams.core.records import Block, Headers
+from streams.core.records import Block, Headers, TopicPartition
 from streams.core.serdes import Serde, inside
 from streams.state.windowed_keys import SESSION_KEY, WINDOW_KEY
 
+#: Converts the changelog records of a partition, which are given in order.
+Upgrades: TypeAlias = Callable[[TopicPartition], Callable[[Block], Block]]
 #: A value and the event time of its last change.
 Row = tuple[Any, int]
 
@@ -191,6 +193,9 @@ class StoreSpec:
     changelog_config: Mapping[str, str] = field(factory=dict)
     #: Headers of the records in the changelog, but of deletions.
     changelog_headers: Headers = ()
+    #: Returns, for a partition of the changelog, the function that converts its records from layouts of earlier
+    #: releases of Kafka Streams, block by block; None: there are none.
+    upgrades: Upgrades | None = field(default=None, eq=False)
     #: Convert entries of earlier versions of the topology, in the order of their versions.
     migrations: tuple[Migration, ...] = ()
     #: With at-least-once, changes are sent to the changelog only after all outputs and all other changes of the

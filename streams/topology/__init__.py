@@ -1,6 +1,9 @@
 """The processor graph, its sub-topologies and descriptions, and the programs that are compiled from the graph."""
 
 from streams.topology.compile import CompiledSubTopology as CompiledSubTopology
+from streams.topology.describe import GlobalStoreDescription as GlobalStoreDescription
+from streams.topology.describe import NodeDescription as NodeDescription
+from streams.topology.describe import SubTopologyDescription as SubTopologyDescription
 from streams.topology.describe import TopologyDescription as TopologyDescription
 from streams.topology.describe import describe as describe
 from streams.topology.describe import options_of as options_of

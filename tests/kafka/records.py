@@ -7,6 +7,9 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from tests.waiting import WATCHDOG_MS, WATCHDOG_S
 
+#: Ends of changelogs with a sequence number at the end of each key, which Kafka Streams starts again with the process.
+NUMBERED = ("-this-join-store-changelog", "-other-join-store-changelog", "-Buffer-changelog")
+
 
 class Stored(NamedTuple):
     """A record as Kafka keeps it; its offset is that within its partition, headers keep their order."""

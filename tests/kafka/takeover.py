@@ -11,11 +11,13 @@ from datetime import timedelta
 from typing import Any
 
 from streams import (
+    JoinWindows,
     Processor,
     Record,
     SessionWindows,
     State,
     StreamsBuilder,
+    Suppressed,
     TimeWindows,
     Topic,
     key_value_store,
@@ -24,7 +26,7 @@ from streams import (
     time_windowed,
 )
 
-SIZE = timedelta(seconds=10)
+SIZE, GRACE = timedelta(seconds=10), timedelta(seconds=5)
 Topology = Callable[[StreamsBuilder], None]
 
 
@@ -73,11 +75,32 @@ def topology_of(name: str, application_id: str) -> Topology:
         table = builder.table(Topic(left, key=str, value=str), "versions", history=timedelta(hours=1))
         table.to_stream().to(Topic(output, key=str, value=str))
 
+    def suppressed(builder: StreamsBuilder) -> None:
+        windows = TimeWindows.of(SIZE, grace=GRACE)
+        counts = builder.stream(Topic(left, key=str, value=str)).group_by_key().windowed_by(windows).count("counts")
+        target: Topic[Any, int] = Topic(output, key=time_windowed(str, SIZE), value=int)
+        counts.suppress(Suppressed.until_window_closes(), name="held").to_stream().to(target)
+
+    def joined(builder: StreamsBuilder) -> None:
+        records, other, target = (
+            builder.stream(Topic(left, key=str, value=str)),
+            Topic(right, key=str, value=str),
+            output,
+        )
+        if name == "grace":
+            table = builder.table(other, "versions", history=timedelta(hours=1))
+            records.left_join(table, both, grace=GRACE, name="late").to(Topic(target, key=str, value=str))
+            return
+        join = records.outer_join if name == "outer" else records.left_join
+        pairs = join(builder.stream(other), both, JoinWindows.of(SIZE, grace=GRACE), name="pairs", store="pairs")
+        pairs.to(Topic(target, key=str, value=str))
+
     def seen(builder: StreamsBuilder) -> None:
         builder.stream(Topic(left, key=str, value=str)).process(Seen).to(Topic(output, key=str, value=str))
 
-    found: dict[str, Topology] = {"fk-inner": foreign_key, "fk-left": foreign_key, "versioned": versioned, "seen": seen}
-    return found.get(name, counts)
+    found: dict[str, Topology] = dict.fromkeys(("grace", "outer", "left"), joined)
+    found |= {"fk-inner": foreign_key, "fk-left": foreign_key, "versioned": versioned, "seen": seen}
+    return (found | {"suppressed": suppressed}).get(name, counts)
 
 
 def main(name: str, application_id: str, servers: str, state_dir: str, guarantee: str) -> None:

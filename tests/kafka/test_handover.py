@@ -34,7 +34,7 @@ from streams.core.clock import SystemClock
 from streams.protocol.messages import TopicSpec
 from tests.kafka.node import KafkaNode, compiled, jars
 from tests.kafka.processes import Started
-from tests.kafka.records import stored
+from tests.kafka.records import NUMBERED, stored
 from tests.waiting import WATCHDOG_MS, until
 
 pytestmark = pytest.mark.kafka
@@ -46,8 +46,6 @@ KEPT = timedelta(minutes=5)
 PARTITIONS = 3
 #: The beginning of a window; of today, or retention would delete the changelogs of windows.
 BEGIN_MS = SystemClock().now_ms() // 60_000 * 60_000 - 300_000
-#: Ends of changelogs with a sequence number at the end of each key.
-NUMBERED = ("-this-join-store-changelog", "-other-join-store-changelog", "-Buffer-changelog")
 #: Records of one input in one half, and its length.
 COUNT, HALF_MS = 150, 60_000
 
@@ -260,7 +258,7 @@ class Stage:
     def changelogs(self, application: str) -> dict[str, list[tuple[Any, ...]]]:
         """Return what each changelog has at last: partition, key, value and headers.
 
-        Sequence numbers are left out: Kafka Streams starts them again with the process.
+        Sequence numbers are left out.
         """
         prefix, found = f"{self.name}-{application}-", {}
         with Admin(TcpCluster(self.servers)) as admin:

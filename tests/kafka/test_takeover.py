@@ -19,10 +19,11 @@ from attrs import define, field
 from streams.clients import Admin, Producer
 from streams.clients.tcp import TcpCluster
 from streams.core.clock import SystemClock
+from streams.dsl.operators.buffered import parsed
 from streams.protocol.messages import TopicSpec
 from tests.kafka.node import KafkaNode, compiled, jars
 from tests.kafka.processes import Started
-from tests.kafka.records import Stored, stored
+from tests.kafka.records import NUMBERED, Stored, stored
 from tests.waiting import until
 
 pytestmark = pytest.mark.kafka
@@ -59,6 +60,26 @@ PHASES: list[list[Change]] = [
     _right(48, c0="R0z", c1=None, c2="R2z", c5="R5"),
 ]
 CUT = 4
+#: Topologies that read the right topic too; in those of the second line its keys are some of the left topic's.
+FOREIGN_KEYS = ("fk-inner", "fk-left")
+SAME_KEYS = ("grace", "outer", "left")
+#: Topologies whose changelogs are compared by their last entries: Kafka Streams also logs records that are too late
+#: to be stored, and gives deletions other times.
+BUFFERED = (*SAME_KEYS, "suppressed")
+#: Ends of changelogs whose values have the place of a record in its topic.
+WITH_ORIGIN = ("-Buffer-changelog", "held-store-changelog")
+
+
+def phases_of(topology: str) -> list[list[Change]]:
+    """Return the phases for a topology."""
+    if topology not in SAME_KEYS:
+        return PHASES
+
+    def of_left(change: Change) -> Change:
+        part, key, value, seconds = change
+        return (part, f"k{4 * int(key[1:])}", value, seconds) if part == "right" else change
+
+    return [[of_left(change) for change in phase] for phase in PHASES]
 
 
 def settings() -> list[str]:
@@ -166,7 +187,7 @@ class Run:
     def await_processed(self, process: Started) -> None:
         """Wait until all input is committed, then all that was made of it in internal topics, and so on."""
         inputs = [f"{self.application_id}-left"]
-        if self.topology.startswith("fk"):
+        if self.topology in FOREIGN_KEYS + SAME_KEYS:
             inputs.append(f"{self.application_id}-right")
             # In the order in which records pass them.
             inner = self.internal()
@@ -199,13 +220,26 @@ class Run:
     def contents(self) -> dict[str, list[Stored]]:
         """Return the records of the output and of all internal topics, by their names without the application id."""
         topics = [f"{self.application_id}-output", *self.internal()]
-        return {topic.replace(f"{self.application_id}-", ""): stored(self.servers, topic) for topic in topics}
+        found = {topic.replace(f"{self.application_id}-", ""): stored(self.servers, topic) for topic in topics}
+        for topic in filter(lambda name: name.endswith(NUMBERED), found):
+            found[topic] = [record._replace(key=(record.key or b"")[:-4]) for record in found[topic]]
+        for topic in filter(lambda name: name.endswith(WITH_ORIGIN), found):
+            found[topic] = [record._replace(value=self._without_topic(record.value)) for record in found[topic]]
+        return found
+
+    def _without_topic(self, value: bytes | None) -> bytes | None:
+        """Return a buffered record without the name of its topic, which is another in each run."""
+        if value is None:
+            return None
+        origin, *rest = parsed(value)
+        assert origin.topic.startswith(self.application_id)
+        return repr((origin.partition, origin.offset, rest)).encode()
 
     def all_by(self, first: str, second: str, end: str) -> dict[str, list[Stored]]:
         """Run all phases, the second half by ``second``; ``first`` is stopped, or killed within a phase."""
         with ExitStack() as stack:
             process = stack.enter_context(self.start(first))
-            for number, phase in enumerate(PHASES):
+            for number, phase in enumerate(phases_of(self.topology)):
                 if number == CUT and end:
                     if end == "killed":
                         self.put(phase)
@@ -233,18 +267,19 @@ class Reference:
 
     def __init__(self, servers: str, classes: Path, folder: Path) -> None:
         self._place = (servers, classes, folder)
-        self._found: dict[tuple[str, str], dict[str, list[Stored]]] = {}
+        self._found: dict[tuple[str, str, str], dict[str, list[Stored]]] = {}
 
     def run(self, name: str, topology: str, guarantee: str) -> Run:
         """Return a run under an application id of its own."""
         return Run(*self._place, name, topology, guarantee)
 
-    def of(self, topology: str, guarantee: str) -> dict[str, list[Stored]]:
-        """Return what the undisturbed run has left."""
-        if (topology, guarantee) not in self._found:
-            run = self.run(f"java-{topology}-{guarantee.replace('_', '-')}", topology, guarantee)
-            self._found[topology, guarantee] = run.all_by("java", "java", "")
-        return self._found[topology, guarantee]
+    def of(self, topology: str, guarantee: str, end: str = "") -> dict[str, list[Stored]]:
+        """Return what Java alone has left: undisturbed, or stopped or killed in the middle and started again."""
+        case = topology, guarantee, end
+        if case not in self._found:
+            run = self.run("-".join(filter(None, ("java", *case))).replace("_", "-"), topology, guarantee)
+            self._found[case] = run.all_by("java", "java", end)
+        return self._found[case]
 
 
 @pytest.fixture(scope="session")
@@ -270,8 +305,9 @@ CASES = [
         for case in (
             ("fk-inner", "at_least_once", "stopped"),
             ("fk-left", "at_least_once", "killed"),
-            ("fk-left", "exactly_once_v2", "stopped"),
+            *(("fk-left", "exactly_once_v2", end) for end in ("stopped", "killed")),
             *((topology, "exactly_once_v2", "killed") for topology in ("counts", "tumbling", "seen")),
+            *((topology, "exactly_once_v2", "killed") for topology in ("suppressed", "grace", "outer", "left")),
         )
     ),
 ]
@@ -283,7 +319,8 @@ def test_one_goes_on_with_the_state_of_the_other(
     reference: Reference, name: str, topology: str, guarantee: str, end: str, order: str
 ) -> None:
     first, second = order.split("-")
-    wanted = reference.of(topology, guarantee)
+    # A grace buffer that Kafka Streams has restored joins its records at other times, whoever wrote it.
+    wanted = reference.of(topology, guarantee, end if topology == "grace" and order == "ours-java" else "")
 
     found = reference.run(name.replace("_", "-"), topology, guarantee).all_by(first, second, end)
 
@@ -292,6 +329,9 @@ def test_one_goes_on_with_the_state_of_the_other(
     assert found.keys() == wanted.keys()
     if end == "killed" and guarantee == "at_least_once":
         # Repeated results are allowed, other last values are not.
+        assert not any(item.last_values for item in compared.values()), compared
+    elif topology in BUFFERED:
+        assert compared.pop("output").is_equal, compared
         assert not any(item.last_values for item in compared.values()), compared
     else:
         assert all(item.is_equal for item in compared.values()), compared

@@ -23,7 +23,7 @@ from streams import (
 from streams.core.marks import Format
 from streams.core.records import Block
 from tests.comparison.takeover_cases import FAST
-from tests.waiting import WATCHDOG_MS
+from tests.waiting import WATCHDOG_MS, until
 
 orders = Topic("orders", key=str, value=str)
 customers = Topic("customers", key=str, value=str)
@@ -79,10 +79,11 @@ class Place:
         self.broker, self.topology, self.settings = broker, topology, settings
         for topic in (orders, customers, joined, counted):
             broker.create_topic(topic.name)
-        with self._app() as app:
+        with self.app() as app:
             _await_running(app)
 
-    def _app(self) -> Streams:
+    def app(self) -> Streams:
+        """Return the application, which goes on with its topics."""
         given = FAST | MEMORY | self.settings
         return Streams(self.topology, application_id="app", broker=self.broker, **given)
 
@@ -102,7 +103,7 @@ class Place:
             for time_ms, key in enumerate("abc"):
                 producer.send(orders, "c1", key=key, timestamp_ms=time_ms)
                 producer.send(customers, "ann", key=key, timestamp_ms=time_ms)
-        with pytest.raises(ForeignFormatError) as caught, self._app() as app:
+        with pytest.raises(ForeignFormatError) as caught, self.app() as app:
             app.wait(WATCHDOG_MS)
         assert not self.broker.end_offset(TopicPartition(joined.name, 0))
         assert not self.broker.end_offset(TopicPartition(counted.name, 0))
@@ -146,6 +147,20 @@ def test_a_changelog_of_other_bytes_is_refused_with_store_topic_and_offset(broke
     assert failure.store in at.topic
     for part in (failure.store, str(at), f"offset {offset}", "Kafka Streams writes it", "application id"):
         assert part in str(failure)
+
+
+def test_a_suppressed_change_of_an_earlier_release_of_kafka_streams_is_emitted(broker):
+    """Of version 0: the time that orders the record, old and new value; no header."""
+    place, three = Place(broker, suppressed), pack(">q", 3)
+    place.write(place.topic(HELD), (b"ann" + pack(">q", 0), pack(">qii", 1_000, -1, len(three)) + three))
+
+    with Producer(broker) as producer:
+        producer.send(orders, "c1", key="bob", timestamp_ms=5_000)
+    at = TopicPartition(counted.name, 0)
+    with place.app() as app:
+        until(lambda: broker.end_offset(at) > 0, lambda: app.wait(20))
+
+    assert broker.read(at, 0)[0].values[0] == three
 
 
 #: Bytes of an earlier release of streams, text, an unknown version and instruction, and too few of them.

@@ -10,6 +10,7 @@ from streams.dsl.operators.asynchronous import AsyncMap as AsyncMap
 from streams.dsl.operators.batches import BatchError as BatchError
 from streams.dsl.operators.batches import BatchMap as BatchMap
 from streams.dsl.operators.batches import BatchPlan as BatchPlan
+from streams.dsl.operators.buffer_versions import buffer_upgrades as buffer_upgrades
 from streams.dsl.operators.buffered import SUPPRESSED_CHANGE as SUPPRESSED_CHANGE
 from streams.dsl.operators.buffered import WAITING_RECORD as WAITING_RECORD
 from streams.dsl.operators.buffered import buffer_spec as buffer_spec

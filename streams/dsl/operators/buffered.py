@@ -19,7 +19,7 @@ from streams.core.marks import Format, KafkaFormat, marked, unmarked
 from streams.core.records import Headers, RecordMetadata
 from streams.core.serdes import BYTES, Serde
 from streams.dsl.operators.portable import portable
-from streams.state import KEY_VALUE, StoreSpec
+from streams.state import KEY_VALUE, StoreSpec, Upgrades
 
 Buffered: TypeAlias = tuple[Any, ...]
 
@@ -44,7 +44,7 @@ def _sized(data: bytes | None) -> bytes:
     return _NONE if data is None else _LENGTH.pack(len(data)) + data
 
 
-def _unsized(data: bytes, place: int) -> tuple[bytes | None, int]:
+def unsized(data: bytes, place: int) -> tuple[bytes | None, int]:
     """Return the bytes with a length at ``place``, None for length -1, and the place behind them."""
     (size,) = _LENGTH.unpack_from(data, place)
     start, stop = place + _LENGTH.size, place + _LENGTH.size + max(size, 0)
@@ -71,12 +71,12 @@ def parsed(data: bytes) -> Buffered:
         ValueError, struct.error: the bytes are something else.
     """
     (origin, timestamp_ms, headers), place = parsed_context(data, 0)
-    prior, place = _unsized(data, place)
+    prior, place = unsized(data, place)
     if _LENGTH.unpack_from(data, place)[0] == _SAME:
         old, place = prior, place + _LENGTH.size
     else:
-        old, place = _unsized(data, place)
-    new, place = _unsized(data, place)
+        old, place = unsized(data, place)
+    new, place = unsized(data, place)
     if place + _PLACE.size != len(data):
         raise ValueError(f"{len(data) - place} bytes behind the values")
     return origin, _PLACE.unpack_from(data, place)[0], timestamp_ms, headers, prior, old, new
@@ -85,14 +85,14 @@ def parsed(data: bytes) -> Buffered:
 def parsed_context(data: bytes, place: int) -> tuple[tuple[RecordMetadata | None, int, Headers | None], int]:
     """Return metadata, timestamp and headers of a record context at ``place``, and the place behind it."""
     timestamp_ms, offset, _ = _HEAD.unpack_from(data, place)
-    name, place = _unsized(data, place + _HEAD.size - _LENGTH.size)
+    name, place = unsized(data, place + _HEAD.size - _LENGTH.size)
     partition, count = _MIDDLE.unpack_from(data, place)
     place += _MIDDLE.size
     headers = []
     # A count of -1 is an older form of 0.
     for _ in range(count):
-        key, place = _unsized(data, place)
-        content, place = _unsized(data, place)
+        key, place = unsized(data, place)
+        content, place = unsized(data, place)
         headers.append(((key or b"").decode(), content))
     origin = RecordMetadata(name.decode(), partition, offset) if name else None
     return (origin, timestamp_ms, tuple(headers) or None), place
@@ -143,7 +143,13 @@ def _kafka_serde(own: KafkaFormat, parts: str, value: Serde[Any]) -> Serde[Buffe
 
 
 def buffer_spec(
-    name: str, own: Format | KafkaFormat, key_serde: Serde[Any], value_serde: Serde[Any], *, has_changelog: bool = True
+    name: str,
+    own: Format | KafkaFormat,
+    key_serde: Serde[Any],
+    value_serde: Serde[Any],
+    *,
+    has_changelog: bool = True,
+    upgrades: Upgrades | None = None,
 ) -> StoreSpec:
     """Return the spec of a store of buffered records, with the serdes of the stream or table."""
     parts = f"{key_serde.name}:{value_serde.name}"
@@ -159,4 +165,5 @@ def buffer_spec(
         has_caching=False,
         has_changelog=has_changelog,
         changelog_headers=_VERSION if own is SUPPRESSED_CHANGE else (),
+        upgrades=upgrades,
     )

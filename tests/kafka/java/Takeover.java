@@ -6,11 +6,16 @@ import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.JoinWindows;
+import org.apache.kafka.streams.kstream.Joined;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.SessionWindows;
+import org.apache.kafka.streams.kstream.StreamJoined;
+import org.apache.kafka.streams.kstream.Suppressed;
+import org.apache.kafka.streams.kstream.Suppressed.BufferConfig;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.WindowedSerdes;
 import org.apache.kafka.streams.processor.api.Processor;
@@ -31,6 +36,10 @@ final class Takeover {
   private static final Serde<String> TEXT = Serdes.String();
   private static final Serde<Long> LONG = Serdes.Long();
   private static final Duration SIZE = Duration.ofSeconds(10);
+  private static final Duration GRACE = Duration.ofSeconds(5);
+  private static final JoinWindows WINDOWS = JoinWindows.ofTimeDifferenceAndGrace(SIZE, GRACE);
+  private static final StreamJoined<String, String, String> PAIRS =
+      StreamJoined.with(TEXT, TEXT, TEXT).withName("pairs").withStoreName("pairs");
 
   private Takeover() {}
 
@@ -40,6 +49,8 @@ final class Takeover {
     settings.put(StreamsConfig.consumerPrefix("session.timeout.ms"), 6000);
     // What has passed through internal topics is compared too.
     settings.put("repartition.purge.interval.ms", 3_600_000);
+    // Results that are due come with the next record, not with the first one of the next second.
+    settings.put("__emit.interval.ms.kstreams.outer.join.spurious.results.fix__", 0L);
 
     StreamsBuilder builder = new StreamsBuilder();
     declare(builder, arguments[0], arguments[1]);
@@ -89,6 +100,33 @@ final class Takeover {
                   Materialized.<String, String>as(
                       Stores.persistentVersionedKeyValueStore("versions", Duration.ofHours(1))))
               .toStream()
+              .to(output, Produced.with(TEXT, TEXT));
+      case "suppressed" ->
+          stream(builder, left)
+              .groupByKey()
+              .windowedBy(TimeWindows.ofSizeAndGrace(SIZE, GRACE))
+              .count(Materialized.<String, Long, WindowStore<Bytes, byte[]>>as("counts").withValueSerde(LONG))
+              .suppress(Suppressed.untilWindowCloses(BufferConfig.unbounded()).withName("held"))
+              .toStream()
+              .to(output, Produced.with(WindowedSerdes.timeWindowedSerdeFrom(String.class, SIZE.toMillis()), LONG));
+      case "grace" ->
+          stream(builder, left)
+              .leftJoin(
+                  builder.table(
+                      right,
+                      Consumed.with(TEXT, TEXT),
+                      Materialized.<String, String>as(
+                          Stores.persistentVersionedKeyValueStore("versions", Duration.ofHours(1)))),
+                  Takeover::both,
+                  Joined.with(TEXT, TEXT, TEXT, "late", GRACE))
+              .to(output, Produced.with(TEXT, TEXT));
+      case "outer" ->
+          stream(builder, left)
+              .outerJoin(stream(builder, right), Takeover::both, WINDOWS, PAIRS)
+              .to(output, Produced.with(TEXT, TEXT));
+      case "left" ->
+          stream(builder, left)
+              .leftJoin(stream(builder, right), Takeover::both, WINDOWS, PAIRS)
               .to(output, Produced.with(TEXT, TEXT));
       case "seen" -> {
         builder.addStateStore(Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore("seen"), TEXT, TEXT));

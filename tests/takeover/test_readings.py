@@ -1,0 +1,63 @@
+"""Every entry is read with the serdes of the script: what can be read, and what not, by bytes."""
+
+from struct import pack
+
+import pytest
+
+from streams import TopicPartition
+from streams.core.records import Block
+from streams.core.serdes import LONG, STRING, Serde
+from streams.state import KEY_VALUE, SESSION, WINDOW, StoreSpec
+from streams.takeover.readings import EntryReader
+
+AT = TopicPartition("app-sums-changelog", 1)
+
+
+def spec(kind=KEY_VALUE, key=STRING, value=LONG, **given):
+    return StoreSpec("sums", kind, key, value, **given)
+
+
+def reading(spec, *entries, begin=5):
+    reader = EntryReader.of_store(spec, AT.topic)
+    keys, values = zip(*entries, strict=True)
+    offsets = range(begin, begin + len(entries))
+    reader.take(AT, Block(list(keys), list(values), [0] * len(entries), None, offsets))
+    return reader.reading
+
+
+@pytest.mark.parametrize(
+    ("spec", "key"),
+    [
+        (spec(), b"ann"),
+        (spec(WINDOW, retention_ms=10, window_size_ms=5), b"ann" + pack(">qi", 1_000, 0)),
+        (spec(SESSION, retention_ms=10), b"ann" + pack(">qq", 2_000, 1_000)),
+    ],
+)
+def test_entries_and_deletions_are_counted(spec, key):
+    found = reading(spec, (key, pack(">q", 3)), (key, None))
+
+    assert (found.entries, found.deletions, found.unreadable, found.other_keys) == (1, 1, 0, 0)
+
+
+def test_what_cannot_be_read_is_counted_with_its_first_place_and_reason():
+    found = reading(spec(), (b"ann", pack(">q", 3)), (b"bob", b"3"), (b"\xff", pack(">q", 3)))
+
+    assert (found.read, found.unreadable) == (1, 2)
+    assert found.first is not None
+    assert (found.first.partition, found.first.offset) == (AT, 6)
+    assert "8 bytes" in found.first.reason
+
+
+def test_keys_of_another_kind_of_store_are_not_read():
+    found = reading(spec(WINDOW, retention_ms=10, window_size_ms=5), (b"ann", pack(">q", 3)))
+
+    assert found.unreadable == 1
+    assert "WindowKeySchema" in str(found.first)
+
+
+def test_keys_that_get_other_bytes_are_counted():
+    lower: Serde[str] = Serde("lower", lambda text: text.lower().encode(), bytes.decode)
+    found = reading(spec(key=lower), (b"Ann", pack(">q", 3)), (b"bob", pack(">q", 3)))
+
+    assert (found.entries, found.other_keys, found.other_values) == (2, 1, 0)
+    assert "b'Ann' becomes b'ann'" in str(found.example)
