@@ -194,6 +194,8 @@ REST = (
     Rest(REPLAY, "tests/replay/test_golive.py::*", one_in=3),
     Rest("kinds of tables", "tests/replay/test_arrow_inputs.py::*rows_in_order_gives*", keep=("*[polars]",)),
     Rest("differences of versions", "tests/comparison/test_compare.py::*", one_in=4),
+    Rest("takeovers from Java", "tests/cli/test_takeover.py::*", keep=("*status_0", "*missing*")),
+    Rest("takeovers from Java", "tests/takeover/test_examination.py::*", one_in=3),
     Rest("waits of clients over TCP", "tests/kafka/test_clients.py::*unknown_topic*", keep=("*[embedded]",)),
     Rest("waits of clients over TCP", "tests/kafka/test_clients.py::*widened_and_deleted*", keep=("*[embedded]",)),
     Rest("waits of clients over TCP", "tests/kafka/test_streams.py::*told_and_not_made*"),
