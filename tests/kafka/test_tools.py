@@ -17,7 +17,7 @@ TOPICS, GROUPS, OFFSETS = (
     f"{TOOLS}consumer.group.ConsumerGroupCommand",
     f"{TOOLS}GetOffsetShell",
 )
-CONFIGS, PRODUCER, CONSUMER = "kafka.admin.ConfigCommand", f"{TOOLS}ConsoleProducer", f"{TOOLS}consumer.ConsoleConsumer"
+CONFIGS, PRODUCER, CONSUMER = f"{TOOLS}ConfigCommand", f"{TOOLS}ConsoleProducer", f"{TOOLS}consumer.ConsoleConsumer"
 TRANSACTIONS, ELECTION = f"{TOOLS}TransactionsCommand", f"{TOOLS}LeaderElectionCommand"
 
 Run = Callable[..., str]
@@ -54,7 +54,7 @@ def test_a_topic_is_described_with_its_id_and_its_smallest_replica_set(run: Run)
 
 def test_consumer_group_of_the_new_protocol_reads_topics_by_pattern(run: Run) -> None:
     """KIP-848: Java's consumer is assigned partitions by the broker; its tools show the type of the group."""
-    join = ["--consumer-property", "group.protocol=consumer", "--group", "modern", "--include", "wor.*"]
+    join = ["--command-property", "group.protocol=consumer", "--group", "modern", "--include", "wor.*"]
     read = run(CONSUMER, *join, "--from-beginning", "--max-messages", "3")
 
     assert sorted(read.split()) == ["a", "b", "c"]
