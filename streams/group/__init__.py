@@ -40,6 +40,7 @@ from streams.group.recipes import MemberNumber as MemberNumber
 from streams.group.recipes import MemberSettings as MemberSettings
 from streams.group.recipes import TaskDistribution as TaskDistribution
 from streams.group.states import GroupState as GroupState
+from streams.group.states import MigrationPolicy as MigrationPolicy
 from streams.group.subscriptions import Assignment as Assignment
 from streams.group.subscriptions import Subscription as Subscription
 from streams.group.subscriptions import decode_assignment as decode_assignment

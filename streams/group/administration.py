@@ -8,27 +8,32 @@ from collections.abc import Mapping, Sequence, Set
 
 from streams.core.errors import SerializationError
 from streams.core.records import TopicPartition
-from streams.group.consumer_group import ConsumerGroup
+from streams.group.consumer_group import NO_PLACES, ConsumerGroup, ConsumerGroupMember, Places, by_id
+from streams.group.migration import encoded
 from streams.group.registry import Groups
 from streams.group.server_assignors import DEFAULT_ASSIGNOR
-from streams.group.states import Group, GroupMember, GroupSettings
+from streams.group.states import CoordinatorConfig, Group, GroupMember, GroupSettings
 from streams.group.subscriptions import (
     CONSUMER_PROTOCOL_TYPE,
-    Assignment,
     Subscription,
     decode_subscription,
-    encode_assignment,
     encode_subscription,
     is_concerned,
 )
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
     CLASSIC_GROUP,
+    CLASSIC_MEMBER,
     CONSUMER_GROUP,
+    CONSUMER_MEMBER,
+    ConsumerGroupDescribeResponse,
     CreateGroup,
+    DescribedConsumer,
     DescribedMember,
     DescribeGroupResponse,
     ListGroups,
+    NamedAssignment,
+    NamedPartitions,
     OffsetAndMetadata,
     ResetOffsets,
     ResetOffsetsResponse,
@@ -65,22 +70,64 @@ def describe(group: Group | None) -> DescribeGroupResponse:
 
 def _described_consumers(group: ConsumerGroup) -> DescribeGroupResponse:
     """Return the description of a consumer group as if its members had assigned the partitions themselves."""
-    names = {topic_id: name for name, (topic_id, _) in (group.topics or {}).items()}
+    names = group.names
     members = tuple(
         DescribedMember(
             m.member_id,
             m.group_instance_id,
             m.client_id,
             encode_subscription(Subscription(tuple(sorted(m.topics)))),
-            encode_assignment(
-                Assignment(tuple(sorted(TopicPartition(names[i], number) for i, number in m.owned if i in names)))
-            ),
+            encoded(m.owned, names),
             m.client_host,
         )
         for m in group.members.values()
     )
     assignor = group.assignor(DEFAULT_ASSIGNOR)
     return DescribeGroupResponse(ErrorCode.NONE, group.state, CONSUMER_PROTOCOL_TYPE, assignor, group.epoch, members)
+
+
+def describe_consumers(groups: Groups, group_id: str) -> ConsumerGroupDescribeResponse:
+    """Return the description of a consumer group (KIP-848)."""
+    shell = groups.get(group_id)
+    if shell is None or shell.consumer is None:
+        what = "not found" if shell is None else "is not a consumer group"
+        return ConsumerGroupDescribeResponse(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
+    group = shell.consumer
+    return ConsumerGroupDescribeResponse(
+        ErrorCode.NONE,
+        "",
+        group.state,
+        group.epoch,
+        group.assignment_epoch,
+        group.assignor(DEFAULT_ASSIGNOR),
+        tuple(_described_consumer(group, member) for member in group.members.values()),
+    )
+
+
+def _described_consumer(group: ConsumerGroup, member: ConsumerGroupMember) -> DescribedConsumer:
+    return DescribedConsumer(
+        member.member_id,
+        member.group_instance_id,
+        member.rack_id,
+        member.epoch,
+        member.client_id,
+        member.client_host,
+        tuple(sorted(member.topics)),
+        member.topic_regex,
+        _with_names(group, member.assigned),
+        _with_names(group, group.target.get(member.member_id, NO_PLACES)),
+        CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
+    )
+
+
+def _with_names(group: ConsumerGroup, places: Places) -> NamedAssignment:
+    names = group.names
+    return NamedAssignment(
+        tuple(
+            NamedPartitions(topic_id, names.get(topic_id, ""), numbers)
+            for topic_id, numbers in by_id(places).partitions.items()
+        )
+    )
 
 
 def listed(groups: Groups, request: ListGroups) -> tuple[tuple[str, str, str, str], ...]:
@@ -107,10 +154,13 @@ def _passes(word: str, wanted: Sequence[str]) -> bool:
     return not wanted or word.lower() in {item.lower() for item in wanted}
 
 
-def create(groups: Groups, request: CreateGroup) -> ErrorCode:
+def create(groups: Groups, config: CoordinatorConfig, request: CreateGroup) -> ErrorCode:
     """Create a group with explicit settings before its first member joins; idempotent for the same settings."""
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
+    timeout_ms = request.session_timeout_ms
+    if timeout_ms is not None and not config.allows_session(timeout_ms):
+        return ErrorCode.INVALID_SESSION_TIMEOUT
     settings = GroupSettings(request.is_ephemeral, request.session_timeout_ms)
     group = groups.get(request.group_id)
     if group is not None:

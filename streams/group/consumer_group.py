@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from attrs import define, evolve, field, frozen
 
-from streams.protocol.group_messages import LEAVE_STATIC_EPOCH
+from streams.protocol.group_messages import LEAVE_STATIC_EPOCH, PartitionsById
 
 #: A partition: topic ID and partition number.
 Place: TypeAlias = tuple[bytes, int]
@@ -31,11 +31,28 @@ class ReconciliationState(IntEnum):
 
 
 @frozen
+class ClassicProtocol:
+    """What a member said of itself in its last JoinGroup, if it uses the classic protocol in a consumer group.
+
+    ``protocols`` has (name, metadata) pairs in order of preference, as in JoinGroup.
+    """
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the protocols."""
+        return frozenset(name for name, _ in self.protocols)
+
+
+@frozen
 class ConsumerGroupMember:
     """The coordinator's state of a member of a consumer group.
 
     ``assigned`` are the partitions that the member may read; ``revoking`` those that it owns until it confirms their
-    revocation.
+    revocation.  ``classic`` is None if the member uses the consumer protocol; the generation of a member that uses the
+    classic protocol is its epoch.
     """
 
     member_id: str
@@ -52,6 +69,7 @@ class ConsumerGroupMember:
     state: ReconciliationState = ReconciliationState.STABLE
     assigned: Places = NO_PLACES
     revoking: Places = NO_PLACES
+    classic: ClassicProtocol | None = None
 
     @property
     def is_away(self) -> bool:
@@ -93,6 +111,26 @@ class ConsumerGroup:
     #: The state of the broker's topics for which ``topics`` is valid.
     topics_version: int = -1
     _owners: dict[Place, str] = field(factory=dict)
+    # The number of members that use the classic protocol; read at each of their heartbeats.
+    _classic_members: int = 0
+
+    @property
+    def is_classic(self) -> bool:
+        """Whether the group has members, and all use the classic protocol."""
+        return 0 < len(self.members) == self._classic_members
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all members have reached the target assignment of the group epoch."""
+        return self.epoch == self.assignment_epoch and all(
+            member.state is ReconciliationState.STABLE and member.epoch == self.epoch
+            for member in self.members.values()
+        )
+
+    @property
+    def names(self) -> dict[bytes, str]:
+        """The name of each subscribed topic that exists, by its ID."""
+        return {topic_id: name for name, (topic_id, _) in (self.topics or {}).items()}
 
     @property
     def is_blank(self) -> bool:
@@ -117,6 +155,7 @@ class ConsumerGroup:
         if known := self.members.get(member.member_id):
             self._release(known)
         self.members[member.member_id] = member
+        self._classic_members += member.classic is not None
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
         self._owners.update(dict.fromkeys(member.owned, member.member_id))
@@ -144,6 +183,7 @@ class ConsumerGroup:
         return max(dict.fromkeys(asked), key=asked.count, default=default)
 
     def _release(self, member: ConsumerGroupMember) -> None:
+        self._classic_members -= member.classic is not None
         for place in member.owned:
             if self._owners.get(place) == member.member_id:
                 del self._owners[place]
@@ -204,3 +244,11 @@ def _next(
 def _owns(reported: Set[Place] | None, places: Set[Place]) -> bool:
     """Whether a member may still own some of these partitions; it may if it reports nothing."""
     return reported is None or not reported.isdisjoint(places)
+
+
+def by_id(places: Iterable[Place]) -> PartitionsById:
+    """Return partitions as they are sent: by topic ID, sorted."""
+    found: dict[bytes, list[int]] = {}
+    for topic_id, number in sorted(places):
+        found.setdefault(topic_id, []).append(number)
+    return PartitionsById(found)

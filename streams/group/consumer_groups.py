@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from random import Random
 from typing import Final, Protocol
 
-from attrs import define, evolve
+from attrs import define, evolve, field
 
 from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
@@ -21,6 +21,7 @@ from streams.group.consumer_group import (
     Place,
     Places,
     ReconciliationState,
+    by_id,
     reconciled,
 )
 from streams.group.consumer_log import (
@@ -31,7 +32,8 @@ from streams.group.consumer_log import (
     target_member_record,
     target_record,
 )
-from streams.group.registry import Groups, Persist
+from streams.group.migration import check_upgrade, downgraded, upgraded
+from streams.group.registry import Groups, Persist, Reply
 from streams.group.server_assignors import DEFAULT_ASSIGNOR, SERVER_ASSIGNORS
 from streams.group.states import CoordinatorConfig, Group
 from streams.group.subscriptions import Subscription
@@ -41,15 +43,12 @@ from streams.protocol.group_messages import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
-    ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeat,
     ConsumerGroupHeartbeatResponse,
-    DescribedConsumer,
-    NamedAssignment,
-    NamedPartitions,
+    JoinGroupResponse,
     OffsetCommit,
     OffsetFetch,
-    PartitionsById,
+    SyncGroupResponse,
 )
 from streams.protocol.messages import TxnOffsetCommit
 
@@ -96,6 +95,7 @@ class ConsumerGroups:
     groups: Groups
     timers: Timers[GroupTimer]
     topics: TopicDirectory
+    _noted: dict[str, None] = field(factory=dict)
 
     # --- heartbeats -------------------------------------------------------------------
 
@@ -104,29 +104,16 @@ class ConsumerGroups:
         try:
             _check(request)
             if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
-                return self._leave(request)
+                return self._leave(request, now_ms)
             return self._stay(request, now_ms)
         except BrokerError as error:
             return ConsumerGroupHeartbeatResponse(ErrorCode(error.code), str(error))
 
     def _stay(self, request: ConsumerGroupHeartbeat, now_ms: int) -> ConsumerGroupHeartbeatResponse:
-        shell, group = self._opened(request)
+        shell, group = self._opened(request, now_ms)
         known = self._known(shell.group_id, group, request)
         member = _subscribed(known, request)
-        is_new = member.member_id not in group.members
-        group.put(member)
-        if is_new or member != known:
-            self._persist(member_record(shell.group_id, member))
-        is_changed = is_new or (member.topics, member.topic_regex) != (known.topics, known.topic_regex)
-        self._refresh(shell.group_id, group, is_changed=is_changed)
-        target = group.target.get(member.member_id, NO_PLACES)
-        owned = None if request.owned is None else _places(request.owned)
-        is_free = group.is_free_for(member.member_id)
-        found = reconciled(member, group.assignment_epoch, target, is_free, owned)
-        if found != member:
-            group.put(found)
-            self._persist(current_record(shell.group_id, found))
-        self._set_timers(shell.group_id, member, found, now_ms)
+        found = self.reconcile(shell, known, member, None if request.owned is None else _places(request.owned), now_ms)
         is_full = request.member_epoch == JOIN_EPOCH or not (
             request.rebalance_timeout_ms < 0 or request.topics is None or request.owned is None
         )
@@ -136,22 +123,70 @@ class ConsumerGroups:
             found.member_id,
             found.epoch,
             self.config.consumer_heartbeat_interval_ms,
-            _by_id(found.assigned) if is_full or found.assigned != known.assigned else None,
+            by_id(found.assigned) if is_full or found.assigned != known.assigned else None,
         )
 
-    def _opened(self, request: ConsumerGroupHeartbeat) -> tuple[Group, ConsumerGroup]:
-        """Return the consumer group of a request; a join creates it, or converts a classic group without members."""
+    def reconcile(
+        self, shell: Group, known: ConsumerGroupMember, member: ConsumerGroupMember, owned: Places | None, now_ms: int
+    ) -> ConsumerGroupMember:
+        """Replace a known member by what it is now, and move it towards its target assignment; return the result.
+
+        ``owned`` has the partitions that it reports, or None if it reports none.
+        """
+        group = shell.consumer
+        assert group is not None
+        is_new = member.member_id not in group.members
+        group.put(member)
+        if is_new or member != known:
+            self._persist(member_record(shell.group_id, member))
+        is_changed = is_new or (member.topics, member.topic_regex) != (known.topics, known.topic_regex)
+        self.refresh(shell.group_id, group, is_changed=is_changed)
+        target = group.target.get(member.member_id, NO_PLACES)
+        found = reconciled(member, group.assignment_epoch, target, group.is_free_for(member.member_id), owned)
+        if found != member:
+            group.put(found)
+            self._persist(current_record(shell.group_id, found))
+        self._set_timers(shell.group_id, member, found, now_ms)
+        return found
+
+    def _opened(self, request: ConsumerGroupHeartbeat, now_ms: int) -> tuple[Group, ConsumerGroup]:
+        """Return the consumer group of a request; a join creates it, or converts a classic group."""
         group_id = request.group_id
         shell = self.groups.get(group_id)
         if request.member_epoch == JOIN_EPOCH:
             shell = shell or self.groups.made(group_id)
-            if shell.consumer is None and not shell.members:
-                self.groups.become_consumer(shell)
+            if shell.consumer is None:
+                self._convert(shell, now_ms)
         if shell is None:
             raise BrokerError(f"Group {group_id} not found.", code=ErrorCode.GROUP_ID_NOT_FOUND)
         if shell.consumer is None:
             raise BrokerError(f"Group {group_id} is not a consumer group.", code=ErrorCode.GROUP_ID_NOT_FOUND)
         return shell, shell.consumer
+
+    def _convert(self, shell: Group, now_ms: int) -> None:
+        """Convert a classic group to a consumer group; its members, if any, go on with the classic protocol.
+
+        Raises:
+            BrokerError: the group has members, and must remain a classic group (``GROUP_ID_NOT_FOUND``).
+        """
+        if not shell.members:
+            self.groups.become_consumer(shell, ConsumerGroup(shell.generation_id))
+            return
+        check_upgrade(shell, self.config.consumer_migration_policy)
+        for kind in (TimerKind.JOIN, TimerKind.SYNC):
+            self.timers.cancel(GroupTimer(kind, shell.group_id))
+        for member in shell.members.values():
+            # A member whose answer was awaited has no session.
+            until_ms = self._ended_session(TimerKind.SESSION, shell.group_id, member.member_id)
+            session = GroupTimer(TimerKind.CONSUMER_SESSION, shell.group_id, member.member_id)
+            self.timers.set(session, until_ms or now_ms + shell.session_timeout_ms(member))
+            # The member that joins now begins a rebalance, for which they join again.
+            if member.join_token is not None:
+                joined = JoinGroupResponse(ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id)
+                self.groups.effects.append(Reply(member.join_token, joined))
+            if member.sync_token is not None:
+                self.groups.effects.append(Reply(member.sync_token, SyncGroupResponse(ErrorCode.REBALANCE_IN_PROGRESS)))
+        self.groups.become_consumer(shell, upgraded(shell, self.topics.found))
 
     def _known(self, group_id: str, group: ConsumerGroup, request: ConsumerGroupHeartbeat) -> ConsumerGroupMember:
         """Return the member of a request; a join adds it, or replaces the static member that is away."""
@@ -160,25 +195,26 @@ class ConsumerGroups:
         member = _registered(group, request)
         if member is None:
             if is_joining:
-                return ConsumerGroupMember(member_id or self._new_member_id(), instance)
+                return ConsumerGroupMember(member_id or self.new_member_id(), instance)
             who = f"Member {member_id}" if instance is None else f"Instance id {instance}"
             raise BrokerError(f"{who} is not a member of group {group_id}.", code=ErrorCode.UNKNOWN_MEMBER_ID)
         if is_joining:
-            return self._rejoined(group_id, group, member, member_id or self._new_member_id())
+            member_id = member_id or self.new_member_id()
+            if member.member_id != member_id and not member.is_away and member.classic is None:
+                raise BrokerError(
+                    f"Static member {member_id} with instance id {instance} cannot join the group: the instance id is "
+                    f"used by member {member.member_id}.",
+                    code=ErrorCode.UNRELEASED_INSTANCE_ID,
+                )
+            return self.rejoined(group_id, group, member, member_id)
         _check_holder(member, request)
         self._check_epoch(member, request)
         return member
 
-    def _rejoined(
+    def rejoined(
         self, group_id: str, group: ConsumerGroup, member: ConsumerGroupMember, member_id: str
     ) -> ConsumerGroupMember:
         """Return a member that joins again, without partitions; a static one takes the target of its predecessor."""
-        if member.member_id != member_id and not member.is_away:
-            raise BrokerError(
-                f"Static member {member_id} with instance id {member.group_instance_id} cannot join the group: the "
-                f"instance id is used by member {member.member_id}.",
-                code=ErrorCode.UNRELEASED_INSTANCE_ID,
-            )
         target = group.target.get(member.member_id)
         if member.member_id != member_id:
             self._drop(group_id, group, member)
@@ -208,13 +244,13 @@ class ConsumerGroups:
             code=ErrorCode.FENCED_MEMBER_EPOCH,
         )
 
-    def _leave(self, request: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatResponse:
-        shell, group = self._opened(request)
+    def _leave(self, request: ConsumerGroupHeartbeat, now_ms: int) -> ConsumerGroupHeartbeatResponse:
+        shell, group = self._opened(request, now_ms)
         member = self._leaving(shell.group_id, group, request)
         if request.member_epoch == LEAVE_EPOCH:
             self.remove(shell, member)
         else:
-            self.timers.cancel(GroupTimer(TimerKind.REVOCATION, shell.group_id, member.member_id))
+            self.timers.cancel(GroupTimer(TimerKind.RECONCILIATION, shell.group_id, member.member_id))
             away = evolve(member, epoch=LEAVE_STATIC_EPOCH, revoking=NO_PLACES)
             group.put(away)
             self._persist(current_record(shell.group_id, away))
@@ -229,12 +265,13 @@ class ConsumerGroups:
         _check_holder(member, request)
         return member
 
-    def _new_member_id(self) -> str:
+    def new_member_id(self) -> str:
+        """Return an ID for a member that has none."""
         return str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
 
     # --- assignment -------------------------------------------------------------------
 
-    def _refresh(self, group_id: str, group: ConsumerGroup, *, is_changed: bool) -> None:
+    def refresh(self, group_id: str, group: ConsumerGroup, *, is_changed: bool) -> None:
         """Compute a new target assignment if the subscriptions or the subscribed topics have changed."""
         is_outdated = is_changed or group.topics_version != self.topics.version
         if not is_outdated and group.epoch == group.assignment_epoch:
@@ -266,7 +303,7 @@ class ConsumerGroups:
 
     def _assign(self, group_id: str, group: ConsumerGroup, wanted: Mapping[str, Set[str]]) -> None:
         topics = group.topics or {}
-        names = {topic_id: name for name, (topic_id, _) in topics.items()}
+        names = group.names
         subscriptions = {
             member.member_id: Subscription(
                 tuple(sorted(wanted[member.member_id])),
@@ -297,11 +334,61 @@ class ConsumerGroups:
         group = shell.consumer
         assert group is not None
         self._drop(shell.group_id, group, member)
-        self._advance(shell.group_id, group)
+        if not self._becomes_classic(group):
+            # A group that becomes classic has a new generation instead.
+            self._advance(shell.group_id, group)
+        self.note(shell)
+
+    # --- downgrade --------------------------------------------------------------------
+
+    def note(self, shell: Group) -> None:
+        """Note that a group may have become one that ``downgraded`` converts."""
+        group = shell.consumer
+        if group is not None and group.is_classic and self.config.consumer_migration_policy.allows_downgrade:
+            self._noted[shell.group_id] = None
+
+    def _becomes_classic(self, group: ConsumerGroup) -> bool:
+        """Whether all members use the classic protocol and the group may be converted.
+
+        They have reached the target assignment, so each partition that a member owns is in its generation.  Otherwise
+        the assignor of the leader could give it to another member before it is revoked.
+        """
+        return self.config.consumer_migration_policy.allows_downgrade and group.is_classic and group.is_settled
+
+    def downgraded(self) -> list[Group]:
+        """Convert the noted consumer groups that now have only members of the classic protocol; return them.
+
+        The members keep their assignments; the caller lets them join again, so that one of them leads the group.
+        """
+        noted, self._noted = self._noted, {}
+        found: list[Group] = []
+        for shell in filter(None, map(self.groups.get, noted)):
+            group = shell.consumer
+            if group is None or not self._becomes_classic(group):
+                continue
+            for member_id in group.members:
+                until_ms = self._ended_session(TimerKind.CONSUMER_SESSION, shell.group_id, member_id)
+                self._cancel_timers(shell.group_id, member_id)
+                if until_ms is not None:
+                    self.timers.set(GroupTimer(TimerKind.SESSION, shell.group_id, member_id), until_ms)
+            self.groups.become_classic(shell)
+            downgraded(shell, group, group.names)
+            found.append(shell)
+        return found
+
+    def _ended_session(self, kind: TimerKind, group_id: str, member_id: str) -> int | None:
+        """Cancel the session of a member in the one protocol; return when it ends, for the other protocol."""
+        session = GroupTimer(kind, group_id, member_id)
+        until_ms = self.timers.deadline_ms(session)
+        self.timers.cancel(session)
+        return until_ms
+
+    def _cancel_timers(self, group_id: str, member_id: str) -> None:
+        for kind in (TimerKind.CONSUMER_SESSION, TimerKind.RECONCILIATION):
+            self.timers.cancel(GroupTimer(kind, group_id, member_id))
 
     def _drop(self, group_id: str, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
-        for kind in (TimerKind.CONSUMER_SESSION, TimerKind.REVOCATION):
-            self.timers.cancel(GroupTimer(kind, group_id, member.member_id))
+        self._cancel_timers(group_id, member.member_id)
         group.remove(member)
         self.groups.effects += (Persist(key, None) for key in keys_of_member(group_id, member.member_id))
 
@@ -329,12 +416,14 @@ class ConsumerGroups:
 
     def _set_timers(self, group_id: str, before: ConsumerGroupMember, member: ConsumerGroupMember, now_ms: int) -> None:
         session = GroupTimer(TimerKind.CONSUMER_SESSION, group_id, member.member_id)
-        self.timers.set(session, now_ms + self.config.consumer_session_timeout_ms)
-        revocation = GroupTimer(TimerKind.REVOCATION, group_id, member.member_id)
+        classic = member.classic
+        timeout_ms = self.config.consumer_session_timeout_ms if classic is None else classic.session_timeout_ms
+        self.timers.set(session, now_ms + timeout_ms)
+        step = GroupTimer(TimerKind.RECONCILIATION, group_id, member.member_id)
         if member.state is not ReconciliationState.UNREVOKED_PARTITIONS:
-            self.timers.cancel(revocation)
-        elif member.revoking != before.revoking or self.timers.deadline_ms(revocation) is None:
-            self.timers.set(revocation, now_ms + member.rebalance_timeout_ms)
+            self.timers.cancel(step)
+        elif member.revoking != before.revoking or self.timers.deadline_ms(step) is None:
+            self.timers.set(step, now_ms + member.rebalance_timeout_ms)
 
     # --- offsets and administration ---------------------------------------------------
 
@@ -369,38 +458,6 @@ class ConsumerGroups:
         for member in [found for found in shell.consumer.members.values() if not places.isdisjoint(found.owned)]:
             self.remove(shell, member)
 
-    def describe(self, group_id: str) -> ConsumerGroupDescribeResponse:
-        """Return the description of a consumer group."""
-        shell = self.groups.get(group_id)
-        if shell is None or shell.consumer is None:
-            what = "not found" if shell is None else "is not a consumer group"
-            return ConsumerGroupDescribeResponse(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
-        group = shell.consumer
-        return ConsumerGroupDescribeResponse(
-            ErrorCode.NONE,
-            "",
-            group.state,
-            group.epoch,
-            group.assignment_epoch,
-            group.assignor(DEFAULT_ASSIGNOR),
-            tuple(self._described(group, member) for member in group.members.values()),
-        )
-
-    @staticmethod
-    def _described(group: ConsumerGroup, member: ConsumerGroupMember) -> DescribedConsumer:
-        return DescribedConsumer(
-            member.member_id,
-            member.group_instance_id,
-            member.rack_id,
-            member.epoch,
-            member.client_id,
-            member.client_host,
-            tuple(sorted(member.topics)),
-            member.topic_regex,
-            _with_names(group, member.assigned),
-            _with_names(group, group.target.get(member.member_id, NO_PLACES)),
-        )
-
     def _persist(self, record: tuple[bytes, bytes]) -> None:
         self.groups.effects.append(Persist(*record))
 
@@ -429,7 +486,9 @@ def _check_member(group: ConsumerGroup, member_id: str, epoch: int) -> ErrorCode
     member = group.members.get(member_id)
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    return ErrorCode.NONE if member.epoch == epoch else ErrorCode.STALE_MEMBER_EPOCH
+    if member.epoch == epoch:
+        return ErrorCode.NONE
+    return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
 
 
 def _check(request: ConsumerGroupHeartbeat) -> None:
@@ -489,6 +548,7 @@ def _subscribed(member: ConsumerGroupMember, request: ConsumerGroupHeartbeat) ->
         topic_regex=member.topic_regex if request.topic_regex is None else request.topic_regex or None,
         rebalance_timeout_ms=request.rebalance_timeout_ms if has_timeout else member.rebalance_timeout_ms,
         server_assignor=member.server_assignor if request.server_assignor is None else request.server_assignor,
+        classic=None,
     )
 
 
@@ -496,23 +556,6 @@ def _places(by_id: Mapping[bytes, Sequence[int]]) -> Places:
     return frozenset((topic_id, number) for topic_id, numbers in by_id.items() for number in numbers)
 
 
-def _by_id(places: Iterable[Place]) -> PartitionsById:
-    found: dict[bytes, list[int]] = {}
-    for topic_id, number in sorted(places):
-        found.setdefault(topic_id, []).append(number)
-    return PartitionsById(found)
-
-
 def _named(places: Iterable[Place], names: Mapping[bytes, str]) -> list[TopicPartition]:
     """Return partitions by topic name, without those of deleted topics."""
     return sorted(TopicPartition(names[topic_id], number) for topic_id, number in places if topic_id in names)
-
-
-def _with_names(group: ConsumerGroup, places: Iterable[Place]) -> NamedAssignment:
-    names = {topic_id: name for name, (topic_id, _) in (group.topics or {}).items()}
-    return NamedAssignment(
-        tuple(
-            NamedPartitions(topic_id, names.get(topic_id, ""), numbers)
-            for topic_id, numbers in _by_id(places).partitions.items()
-        )
-    )

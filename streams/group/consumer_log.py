@@ -11,9 +11,15 @@ from typing import Final
 
 from attrs import evolve
 
-from streams.group.consumer_group import ConsumerGroup, ConsumerGroupMember, Places, ReconciliationState
+from streams.group.consumer_group import (
+    ClassicProtocol,
+    ConsumerGroup,
+    ConsumerGroupMember,
+    Places,
+    ReconciliationState,
+)
 from streams.group.wire import Reader, Writer
-from streams.protocol.wire import INT8, INT32, STRING, UUID, Coder, Field, Fields, Message, array, coder
+from streams.protocol.wire import BYTES, INT8, INT32, STRING, UUID, Coder, Field, Fields, Message, array, coder, struct
 
 _GROUP, _MEMBER, _TARGET, _TARGET_MEMBER, _CURRENT = 3, 5, 6, 7, 8
 #: The key versions of the records of this module.
@@ -40,6 +46,14 @@ _MEMBER_VALUE = Message(
         Field("subscribed_topic_regex", STRING, nullable=0),
         Field("rebalance_timeout_ms", INT32),
         Field("server_assignor", STRING, nullable=0),
+        struct(
+            "classic_member_metadata",
+            Field("session_timeout_ms", INT32),
+            array("supported_protocols", Field("name", STRING), Field("metadata", BYTES)),
+            nullable=0,
+            default=None,
+            tag=0,
+        ),
     ),
 )
 _CURRENT_VALUE = Message(
@@ -82,8 +96,16 @@ def member_record(group_id: str, member: ConsumerGroupMember) -> tuple[bytes, by
         "subscribed_topic_regex": member.topic_regex,
         "rebalance_timeout_ms": member.rebalance_timeout_ms,
         "server_assignor": member.server_assignor,
+        "classic_member_metadata": None if member.classic is None else _classic_fields(member.classic),
     }
     return _key(_MEMBER, group_id, member.member_id), _encoded(_MEMBER_VALUE, fields)
+
+
+def _classic_fields(classic: ClassicProtocol) -> Fields:
+    return {
+        "session_timeout_ms": classic.session_timeout_ms,
+        "supported_protocols": [{"name": name, "metadata": metadata} for name, metadata in classic.protocols],
+    }
 
 
 def current_record(group_id: str, member: ConsumerGroupMember) -> tuple[bytes, bytes]:
@@ -98,14 +120,25 @@ def current_record(group_id: str, member: ConsumerGroupMember) -> tuple[bytes, b
     return _key(_CURRENT, group_id, member.member_id), _encoded(_CURRENT_VALUE, fields)
 
 
+def records_of_group(group_id: str, group: ConsumerGroup) -> list[tuple[bytes, bytes]]:
+    """Return all records of a group and of its members."""
+    records = [member_record(group_id, member) for member in group.members.values()]
+    records.append(group_record(group_id, group))
+    records += [target_member_record(group_id, member_id, target) for member_id, target in group.target.items()]
+    records.append(target_record(group_id, group))
+    records += [current_record(group_id, member) for member in group.members.values()]
+    return records
+
+
 def keys_of_member(group_id: str, member_id: str) -> list[bytes]:
     """Return the keys of all records of a member."""
     return [_key(version, group_id, member_id) for version in (_CURRENT, _TARGET_MEMBER, _MEMBER)]
 
 
-def keys_of_group(group_id: str) -> list[bytes]:
-    """Return the keys of all records of a group without members."""
-    return [_key(version, group_id) for version in (_TARGET, _GROUP)]
+def keys_of_group(group_id: str, group: ConsumerGroup) -> list[bytes]:
+    """Return the keys of all records of a group and of its members."""
+    keys = [key for member_id in group.members for key in keys_of_member(group_id, member_id)]
+    return [*keys, *(_key(version, group_id) for version in (_TARGET, _GROUP))]
 
 
 def read_consumer_key(data: bytes) -> tuple[int, str, str] | None:
@@ -152,7 +185,13 @@ def _with_subscription(member: ConsumerGroupMember, value: bytes) -> ConsumerGro
         topic_regex=fields["subscribed_topic_regex"],
         rebalance_timeout_ms=fields["rebalance_timeout_ms"],
         server_assignor=fields["server_assignor"],
+        classic=None if fields["classic_member_metadata"] is None else _classic(fields["classic_member_metadata"]),
     )
+
+
+def _classic(fields: Fields) -> ClassicProtocol:
+    protocols = tuple((row["name"], row["metadata"]) for row in fields["supported_protocols"])
+    return ClassicProtocol(fields["session_timeout_ms"], protocols)
 
 
 def _with_assignment(member: ConsumerGroupMember, value: bytes) -> ConsumerGroupMember:

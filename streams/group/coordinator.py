@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 
 from streams.core.records import Block, TopicPartition
-from streams.group.administration import create, delete, delete_offsets, describe, holders, listed, reset_offsets
+from streams.group import administration
+from streams.group.classic_members import ClassicMembers
 from streams.group.consumer_group import ConsumerGroupMember
 from streams.group.consumer_groups import ConsumerGroups, NoTopics, TopicDirectory
 from streams.group.registry import Effect, Groups, Persist, Reply, undone
@@ -59,6 +60,7 @@ class Coordinator:
         self._groups = Groups(self._effects)
         self._timers: Timers[GroupTimer] = Timers()
         self._consumers = ConsumerGroups(config, rng, self._groups, self._timers, topics or NoTopics())
+        self._classic_members = ClassicMembers(self._consumers)
         self._has_loaded_members = False
 
     # --- driver interface -------------------------------------------------------------
@@ -69,6 +71,14 @@ class Coordinator:
         The reply carries ``token``, which must not be None.  If the reply is deferred, a later call returns it.
         """
         self._start_loaded_sessions(now_ms)
+        if self._classic_members.concerns(request):
+            self._reply(token, self._classic_members.handle(request, now_ms))
+        else:
+            self._answer(request, now_ms, token)
+        self._downgrade(now_ms)
+        return self._take_effects()
+
+    def _answer(self, request: GroupRequest | TxnOffsetCommit, now_ms: int, token: object) -> None:
         match request:
             case Heartbeat():
                 self._reply(token, HeartbeatResponse(self._heartbeat(request, now_ms)))
@@ -82,7 +92,7 @@ class Coordinator:
             case ConsumerGroupHeartbeat():
                 self._reply(token, self._consumers.heartbeat(request, now_ms))
             case ConsumerGroupDescribe():
-                self._reply(token, self._consumers.describe(request.group_id))
+                self._reply(token, administration.describe_consumers(self._groups, request.group_id))
             case JoinGroup():
                 self._join(request, now_ms, token)
             case SyncGroup():
@@ -90,16 +100,15 @@ class Coordinator:
             case LeaveGroup():
                 self._reply(token, LeaveGroupResponse(self._leave(request, now_ms)))
             case ListGroups():
-                self._reply(token, ListGroupsResponse(listed(self._groups, request)))
+                self._reply(token, ListGroupsResponse(administration.listed(self._groups, request)))
             case DescribeGroup():
-                self._reply(token, describe(self._groups.get(request.group_id)))
+                self._reply(token, administration.describe(self._groups.get(request.group_id)))
             case DeleteGroup():
-                self._reply(token, DeleteGroupResponse(delete(self._groups, request.group_id)))
+                self._reply(token, DeleteGroupResponse(administration.delete(self._groups, request.group_id)))
             case CreateGroup():
-                self._reply(token, CreateGroupResponse(self._create(request)))
+                self._reply(token, CreateGroupResponse(administration.create(self._groups, self._config, request)))
             case ResetOffsets():
                 self._reply(token, self._reset_offsets(request, now_ms))
-        return self._take_effects()
 
     def next_deadline_ms(self) -> int | None:
         """Return when ``tick`` is due next, or None if no timer is set."""
@@ -125,11 +134,12 @@ class Coordinator:
                     self._expire_unsynced(group, now_ms)
                 case TimerKind.PENDING:
                     self._forget_pending(group, timer.member_id)
-                case TimerKind.CONSUMER_SESSION | TimerKind.REVOCATION:
+                case TimerKind.CONSUMER_SESSION | TimerKind.RECONCILIATION:
                     self._consumers.expire(timer)
                 case TimerKind.VANISH:
                     if not group.members:
                         self._groups.delete(group)
+        self._downgrade(now_ms)
         return self._take_effects()
 
     def load(self, blocks: Iterable[Block]) -> None:
@@ -164,7 +174,7 @@ class Coordinator:
         self, group_id: str, partitions: Sequence[TopicPartition]
     ) -> tuple[ErrorCode, Mapping[TopicPartition, ErrorCode], list[Effect]]:
         """Delete committed offsets that no member uses (KIP-496); return the error, partition errors and effects."""
-        error, errors = delete_offsets(self._groups, group_id, partitions)
+        error, errors = administration.delete_offsets(self._groups, group_id, partitions)
         return error, errors, self._take_effects()
 
     # --- join -------------------------------------------------------------------------
@@ -529,12 +539,6 @@ class Coordinator:
 
     # --- administration ---------------------------------------------------------------
 
-    def _create(self, request: CreateGroup) -> ErrorCode:
-        timeout_ms = request.session_timeout_ms
-        if timeout_ms is not None and not self._config.allows_session(timeout_ms):
-            return ErrorCode.INVALID_SESSION_TIMEOUT
-        return create(self._groups, request)
-
     def _reset_offsets(self, request: ResetOffsets, now_ms: int) -> ResetOffsetsResponse:
         """Set committed offsets and atomically remove the partitions' owners, so that late commits are rejected."""
         group = self._groups.get(request.group_id)
@@ -542,8 +546,8 @@ class Coordinator:
             return ResetOffsetsResponse(ErrorCode.GROUP_ID_NOT_FOUND)
         if request.nonce and request.nonce in group.resets:
             return group.resets[request.nonce]
-        response = reset_offsets(self._groups, group, request, now_ms)
-        if gone := holders(group, response.offsets.keys()):
+        response = administration.reset_offsets(self._groups, group, request, now_ms)
+        if gone := administration.holders(group, response.offsets.keys()):
             self._remove_members(group, gone, now_ms)
         self._consumers.remove_owners(group, response.offsets.keys())
         return response
@@ -567,6 +571,12 @@ class Coordinator:
                 GroupTimer(TimerKind.SESSION, group.group_id, member.member_id),
                 now_ms + group.session_timeout_ms(member),
             )
+
+    def _downgrade(self, now_ms: int) -> None:
+        """Begin a rebalance in the consumer groups that become classic groups now."""
+        for group in self._consumers.downgraded():
+            self._groups.persist(group, now_ms)
+            self._rebalance(group, now_ms)
 
     def _start_loaded_sessions(self, now_ms: int) -> None:
         if self._has_loaded_members:

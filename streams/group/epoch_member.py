@@ -278,7 +278,9 @@ class EpochMember:
 
     def _on_error(self, response: ConsumerGroupHeartbeatResponse, now_ms: int) -> None:
         error, config = response.error, self.config
-        if error in _REMOVED:
+        # A join makes a group; it is not found if the group must remain a classic one.
+        is_refused = error is ErrorCode.GROUP_ID_NOT_FOUND and self.generation_id < 0
+        if error in _REMOVED and not is_refused:
             self._retry_at_ms = now_ms + config.retry_backoff_ms
             self._reset()
         elif error is ErrorCode.UNRELEASED_INSTANCE_ID:

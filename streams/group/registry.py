@@ -11,7 +11,7 @@ from attrs import define, field, frozen
 
 from streams.core.records import Block, ProducerStamp, TopicPartition
 from streams.group.consumer_group import ConsumerGroup
-from streams.group.consumer_log import group_record, keys_of_group, load_record, read_consumer_key
+from streams.group.consumer_log import keys_of_group, load_record, read_consumer_key, records_of_group
 from streams.group.offsets import (
     group_key,
     group_value,
@@ -92,7 +92,7 @@ class Groups:
         """Delete a group with its committed offsets."""
         group.become(GroupState.DEAD)
         if group.consumer is not None:
-            self.effects += (Persist(key, None) for key in keys_of_group(group.group_id))
+            self.effects += (Persist(key, None) for key in keys_of_group(group.group_id, group.consumer))
         del self.by_id[group.group_id]
         self._pending.forget_group(group.group_id)
         for partition in group.offsets:
@@ -111,19 +111,19 @@ class Groups:
         """Append a group's metadata (members and generation) to the ``__consumer_offsets`` log."""
         self.effects.append(Persist(group_key(group.group_id), group_value(group, now_ms)))
 
-    def become_consumer(self, group: Group) -> None:
-        """Convert a classic group without members to a consumer group; committed offsets are kept."""
+    def become_consumer(self, group: Group, consumer: ConsumerGroup) -> None:
+        """Convert a classic group to a consumer group with these members; committed offsets are kept."""
         if group.generation_id:
             self.effects.append(Persist(group_key(group.group_id), None))
-        group.consumer = ConsumerGroup(epoch=group.generation_id)
-        group.state, group.generation_id, group.protocol_type, group.protocol_name = GroupState.EMPTY, 0, "", ""
-        self.effects.append(Persist(*group_record(group.group_id, group.consumer)))
+        group.vacate()
+        group.consumer = consumer
+        self.effects += (Persist(*record) for record in records_of_group(group.group_id, consumer))
 
     def become_classic(self, group: Group) -> None:
-        """Convert a consumer group without members to a classic group; committed offsets are kept."""
+        """Convert a consumer group to a classic group without members; committed offsets are kept."""
         assert group.consumer is not None
+        self.effects += (Persist(key, None) for key in keys_of_group(group.group_id, group.consumer))
         group.generation_id, group.consumer = group.consumer.epoch, None
-        self.effects += (Persist(key, None) for key in keys_of_group(group.group_id))
 
     def set_up(self, group: Group, settings: GroupSettings) -> None:
         """Replace the settings of an explicitly created group, and append them to the ``__consumer_offsets`` log."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 
 from attrs import define, field, frozen
-from attrs.validators import ge
+from attrs.validators import ge, instance_of
 
 from streams.core.records import TopicPartition
 from streams.group.consumer_group import ConsumerGroup
@@ -39,6 +39,29 @@ LEGAL_PREVIOUS: Mapping[GroupState, frozenset[GroupState]] = {
 }
 
 
+class MigrationPolicy(Enum):
+    """Which groups with members change their protocol, with Kafka's words (``group.consumer.migration.policy``).
+
+    An upgrade makes a classic group a consumer group when the first member of the consumer protocol joins; a downgrade
+    makes it a classic group again when the last one has left.
+    """
+
+    DISABLED = "disabled"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    BIDIRECTIONAL = "bidirectional"
+
+    @property
+    def allows_upgrade(self) -> bool:
+        """Whether classic groups with members become consumer groups."""
+        return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+    @property
+    def allows_downgrade(self) -> bool:
+        """Whether consumer groups with members become classic groups."""
+        return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+
 @frozen
 class CoordinatorConfig:
     """Bounds and delays for groups, with defaults for an in-process coordinator.
@@ -47,6 +70,8 @@ class CoordinatorConfig:
     members can join (Kafka's ``group.initial.rebalance.delay.ms``, where the default is 3000).
     ``consumer_session_timeout_ms`` and ``consumer_heartbeat_interval_ms`` are those of consumer groups, which members
     do not choose (Kafka's ``group.consumer.session.timeout.ms`` and ``group.consumer.heartbeat.interval.ms``).
+    ``consumer_migration_policy`` decides about groups with members of both protocols
+    (``group.consumer.migration.policy``, where the default is the same).
     """
 
     min_session_timeout_ms: int = field(default=1, validator=ge(1))
@@ -55,6 +80,9 @@ class CoordinatorConfig:
     offset_metadata_max_bytes: int = field(default=4096, validator=ge(0))
     consumer_session_timeout_ms: int = field(default=45_000, validator=ge(1))
     consumer_heartbeat_interval_ms: int = field(default=5_000, validator=ge(1))
+    consumer_migration_policy: MigrationPolicy = field(
+        default=MigrationPolicy.BIDIRECTIONAL, validator=instance_of(MigrationPolicy)
+    )
 
     def allows_session(self, timeout_ms: int) -> bool:
         """Whether a session timeout is within the bounds."""
@@ -146,6 +174,15 @@ class Group:
             self.joined -= 1
         if self.leader == member.member_id:
             self.leader = next(iter(self.members), "")
+
+    def vacate(self) -> None:
+        """Remove all members at once, because the group becomes a consumer group; it has no generation then."""
+        self.state, self.generation_id = GroupState.EMPTY, 0
+        self.protocol_type = self.protocol_name = self.leader = ""
+        self.joined = 0
+        self.members.clear()
+        self.static_members.clear()
+        self._supporters.clear()
 
     def validate(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
         """Return the error code for a member id and group instance id, or NONE."""

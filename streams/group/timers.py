@@ -77,8 +77,9 @@ class TimerKind(Enum):
     VANISH = "vanish"
     #: The session of a member of a consumer group.
     CONSUMER_SESSION = "consumer session"
-    #: The time in which a member of a consumer group must revoke partitions.
-    REVOCATION = "revocation"
+    #: The time in which a member of a consumer group must revoke partitions; or join, or synchronize, if it uses the
+    #: classic protocol.
+    RECONCILIATION = "reconciliation"
 
 
 class GroupTimer(NamedTuple):

@@ -386,6 +386,11 @@ class NamedAssignment:
     topics: Sequence[NamedPartitions] = ()
 
 
+#: Types of the members of consumer groups, by the protocol that they use (KIP-1099).
+CLASSIC_MEMBER = 0
+CONSUMER_MEMBER = 1
+
+
 @frozen
 class DescribedConsumer:
     """A member of a consumer group, with what it is assigned now and what it will be assigned."""
@@ -400,6 +405,7 @@ class DescribedConsumer:
     topic_regex: str | None
     assignment: NamedAssignment
     target_assignment: NamedAssignment
+    member_type: int = CONSUMER_MEMBER
 
 
 @frozen

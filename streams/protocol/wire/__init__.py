@@ -22,6 +22,7 @@ from streams.protocol.wire.encoded import produced as produced
 from streams.protocol.wire.errors import EncodingError as EncodingError
 from streams.protocol.wire.errors import MalformedError as MalformedError
 from streams.protocol.wire.errors import UnsupportedVersionError as UnsupportedVersionError
+from streams.protocol.wire.fields import BYTES as BYTES
 from streams.protocol.wire.fields import INT8 as INT8
 from streams.protocol.wire.fields import INT32 as INT32
 from streams.protocol.wire.fields import STRING as STRING
@@ -31,6 +32,7 @@ from streams.protocol.wire.fields import Field as Field
 from streams.protocol.wire.fields import Fields as Fields
 from streams.protocol.wire.fields import Message as Message
 from streams.protocol.wire.fields import array as array
+from streams.protocol.wire.fields import struct as struct
 from streams.protocol.wire.framing import FrameReader as FrameReader
 from streams.protocol.wire.framing import RequestHeader as RequestHeader
 from streams.protocol.wire.framing import api_ranges as api_ranges

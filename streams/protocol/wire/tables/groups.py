@@ -24,8 +24,6 @@ from streams.protocol.wire.fields import (
 from streams.protocol.wire.tables.session import THROTTLE
 
 _NO_OPERATIONS = -(2**31)
-# The member type of ConsumerGroupDescribe for a member that uses the consumer protocol, not the classic one.
-_CONSUMER_PROTOCOL = 1
 
 _MEMBER = (
     Field("group_id", STRING),
@@ -321,7 +319,7 @@ DESCRIBED_CONSUMER_GROUP = (
         Field("subscribed_topic_regex", STRING, nullable=0, default=None, attribute="topic_regex"),
         _assignment("assignment"),
         _assignment("target_assignment"),
-        Field("member_type", INT8, since=1, default=_CONSUMER_PROTOCOL, is_ignorable=True),
+        Field("member_type", INT8, since=1, default=group_messages.CONSUMER_MEMBER, is_ignorable=True),
     ),
     Field("authorized_operations", INT32, default=_NO_OPERATIONS),
 )
