@@ -147,12 +147,13 @@ class TopicMetadata:
 class MetadataResponse(Response):
     """The requested topics, and the addresses of the brokers by broker ID ("" within a process).
 
-    ``controller_id`` is -1 if the controller is unknown.
+    ``controller_id`` is -1 if the controller is unknown.  ``racks`` has the racks of the brokers that have one.
     """
 
     brokers: Mapping[int, str]
     topics: Sequence[TopicMetadata]
     controller_id: int = -1
+    racks: Mapping[int, str] = field(factory=dict)
 
 
 # --- records --------------------------------------------------------------------------
