@@ -65,7 +65,7 @@ Handler: TypeAlias = "Callable[[Broker, Any, int], Response]"
 
 def _describe_cluster(machine: "Broker", request: DescribeCluster, now_ms: int) -> DescribeClusterResponse:
     node_id = machine.config.node_id
-    return DescribeClusterResponse(ErrorCode.NONE, "", node_id, (DescribedBroker(node_id, rack=machine.config.rack),))
+    return DescribeClusterResponse(ErrorCode.NONE, "", node_id, (DescribedBroker(node_id),))
 
 
 # --- settings -----------------------------------------------------------------------------
@@ -119,8 +119,6 @@ def _settings(machine: "Broker", kind: int, name: str) -> tuple[Mapping[str, str
             "transaction.state.log.replication.factor": "1",
             "min.insync.replicas": "1",
         }
-        if machine.config.rack is not None:
-            of_broker["broker.rack"] = machine.config.rack
         return of_broker, of_broker
     is_logger = kind == ResourceType.BROKER_LOGGER and name == node_id
     if kind in (ResourceType.GROUP, ResourceType.CLIENT_METRICS) or is_logger:

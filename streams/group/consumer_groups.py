@@ -4,7 +4,6 @@ This is a part of ``coordinator``: a state machine without I/O.  All that a memb
 never stops members whose partitions stay with them.
 """
 
-import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from random import Random
@@ -38,6 +37,7 @@ from streams.group.server_assignors import DEFAULT_ASSIGNOR, SERVER_ASSIGNORS
 from streams.group.states import CoordinatorConfig, Group
 from streams.group.subscriptions import Subscription
 from streams.group.timers import GroupTimer, TimerKind, Timers
+from streams.group.topic_patterns import PatternError, compiled
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
     JOIN_EPOCH,
@@ -294,8 +294,7 @@ class ConsumerGroups:
         return {member.member_id: member.topics | matches[member.topic_regex] for member in members}
 
     def _matching(self, regex: str) -> frozenset[str]:
-        pattern = re.compile(regex)
-        return frozenset(name for name in self.topics.names() if pattern.fullmatch(name))
+        return frozenset(filter(compiled(regex).matches, self.topics.names()))
 
     def _existing(self, wanted: Mapping[str, Set[str]]) -> dict[str, tuple[bytes, int]]:
         names = set[str]().union(*wanted.values())
@@ -310,7 +309,6 @@ class ConsumerGroups:
                 tuple(_named(group.target.get(member.member_id, NO_PLACES), names)),
                 group.assignment_epoch,
                 group_instance_id=member.group_instance_id,
-                rack_id=member.rack_id,
             )
             for member in group.members.values()
         }
@@ -529,8 +527,8 @@ def _check(request: ConsumerGroupHeartbeat) -> None:
         )
     if request.topic_regex:
         try:
-            re.compile(request.topic_regex)
-        except re.error as error:
+            compiled(request.topic_regex)
+        except PatternError as error:
             raise BrokerError(
                 f"SubscribedTopicRegex `{request.topic_regex}` is not a valid regular expression: {error}.",
                 code=ErrorCode.INVALID_REGULAR_EXPRESSION,
