@@ -1,4 +1,4 @@
-"""Handlers for administrative requests: topic settings, group offsets, leader epochs and the cluster.
+"""Handlers for administrative requests: settings of topics and groups, group offsets, leader epochs and the cluster.
 
 Each handler receives the broker, the request and the monotonic time in milliseconds, and returns the response.
 """
@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from attrs import frozen
+
 from streams.broker.config import PARTITIONER, STORAGE, parse_config
 from streams.broker.reads import LEADER_EPOCH
 from streams.broker.refusals import error_of
-from streams.broker.topics import TopicLogs
 from streams.core.errors import BrokerError, ConfigError
 from streams.core.records import TopicPartition
 from streams.protocol.admin_messages import (
@@ -56,6 +57,11 @@ _LISTS: Final = frozenset(
 )
 
 
+# Where the settings of a resource come from that were set explicitly; else they are the broker's.
+_SOURCES: Final[Mapping[int, ConfigSource]] = {
+    ResourceType.TOPIC: ConfigSource.TOPIC,
+    ResourceType.GROUP: ConfigSource.GROUP,
+}
 #: Handles one kind of request and returns its response.
 Handler: TypeAlias = "Callable[[Broker, Any, int], Response]"
 
@@ -86,7 +92,7 @@ def _described(machine: "Broker", asked: ConfigResource, *, includes_synonyms: b
     except BrokerError as error:
         code, reason = error_of(error)
         return DescribedResource(code, kind, name, message=reason)
-    own = ConfigSource.TOPIC if kind == ResourceType.TOPIC else ConfigSource.BROKER
+    own = _SOURCES.get(kind, ConfigSource.BROKER)
     configs = []
     for setting, value in sorted(settings.items()):
         if wanted is not None and setting not in wanted:
@@ -120,8 +126,11 @@ def _settings(machine: "Broker", kind: int, name: str) -> tuple[Mapping[str, str
             "min.insync.replicas": "1",
         }
         return of_broker, of_broker
+    if kind == ResourceType.GROUP:
+        configs = machine.coordinator.configs
+        return configs.shown(name), configs.given(name)
     is_logger = kind == ResourceType.BROKER_LOGGER and name == node_id
-    if kind in (ResourceType.GROUP, ResourceType.CLIENT_METRICS) or is_logger:
+    if kind == ResourceType.CLIENT_METRICS or is_logger:
         # Kafka has settings for these resources; this broker has none.
         return {}, {}
     raise BrokerError(
@@ -141,10 +150,39 @@ def _type_of(setting: str, value: str) -> ConfigType:
     return ConfigType.DOUBLE if setting.endswith(".ratio") else ConfigType.STRING
 
 
+@frozen
+class _Resource:
+    """A resource whose settings can be altered: those that were set, and all of them.
+
+    ``check`` raises an error if it cannot have certain settings, ``alter`` replaces the settings.
+    """
+
+    what: str
+    given: Mapping[str, str]
+    shown: Mapping[str, str]
+    check: Callable[[Mapping[str, str]], object]
+    alter: Callable[[str, Mapping[str, str], int], None]
+
+
+def _resource(machine: "Broker", kind: int, name: str) -> _Resource:
+    if kind == ResourceType.TOPIC:
+        topic = machine.topics.topic(name)
+        return _Resource(f"topic {name!r}", topic.config.given, topic.described(), parse_config, machine.alter_topic)
+    if kind == ResourceType.GROUP:
+        configs = machine.coordinator.configs
+        return _Resource(
+            f"group {name!r}", configs.given(name), configs.shown(name), configs.check, machine.groups.alter_configs
+        )
+    raise BrokerError(
+        f"resource {name!r} of type {kind}: only settings of topics and groups can be altered",
+        code=ErrorCode.INVALID_REQUEST,
+    )
+
+
 def _alter_configs(machine: "Broker", request: AlterConfigs, now_ms: int) -> AlterConfigsResponse:
-    def changed(topic: TopicLogs, asked: ReplacedConfigs) -> dict[str, str]:
+    def changed(resource: _Resource, asked: ReplacedConfigs) -> dict[str, str]:
         # Settings that are fixed at creation are kept, whether the request names them or not.
-        kept = {name: value for name, value in topic.config.given.items() if name in (PARTITIONER, STORAGE)}
+        kept = {name: value for name, value in resource.given.items() if name in (PARTITIONER, STORAGE)}
         return kept | {item.name: item.value for item in asked.configs if item.value is not None}
 
     return AlterConfigsResponse(_altered(machine, now_ms, request, changed))
@@ -153,23 +191,23 @@ def _alter_configs(machine: "Broker", request: AlterConfigs, now_ms: int) -> Alt
 def _incremental_alter_configs(
     machine: "Broker", request: IncrementalAlterConfigs, now_ms: int
 ) -> IncrementalAlterConfigsResponse:
-    def changed(topic: TopicLogs, asked: Any) -> dict[str, str]:
-        given = dict(topic.config.given)
+    def changed(resource: _Resource, asked: Any) -> dict[str, str]:
+        given = dict(resource.given)
         for item in asked.configs:
-            _change(given, topic, item)
+            _change(given, resource, item)
         return given
 
     return IncrementalAlterConfigsResponse(_altered(machine, now_ms, request, changed))
 
 
-def _change(given: dict[str, str], topic: TopicLogs, change: ConfigChange) -> None:
+def _change(given: dict[str, str], resource: _Resource, change: ConfigChange) -> None:
     name, operation, value = change.name, change.config_operation, change.value
     if operation == ConfigOperation.DELETE:
         given.pop(name, None)
         return
     if value is None or operation not in ConfigOperation._value2member_map_:
         raise BrokerError(
-            f"setting {name} of topic {topic.name!r}: operation {operation} with value {value!r}",
+            f"setting {name} of {resource.what}: operation {operation} with value {value!r}",
             code=ErrorCode.INVALID_REQUEST,
         )
     if operation == ConfigOperation.SET:
@@ -177,10 +215,10 @@ def _change(given: dict[str, str], topic: TopicLogs, change: ConfigChange) -> No
         return
     if name != "cleanup.policy":
         raise BrokerError(
-            f"setting {name} of topic {topic.name!r} is not a list: set it instead", code=ErrorCode.INVALID_CONFIG
+            f"setting {name} of {resource.what} is not a list: set it instead", code=ErrorCode.INVALID_CONFIG
         )
     is_added = operation == ConfigOperation.APPEND
-    items = [item.strip() for item in topic.described()[name].split(",")]
+    items = [item.strip() for item in resource.shown[name].split(",")]
     changes = [item.strip() for item in value.split(",")]
     kept = [item for item in items if is_added or item not in changes]
     added = [item for item in changes if is_added and item not in items]
@@ -191,7 +229,7 @@ def _altered(
     machine: "Broker",
     now_ms: int,
     request: AlterConfigs | IncrementalAlterConfigs,
-    changed: Callable[[TopicLogs, Any], dict[str, str]],
+    changed: Callable[[_Resource, Any], dict[str, str]],
 ) -> tuple[AlteredResource, ...]:
     results = []
     named = Counter((asked.resource_type, asked.resource_name) for asked in request.resources)
@@ -203,16 +241,12 @@ def _altered(
                 raise BrokerError("the broker is closing: nothing was done", code=ErrorCode.REQUEST_TIMED_OUT)
             if named[kind, name] > 1:
                 raise BrokerError("Each resource must appear at most once.", code=ErrorCode.INVALID_REQUEST)
-            if kind != ResourceType.TOPIC:
-                raise BrokerError(
-                    f"resource {name!r} of type {kind}: only settings of topics can be altered",
-                    code=ErrorCode.INVALID_REQUEST,
-                )
-            config = changed(machine.topics.topic(name), asked)
+            resource = _resource(machine, kind, name)
+            config = changed(resource, asked)
             if request.validate_only:
-                parse_config(config)
+                resource.check(config)
             else:
-                machine.alter_topic(name, config, now_ms)
+                resource.alter(name, config, now_ms)
         except (BrokerError, ConfigError, OSError) as error:
             code, reason = error_of(error)
         results.append(AlteredResource(code, kind, name, reason))
@@ -240,14 +274,16 @@ def _groups(machine: "Broker", now_ms: int) -> list[str]:
     machine.handle(ListGroups(), now_ms, responses.append)
     (response,) = responses
     assert isinstance(response, ListGroupsResponse)
-    return [group_id for group_id, *_ in response.groups]
+    found = [group_id for group_id, *_ in response.groups]
+    # A group that does not exist yet may have settings.
+    return list(dict.fromkeys([*found, *machine.coordinator.configs.groups()]))
 
 
 # --- offsets ------------------------------------------------------------------------------
 
 
 def _delete_offsets(machine: "Broker", request: OffsetDelete, now_ms: int) -> OffsetDeleteResponse:
-    return OffsetDeleteResponse(*machine.delete_offsets(request.group_id, request.partitions, now_ms))
+    return OffsetDeleteResponse(*machine.groups.delete_offsets(request.group_id, request.partitions, now_ms))
 
 
 def _offsets_for_leader_epochs(

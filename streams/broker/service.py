@@ -14,17 +14,18 @@ from functools import partial
 from itertools import groupby
 from typing import get_args
 
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 
 from streams.broker import administration, operations
 from streams.broker.catalogue import Catalogue, refuse_internal
 from streams.broker.config import INTERNAL_CONFIG, BrokerConfig
 from streams.broker.fetches import Answer, PendingFetch, WaitingFetch, WaitingFetches
+from streams.broker.group_desk import GroupDesk
 from streams.broker.limits import MAX_WAIT_MS
 from streams.broker.log import PartitionLog
 from streams.broker.maintenance import PAUSE_MS, Maintenance
 from streams.broker.reads import fetched, listed_offsets
-from streams.broker.refusals import ErrorText, error_of, refusal
+from streams.broker.refusals import error_of, refusal
 from streams.broker.topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topics
 from streams.broker.transaction_log import producer_ids_key, producer_ids_value, transaction_key
 from streams.broker.transactions import (
@@ -37,8 +38,7 @@ from streams.broker.transactions import (
 )
 from streams.core.errors import BrokerError
 from streams.core.records import Block, TopicPartition
-from streams.group import Coordinator, Effect, Persist, Reply
-from streams.group.registry import undone
+from streams.group import Coordinator, Persist
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import GroupRequest, OffsetCommit, OffsetCommitResponse
 from streams.protocol.markers import marker
@@ -77,14 +77,6 @@ _TRANSACTION_REQUESTS = (InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, En
 _LOAD_RECORDS = 50_000
 
 
-@frozen(eq=False)
-class _GroupToken:
-    """A request to the group coordinator with its response callback; it is passed back with the response."""
-
-    request: GroupRequest | TxnOffsetCommit
-    answer: Answer
-
-
 @define(eq=False)
 class Broker:
     """The state machine of a broker: topics, logs, waiting fetches, groups and transactions."""
@@ -96,6 +88,7 @@ class Broker:
         factory=lambda: TransactionCoordinator(lambda _: _OFFSETS_PARTITION), kw_only=True
     )
     catalogue: Catalogue = field(init=False)
+    groups: GroupDesk = field(init=False)
     #: Wall clock minus monotonic time, in milliseconds.
     clock_ahead_ms: int = field(default=0, init=False)
     _fetches: WaitingFetches = field(factory=WaitingFetches, init=False)
@@ -107,6 +100,7 @@ class Broker:
     def __attrs_post_init__(self) -> None:
         self._maintenance = Maintenance(self.topics)
         self.catalogue = Catalogue(self.topics, self.config, self.delete_topic)
+        self.groups = GroupDesk(self.coordinator, self.catalogue, self._append_groups)
         self.transactions.is_taken = self._has_written
         handlers: dict[type, Callable[..., None]] = {
             Produce: self._produce,
@@ -120,7 +114,7 @@ class Broker:
             FindCoordinator: self._find_coordinator,
             TxnOffsetCommit: self._commit_in_transaction,
         }
-        handlers |= dict.fromkeys(_GROUP_REQUESTS, self._group)
+        handlers |= dict.fromkeys(_GROUP_REQUESTS, self.groups.handle)
         handlers |= dict.fromkeys(_TRANSACTION_REQUESTS, self._transaction)
         for kind, handler in {**administration.HANDLERS, **operations.HANDLERS}.items():
             handlers[kind] = partial(self._answer_now, handler)
@@ -221,7 +215,7 @@ class Broker:
         self._answer(self._fetches.take_due(now_ms), now_ms)
         group_deadline_ms = self.coordinator.next_deadline_ms()
         if group_deadline_ms is not None and group_deadline_ms <= now_ms:
-            self._perform(self.coordinator.tick(now_ms), now_ms)
+            self.groups.perform(self.coordinator.tick(now_ms), now_ms)
         transaction_deadline_ms = self.transactions.next_deadline_ms()
         if transaction_deadline_ms is not None and transaction_deadline_ms <= now_ms:
             self._perform_by_itself(self.transactions.tick(now_ms), now_ms)
@@ -376,7 +370,7 @@ class Broker:
         partitions = self.topics.delete(name)
         self._unflushed.difference_update([log for log in self._unflushed if log.partition.topic == name])
         self._wake(partitions, now_ms)
-        self._perform(self.coordinator.forget_topics([name]), now_ms)
+        self.groups.perform(self.coordinator.forget_topics([name]), now_ms)
 
     def alter_topic(self, name: str, config: Mapping[str, str], now_ms: int) -> None:
         """Replace all settings of a topic.
@@ -506,15 +500,12 @@ class Broker:
         if code is not ErrorCode.NONE:
             answer(TxnOffsetCommitResponse(dict.fromkeys(request.offsets, code)))
             return
-        self._group(request, now_ms, answer)
+        self.groups.handle(request, now_ms, answer)
 
     # --- groups -------------------------------------------------------------------------------
 
     def _find_coordinator(self, request: FindCoordinator, now_ms: int, answer: Answer) -> None:
         answer(FindCoordinatorResponse(ErrorCode.NONE, self.config.node_id))
-
-    def _group(self, request: GroupRequest | TxnOffsetCommit, now_ms: int, answer: Answer) -> None:
-        self._perform(self.coordinator.handle(request, now_ms, _GroupToken(request, answer)), now_ms)
 
     def _commit_known(
         self, request: OffsetCommit | TxnOffsetCommit, unknown: Sequence[TopicPartition], now_ms: int, answer: Answer
@@ -535,35 +526,8 @@ class Broker:
         else:
             answer_all(OffsetCommitResponse({}) if isinstance(request, OffsetCommit) else TxnOffsetCommitResponse({}))
 
-    def delete_offsets(
-        self, group_id: str, partitions: Sequence[TopicPartition], now_ms: int
-    ) -> tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]:
-        """Delete committed offsets of a group; return the error for the group, and the errors by partition."""
-        error, errors, effects = self.coordinator.delete_offsets(group_id, partitions)
-        failure = self._perform(effects, now_ms)
-        return (error, errors) if failure is None else (failure[0], {})
-
-    def _perform(self, effects: Sequence[Effect], now_ms: int) -> ErrorText | None:
-        """Perform effects of the group coordinator: append to the offsets log, and then respond.
-
-        A commit is therefore acknowledged only when it is in the log.  Returns the error of the append, or None.
-        """
-        failure: ErrorText | None = None
-        if persists := [effect for effect in effects if isinstance(effect, Persist)]:
-            try:
-                self._persist(persists, now_ms)
-            except (OSError, BrokerError) as error:
-                failure = error_of(error)
-                _LOGGER.error("writing %s failed: %s", OFFSETS_TOPIC, error)
-                undone(persists)
-        for effect in effects:
-            if isinstance(effect, Reply):
-                token = effect.token
-                assert isinstance(token, _GroupToken)
-                token.answer(effect.response if failure is None else refusal(token.request, failure[0]))
-        return failure
-
-    def _persist(self, persists: Sequence[Persist], now_ms: int) -> None:
+    def _append_groups(self, persists: Sequence[Persist], now_ms: int) -> None:
+        """Append records of the group coordinator to its log."""
         blocks: list[Block] = []
         wall_ms = self.wall_ms(now_ms)
         for producer, group in groupby(persists, key=lambda persist: persist.producer):

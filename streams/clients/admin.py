@@ -24,7 +24,7 @@ from streams.core.errors import (
 from streams.core.records import TopicPartition
 from streams.core.topic import TopicLike, topic_name, topic_names
 from streams.group import decode_assignment, decode_subscription
-from streams.group.subscriptions import CONSUMER_PROTOCOL_TYPE
+from streams.group.subscriptions import READABLE_PROTOCOL_TYPES
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
     CreateGroup,
@@ -428,7 +428,7 @@ class Admin:
         """Return all partitions of the topics that a group has committed or been assigned."""
         topics = {partition.topic for partition in self.committed_offsets(group_id)}
         described = self.describe_group(group_id)
-        if described.protocol_type == CONSUMER_PROTOCOL_TYPE:
+        if described.protocol_type in READABLE_PROTOCOL_TYPES:
             for member in described.members:
                 topics.update(partition.topic for partition in decode_assignment(member.assignment).partitions)
                 if member.metadata:

@@ -22,10 +22,10 @@ from streams.group.consumer_member import ConsumerMembership as ConsumerMembersh
 from streams.group.consumer_member import Lose as Lose
 from streams.group.consumer_member import Revoke as Revoke
 from streams.group.coordinator import Coordinator as Coordinator
-from streams.group.coordinator import CoordinatorConfig as CoordinatorConfig
-from streams.group.coordinator import Effect as Effect
-from streams.group.coordinator import Persist as Persist
-from streams.group.coordinator import Reply as Reply
+from streams.group.effects import CreateInternalTopics as CreateInternalTopics
+from streams.group.effects import Effect as Effect
+from streams.group.effects import Persist as Persist
+from streams.group.effects import Reply as Reply
 from streams.group.epoch_member import EpochMember as EpochMember
 from streams.group.member import Action as Action
 from streams.group.member import Failed as Failed
@@ -39,6 +39,7 @@ from streams.group.recipes import LeaderElection as LeaderElection
 from streams.group.recipes import MemberNumber as MemberNumber
 from streams.group.recipes import MemberSettings as MemberSettings
 from streams.group.recipes import TaskDistribution as TaskDistribution
+from streams.group.states import CoordinatorConfig as CoordinatorConfig
 from streams.group.states import GroupState as GroupState
 from streams.group.states import MigrationPolicy as MigrationPolicy
 from streams.group.subscriptions import Assignment as Assignment

@@ -13,19 +13,26 @@ from streams.group.migration import encoded
 from streams.group.registry import Groups
 from streams.group.server_assignors import DEFAULT_ASSIGNOR
 from streams.group.states import CoordinatorConfig, Group, GroupMember, GroupSettings
+from streams.group.streams_group import StreamsGroup
+from streams.group.streams_views import partitions_of, source_topics
 from streams.group.subscriptions import (
     CONSUMER_PROTOCOL_TYPE,
+    STREAMS_PROTOCOL_TYPE,
+    Assignment,
     Subscription,
     decode_subscription,
+    encode_assignment,
     encode_subscription,
     is_concerned,
 )
+from streams.group.task_assignor import STICKY
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
     CLASSIC_GROUP,
     CLASSIC_MEMBER,
     CONSUMER_GROUP,
     CONSUMER_MEMBER,
+    STREAMS_GROUP,
     ConsumerGroupDescribeResponse,
     CreateGroup,
     DescribedConsumer,
@@ -50,6 +57,8 @@ def describe(group: Group | None) -> DescribeGroupResponse:
         return DescribeGroupResponse(ErrorCode.NONE)
     if group.consumer is not None:
         return _described_consumers(group.consumer)
+    if group.streams is not None:
+        return _described_streams(group.streams)
     members = tuple(
         DescribedMember(
             m.member_id, m.group_instance_id, m.client_id, m.metadata(group.protocol_name), m.assignment, m.client_host
@@ -130,6 +139,23 @@ def _with_names(group: ConsumerGroup, places: Places) -> NamedAssignment:
     )
 
 
+def _described_streams(group: StreamsGroup) -> DescribeGroupResponse:
+    """Return the description of a streams group as if its members were consumers that read what their tasks read."""
+    subscribed = encode_subscription(Subscription(tuple(sorted(source_topics(group)))))
+    members = tuple(
+        DescribedMember(
+            m.member_id,
+            m.group_instance_id,
+            m.client_id,
+            subscribed,
+            encode_assignment(Assignment(partitions_of(group, m.assigned.active))),
+            m.client_host,
+        )
+        for m in group.members.values()
+    )
+    return DescribeGroupResponse(ErrorCode.NONE, group.state, STREAMS_PROTOCOL_TYPE, STICKY, group.epoch, members)
+
+
 def listed(groups: Groups, request: ListGroups) -> tuple[tuple[str, str, str, str], ...]:
     """Return (group id, protocol type, state, type) of each group that passes the filters (KIP-518, KIP-848)."""
     rows = (
@@ -146,7 +172,11 @@ def listed(groups: Groups, request: ListGroups) -> tuple[tuple[str, str, str, st
 
 def _type_of(group: Group) -> tuple[str, str]:
     """Return the protocol type and the type of a group."""
-    return (group.protocol_type, CLASSIC_GROUP) if group.consumer is None else (CONSUMER_PROTOCOL_TYPE, CONSUMER_GROUP)
+    if group.consumer is not None:
+        return CONSUMER_PROTOCOL_TYPE, CONSUMER_GROUP
+    if group.streams is not None:
+        return STREAMS_PROTOCOL_TYPE, STREAMS_GROUP
+    return group.protocol_type, CLASSIC_GROUP
 
 
 def _passes(word: str, wanted: Sequence[str]) -> bool:
@@ -201,6 +231,8 @@ def _subscribed_topics(group: Group) -> Set[str] | None:
     """Return the topics that members subscribe to, or None if their metadata cannot be decoded."""
     if group.consumer is not None:
         return set(group.consumer.topics or ())
+    if group.streams is not None:
+        return source_topics(group.streams) if group.streams.members else set()
     if group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return None
     try:

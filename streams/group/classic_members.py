@@ -108,7 +108,7 @@ class ClassicMembers:
         Raises:
             BrokerError: it may not.
         """
-        config = self.consumers.config
+        config = self.consumers.configs.defaults
         if not config.allows_session(request.session_timeout_ms):
             raise BrokerError("session timeout out of bounds", code=ErrorCode.INVALID_SESSION_TIMEOUT)
         subscription = joined_subscription(request.protocols)

@@ -31,10 +31,12 @@ from streams.group.consumer_log import (
     target_member_record,
     target_record,
 )
+from streams.group.effects import Persist, Reply
+from streams.group.group_configs import GroupConfigs
 from streams.group.migration import check_upgrade, downgraded, upgraded
-from streams.group.registry import Groups, Persist, Reply
+from streams.group.registry import Groups
 from streams.group.server_assignors import DEFAULT_ASSIGNOR, SERVER_ASSIGNORS
-from streams.group.states import CoordinatorConfig, Group
+from streams.group.states import Group
 from streams.group.subscriptions import Subscription
 from streams.group.timers import GroupTimer, TimerKind, Timers
 from streams.group.topic_patterns import PatternError, compiled
@@ -47,7 +49,6 @@ from streams.protocol.group_messages import (
     ConsumerGroupHeartbeatResponse,
     JoinGroupResponse,
     OffsetCommit,
-    OffsetFetch,
     SyncGroupResponse,
 )
 from streams.protocol.messages import TxnOffsetCommit
@@ -90,7 +91,7 @@ class NoTopics:
 class ConsumerGroups:
     """The consumer groups of one broker; they share group IDs and committed offsets with the classic groups."""
 
-    config: CoordinatorConfig
+    configs: GroupConfigs
     rng: Random
     groups: Groups
     timers: Timers[GroupTimer]
@@ -122,7 +123,7 @@ class ConsumerGroups:
             "",
             found.member_id,
             found.epoch,
-            self.config.consumer_heartbeat_interval_ms,
+            self.configs.value(shell.group_id, "consumer.heartbeat.interval.ms"),
             by_id(found.assigned) if is_full or found.assigned != known.assigned else None,
         )
 
@@ -155,7 +156,7 @@ class ConsumerGroups:
         shell = self.groups.get(group_id)
         if request.member_epoch == JOIN_EPOCH:
             shell = shell or self.groups.made(group_id)
-            if shell.consumer is None:
+            if shell.modern is None:
                 self._convert(shell, now_ms)
         if shell is None:
             raise BrokerError(f"Group {group_id} not found.", code=ErrorCode.GROUP_ID_NOT_FOUND)
@@ -172,7 +173,7 @@ class ConsumerGroups:
         if not shell.members:
             self.groups.become_consumer(shell, ConsumerGroup(shell.generation_id))
             return
-        check_upgrade(shell, self.config.consumer_migration_policy)
+        check_upgrade(shell, self.configs.defaults.consumer_migration_policy)
         for kind in (TimerKind.JOIN, TimerKind.SYNC):
             self.timers.cancel(GroupTimer(kind, shell.group_id))
         for member in shell.members.values():
@@ -343,7 +344,7 @@ class ConsumerGroups:
     def note(self, shell: Group) -> None:
         """Note that a group may have become one that ``downgraded`` converts."""
         group = shell.consumer
-        if group is not None and group.is_classic and self.config.consumer_migration_policy.allows_downgrade:
+        if group is not None and group.is_classic and self.configs.defaults.consumer_migration_policy.allows_downgrade:
             self._noted[shell.group_id] = None
 
     def _becomes_classic(self, group: ConsumerGroup) -> bool:
@@ -352,7 +353,9 @@ class ConsumerGroups:
         They have reached the target assignment, so each partition that a member owns is in its generation.  Otherwise
         the assignor of the leader could give it to another member before it is revoked.
         """
-        return self.config.consumer_migration_policy.allows_downgrade and group.is_classic and group.is_settled
+        return (
+            self.configs.defaults.consumer_migration_policy.allows_downgrade and group.is_classic and group.is_settled
+        )
 
     def downgraded(self) -> list[Group]:
         """Convert the noted consumer groups that now have only members of the classic protocol; return them.
@@ -391,13 +394,12 @@ class ConsumerGroups:
         group.remove(member)
         self.groups.effects += (Persist(key, None) for key in keys_of_member(group_id, member.member_id))
 
-    def expire(self, timer: GroupTimer) -> None:
+    def expire(self, shell: Group, timer: GroupTimer) -> None:
         """Remove a member whose session has expired, or which did not revoke partitions in time."""
-        shell = self.groups.get(timer.group_id)
-        if shell is not None and shell.consumer is not None:
-            member = shell.consumer.members.get(timer.member_id)
-            if member is not None:
-                self.remove(shell, member)
+        assert shell.consumer is not None
+        member = shell.consumer.members.get(timer.member_id)
+        if member is not None:
+            self.remove(shell, member)
 
     def remove_members(self, is_gone: Callable[[ConsumerGroupMember], bool]) -> None:
         """Remove the members for which ``is_gone`` is True from all groups."""
@@ -415,9 +417,8 @@ class ConsumerGroups:
 
     def _set_timers(self, group_id: str, before: ConsumerGroupMember, member: ConsumerGroupMember, now_ms: int) -> None:
         session = GroupTimer(TimerKind.CONSUMER_SESSION, group_id, member.member_id)
-        classic = member.classic
-        timeout_ms = self.config.consumer_session_timeout_ms if classic is None else classic.session_timeout_ms
-        self.timers.set(session, now_ms + timeout_ms)
+        own_ms = self.configs.value(group_id, "consumer.session.timeout.ms")
+        self.timers.set(session, now_ms + (own_ms if member.classic is None else member.classic.session_timeout_ms))
         step = GroupTimer(TimerKind.RECONCILIATION, group_id, member.member_id)
         if member.state is not ReconciliationState.UNREVOKED_PARTITIONS:
             self.timers.cancel(step)
@@ -425,13 +426,6 @@ class ConsumerGroups:
             self.timers.set(step, now_ms + member.rebalance_timeout_ms)
 
     # --- offsets and administration ---------------------------------------------------
-
-    def check_fetch(self, request: OffsetFetch) -> ErrorCode:
-        """Return the error code for the member ID and epoch with which offsets are fetched, or NONE."""
-        shell = self.groups.get(request.group_id)
-        if shell is None or shell.consumer is None or request.member_id is None:
-            return ErrorCode.NONE
-        return _check_member(shell.consumer, request.member_id, request.member_epoch)
 
     @staticmethod
     def check_commit(group: ConsumerGroup, request: OffsetCommit | TxnOffsetCommit) -> ErrorCode:

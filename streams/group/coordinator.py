@@ -1,4 +1,4 @@
-"""The coordinator side of Kafka's classic group protocol, as a state machine; ``consumer_groups`` has that of KIP-848.
+"""The coordinator side of Kafka's classic group protocol, as a state machine; ``modern_groups`` has the others.
 
 The input is requests and the time.  The output is replies, which the driver (a broker or a simulation) delivers, and
 records that the driver appends to the ``__consumer_offsets`` log.  Member metadata is opaque, so any
@@ -11,10 +11,11 @@ from random import Random
 
 from streams.core.records import Block, TopicPartition
 from streams.group import administration
-from streams.group.classic_members import ClassicMembers
-from streams.group.consumer_group import ConsumerGroupMember
-from streams.group.consumer_groups import ConsumerGroups, NoTopics, TopicDirectory
-from streams.group.registry import Effect, Groups, Persist, Reply, undone
+from streams.group.consumer_groups import TopicDirectory
+from streams.group.effects import Effect, Reply
+from streams.group.group_configs import GroupConfigs
+from streams.group.modern_groups import ModernGroups, ModernMember
+from streams.group.registry import Groups
 from streams.group.states import CoordinatorConfig, Group, GroupMember, GroupState
 from streams.group.timers import GroupTimer, TimerKind, Timers
 from streams.protocol.error_codes import ErrorCode
@@ -46,8 +47,7 @@ from streams.protocol.group_messages import (
 )
 from streams.protocol.messages import TxnOffsetCommit, TxnOffsetCommitResponse
 from streams.protocol.request import Response
-
-__all__ = ["Coordinator", "CoordinatorConfig", "Effect", "Persist", "Reply", "undone"]
+from streams.protocol.streams_group_messages import StreamsGroupDescribe, StreamsGroupHeartbeat
 
 
 class Coordinator:
@@ -57,10 +57,10 @@ class Coordinator:
         self._config = config
         self._rng = rng
         self._effects: list[Effect] = []
-        self._groups = Groups(self._effects)
+        self.configs = GroupConfigs(config, self._effects)
+        self._groups = Groups(self._effects, self.configs)
         self._timers: Timers[GroupTimer] = Timers()
-        self._consumers = ConsumerGroups(config, rng, self._groups, self._timers, topics or NoTopics())
-        self._classic_members = ClassicMembers(self._consumers)
+        self._modern = ModernGroups.of(self._groups, self._timers, rng, topics)
         self._has_loaded_members = False
 
     # --- driver interface -------------------------------------------------------------
@@ -71,12 +71,12 @@ class Coordinator:
         The reply carries ``token``, which must not be None.  If the reply is deferred, a later call returns it.
         """
         self._start_loaded_sessions(now_ms)
-        if self._classic_members.concerns(request):
-            self._reply(token, self._classic_members.handle(request, now_ms))
+        if self._modern.classic_members.concerns(request):
+            self._reply(token, self._modern.classic_members.handle(request, now_ms))
         else:
             self._answer(request, now_ms, token)
         self._downgrade(now_ms)
-        return self._take_effects()
+        return self.take_effects()
 
     def _answer(self, request: GroupRequest | TxnOffsetCommit, now_ms: int, token: object) -> None:
         match request:
@@ -87,12 +87,10 @@ class Coordinator:
             case TxnOffsetCommit():
                 self._reply(token, TxnOffsetCommitResponse(self._commit_in_transaction(request, now_ms)))
             case OffsetFetch():
-                error = self._consumers.check_fetch(request)
+                error = self._modern.check_fetch(request)
                 self._reply(token, OffsetFetchResponse(error, {}) if error else self._groups.fetch(request))
-            case ConsumerGroupHeartbeat():
-                self._reply(token, self._consumers.heartbeat(request, now_ms))
-            case ConsumerGroupDescribe():
-                self._reply(token, administration.describe_consumers(self._groups, request.group_id))
+            case ConsumerGroupHeartbeat() | ConsumerGroupDescribe() | StreamsGroupHeartbeat() | StreamsGroupDescribe():
+                self._reply(token, self._modern.handle(request, now_ms))
             case JoinGroup():
                 self._join(request, now_ms, token)
             case SyncGroup():
@@ -134,20 +132,20 @@ class Coordinator:
                     self._expire_unsynced(group, now_ms)
                 case TimerKind.PENDING:
                     self._forget_pending(group, timer.member_id)
-                case TimerKind.CONSUMER_SESSION | TimerKind.RECONCILIATION:
-                    self._consumers.expire(timer)
+                case TimerKind.CONSUMER_SESSION | TimerKind.RECONCILIATION | TimerKind.FIRST_ASSIGNMENT:
+                    self._modern.expire(group, timer)
                 case TimerKind.VANISH:
                     if not group.members:
                         self._groups.delete(group)
         self._downgrade(now_ms)
-        return self._take_effects()
+        return self.take_effects()
 
     def load(self, blocks: Iterable[Block]) -> None:
         """Rebuild groups from blocks of the ``__consumer_offsets`` log, in order; sessions restart at the next call."""
         self._groups.load(blocks)
         self._has_loaded_members = any(not group.is_empty for group in self._groups)
 
-    def remove_members(self, is_gone: Callable[[GroupMember | ConsumerGroupMember], bool], now_ms: int) -> None:
+    def remove_members(self, is_gone: Callable[[GroupMember | ModernMember], bool], now_ms: int) -> None:
         """Remove the members for which ``is_gone`` is True from all groups, and rebalance these groups.
 
         The effects are returned by the next call.
@@ -155,7 +153,11 @@ class Coordinator:
         for group in list(self._groups):
             if gone := [member for member in group.members.values() if is_gone(member)]:
                 self._remove_members(group, gone, now_ms)
-        self._consumers.remove_members(is_gone)
+        self._modern.remove_members(is_gone)
+
+    def note_creation(self, group_id: str, failures: Mapping[str, str]) -> None:
+        """Note why internal topics of a streams group could not be created; empty if all were."""
+        self._modern.streams.note_creation(group_id, failures)
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
         """Commit or drop the offsets in a producer's transaction after its marker is in the log."""
@@ -168,14 +170,14 @@ class Coordinator:
     def forget_topics(self, topics: Iterable[str]) -> list[Effect]:
         """Drop the committed offsets of deleted topics."""
         self._groups.forget_topics(set(topics))
-        return self._take_effects()
+        return self.take_effects()
 
     def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition]
     ) -> tuple[ErrorCode, Mapping[TopicPartition, ErrorCode], list[Effect]]:
         """Delete committed offsets that no member uses (KIP-496); return the error, partition errors and effects."""
         error, errors = administration.delete_offsets(self._groups, group_id, partitions)
-        return error, errors, self._take_effects()
+        return error, errors, self.take_effects()
 
     # --- join -------------------------------------------------------------------------
 
@@ -187,9 +189,9 @@ class Coordinator:
         group = self._groups.made(request.group_id)
         member_id = request.member_id or group.static_members.get(request.group_instance_id or "", "")
         member = group.members.get(member_id)
-        if group.consumer is not None and group.is_empty:
+        if group.modern is not None and group.is_empty:
             self._groups.become_classic(group)
-        if group.consumer is not None or not group.supports(request.protocol_type, request.protocols, member):
+        if group.modern is not None or not group.supports(request.protocol_type, request.protocols, member):
             self._reply(token, JoinGroupResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=request.member_id))
             self._groups.discard(group)
         elif member is None:
@@ -522,8 +524,8 @@ class Coordinator:
         group = self._groups.get(request.group_id)
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
-        if group is not None and group.consumer is not None:
-            return self._consumers.check_commit(group.consumer, request)
+        if group is not None and group.modern is not None:
+            return self._modern.check_commit(group.modern, request)
         is_without_member = request.generation_id < 0 and not request.member_id and not request.group_instance_id
         # Only a group without members accepts a commit without a member; transactions are fenced by producer epoch.
         if is_without_member and (group is None or not group.members or isinstance(request, TxnOffsetCommit)):
@@ -549,7 +551,7 @@ class Coordinator:
         response = administration.reset_offsets(self._groups, group, request, now_ms)
         if gone := administration.holders(group, response.offsets.keys()):
             self._remove_members(group, gone, now_ms)
-        self._consumers.remove_owners(group, response.offsets.keys())
+        self._modern.remove_owners(group, response.offsets.keys())
         return response
 
     def _remove_members(self, group: Group, gone: Sequence[GroupMember], now_ms: int) -> None:
@@ -574,7 +576,7 @@ class Coordinator:
 
     def _downgrade(self, now_ms: int) -> None:
         """Begin a rebalance in the consumer groups that become classic groups now."""
-        for group in self._consumers.downgraded():
+        for group in self._modern.consumers.downgraded():
             self._groups.persist(group, now_ms)
             self._rebalance(group, now_ms)
 
@@ -584,12 +586,13 @@ class Coordinator:
             for group in self._groups:
                 for member in group.members.values():
                     self._touch(group, member, now_ms)
-            self._consumers.start_sessions(now_ms)
+            self._modern.start_sessions(now_ms)
 
     def _reply(self, token: object, response: Response) -> None:
         self._effects.append(Reply(token, response))
 
-    def _take_effects(self) -> list[Effect]:
+    def take_effects(self) -> list[Effect]:
+        """Return the effects of what was called besides ``handle`` and ``tick``, such as ``configs.alter``."""
         effects = self._effects.copy()
         self._effects.clear()
         return effects

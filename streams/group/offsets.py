@@ -5,6 +5,7 @@ GroupMetadataValue v3), so that tools for this topic can read the records.  This
 """
 
 import struct
+from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 from streams.core.records import TopicPartition
@@ -20,8 +21,13 @@ _VALUE_VERSION = 3
 SETTINGS_KEY_VERSION = 1_000
 _SETTINGS_VALUE_VERSION = 0
 
-#: A group ID and the kind of record: the partition of a committed offset, "group" (the members), or "settings".
-LogKey: TypeAlias = tuple[str, TopicPartition | Literal["group", "settings"]]
+#: The configs of a group, which Kafka has in its metadata log.
+CONFIGS_KEY_VERSION = 1_001
+_CONFIGS_VALUE_VERSION = 0
+
+#: A group ID and the kind of record: the partition of a committed offset, "group" (the members), "settings", or
+#: "configs".
+LogKey: TypeAlias = tuple[str, TopicPartition | Literal["group", "settings", "configs"]]
 
 
 def offset_key(group_id: str, partition: TopicPartition) -> bytes:
@@ -58,6 +64,28 @@ def read_settings(data: bytes) -> GroupSettings:
     return GroupSettings(is_ephemeral, None if timeout_ms < 0 else timeout_ms)
 
 
+def configs_key(group_id: str) -> bytes:
+    """Return the record key of the configs of a group."""
+    return Writer().int16(CONFIGS_KEY_VERSION).string(group_id).finish()
+
+
+def configs_value(configs: Mapping[str, str]) -> bytes:
+    """Return the record value of the configs of a group."""
+    writer = Writer().int16(_CONFIGS_VALUE_VERSION).int32(len(configs))
+    for name, value in sorted(configs.items()):
+        writer.string(name).string(value)
+    return writer.finish()
+
+
+def read_configs(data: bytes) -> dict[str, str]:
+    """Decode the configs of a group."""
+    reader = Reader(data)
+    version = reader.int16()
+    if version != _CONFIGS_VALUE_VERSION:
+        raise struct.error(f"configs of a group: version {version} is unknown, written by a later version")
+    return {reader.string(): reader.string() for _ in range(reader.int32())}
+
+
 def group_key(group_id: str) -> bytes:
     """Return the record key of a group's metadata."""
     return Writer().int16(GROUP_KEY_VERSION).string(group_id).finish()
@@ -86,6 +114,8 @@ def read_key(data: bytes) -> LogKey | None:
         return reader.string(), "group"
     if version == SETTINGS_KEY_VERSION:
         return reader.string(), "settings"
+    if version == CONFIGS_KEY_VERSION:
+        return reader.string(), "configs"
     return None
 
 

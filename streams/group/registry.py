@@ -4,14 +4,15 @@ This module is part of the coordinator, whose effects include the records to app
 Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from streams.core.records import Block, ProducerStamp, TopicPartition
 from streams.group.consumer_group import ConsumerGroup
 from streams.group.consumer_log import keys_of_group, load_record, read_consumer_key, records_of_group
+from streams.group.effects import Effect, Persist
+from streams.group.group_configs import GroupConfigs
 from streams.group.offsets import (
     group_key,
     group_value,
@@ -26,43 +27,14 @@ from streams.group.offsets import (
 )
 from streams.group.pending_offsets import PendingOffsets
 from streams.group.states import Group, GroupSettings, GroupState
+from streams.group.streams_group import StreamsGroup
+from streams.group.streams_log import keys_of_group as keys_of_streams
+from streams.group.streams_log import load_record as load_streams_record
+from streams.group.streams_log import read_streams_key
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetAndMetadata, OffsetFetch, OffsetFetchResponse
 from streams.protocol.markers import is_commit_marker
 from streams.protocol.messages import TxnOffsetCommit
-from streams.protocol.request import Response
-
-
-@frozen
-class Reply:
-    """An effect of the coordinator: the reply to the request with ``token``."""
-
-    token: object
-    response: Response
-
-
-@frozen
-class Persist:
-    """An effect of the coordinator: append a record to ``__consumer_offsets`` before any later reply.
-
-    The log is compacted, and a ``value`` of None is a tombstone.  With ``producer``, the record belongs to this
-    producer's transaction.  ``undo`` restores the previous state after a failed append.
-    """
-
-    key: bytes
-    value: bytes | None
-    producer: ProducerStamp | None = None
-    undo: Callable[[], None] | None = field(default=None, eq=False, repr=False)
-
-
-Effect: TypeAlias = Reply | Persist
-
-
-def undone(persists: Sequence[Persist]) -> None:
-    """Restore the state before ``persists``, because none of these records was appended."""
-    for persist in reversed(persists):
-        if persist.undo is not None:
-            persist.undo()
 
 
 @define(eq=False)
@@ -70,6 +42,7 @@ class Groups:
     """Groups by ID, and the pending offsets in open transactions."""
 
     effects: list[Effect]
+    configs: GroupConfigs
     by_id: dict[str, Group] = field(factory=dict)
     _pending: PendingOffsets = field(factory=PendingOffsets)
 
@@ -91,8 +64,7 @@ class Groups:
     def delete(self, group: Group) -> None:
         """Delete a group with its committed offsets."""
         group.become(GroupState.DEAD)
-        if group.consumer is not None:
-            self.effects += (Persist(key, None) for key in keys_of_group(group.group_id, group.consumer))
+        self._forget_modern(group)
         del self.by_id[group.group_id]
         self._pending.forget_group(group.group_id)
         for partition in group.offsets:
@@ -103,7 +75,7 @@ class Groups:
 
     def discard(self, group: Group) -> None:
         """Drop a group that has never had a member, an offset or settings."""
-        is_used = group.generation_id or group.members or group.consumer is not None or group.pending
+        is_used = group.generation_id or group.members or group.modern is not None or group.pending
         if not (is_used or group.offsets or group.settings):
             self.by_id.pop(group.group_id, None)
 
@@ -119,11 +91,30 @@ class Groups:
         group.consumer = consumer
         self.effects += (Persist(*record) for record in records_of_group(group.group_id, consumer))
 
+    def become_streams(self, group: Group, streams: StreamsGroup) -> None:
+        """Convert a classic group without members to a streams group; committed offsets are kept.
+
+        The caller appends the first record of the new group.
+        """
+        if group.generation_id:
+            self.effects.append(Persist(group_key(group.group_id), None))
+        group.vacate()
+        group.streams = streams
+
     def become_classic(self, group: Group) -> None:
-        """Convert a consumer group to a classic group without members; committed offsets are kept."""
-        assert group.consumer is not None
-        self.effects += (Persist(key, None) for key in keys_of_group(group.group_id, group.consumer))
-        group.generation_id, group.consumer = group.consumer.epoch, None
+        """Convert a consumer or streams group to a classic group without members; committed offsets are kept."""
+        assert group.modern is not None
+        self._forget_modern(group)
+        group.generation_id, group.consumer, group.streams = group.modern.epoch, None, None
+
+    def _forget_modern(self, group: Group) -> None:
+        """Delete the records of a group whose coordinator assigns, if it is one; a streams group has no members."""
+        keys: Iterable[bytes] = ()
+        if group.consumer is not None:
+            keys = keys_of_group(group.group_id, group.consumer)
+        elif group.streams is not None:
+            keys = keys_of_streams(group.group_id)
+        self.effects += (Persist(key, None) for key in keys)
 
     def set_up(self, group: Group, settings: GroupSettings) -> None:
         """Replace the settings of an explicitly created group, and append them to the ``__consumer_offsets`` log."""
@@ -205,12 +196,17 @@ class Groups:
         if (of_consumers := read_consumer_key(key_bytes)) is not None:
             self._load_consumers(*of_consumers, value)
             return
+        if (of_streams := read_streams_key(key_bytes)) is not None:
+            self._load_streams(*of_streams, value)
+            return
         key = read_key(key_bytes)
         match key:
             case (str(group_id), TopicPartition() as partition):
                 self._load_offset(group_id, partition, value, producer_id)
             case (str(group_id), "group"):
                 self._load_group(group_id, value)
+            case (str(group_id), "configs"):
+                self.configs.load(group_id, value)
             case (str(group_id), "settings"):
                 if value is not None:
                     self.made(group_id).settings = read_settings(value)
@@ -221,7 +217,8 @@ class Groups:
         known = self.made(group_id)
         # Without a value, the group was deleted, or it became a consumer group.
         loaded = Group(group_id) if value is None else read_group(group_id, value)
-        loaded.offsets, loaded.settings, loaded.consumer = known.offsets, known.settings, known.consumer
+        loaded.offsets, loaded.settings = known.offsets, known.settings
+        loaded.consumer, loaded.streams = known.consumer, known.streams
         loaded.state = GroupState.STABLE if loaded.members else GroupState.EMPTY
         self.by_id[group_id] = loaded
         self.discard(loaded)
@@ -232,6 +229,14 @@ class Groups:
         load_record(group.consumer, version, member_id, value)
         if group.consumer.is_blank:
             group.consumer = None
+            self.discard(group)
+
+    def _load_streams(self, version: int, group_id: str, member_id: str, value: bytes | None) -> None:
+        group = self.made(group_id)
+        group.streams = group.streams or StreamsGroup()
+        load_streams_record(group.streams, version, member_id, value)
+        if group.streams.is_blank:
+            group.streams = None
             self.discard(group)
 
     def _load_offset(

@@ -15,6 +15,7 @@ from attrs.validators import ge, instance_of
 
 from streams.core.records import TopicPartition
 from streams.group.consumer_group import ConsumerGroup
+from streams.group.streams_group import StreamsGroup
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import JoinGroupMember, OffsetAndMetadata, ResetOffsetsResponse
 
@@ -69,7 +70,8 @@ class CoordinatorConfig:
     ``initial_rebalance_delay_ms`` is how long the join phase of the first generation lasts, so that more
     members can join (Kafka's ``group.initial.rebalance.delay.ms``, where the default is 3000).
     ``consumer_session_timeout_ms`` and ``consumer_heartbeat_interval_ms`` are those of consumer groups, which members
-    do not choose (Kafka's ``group.consumer.session.timeout.ms`` and ``group.consumer.heartbeat.interval.ms``).
+    do not choose (Kafka's ``group.consumer.session.timeout.ms`` and ``group.consumer.heartbeat.interval.ms``), those
+    that begin with ``streams`` those of streams groups (KIP-1071).  ``group_configs`` has what groups may set.
     ``consumer_migration_policy`` decides about groups with members of both protocols
     (``group.consumer.migration.policy``, where the default is the same).
     """
@@ -83,6 +85,10 @@ class CoordinatorConfig:
     consumer_migration_policy: MigrationPolicy = field(
         default=MigrationPolicy.BIDIRECTIONAL, validator=instance_of(MigrationPolicy)
     )
+    streams_session_timeout_ms: int = field(default=45_000, validator=ge(1))
+    streams_heartbeat_interval_ms: int = field(default=5_000, validator=ge(1))
+    streams_initial_rebalance_delay_ms: int = field(default=0, validator=ge(0))
+    streams_num_standby_replicas: int = field(default=0, validator=ge(0))
 
     def allows_session(self, timeout_ms: int) -> bool:
         """Whether a session timeout is within the bounds."""
@@ -145,6 +151,8 @@ class Group:
     #: The members and assignments if this is a consumer group (KIP-848); ``members`` and what belongs to them is empty
     #: then.
     consumer: ConsumerGroup | None = None
+    #: The members and assignments if this is a streams group (KIP-1071).
+    streams: StreamsGroup | None = None
     # The number of members whose JoinGroup response is pending; used at every join.
     joined: int = 0
     _supporters: Counter[str] = field(factory=Counter)
@@ -229,14 +237,19 @@ class Group:
         )
 
     @property
+    def modern(self) -> ConsumerGroup | StreamsGroup | None:
+        """The state of a group whose coordinator assigns, or None for a classic group."""
+        return self.streams if self.consumer is None else self.consumer
+
+    @property
     def is_empty(self) -> bool:
         """Whether the group has no members."""
-        return not self.members and not (self.consumer is not None and self.consumer.members)
+        return not (self.members or (self.modern is not None and self.modern.members))
 
     @property
     def state_name(self) -> str:
         """The state of the group, with Kafka's name."""
-        return self.state.value if self.consumer is None else self.consumer.state
+        return self.state.value if self.modern is None else self.modern.state
 
     @property
     def is_ephemeral(self) -> bool:

@@ -15,6 +15,10 @@ from streams.group.wire import Reader, Writer
 
 #: Protocol type for consumer groups.
 CONSUMER_PROTOCOL_TYPE = "consumer"
+#: Protocol type for streams groups (KIP-1071).
+STREAMS_PROTOCOL_TYPE = "streams"
+#: Protocol types of groups whose descriptions have the subscriptions and partitions of their members.
+READABLE_PROTOCOL_TYPES = frozenset({CONSUMER_PROTOCOL_TYPE, STREAMS_PROTOCOL_TYPE})
 
 _VERSION = 3
 

@@ -75,11 +75,13 @@ class TimerKind(Enum):
     PENDING = "pending"
     #: An ephemeral group whose members were removed and have not rejoined.
     VANISH = "vanish"
-    #: The session of a member of a consumer group.
+    #: The session of a member of a consumer or streams group.
     CONSUMER_SESSION = "consumer session"
-    #: The time in which a member of a consumer group must revoke partitions; or join, or synchronize, if it uses the
-    #: classic protocol.
+    #: The time in which a member of such a group must revoke partitions or tasks; or join, or synchronize, if it uses
+    #: the classic protocol.
     RECONCILIATION = "reconciliation"
+    #: The time for which the first assignment of a streams group waits for more members.
+    FIRST_ASSIGNMENT = "first assignment"
 
 
 class GroupTimer(NamedTuple):

@@ -130,6 +130,7 @@ class ConfigSource(IntEnum):
     TOPIC = 1
     BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class ConfigType(IntEnum):

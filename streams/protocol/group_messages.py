@@ -1,6 +1,7 @@
 """Group requests and responses: Kafka's classic group protocol and group administration.
 
-This module imports only ``core``, ``protocol.error_codes`` and ``protocol.request``.
+``streams_group_messages`` has those of streams groups.  This module imports only it, ``core``,
+``protocol.error_codes`` and ``protocol.request``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from attrs import field, frozen
 from streams.core.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.request import RequestFor, Response
+from streams.protocol.streams_group_messages import StreamsGroupDescribe, StreamsGroupHeartbeat
 
 
 @frozen
@@ -184,6 +186,8 @@ class OffsetFetchResponse(Response):
 CLASSIC_GROUP = "Classic"
 #: The type of groups whose coordinator assigns the partitions (KIP-848).
 CONSUMER_GROUP = "Consumer"
+#: The type of groups whose coordinator assigns the tasks of a topology (KIP-1071).
+STREAMS_GROUP = "Streams"
 
 
 @frozen
@@ -227,7 +231,7 @@ class DescribeGroupResponse(Response):
     """The description of a group and its members.
 
     ``state`` is Empty, PreparingRebalance, CompletingRebalance, Stable or Dead, as in Kafka; consumer groups (KIP-848)
-    are Assigning or Reconciling during a rebalance.
+    are Assigning or Reconciling during a rebalance, and streams groups (KIP-1071) NotReady while topics are missing.
     """
 
     error: ErrorCode
@@ -435,4 +439,6 @@ GroupRequest: TypeAlias = (
     | ResetOffsets
     | ConsumerGroupHeartbeat
     | ConsumerGroupDescribe
+    | StreamsGroupHeartbeat
+    | StreamsGroupDescribe
 )

@@ -27,6 +27,7 @@ from streams.protocol.group_messages import (
 )
 from streams.protocol.messages import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, InitProducerId, TxnOffsetCommit
 from streams.protocol.request import response_type
+from streams.protocol.streams_group_messages import StreamsGroupDescribe, StreamsGroupHeartbeat
 
 _A0 = TopicPartition("a", 0)
 _OFFSETS = {_A0: OffsetAndMetadata(5)}
@@ -44,6 +45,8 @@ _REQUESTS = [
     ResetOffsets("g", {_A0: 5}, 1),
     ConsumerGroupHeartbeat("g", "m", 1),
     ConsumerGroupDescribe("g"),
+    StreamsGroupHeartbeat("g", "m", 1),
+    StreamsGroupDescribe("g"),
     InitProducerId("t", 1),
     AddPartitionsToTxn("t", 1, 0, (_A0,)),
     AddOffsetsToTxn("t", 1, 0, "g"),

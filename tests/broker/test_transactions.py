@@ -10,7 +10,7 @@ from streams.broker.service import Broker
 from streams.broker.topics import Storages, Topics
 from streams.clients.records import GroupMetadata
 from streams.core.records import Block, ProducerStamp
-from streams.group.coordinator import Coordinator, CoordinatorConfig
+from streams.group import Coordinator, CoordinatorConfig
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetAndMetadata, OffsetFetch
 from streams.protocol.messages import (

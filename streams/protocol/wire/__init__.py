@@ -25,6 +25,7 @@ from streams.protocol.wire.errors import UnsupportedVersionError as UnsupportedV
 from streams.protocol.wire.fields import BYTES as BYTES
 from streams.protocol.wire.fields import INT8 as INT8
 from streams.protocol.wire.fields import INT32 as INT32
+from streams.protocol.wire.fields import INT64 as INT64
 from streams.protocol.wire.fields import STRING as STRING
 from streams.protocol.wire.fields import UUID as UUID
 from streams.protocol.wire.fields import Api as Api
@@ -43,3 +44,5 @@ from streams.protocol.wire.framing import read_request as read_request
 from streams.protocol.wire.framing import read_request_header as read_request_header
 from streams.protocol.wire.framing import read_response as read_response
 from streams.protocol.wire.framing import refused_versions as refused_versions
+from streams.protocol.wire.tables.streams_groups import ENDPOINT as ENDPOINT
+from streams.protocol.wire.tables.streams_groups import TOPOLOGY as TOPOLOGY

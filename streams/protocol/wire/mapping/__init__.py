@@ -21,6 +21,8 @@ from streams.protocol.wire.mapping.base import AnyTranslation, Client
 from streams.protocol.wire.mapping.base import Incoming as Incoming
 from streams.protocol.wire.mapping.base import Serving as Serving
 from streams.protocol.wire.mapping.derived import derived
+from streams.protocol.wire.mapping.derived import reader as reader
+from streams.protocol.wire.mapping.derived import writer as writer
 
 #: Hand-written translations by API key.
 BY_HAND: Final[dict[int, AnyTranslation]] = {

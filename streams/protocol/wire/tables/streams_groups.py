@@ -43,26 +43,30 @@ def _offsets(name: str, **settings: Any) -> Field:
     return array(name, Field("subtopology_id", STRING), Field("partition", INT32), Field("offset", INT64), **settings)
 
 
-_ENDPOINT = (Field("host", STRING), Field("port", UINT16))
+#: An endpoint for interactive queries.
+ENDPOINT = (Field("host", STRING), Field("port", UINT16))
 _TAG = (Field("key", STRING), Field("value", STRING))
-#: The sub-topologies of a topology, as in the heartbeat of a member and in the record of a group's topology.
-SUBTOPOLOGIES = array(
-    "subtopologies",
-    Field("subtopology_id", STRING),
-    array("source_topics", STRING),
-    array("source_topic_regex", STRING),
-    _topics("state_changelog_topics"),
-    array("repartition_sink_topics", STRING),
-    _topics("repartition_source_topics"),
+#: A topology, as in the heartbeat of a member and in the record of a group's topology.
+TOPOLOGY = (
+    Field("epoch", INT32),
     array(
-        "copartition_groups",
-        array("source_topics", INT16),
-        array("source_topic_regex", INT16),
-        array("repartition_source_topics", INT16),
+        "subtopologies",
+        Field("subtopology_id", STRING),
+        array("source_topics", STRING),
+        array("source_topic_regex", STRING),
+        _topics("state_changelog_topics"),
+        array("repartition_sink_topics", STRING),
+        _topics("repartition_source_topics"),
+        array(
+            "copartition_groups",
+            array("source_topics", INT16),
+            array("source_topic_regex", INT16),
+            array("repartition_source_topics", INT16),
+        ),
     ),
 )
 
-STREAMS_GROUP_HEARTBEAT = Api(88, StreamsGroupHeartbeat, (0, 1), flexible=0, served=None).with_fields(
+STREAMS_GROUP_HEARTBEAT = Api(88, StreamsGroupHeartbeat, (0, 1), flexible=0).with_fields(
     (
         Field("group_id", STRING),
         Field("member_id", STRING),
@@ -71,12 +75,12 @@ STREAMS_GROUP_HEARTBEAT = Api(88, StreamsGroupHeartbeat, (0, 1), flexible=0, ser
         Field("instance_id", STRING, nullable=0, default=None, attribute="group_instance_id"),
         Field("rack_id", STRING, nullable=0, default=None),
         Field("rebalance_timeout_ms", INT32, default=-1),
-        struct("topology", Field("epoch", INT32), SUBTOPOLOGIES, nullable=0, default=None),
+        struct("topology", *TOPOLOGY, nullable=0, default=None),
         _tasks("active_tasks", nullable=0, default=None),
         _tasks("standby_tasks", nullable=0, default=None),
         _tasks("warmup_tasks", nullable=0, default=None),
         Field("process_id", STRING, nullable=0, default=None),
-        struct("user_endpoint", *_ENDPOINT, nullable=0, default=None),
+        struct("user_endpoint", *ENDPOINT, nullable=0, default=None),
         array("client_tags", *_TAG, nullable=0, default=None),
         _offsets("task_offsets", nullable=0, default=None),
         _offsets("task_end_offsets", nullable=0, default=None),
@@ -107,7 +111,7 @@ STREAMS_GROUP_HEARTBEAT = Api(88, StreamsGroupHeartbeat, (0, 1), flexible=0, ser
         Field("endpoint_information_epoch", INT32),
         array(
             "partitions_by_user_endpoint",
-            struct("user_endpoint", *_ENDPOINT),
+            struct("user_endpoint", *ENDPOINT),
             by_topic("active_partitions", INT32, topic="topic"),
             by_topic("standby_partitions", INT32, topic="topic"),
             nullable=0,
@@ -173,7 +177,7 @@ DESCRIBED_STREAMS_GROUP = (
         Field("client_host", STRING),
         Field("topology_epoch", INT32),
         Field("process_id", STRING),
-        struct("user_endpoint", *_ENDPOINT, nullable=0, default=None),
+        struct("user_endpoint", *ENDPOINT, nullable=0, default=None),
         array("client_tags", *_TAG),
         _offsets("task_offsets"),
         _offsets("task_end_offsets"),
@@ -187,7 +191,7 @@ DESCRIBED_STREAMS_GROUP = (
     Field("assignor_name", STRING, since=1, nullable=1, default=None, is_ignorable=True),
 )
 
-STREAMS_GROUP_DESCRIBE = Api(89, StreamsGroupDescribe, (0, 1), flexible=0, served=None).with_fields(
+STREAMS_GROUP_DESCRIBE = Api(89, StreamsGroupDescribe, (0, 1), flexible=0).with_fields(
     (
         array("group_ids", STRING),
         Field("include_authorized_operations", BOOLEAN, default=False),

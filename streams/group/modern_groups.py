@@ -1,0 +1,103 @@
+"""Groups whose coordinator assigns the work: consumer groups (KIP-848) and streams groups (KIP-1071).
+
+This is a part of ``coordinator``, which has the classic groups: a state machine without I/O.
+"""
+
+from collections.abc import Callable, Set
+from random import Random
+from typing import TypeAlias
+
+from attrs import frozen
+
+from streams.core.records import TopicPartition
+from streams.group.administration import describe_consumers
+from streams.group.classic_members import ClassicMembers
+from streams.group.consumer_group import ConsumerGroup, ConsumerGroupMember
+from streams.group.consumer_groups import ConsumerGroups, NoTopics, TopicDirectory
+from streams.group.registry import Groups
+from streams.group.states import Group
+from streams.group.streams_group import StreamsGroup, StreamsGroupMember
+from streams.group.streams_groups import StreamsGroups
+from streams.group.streams_views import describe_streams
+from streams.group.timers import GroupTimer, Timers
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import ConsumerGroupDescribe, ConsumerGroupHeartbeat, OffsetCommit, OffsetFetch
+from streams.protocol.messages import TxnOffsetCommit
+from streams.protocol.request import Response
+from streams.protocol.streams_group_messages import StreamsGroupDescribe, StreamsGroupHeartbeat
+
+#: A member of such a group.
+ModernMember: TypeAlias = ConsumerGroupMember | StreamsGroupMember
+#: A request that only such groups have.
+ModernRequest: TypeAlias = ConsumerGroupHeartbeat | ConsumerGroupDescribe | StreamsGroupHeartbeat | StreamsGroupDescribe
+
+
+@frozen(eq=False)
+class ModernGroups:
+    """The consumer and streams groups of one broker."""
+
+    groups: Groups
+    consumers: ConsumerGroups
+    streams: StreamsGroups
+    #: Answers members of consumer groups that use the classic protocol.
+    classic_members: ClassicMembers
+
+    @classmethod
+    def of(
+        cls, groups: Groups, timers: Timers[GroupTimer], rng: Random, topics: TopicDirectory | None
+    ) -> "ModernGroups":
+        """Return them over all groups of a broker, and the topics that it assigns."""
+        directory = topics or NoTopics()
+        consumers = ConsumerGroups(groups.configs, rng, groups, timers, directory)
+        streams = StreamsGroups(groups.configs, groups, timers, directory)
+        return cls(groups, consumers, streams, ClassicMembers(consumers))
+
+    def handle(self, request: ModernRequest, now_ms: int) -> Response:
+        """Return the response to a request."""
+        match request:
+            case ConsumerGroupHeartbeat():
+                return self.consumers.heartbeat(request, now_ms)
+            case ConsumerGroupDescribe():
+                return describe_consumers(self.groups, request.group_id)
+            case StreamsGroupHeartbeat():
+                return self.streams.heartbeat(request, now_ms)
+            case StreamsGroupDescribe():
+                return describe_streams(self.groups.get(request.group_id), request)
+
+    def expire(self, shell: Group, timer: GroupTimer) -> None:
+        """Process a timer of a member, or of a group."""
+        if shell.consumer is not None:
+            self.consumers.expire(shell, timer)
+        elif shell.streams is not None:
+            self.streams.expire(shell, timer)
+
+    def remove_members(self, is_gone: Callable[[ModernMember], bool]) -> None:
+        """Remove the members for which ``is_gone`` is True from all groups."""
+        self.consumers.remove_members(is_gone)
+        self.streams.remove_members(is_gone)
+
+    def start_sessions(self, now_ms: int) -> None:
+        """Start the sessions of all members that were loaded from the log."""
+        self.consumers.start_sessions(now_ms)
+        self.streams.start_sessions(now_ms)
+
+    def check_fetch(self, request: OffsetFetch) -> ErrorCode:
+        """Return the error code for the member ID and epoch with which offsets are fetched, or NONE."""
+        shell = self.groups.get(request.group_id)
+        if shell is None or shell.modern is None or request.member_id is None:
+            return ErrorCode.NONE
+        member = shell.modern.members.get(request.member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if member.epoch == request.member_epoch else ErrorCode.STALE_MEMBER_EPOCH
+
+    def check_commit(self, group: ConsumerGroup | StreamsGroup, request: OffsetCommit | TxnOffsetCommit) -> ErrorCode:
+        """Return the error code for the member ID and epoch with which offsets are committed, or NONE."""
+        if isinstance(group, ConsumerGroup):
+            return self.consumers.check_commit(group, request)
+        return self.streams.check_commit(group, request)
+
+    def remove_owners(self, shell: Group, partitions: Set[TopicPartition]) -> None:
+        """Remove the members that own any of ``partitions``."""
+        self.consumers.remove_owners(shell, partitions)
+        self.streams.remove_owners(shell, partitions)
