@@ -8,6 +8,7 @@ from attrs import define, field
 from tests.kafka.node import KafkaNode
 from tests.waiting import WATCHDOG_S
 
+AUDIENCE, ISSUER = "kafka", "https://tokens.example"
 USERS = {"alice": "alice's password", "bob": "b=o,b"}
 
 
@@ -46,10 +47,21 @@ class Certificates:
 
 @define(eq=False)
 class SecuredNode(KafkaNode):
-    """A node whose clients connect in the named way (Kafka's ``security.protocol``), as ``USERS``."""
+    """A node whose clients connect in the named way (Kafka's ``security.protocol``), as ``USERS``.
+
+    With ``jwks``, the URL of a set of keys, they may also connect with a token that one of the keys has signed, and
+    whose issuer and audience are ``ISSUER`` and ``AUDIENCE``.
+    """
 
     protocol: str = field(default="SASL_SSL", kw_only=True)
     keystore: str = field(default="", kw_only=True)
+    jwks: str = field(default="", kw_only=True)
+
+    def _java(self, main: str, *arguments: str) -> list[str]:
+        command = super()._java(main, *arguments)
+        if self.jwks:
+            command.insert(1, f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self.jwks}")
+        return command
 
     def serves(self) -> bool:
         """Whether it is up; who knocks without saying who he is gets no further than that."""
@@ -80,6 +92,18 @@ class SecuredNode(KafkaNode):
             # Short, so that a session is renewed while a test runs.
             "connections.max.reauth.ms": 2_000,
         }
+        if self.jwks:
+            bearer = "org.apache.kafka.common.security.oauthbearer"
+            more |= {
+                "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
+                f"{prefix}.oauthbearer.sasl.jaas.config": f"{bearer}.OAuthBearerLoginModule required;",
+                f"{prefix}.oauthbearer.sasl.server.callback.handler.class": (
+                    f"{bearer}.OAuthBearerValidatorCallbackHandler"
+                ),
+                f"{prefix}.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": self.jwks,
+                f"{prefix}.oauthbearer.sasl.oauthbearer.expected.audience": AUDIENCE,
+                f"{prefix}.oauthbearer.sasl.oauthbearer.expected.issuer": ISSUER,
+            }
         if "SSL" in self.protocol.split("_"):
             trusted = str(Path(self.keystore).with_name("ca.pem"))
             more |= {
