@@ -348,6 +348,7 @@ REST = (
     Rest(PROPERTIES, "tests/state/test_carried.py::*", one_in=6),
     Rest(PROPERTIES, "tests/state/test_carried.py::*kv of pinned types*"),
     Rest(PROPERTIES, "tests/broker/test_maintenance.py::*between_two_steps*", keep=("*[file]",)),
+    Rest(PROPERTIES, "tests/broker/test_fetch_sessions.py::*knows_all_ends*"),
     Rest(PROPERTIES, "tests/properties/test_asof.py::*"),
     Rest(PROPERTIES, "tests/state/test_expiring.py::*[rocksdb]"),
     Rest(PROPERTIES, "tests/state/test_views_against_models.py::*", one_in=5),

@@ -7,6 +7,7 @@ from streams.broker.config import FsyncPolicy as FsyncPolicy
 from streams.broker.embedded import EmbeddedBroker as EmbeddedBroker
 from streams.broker.expiry import TTL_HEADER as TTL_HEADER
 from streams.broker.expiry import ttl_header as ttl_header
+from streams.broker.fetch_sessions import FetchSessions as FetchSessions
 from streams.broker.file import FileStorage as FileStorage
 from streams.broker.linked import LinkedStorage as LinkedStorage
 from streams.broker.offline import OfflineTopics as OfflineTopics

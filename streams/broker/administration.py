@@ -71,7 +71,7 @@ Handler: TypeAlias = "Callable[[Broker, Any, int], Response]"
 
 def _describe_cluster(machine: "Broker", request: DescribeCluster, now_ms: int) -> DescribeClusterResponse:
     node_id = machine.config.node_id
-    return DescribeClusterResponse(ErrorCode.NONE, "", node_id, (DescribedBroker(node_id),))
+    return DescribeClusterResponse(ErrorCode.NONE, "", node_id, (DescribedBroker(node_id, rack=machine.config.rack),))
 
 
 # --- settings -----------------------------------------------------------------------------
@@ -125,6 +125,8 @@ def _settings(machine: "Broker", kind: int, name: str) -> tuple[Mapping[str, str
             "transaction.state.log.replication.factor": "1",
             "min.insync.replicas": "1",
         }
+        if machine.config.rack is not None:
+            of_broker["broker.rack"] = machine.config.rack
         return of_broker, of_broker
     if kind == ResourceType.GROUP:
         configs = machine.coordinator.configs

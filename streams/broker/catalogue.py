@@ -59,7 +59,8 @@ class Catalogue:
             if request.topic_ids:
                 by_id = self.topics.by_id()
                 topics += [self._found_by_id(topic_id, by_id) for topic_id in request.topic_ids]
-        answer(MetadataResponse({self.config.node_id: ""}, topics))
+        node_id, rack = self.config.node_id, self.config.rack
+        answer(MetadataResponse({node_id: ""}, topics, racks={} if rack is None else {node_id: rack}))
 
     def _found(self, name: str, may_create: bool) -> TopicMetadata:
         topic = self.topics.by_name.get(name)

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias, TypedDict
 from attrs import frozen
 
 from streams.clients import STRATEGIES
-from streams.core.errors import BrokerError
+from streams.core.errors import BrokerError, ConfigError
 from streams.protocol.compression import CODECS
 from streams.protocol.error_codes import ErrorCode
 
@@ -242,6 +242,7 @@ class BrokerConfig:
       with damaged records does not open.
     - ``fsync``: when files are synced to disk.
     - ``is_private``: whether only this process and its child processes connect to the broker.
+    - ``rack``: the rack or zone of the broker (Kafka's ``broker.rack``), which clients are told.
     """
 
     node_id: int = 0
@@ -251,6 +252,11 @@ class BrokerConfig:
     serves_damaged: bool = False
     fsync: FsyncPolicy = "never"
     is_private: bool = False
+    rack: str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.rack == "":
+            raise ConfigError("rack='': give the broker a rack with a name, or None")
 
 
 class BrokerOptions(TypedDict, total=False):
@@ -262,3 +268,4 @@ class BrokerOptions(TypedDict, total=False):
     serves_damaged: bool
     fsync: FsyncPolicy
     is_private: bool
+    rack: str | None

@@ -70,6 +70,7 @@ class EmbeddedBroker:
     - ``is_private``: whether only this process and its child processes connect.  When groups are loaded from
       ``data_dir``, members that ran in the earlier broker process are removed immediately.  Members in other
       processes may return within their session timeout; with ``is_private``, they are removed as well.
+    - ``rack``: the rack or zone that Metadata and DescribeCluster tell clients (``broker.rack``).
     - ``clock``: with a ``VirtualClock``, a poll never waits: it returns the responses that are available at
       that time, and must be repeated after the clock has advanced.
 

@@ -20,6 +20,11 @@ PARTITION_CACHE_BYTES: Final = 4 << 20
 #: Maximum number of partitions in all waiting fetches together; each takes up to 700 bytes of memory.  Above this
 #: limit, the fetches with the most partitions are answered with the available records.
 WAITING_PLACES: Final = 100_000
+#: Maximum number of fetch sessions, and of partitions in all of them together (up to 700 bytes each); a session that
+#: has rested for ``SESSION_REST_MS`` makes room for another.  As Kafka's ``max.incremental.fetch.session.cache.slots``.
+FETCH_SESSIONS: Final = 1_000
+SESSION_PLACES: Final = 200_000
+SESSION_REST_MS: Final = 120_000
 #: Upper bound of ``fetch.max.wait.ms``, in milliseconds.
 MAX_WAIT_MS: Final = 300_000
 

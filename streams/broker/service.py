@@ -19,12 +19,12 @@ from attrs import define, evolve, field
 from streams.broker import administration, operations
 from streams.broker.catalogue import Catalogue, refuse_internal
 from streams.broker.config import INTERNAL_CONFIG, BrokerConfig
-from streams.broker.fetches import Answer, PendingFetch, WaitingFetch, WaitingFetches
+from streams.broker.fetch_sessions import FetchSessions
+from streams.broker.fetches import Answer, Fetches, WaitingFetch
 from streams.broker.group_desk import GroupDesk
-from streams.broker.limits import MAX_WAIT_MS
 from streams.broker.log import PartitionLog
 from streams.broker.maintenance import PAUSE_MS, Maintenance
-from streams.broker.reads import fetched, listed_offsets
+from streams.broker.reads import listed_offsets
 from streams.broker.refusals import error_of, refusal
 from streams.broker.topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topics
 from streams.broker.transaction_log import producer_ids_key, producer_ids_value, transaction_key
@@ -87,11 +87,12 @@ class Broker:
     transactions: TransactionCoordinator = field(
         factory=lambda: TransactionCoordinator(lambda _: _OFFSETS_PARTITION), kw_only=True
     )
+    fetch_sessions: FetchSessions = field(factory=FetchSessions, kw_only=True)
     catalogue: Catalogue = field(init=False)
     groups: GroupDesk = field(init=False)
     #: Wall clock minus monotonic time, in milliseconds.
     clock_ahead_ms: int = field(default=0, init=False)
-    _fetches: WaitingFetches = field(factory=WaitingFetches, init=False)
+    _fetches: Fetches = field(init=False)
     _unflushed: set[PartitionLog] = field(factory=set, init=False)
     _maintenance: Maintenance = field(init=False)
     _maintenance_due_ms: int | None = field(default=None, init=False)
@@ -99,6 +100,7 @@ class Broker:
 
     def __attrs_post_init__(self) -> None:
         self._maintenance = Maintenance(self.topics)
+        self._fetches = Fetches(self.topics.logs, self.fetch_sessions, self.wall_ms)
         self.catalogue = Catalogue(self.topics, self.config, self.delete_topic)
         self.groups = GroupDesk(self.coordinator, self.catalogue, self._append_groups)
         self.transactions.is_taken = self._has_written
@@ -212,7 +214,7 @@ class Broker:
 
     def tick(self, now_ms: int) -> None:
         """Process everything that is due: fetches, session and transaction timeouts, and maintenance."""
-        self._answer(self._fetches.take_due(now_ms), now_ms)
+        self._fetches.answer_due(now_ms)
         group_deadline_ms = self.coordinator.next_deadline_ms()
         if group_deadline_ms is not None and group_deadline_ms <= now_ms:
             self.groups.perform(self.coordinator.tick(now_ms), now_ms)
@@ -317,32 +319,14 @@ class Broker:
 
         Returns the waiting fetch (for ``forget_fetch``), or None if the response has already been sent.
         """
-        response, is_ready = fetched(self.topics.logs, request, self.wall_ms(now_ms))
-        if is_ready or request.max_wait_ms <= 0:
-            answer(response)
-            return None
-        fetch = self._fetches.add(request, answer, now_ms + min(request.max_wait_ms, MAX_WAIT_MS))
-        self._answer(self._fetches.take_surplus(), now_ms)
-        return fetch
-
-    def _answer(self, ended: Sequence[PendingFetch], now_ms: int) -> None:
-        """Respond to waiting fetches that have timed out or exceed the limit, with the available records."""
-        for request, answer in ended:
-            answer(fetched(self.topics.logs, request, self.wall_ms(now_ms))[0])
+        return self._fetches.handle(request, now_ms, answer)
 
     def forget_fetch(self, fetch: WaitingFetch) -> None:
         """Drop a waiting fetch whose client has disconnected."""
-        self._fetches.finish(fetch)
+        self._fetches.forget(fetch)
 
     def _wake(self, partitions: Sequence[TopicPartition], now_ms: int) -> None:
-        for fetch in self._fetches.waiting(partitions):
-            if fetch.asked is None:
-                continue  # The response to another fetch has closed the connection of this one.
-            request, answer = fetch.asked
-            response, is_ready = fetched(self.topics.logs, request, self.wall_ms(now_ms))
-            if is_ready:
-                self._fetches.finish(fetch)
-                answer(response)
+        self._fetches.wake(partitions, now_ms)
 
     def _list_offsets(self, request: ListOffsets, now_ms: int, answer: Answer) -> None:
         answer(ListOffsetsResponse(listed_offsets(self.topics.log, request)))

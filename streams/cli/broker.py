@@ -67,6 +67,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--users", metavar="FILE", help="lines of NAME:PASSWORD: clients have to authenticate (SASL PLAIN, SCRAM)"
     )
+    parser.add_argument("--rack", metavar="NAME", help="rack or zone that clients are told (default: none)")
     parser.add_argument(
         "--partitions",
         metavar="N",
@@ -97,6 +98,7 @@ def execute(options: argparse.Namespace) -> int:
         fsync=options.fsync,
         maintenance_interval_ms=options.maintenance_interval,
         serves_damaged=True,
+        rack=options.rack,
     ) as broker:
         server = broker.serve(
             options.listen,

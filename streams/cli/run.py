@@ -5,7 +5,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -248,27 +248,48 @@ def _run_bounded(
     passed = {name: value for name, value in settings.items() if name not in ("application_id", "state_dir")}
     clock = SystemClock()
     started_ms = clock.monotonic_ms()
-    with tuned_collector(), orderly() as interrupt, shown(config.application_id) as show:
+    with _lineage(topology, config, inputs, outputs):
+        with tuned_collector(), orderly() as interrupt, shown(config.application_id) as show:
 
-        def on_progress(progress: Progress) -> None:
-            interrupt.check()
-            if show is not None:
-                show(state_of(progress, clock.monotonic_ms() - started_ms))
+            def on_progress(progress: Progress) -> None:
+                interrupt.check()
+                if show is not None:
+                    show(state_of(progress, clock.monotonic_ms() - started_ms))
 
-        result = run_bounded(
-            topology,
-            continued,
-            application_id=config.application_id,
-            partitions=options.partitions,
-            state_dir=folder,
-            final_flush=options.final_flush,
-            settings=cast("Settings", passed),
-            progress=on_progress,
-        )
-    with result:
-        written = {name: output.write(result.read_output(name)) for name, output in outputs.items()}
-        _summarize(result, outputs, written, clock.monotonic_ms() - started_ms)
-        return status_of(late_of(result.topology, result.metrics.tallies()), limit)
+            result = run_bounded(
+                topology,
+                continued,
+                application_id=config.application_id,
+                partitions=options.partitions,
+                state_dir=folder,
+                final_flush=options.final_flush,
+                settings=cast("Settings", passed),
+                progress=on_progress,
+            )
+        with result:
+            written = {name: output.write(result.read_output(name)) for name, output in outputs.items()}
+            _summarize(result, outputs, written, clock.monotonic_ms() - started_ms)
+            return status_of(late_of(result.topology, result.metrics.tallies()), limit)
+
+
+def _lineage(
+    topology: "Topology",
+    config: "StreamsConfig",
+    inputs: "Mapping[str, Sequence[FileInput]]",
+    outputs: "Mapping[str, FileOutput]",
+) -> AbstractContextManager[None]:
+    """Send events of OpenLineage with the files, if ``openlineage_url`` is set; standard output is not a dataset."""
+    if not config.openlineage_url:
+        return nullcontext()
+    # Imported here, because the extra ``openlineage`` is needed only with a collector.
+    from streams.files import STANDARD_OUTPUT
+    from streams.telemetry.lineage import LineageDataset, LineageJob, lineage_events
+
+    read = [LineageDataset.at(reader.path, name) for name, readers in inputs.items() for reader in readers]
+    written = [
+        LineageDataset.at(output.path, name) for name, output in outputs.items() if output.path != STANDARD_OUTPUT
+    ]
+    return lineage_events(config, topology, LineageJob("BATCH", "APPLICATION", read, written))
 
 
 def _continued(

@@ -445,6 +445,7 @@ class Consumer:
         finally:
             self._is_closed = True
             self._state.replace(())
+            self._fetcher.close()
             self._network.close()
             self._parts.sensors.close()
 

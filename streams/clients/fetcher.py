@@ -2,21 +2,23 @@
 
 A partition is fetched while it has a position, is not paused, and has nothing prefetched or in
 flight, so a slow partition does not delay the others.  The position moves when records are
-returned, not when they arrive.  Of the other packages, this module imports only ``core`` and ``protocol``.
+returned, not when they arrive.  Fetches are in sessions (KIP-227), so that partitions without new records cost
+nothing.  Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
 import logging
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from operator import attrgetter
 
 from attrs import define, field
 
 from streams.clients.consumer_parts import ConsumerParts
 from streams.clients.errors import as_error, error_for, is_final
+from streams.clients.fetch_session import Asked, ConsumerSessions, FetchChanges, FetchSession
 from streams.clients.settings import isolation_level_of, reset_policy_of
-from streams.clients.subscription import PartitionState
+from streams.clients.subscription import Confirmation, PartitionState
 from streams.core.errors import BrokerError, UnreadableBatchError
 from streams.core.records import Block, TopicPartition
 from streams.protocol.error_codes import ErrorCode
@@ -28,6 +30,7 @@ log = logging.getLogger(__name__)
 
 #: Maximum wait of a fetch request while other partitions have records, in milliseconds.
 _SHORT_WAIT_MS = 5
+_OF_SESSIONS = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
 #: Time after the last records until a consumer counts as idle, in milliseconds.
 _IDLE_AFTER_MS = 500
 
@@ -64,7 +67,10 @@ class Fetcher:
         self._reset_policy = reset_policy_of(settings)
         self._isolation_level = isolation_level_of(settings)
         self._prefetched: dict[TopicPartition, _Prefetched] = {}
-        self._in_flight: dict[TopicPartition, tuple[PartitionState, int]] = {}
+        self._sessions = ConsumerSessions()
+        #: Whether at the last look a partition was paused, prefetched or in flight, and whether any is read from a
+        #: replica, which ends with time.
+        self._has_others = self._has_replicas = False
         self._retry_at_ms: dict[int, int] = {}
         #: Until this time the consumer counts as busy, because records have arrived recently.
         self._busy_until_ms = 0
@@ -82,14 +88,16 @@ class Fetcher:
     def send(self) -> int:
         """Fetch the next records of every fetchable partition; return the number of requests sent."""
         changes = self._subscription.changes.count
-        if self._resting_at == changes:
-            return 0
-        by_node: dict[int, dict[TopicPartition, int]] = {}
         now_ms = self._clock.monotonic_ms()
-        max_wait_ms = self._max_wait_ms
         # A connection answers in order: a long wait at the end of one partition would delay the next fetch of the
         # others.
-        others_wait_ms = min(max_wait_ms, _SHORT_WAIT_MS) if now_ms < self._busy_until_ms else max_wait_ms
+        is_busy = now_ms < self._busy_until_ms
+        others_wait_ms = min(self._max_wait_ms, _SHORT_WAIT_MS) if is_busy else self._max_wait_ms
+        if self._resting_at == changes:
+            return self._renew(others_wait_ms if self._has_others else self._max_wait_ms)
+        self._sessions.quiet.clear()
+        by_node: dict[int, dict[TopicPartition, Asked]] = {}
+        self._has_others = self._has_replicas = False
         is_complete = not self._retry_at_ms
         for partition, state in self._subscription.partitions.items():
             position = state.position
@@ -97,24 +105,29 @@ class Fetcher:
                 continue
             if (
                 state.is_paused
-                or self._in_flight.get(partition) == (state, position)
+                or self._sessions.wait_for(partition, state, position)
                 or self._has_prefetched(partition, state)
             ):
-                max_wait_ms = others_wait_ms
+                self._has_others = True
                 continue
             node = self._node_of(partition, state, now_ms)
             if node is None:
                 self.needs_metadata = True
                 is_complete = False
             else:
-                by_node.setdefault(node, {})[partition] = position
+                by_node.setdefault(node, {})[partition] = Asked(state, position)
         sent = 0
-        for node, positions in by_node.items():
+        for node, wanted in by_node.items():
             if now_ms >= self._retry_at_ms.get(node, 0):
-                self._send(node, positions, max_wait_ms)
+                self._send(node, wanted, others_wait_ms if self._has_others else self._max_wait_ms)
                 sent += 1
         self._resting_at = changes if is_complete else None
         return sent
+
+    def close(self) -> None:
+        """End the fetch sessions, so that brokers do not keep them until others need their place."""
+        for node, session_id in self._sessions.idle():
+            self._network.send(node, Fetch({}, 0, session_id=session_id))
 
     def take(self, limit: int) -> dict[TopicPartition, list[Block]]:
         """Return blocks with up to ``limit`` records in total, and move the positions past them.
@@ -124,7 +137,7 @@ class Fetcher:
         """
         while self._errors:
             partition, state, position, error = self._errors.pop(0)
-            if self._subscription.partitions.get(partition) is state and state.position == position:
+            if self._is_current(partition, state, position):
                 raise error
         taken: dict[TopicPartition, list[Block]] = {}
         for partition in list(self._prefetched):
@@ -132,7 +145,7 @@ class Fetcher:
                 break
             entry = self._prefetched.pop(partition)
             self._resting_at = None
-            if not self._is_current(partition, entry):
+            if not self._is_current(partition, entry.state, entry.position):
                 continue
             if entry.state.is_fetchable:
                 blocks, limit = self._take_from(partition, entry, limit)
@@ -161,6 +174,7 @@ class Fetcher:
         """Return the broker to fetch from: the replica that the leader has named for a while, otherwise the leader."""
         replica = state.read_replica
         if replica is not None and now_ms < state.read_replica_until_ms and replica in self._metadata.brokers:
+            self._has_replicas = True
             return replica
         state.read_replica = None
         return self._metadata.leader(partition)
@@ -169,9 +183,8 @@ class Fetcher:
         entry = self._prefetched.get(partition)
         return entry is not None and entry.state is state and entry.position == state.position
 
-    def _is_current(self, partition: TopicPartition, entry: _Prefetched) -> bool:
-        state = self._subscription.partitions.get(partition)
-        return state is entry.state and state.position == entry.position
+    def _is_current(self, partition: TopicPartition, state: PartitionState, position: int) -> bool:
+        return self._subscription.partitions.get(partition) is state and state.position == position
 
     def _take_from(self, partition: TopicPartition, entry: _Prefetched, limit: int) -> tuple[list[Block], int]:
         blocks: list[Block] = []
@@ -194,72 +207,104 @@ class Fetcher:
         entry.state.position = entry.position
         return blocks, limit
 
-    def _send(self, node: int, positions: dict[TopicPartition, int], max_wait_ms: int) -> None:
-        states = self._subscription.partitions
-        asked = {partition: (states[partition], position) for partition, position in positions.items()}
-        self._in_flight.update(asked)
+    def _send(self, node: int, wanted: dict[TopicPartition, Asked], max_wait_ms: int) -> None:
+        session, changes = self._sessions.begin(node, wanted)
+        session.wanted_at = self._subscription.changes.count
         self._retry_at_ms.pop(node, None)
         self._resting_at = None
-        request = Fetch(
-            positions, max_wait_ms, self._max_records, self._isolation_level, *self._bytes, rack_id=self._rack
-        )
-        self._network.send(node, request, self._receiver(node, asked))
+        self._request(node, session, changes, max_wait_ms)
 
-    def _receiver(
-        self, node: int, asked: dict[TopicPartition, tuple[PartitionState, int]]
-    ) -> Callable[[Response | Exception], None]:
+    def _renew(self, max_wait_ms: int) -> int:
+        """Repeat the fetches that brought nothing, without a look at their partitions, because nothing has changed."""
+        quiet, self._sessions.quiet = self._sessions.quiet, []
+        for node, session in quiet:
+            self._request(node, session, session.again(), max_wait_ms)
+        return len(quiet)
+
+    def _request(self, node: int, session: FetchSession, changes: FetchChanges, max_wait_ms: int) -> None:
+        request = Fetch(
+            changes.positions,
+            max_wait_ms,
+            self._max_records,
+            self._isolation_level,
+            *self._bytes,
+            rack_id=self._rack,
+            session_id=changes.session_id,
+            session_epoch=changes.session_epoch,
+            forgotten=changes.forgotten,
+        )
+        self._network.send(node, request, self._receiver(node, session))
+
+    def _receiver(self, node: int, session: FetchSession) -> Callable[[Response | Exception], None]:
         sent_ns = self._clock.monotonic_ns()
 
         def receive(response: Response | Exception) -> None:
-            self._resting_at = None
+            now_ms = self._clock.monotonic_ms()
             self._sensors.fetched.record(self._clock.monotonic_ns() - sent_ns)
-            for partition, key in asked.items():
-                if self._in_flight.get(partition) is key:
-                    del self._in_flight[partition]
             if not isinstance(response, FetchResponse):
-                self._retry_later(node)
-                for state, _ in asked.values():
-                    state.read_replica = None
-                if isinstance(response, Exception) and is_final(response):
-                    partition, (state, position) = next(iter(asked.items()))
-                    error = as_error(response, f"fetch of {partition} at {position}")
-                    self._errors.append((partition, state, position, error))
+                session.on_failure()
+                self._fail(node, session, response)
+                return
+            session.on_response(response, now_ms)
+            if response.error in _OF_SESSIONS:
+                # The next fetch names everything again.
+                self._resting_at = None
+                return
+            if response.error is not ErrorCode.NONE:
+                self._fail(node, session, error_for(response.error, f"fetch from broker {node}"))
                 return
             for partition, fetched in response.partitions.items():
-                state, position = asked[partition]
-                # Since the request, the partition may have been revoked or its position changed.
-                if self._subscription.partitions.get(partition) is state and state.position == position:
-                    self._receive(node, partition, state, position, fetched)
-            if len(response.partitions) < len(asked):
-                self._note_ends(asked, response.partitions)
+                asked = session.asked.get(partition)
+                if asked is not None:
+                    self._receive(node, partition, asked, fetched, session.confirmation)
+            self._note_omitted(session, response.partitions)
+            is_quiet = not (response.partitions or self._has_replicas) and session.session_id != 0
+            if is_quiet and self._resting_at == session.wanted_at == self._subscription.changes.count:
+                self._sessions.quiet.append((node, session))
+            else:
+                self._resting_at = None
 
         return receive
 
-    def _note_ends(
-        self, asked: Mapping[TopicPartition, tuple[PartitionState, int]], answered: Container[TopicPartition]
-    ) -> None:
-        """Record the fetch position as the log end of partitions that the response omits."""
-        now_ms = self._clock.monotonic_ms()
-        for partition, (state, position) in asked.items():
-            if (
-                partition not in answered
-                and self._subscription.partitions.get(partition) is state
-                and state.position == position
-            ):
-                state.end_known_ms = now_ms
-                if state.known_end != position or state.told_at != position:
-                    state.known_end = state.told_at = position
+    def _fail(self, node: int, session: FetchSession, failure: object) -> None:
+        self._resting_at = None
+        self._retry_later(node)
+        for state, _ in session.asked.values():
+            state.read_replica = None
+        if isinstance(failure, Exception) and is_final(failure):
+            partition, (state, position) = next(iter(session.asked.items()))
+            error = as_error(failure, f"fetch of {partition} at {position}")
+            self._errors.append((partition, state, position, error))
+
+    def _note_omitted(self, session: FetchSession, answered: Container[TopicPartition]) -> None:
+        """Report the new position of partitions that the request named and of which there is nothing else to tell."""
+        for partition, position in session.named.items():
+            if partition not in answered:
+                state = session.asked[partition].state
+                if self._is_current(partition, state, position) and state.told_at != position:
+                    state.told_at = position
                     self._news.add(partition)
 
     def _receive(
-        self, node: int, partition: TopicPartition, state: PartitionState, position: int, fetched: FetchedPartition
+        self,
+        node: int,
+        partition: TopicPartition,
+        asked: Asked,
+        fetched: FetchedPartition,
+        confirmation: Confirmation,
     ) -> None:
+        state, position = asked
+        known_end = state.known_end
         if fetched.error is ErrorCode.NONE:
-            known_end = state.known_end
-            state.known_end, state.end_known_ms = fetched.high_watermark, self._clock.monotonic_ms()
-            if self._isolation_level == READ_COMMITTED and fetched.last_stable_offset >= 0:
-                state.known_end = fetched.last_stable_offset
+            # The ends are facts whatever the position is now, and the broker tells them once in a session.
+            is_committed_only = self._isolation_level == READ_COMMITTED and fetched.last_stable_offset >= 0
+            end = fetched.last_stable_offset if is_committed_only else fetched.high_watermark
+            state.know_end(end, self._clock.monotonic_ms(), confirmation)
             state.log_start_offset = fetched.log_start_offset
+        # Since the request, the partition may have been revoked or its position changed.
+        if not self._is_current(partition, state, position):
+            return
+        if fetched.error is ErrorCode.NONE:
             if fetched.preferred_read_replica >= 0:
                 state.read_replica = fetched.preferred_read_replica
                 state.read_replica_until_ms = self._clock.monotonic_ms() + self._replica_ms

@@ -98,7 +98,7 @@ class GroupSession:
 
     def __init__(self, parts: ConsumerParts, fetcher: Fetcher, assignors: Sequence[Assignor]) -> None:
         self._config, self._settings = _member_config(parts), parts.settings
-        self.policy = ConsumerMembership(assignors, self._config.group_instance_id)
+        self.policy = ConsumerMembership(assignors, self._config.group_instance_id, self._settings.client_rack or None)
         self._metadata = parts.metadata
         self.member = self._new_member()
         self.listener = RebalanceListener()

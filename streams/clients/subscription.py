@@ -19,6 +19,13 @@ class Changes:
     count: int = 0
 
 
+@define(eq=False)
+class Confirmation:
+    """The monotonic time at which a broker last confirmed the known ends of all partitions of a fetch session."""
+
+    at_ms: int = 0
+
+
 def _counted(state: "PartitionState", _: "Attribute[Any]", value: Any) -> Any:
     state.changes.count += 1
     return value
@@ -40,8 +47,9 @@ class PartitionState:
     is_leaving: bool = field(default=False, on_setattr=_counted)
     is_looked_up: bool = False
     known_end: int | None = None
-    #: Monotonic time at which ``known_end`` was received.
-    end_known_ms: int | None = None
+    #: Monotonic time at which ``known_end`` was received, and the fetch session that confirms it from then on.
+    _end_told_ms: int | None = None
+    _confirmation: Confirmation | None = None
     log_start_offset: int | None = None
     #: Position when this partition was last reported as changed.
     told_at: int | None = None
@@ -53,6 +61,27 @@ class PartitionState:
     def is_fetchable(self) -> bool:
         """Whether the partition has a position, and is neither paused nor being revoked."""
         return self.position is not None and not self.is_paused and not self.is_leaving
+
+    @property
+    def end_known_ms(self) -> int | None:
+        """The monotonic time at which ``known_end`` was received or confirmed, or None before the first fetch."""
+        if self._confirmation is None or self._end_told_ms is None:
+            return self._end_told_ms
+        return max(self._end_told_ms, self._confirmation.at_ms)
+
+    def know_end(self, end: int, now_ms: int, confirmation: Confirmation) -> None:
+        """Set the known end, which ``confirmation`` keeps up to date."""
+        self.known_end, self._end_told_ms, self._confirmation = end, now_ms, confirmation
+
+    def release(self, confirmation: Confirmation) -> None:
+        """Keep the known end as it is, if a fetch session that leaves this partition out confirmed it until now."""
+        if self._confirmation is confirmation:
+            self._end_told_ms, self._confirmation = self.end_known_ms, None
+
+    def take_over(self, other: "PartitionState") -> None:
+        """Take over what another state of the partition knows about the log."""
+        self.known_end, self.log_start_offset = other.known_end, other.log_start_offset
+        self._end_told_ms, self._confirmation = other._end_told_ms, other._confirmation
 
     def seek(self, position: int) -> None:
         """Set the position, and cancel any pending look-up of the position."""

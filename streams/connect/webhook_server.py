@@ -6,6 +6,7 @@ What the requests share is only touched on the event loop.  Of the other package
 import asyncio
 import socket
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import uvicorn
 from starlette.applications import Starlette
@@ -16,7 +17,8 @@ from starlette.routing import Route
 from streams.connect.webhook_requests import Post, RequestReader, RequestRefusal, WebhookLimits
 from streams.core.address import Address
 from streams.core.errors import ConfigError
-from streams.core.http_servers import BACKLOG, server_config
+from streams.core.http_connections import LimitedConnection
+from streams.core.http_servers import BACKLOG, IDLE_S, MAX_CONNECTIONS, server_config
 from streams.core.threads import Signal, SystemThreads
 
 #: After how many seconds a sender may try again.
@@ -45,7 +47,9 @@ class WebhookServer:
         application = Starlette(routes=[Route(path, self._waiting.answer, methods=["POST"])])
         threads = SystemThreads()
         is_up = threads.signal()
-        self._uvicorn = _Uvicorn(server_config(application), is_up)
+        # Connections with a request that waits, and as many others as a server of this library has.
+        connection = partial(LimitedConnection, max_connections=limits.max_waiting + MAX_CONNECTIONS, idle_s=IDLE_S)
+        self._uvicorn = _Uvicorn(server_config(application, connection), is_up)
         self._worker = threads.start("streams-webhook", lambda: self._uvicorn.run([listening]))
         is_up.wait()
 

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 #: Maximum number of connections that wait to be accepted.
 BACKLOG: Final = 2_048
+#: Maximum number of open connections of a server; further ones get status 503.
+MAX_CONNECTIONS: Final = 512
 #: Time in which a connection must begin a request, in seconds.
 IDLE_S: Final = 15
 #: Time for open requests to complete when a server closes, in seconds.

@@ -85,7 +85,7 @@ def _described_consumers(group: ConsumerGroup) -> DescribeGroupResponse:
             m.member_id,
             m.group_instance_id,
             m.client_id,
-            encode_subscription(Subscription(tuple(sorted(m.topics)))),
+            encode_subscription(Subscription(tuple(sorted(m.topics)), rack_id=m.rack_id)),
             encoded(m.owned, names),
             m.client_host,
         )

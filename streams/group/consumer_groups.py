@@ -310,6 +310,7 @@ class ConsumerGroups:
                 tuple(_named(group.target.get(member.member_id, NO_PLACES), names)),
                 group.assignment_epoch,
                 group_instance_id=member.group_instance_id,
+                rack_id=member.rack_id,
             )
             for member in group.members.values()
         }

@@ -51,11 +51,14 @@ class ConsumerMembership:
 
     protocol_type = CONSUMER_PROTOCOL_TYPE
 
-    def __init__(self, assignors: Sequence[Assignor], group_instance_id: str | None = None) -> None:
+    def __init__(
+        self, assignors: Sequence[Assignor], group_instance_id: str | None = None, rack_id: str | None = None
+    ) -> None:
         if not assignors:
             raise ConfigError("a consumer in a group needs at least one assignor; pass assignors=[RangeAssignor()]")
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._group_instance_id = group_instance_id
+        self._rack_id = rack_id
         common = set(RebalanceProtocol).intersection(*(assignor.protocols for assignor in assignors))
         if not common:
             names = ", ".join(self._assignors)
@@ -89,7 +92,13 @@ class ConsumerMembership:
             (
                 name,
                 encode_subscription(
-                    Subscription(self.topics, self.owned, self._owned_generation, assignor.subscription_user_data())
+                    Subscription(
+                        self.topics,
+                        self.owned,
+                        self._owned_generation,
+                        assignor.subscription_user_data(),
+                        rack_id=self._rack_id,
+                    )
                 ),
             )
             for name, assignor in self._assignors.items()

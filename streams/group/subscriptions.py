@@ -28,7 +28,7 @@ class Subscription:
     """The subscription of a member.
 
     ``owned`` are the partitions assigned in ``generation``, which is -1 if the member has no assignment; ``user_data``
-    belongs to the assignor.
+    belongs to the assignor.  ``rack_id`` is the rack of the member (KIP-881), or None.
     """
 
     topics: Sequence[str]
@@ -36,6 +36,7 @@ class Subscription:
     generation: int = -1
     user_data: bytes | None = None
     group_instance_id: str | None = None
+    rack_id: str | None = None
 
 
 @frozen
@@ -52,7 +53,7 @@ def encode_subscription(subscription: Subscription) -> bytes:
     for topic in subscription.topics:
         writer.string(topic)
     writer.nullable_bytes(subscription.user_data).partitions(subscription.owned)
-    return writer.int32(subscription.generation).nullable_string(None).finish()
+    return writer.int32(subscription.generation).nullable_string(subscription.rack_id).finish()
 
 
 def decode_subscription(data: bytes, group_instance_id: str | None = None) -> Subscription:
@@ -68,11 +69,12 @@ def decode_subscription(data: bytes, group_instance_id: str | None = None) -> Su
         user_data = reader.nullable_bytes()
         owned = reader.partitions() if version >= 1 else ()
         generation = reader.int32() if version >= 2 else -1
+        rack_id = reader.nullable_string() if version >= 3 else None
     except (struct.error, UnicodeDecodeError) as error:
         raise SerializationError(
             f"subscription of a group member, {len(data)} bytes: {error}; is another kind of client in this group?"
         ) from error
-    return Subscription(topics, owned, generation, user_data, group_instance_id)
+    return Subscription(topics, owned, generation, user_data, group_instance_id, rack_id)
 
 
 def encode_assignment(assignment: Assignment) -> bytes:

@@ -147,12 +147,13 @@ class TopicMetadata:
 class MetadataResponse(Response):
     """The requested topics, and the addresses of the brokers by broker ID ("" within a process).
 
-    ``controller_id`` is -1 if the controller is unknown.
+    ``controller_id`` is -1 if the controller is unknown.  ``racks`` has the racks of the brokers that have one.
     """
 
     brokers: Mapping[int, str]
     topics: Sequence[TopicMetadata]
     controller_id: int = -1
+    racks: Mapping[int, str] = field(factory=dict)
 
 
 # --- records --------------------------------------------------------------------------
@@ -194,6 +195,10 @@ class ProduceResponse(Response):
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 
+#: Epoch of a fetch without a session, which also ends the session that it names, and of one that begins a session.
+FINAL_EPOCH = -1
+INITIAL_EPOCH = 0
+
 
 @frozen
 class Fetch(RequestFor["FetchResponse"]):
@@ -206,6 +211,10 @@ class Fetch(RequestFor["FetchResponse"]):
     batches are returned unchanged: the broker waits for ``min_bytes``, ``max_bytes`` limits the whole response, and
     ``partition_max_bytes`` or ``limits`` limits each partition; the first batch may exceed these limits (KIP-74).
     ``rack_id`` is the rack of the client (KIP-392).
+
+    In a fetch session (KIP-227), a request with ``session_epoch`` 0 names all partitions and begins a session.  The
+    following ones, with its ID and the epochs 1, 2, and so on, name only partitions that are new or have another
+    position, and those that are ``forgotten``.
     """
 
     positions: Mapping[TopicPartition, int]
@@ -218,6 +227,9 @@ class Fetch(RequestFor["FetchResponse"]):
     limits: Mapping[TopicPartition, int] = field(factory=dict)
     as_bytes: bool = False
     rack_id: str = ""
+    session_id: int = 0
+    session_epoch: int = FINAL_EPOCH
+    forgotten: Sequence[TopicPartition] = ()
 
 
 @frozen
@@ -252,12 +264,15 @@ class FetchedPartition(NamedTuple):
 
 @frozen
 class FetchResponse(Response):
-    """The records fetched from each partition.
+    """The records fetched from each partition, or the error of the whole request.
 
-    Within a process, partitions without new records are absent.
+    In a fetch session, partitions with nothing new since the last response are absent.  ``session_id`` is 0 if the
+    broker has no session for the following requests.
     """
 
     partitions: Mapping[TopicPartition, FetchedPartition]
+    error: ErrorCode = ErrorCode.NONE
+    session_id: int = 0
 
 
 EARLIEST_TIMESTAMP = -2

@@ -147,9 +147,10 @@ def _run(session: ReplaySession, runner: Any, progress: Listener | None) -> None
         drive(session, runner, progress)
         return
     # Imported here, because the extra ``openlineage`` is needed only with a collector.
-    from streams.replay.run.lineage import lineage_events
+    from streams.replay.run.lineage import lineage_job
+    from streams.telemetry.lineage import lineage_events
 
-    with lineage_events(session):
+    with lineage_events(session.config, session.topology, lineage_job(session)):
         drive(session, runner, progress)
 
 

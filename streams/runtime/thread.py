@@ -207,7 +207,7 @@ class StreamThread(RebalanceListener):
         self._look_after_warmups()
         try:
             if self._pace.is_resting and not polled and not has_news:
-                self._commit_if_due()
+                self._commit_if_due(())
                 return 0
             self._pace.wake()
             self._initialize_restored()
@@ -218,7 +218,8 @@ class StreamThread(RebalanceListener):
             self.restart(error)
             raise
         # What arrives in a pause, as the results of calls, is found when it ends: nothing announces it again.
-        if not processed and self._is_settled and not self.is_paused:
+        is_resting = not processed and self._is_settled and not self.is_paused
+        if is_resting and not any(task.wants_commit for task in self.tasks.values()):
             self._pace.rest(self._next_commit_ms)
         self._pace.note_work(is_done=bool(processed or polled))
         return processed
@@ -235,7 +236,7 @@ class StreamThread(RebalanceListener):
         processed = 0 if self.is_paused else self._process()
         self._pause_and_resume()
         self.schedule.end(self.stages, self)
-        self._commit_if_due()
+        self._commit_if_due([task for task in self.tasks.values() if task.wants_commit])
         return processed
 
     def announce(self) -> None:
@@ -375,9 +376,8 @@ class StreamThread(RebalanceListener):
 
     # --- committing -----------------------------------------------------------------------
 
-    def _commit_if_due(self) -> None:
+    def _commit_if_due(self, wanting: Sequence[Task]) -> None:
         now = self.clock.monotonic_ms()
-        wanting = [task for task in self.tasks.values() if task.wants_commit]
         if now >= self._next_commit_ms:
             self._next_commit_ms = now + self.config.commit_interval_ms
             wanting = list(self.tasks.values())

@@ -5,7 +5,9 @@ writes, or their history.  A thread sends the events, so that a collector that d
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -13,10 +15,10 @@ from typing import Any
 from attrs import define, field, frozen
 from msgspec import inspect
 
-from streams.core.clock import Clock
+from streams.core.clock import Clock, SystemClock
 from streams.core.config import StreamsConfig
 from streams.core.errors import ConfigError
-from streams.core.threads import Signal, Threads, Worker
+from streams.core.threads import Signal, SystemThreads, Threads, Worker
 from streams.core.topic import Topic
 from streams.files import object_type
 from streams.topology import Topology
@@ -45,6 +47,15 @@ class LineageDataset:
     namespace: str
     name: str
     topic: str
+
+    @classmethod
+    def at(cls, place: str, topic: str) -> "LineageDataset":
+        """Return the dataset of a file or folder, which is a path or a URI, named as OpenLineage does."""
+        scheme, is_uri, rest = place.partition("://")
+        if not is_uri or scheme == "file":
+            return cls("file", os.path.abspath(rest if is_uri else place), topic)
+        bucket, _, path = rest.partition("/")
+        return cls(f"{scheme}://{bucket}", path or "/", topic)
 
 
 @frozen
@@ -155,6 +166,19 @@ class LineageEvents:
             return {}
         fields = [schema_dataset.SchemaDatasetFacetFields(*pair) for pair in _fields(topic)]
         return {"schema": schema_dataset.SchemaDatasetFacet(fields)}
+
+
+@contextmanager
+def lineage_events(config: StreamsConfig, topology: Topology, job: LineageJob) -> Iterator[None]:
+    """Send START, and at the end of the block COMPLETE, or FAIL with its error."""
+    events = LineageEvents(config, topology, SystemClock(), SystemThreads(), job)
+    events.start()
+    try:
+        yield
+    except BaseException as error:
+        events.close(error)
+        raise
+    events.close(None)
 
 
 def _version() -> str:

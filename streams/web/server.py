@@ -11,14 +11,13 @@ from collections.abc import Collection, Coroutine
 from types import TracebackType
 from typing import Any, Self
 
-import h11
 import uvicorn
 from attrs import define
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from streams.core.address import WILDCARDS, Address, is_loopback, parse_address
 from streams.core.errors import ClientClosedError, ConfigError
-from streams.core.http_servers import BACKLOG, GRACE_S, IDLE_S, server_config
+from streams.core.http_connections import LimitedConnection
+from streams.core.http_servers import BACKLOG, GRACE_S, IDLE_S, MAX_CONNECTIONS, server_config
 from streams.core.threads import Signal, SystemThreads, Worker
 from streams.runtime import Instance, KeyPartitioner, StateQueryResult, StoreRequest
 from streams.web.application import Served, app
@@ -31,45 +30,21 @@ from streams.web.status import Status
 
 log = logging.getLogger(__name__)
 
-#: Maximum number of open connections; further ones get status 503.
-MAX_CONNECTIONS = 512
 
-
-class _Connection(H11Protocol):
-    """A connection of uvicorn; it is closed if there are too many connections, or if no request arrives in time."""
+class _Connection(LimitedConnection):
+    """A connection from which the HTTP process may have read."""
 
     #: Bytes that the HTTP process has already read from the connection.
     first = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._seen: object = None
-        self._timer = self.loop.call_later(IDLE_S, self._check_idle)
-        if len(self.connections) > MAX_CONNECTIONS:
-            transport.write(b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\r\n")
-            transport.close()
-        elif self.first:
+        if self.first and not self.is_refused:
             self.data_received(self.first)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._timer.cancel()
-        super().connection_lost(exc)
 
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if self.conn.their_state is h11.SEND_BODY:
-            # The rest of a refused request body is not read.
-            self.transport.close()
-
-    def _check_idle(self) -> None:
-        """Close the connection if no request has begun since the last check, and none is in progress."""
-        cycle = self.cycle
-        is_busy = cycle is not None and not cycle.response_complete
-        if not is_busy and cycle is self._seen:
-            self.transport.close()
-            return
-        self._seen = cycle
-        self._timer = self.loop.call_later(IDLE_S, self._check_idle)
+def _connection(*given: Any, **more: Any) -> _Connection:
+    return _Connection(*given, max_connections=MAX_CONNECTIONS, idle_s=IDLE_S, **more)
 
 
 class _Uvicorn(uvicorn.Server):
@@ -102,7 +77,7 @@ class _Uvicorn(uvicorn.Server):
             self._samples.take_if_due()
 
     def _protocol(self, first: bytes = b"") -> _Connection:
-        connection = _Connection(self.config, self.server_state, self.lifespan.state)
+        connection = _connection(self.config, self.server_state, self.lifespan.state)
         connection.first = first
         return connection
 
@@ -207,7 +182,7 @@ def serve(streams: Served, address: str, *, token: str | None = None) -> WebServ
     threads = SystemThreads()
     is_up = threads.signal()
     link = FrontLink.start(application, listening, MAX_CONNECTIONS, IDLE_S) if sys.platform == "linux" else None
-    server = _Uvicorn(server_config(application, _Connection), desk, status.samples, is_up, link)
+    server = _Uvicorn(server_config(application, _connection), desk, status.samples, is_up, link)
     sockets = [listening] if link is None else []
     worker = threads.start(f"{instance.client_name}-http", lambda: server.run(sockets))
     is_up.wait()

@@ -1,21 +1,21 @@
 """Fetches that are done leave nothing behind, and those that wait are bounded."""
 
-from streams.broker.fetches import WaitingFetches
+from streams.broker.fetches import PendingFetch, WaitingFetches
 from streams.core.records import TopicPartition
 from streams.protocol.messages import Fetch
 
 
 def fetch_of(partitions, topic="words"):
-    return Fetch({TopicPartition(topic, number): 0 for number in range(partitions)})
+    return PendingFetch(Fetch({TopicPartition(topic, number): 0 for number in range(partitions)}), print)
 
 
 def test_fetches_that_are_done_are_cleared_away_behind_one_that_waits():
     """The one with the earliest deadline stays in front of them all."""
     fetches = WaitingFetches()
-    fetches.add(fetch_of(1), print, deadline_ms=1)
+    fetches.add(fetch_of(1), deadline_ms=1)
 
     for number in range(1_000):
-        fetches.finish(fetches.add(fetch_of(5), print, deadline_ms=1_000_000 + number))
+        fetches.finish(fetches.add(fetch_of(5), deadline_ms=1_000_000 + number))
 
     assert len(fetches) == 1
     assert fetches.kept < 100
@@ -23,7 +23,7 @@ def test_fetches_that_are_done_are_cleared_away_behind_one_that_waits():
 
 def test_a_fetch_that_is_done_keeps_nothing_of_what_was_asked():
     fetches = WaitingFetches()
-    fetch = fetches.add(fetch_of(5), print, deadline_ms=1)
+    fetch = fetches.add(fetch_of(5), deadline_ms=1)
 
     (asked,) = fetches.finish(fetch)
 
@@ -35,7 +35,7 @@ def test_a_fetch_that_is_done_keeps_nothing_of_what_was_asked():
 def test_above_the_bound_those_that_wait_for_most_are_taken_out():
     fetches = WaitingFetches(max_places=10)
     for count in (2, 6, 3):
-        fetches.add(fetch_of(count), print, deadline_ms=count)
+        fetches.add(fetch_of(count), deadline_ms=count)
 
     surplus = fetches.take_surplus()
 

@@ -1,6 +1,7 @@
 """A consumer with a rack reads from the replica that the leader names (KIP-392)."""
 
 from collections import deque
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -8,9 +9,13 @@ from attrs import evolve
 
 from streams.broker import EmbeddedBroker
 from streams.clients import Consumer, DisconnectedError, Producer
+from streams.clients.tcp import TcpCluster
 from streams.core.records import TopicPartition
+from streams.group import RangeAssignor
+from streams.protocol.admin_messages import DescribeCluster
 from streams.protocol.error_codes import ErrorCode
-from streams.protocol.messages import Fetch, FetchedPartition, FetchResponse, MetadataResponse
+from streams.protocol.messages import Fetch, FetchedPartition, FetchResponse, Metadata, MetadataResponse
+from streams.protocol.transport import ANY_NODE
 from tests.waiting import until
 
 LEADER, REPLICA = 0, 7
@@ -98,6 +103,53 @@ def test_records_are_read_from_the_replica_that_the_leader_names(broker):
     assert fetched_from(TwoBrokers(broker), client_rack="b") == ["leader", "replica"]
     assert fetched_from(TwoBrokers(broker), client_rack="c") == ["leader"]
     assert fetched_from(TwoBrokers(broker)) == ["leader"]
+
+
+def test_assignors_know_the_racks_of_the_members(broker):
+    """Consumer protocol version 3 (KIP-881)."""
+    seen: dict[str, str | None] = {}
+
+    class Noting(RangeAssignor):
+        name = "noting"
+
+        def assign(self, partitions_per_topic: Any, members: Any) -> Any:
+            seen.update((subscription.user_data.decode(), subscription.rack_id) for subscription in members.values())
+            return super().assign(partitions_per_topic, members)
+
+    class Named(Noting):
+        def __init__(self, member: str) -> None:
+            self.member = member
+
+        def subscription_user_data(self) -> bytes:
+            return self.member.encode()
+
+    with ExitStack() as stack:
+        consumers = [
+            stack.enter_context(
+                Consumer(broker, "racks", client_rack=rack, assignors=[Named(member)], heartbeat_interval_ms=10)
+            )
+            for member, rack in (("one", "a"), ("two", "b"), ("three", ""))
+        ]
+        for consumer in consumers:
+            consumer.subscribe(["orders"])
+        until(lambda: len(seen) == 3, lambda: [consumer.poll(10) for consumer in consumers])
+
+    assert seen == {"one": "a", "two": "b", "three": None}
+
+
+def answered(cluster: Any, request: Any) -> Any:
+    connection, answers = cluster.connect("asks"), list[Any]()
+    connection.send(ANY_NODE, request)
+    until(lambda: bool(answers), lambda: answers.extend(connection.poll(10)))
+    connection.close()
+    return answers[0][1]
+
+
+def test_a_broker_tells_its_rack_in_process_and_over_tcp():
+    with EmbeddedBroker(rack="eu-1a") as broker, broker.serve("127.0.0.1:0") as server:
+        for cluster in (broker, TcpCluster(server.bootstrap_servers)):
+            assert answered(cluster, Metadata(())).racks == {0: "eu-1a"}
+            assert [found.rack for found in answered(cluster, DescribeCluster()).brokers] == ["eu-1a"]
 
 
 @pytest.mark.parametrize(

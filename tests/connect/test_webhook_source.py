@@ -5,8 +5,10 @@ import hmac
 import json
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from threading import Event, Thread
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -14,14 +16,14 @@ from attrs import frozen
 
 from streams.broker import EmbeddedBroker
 from streams.clients import Consumer
-from streams.connect import SourceWorker, WebhookSource
+from streams.connect import SourceWorker, WebhookSource, webhook_server
 from streams.connect.recent_ids import RecentIds
 from streams.core.errors import ConfigError
 from streams.core.records import TopicPartition
 from streams.core.topic import Topic
 from tests.connect.dying_sources import TOPIC, template, worker
 from tests.ports import free_ports
-from tests.waiting import until
+from tests.waiting import WATCHDOG_S, until
 
 
 @frozen
@@ -73,6 +75,11 @@ class Running:
     def post(self, body: Any, headers: dict[str, str] | None = None, **options: Any) -> httpx.Response:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self.client.post(self.source.url, content=content, headers=headers, **options)
+
+
+def connected(running: Running) -> socket.socket:
+    parts = urlsplit(running.source.url)
+    return socket.create_connection((parts.hostname, parts.port), timeout=WATCHDOG_S)
 
 
 def test_a_request_is_answered_when_its_record_is_in_the_topic(broker):
@@ -187,6 +194,28 @@ def test_bodies_and_requests_that_wait_are_bounded(broker):
 
     assert (large.status_code, streamed.status_code) == (413, 413)
     assert [(one.status_code, one.headers["Retry-After"]) for one in (third, *ended)] == [(503, "1")] * 3
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST / HTTP/1.1\r\nHost: a\r\nX-Sl"], ids=["nothing", "half of the headers"])
+def test_a_connection_without_a_request_is_closed(broker, monkeypatch, sent):
+    monkeypatch.setattr(webhook_server, "IDLE_S", 0.05)
+    with Running(broker) as running, connected(running) as silent:
+        silent.sendall(sent)
+        assert silent.recv(100) == b""
+
+        assert running.post({"id": 1, "customer": "ann"}).status_code == 200
+
+
+def test_connections_beyond_the_limit_are_refused_and_the_others_go_on(broker, monkeypatch):
+    """As many as may wait to be written, and some without a request."""
+    monkeypatch.setattr(webhook_server, "MAX_CONNECTIONS", 2)
+    with Running(broker, max_waiting=3) as running, ExitStack() as stack:
+        assert running.post({"id": 1, "customer": "ann"}).status_code == 200
+        held = [stack.enter_context(connected(running)) for _ in range(8)]
+
+        # The client of ``running`` has one of the five.
+        assert [raw.recv(100)[:12] for raw in held[4:]] == [b"HTTP/1.1 503"] * 4
+        assert running.post({"id": 2, "customer": "ann"}).status_code == 200
 
 
 def test_a_request_that_waits_for_too_long_may_be_written_later(broker):

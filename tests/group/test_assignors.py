@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -257,6 +258,7 @@ partitions = st.lists(
         partitions.map(lambda owned: tuple(sorted(owned))),
         st.integers(-1, 2**31 - 1),
         st.none() | st.binary(max_size=20),
+        rack_id=st.none() | st.text(max_size=8),
     )
 )
 def test_subscriptions_come_back_from_their_bytes(subscription):
@@ -275,6 +277,7 @@ def test_bytes_are_kafkas():
     assert encode_subscription(subscription).hex(" ") == (
         "00 03 00 00 00 01 00 01 74 00 00 00 01 75 00 00 00 01 00 01 74 00 00 00 01 00 00 00 01 00 00 00 05 ff ff"
     )
+    assert encode_subscription(evolve(subscription, rack_id="a")).hex(" ").endswith("00 00 00 05 00 01 61")
     version_0 = bytes.fromhex("0000 00000001 0001 74 ffffffff".replace(" ", ""))
     assert decode_subscription(version_0) == Subscription(("t",))
 

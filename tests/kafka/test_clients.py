@@ -131,6 +131,23 @@ def test_slow_partition_does_not_hold_up_another(cluster: Cluster, topic: str):
             assert [record.value for record in read(c, 1)] == [b"%d" % number]
 
 
+def test_records_come_in_a_fetch_session(cluster: Cluster, topic: str):
+    """Fetches that name nothing bring the records of each partition, also after another consumer has begun."""
+    partitions = [TopicPartition(topic, number) for number in range(3)]
+    with Producer(cluster) as producer, Consumer(cluster, auto_offset_reset="earliest", fetch_max_wait_ms=50) as c:
+        c.assign(partitions)
+        for _ in range(3):
+            since_ms = c.end_known_ms(partitions[0]) or 0
+            until(lambda since=since_ms: (c.end_known_ms(partitions[0]) or 0) > since, turn=lambda: c.poll(100))
+            for partition in partitions:
+                producer.send(topic, b"value", partition=partition.partition).result()
+            assert {record.partition for record in read(c, 3)} == {0, 1, 2}
+
+        (session, *_) = next(iter(c._fetcher._sessions._by_node.values()))
+        assert session.session_id > 0
+        assert [c.known_end(partition) for partition in partitions] == [3, 3, 3]
+
+
 def test_position_out_of_the_log(cluster: Cluster, topic: str):
     partition = TopicPartition(topic, 0)
     with Consumer(cluster, auto_offset_reset="none") as consumer:

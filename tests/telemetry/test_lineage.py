@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from streams import EmbeddedBroker, ProcessingError, Producer, Streams, StreamsBuilder, Topic
+from streams.cli.program import main
 from streams.replay import ReplayTaskError, replay
 from streams.telemetry import lineage
 from tests import waiting
@@ -139,6 +140,38 @@ def test_a_replay_tells_its_files_and_how_it_ends(collector, tmp_path):
         ("file", str(tmp_path / "of-good.jsonl/shares"))
     ]
     assert "value.cents" in [it["name"] for it in end["inputs"][0]["facets"]["schema"]["fields"]]
+    assert "ZeroDivisionError" in failed["run"]["facets"]["errorMessage"]["message"]
+
+
+SCRIPT = """
+from streams import StreamsBuilder, Topic
+
+rows = Topic("rows", value=int, timestamp=lambda value: value)
+
+def topology(builder: StreamsBuilder) -> None:
+    builder.stream(rows).map_values(lambda value: 100 // value).to(Topic("shares", value=int))
+"""
+
+
+def test_a_run_over_files_tells_its_files_and_how_it_ends(collector, tmp_path):
+    (tmp_path / "shares.py").write_text(SCRIPT)
+    (tmp_path / "good.jsonl").write_text("5\n4\n")
+    (tmp_path / "bad.jsonl").write_text("5\n0\n")
+
+    def run(name: str) -> int:
+        given = [str(tmp_path / "shares.py"), "--input", f"rows={tmp_path / name}"]
+        written = ["--output", f"shares={tmp_path / 'out.jsonl'}", "--set", f"openlineage_url={collector.url}"]
+        return main(["run", *given, *written])
+
+    assert run("good.jsonl") == 0
+    assert run("bad.jsonl") != 0
+
+    assert [event["eventType"] for event in collector.events] == ["START", "COMPLETE", "START", "FAIL"]
+    start, end, _, failed = collector.events
+    assert start["run"]["runId"] == end["run"]["runId"] != failed["run"]["runId"]
+    assert start["job"]["facets"]["jobType"]["processingType"] == "BATCH"
+    assert [(it["namespace"], it["name"]) for it in end["inputs"]] == [("file", str(tmp_path / "good.jsonl"))]
+    assert [(it["namespace"], it["name"]) for it in end["outputs"]] == [("file", str(tmp_path / "out.jsonl"))]
     assert "ZeroDivisionError" in failed["run"]["facets"]["errorMessage"]["message"]
 
 

@@ -10,7 +10,7 @@ from random import Random
 
 from attrs import define, field
 
-from streams.broker import AssignableTopics, Broker, BrokerConfig, Storages, Topics
+from streams.broker import AssignableTopics, Broker, BrokerConfig, FetchSessions, Storages, Topics
 from streams.core.records import Block, TopicPartition
 from streams.group import Coordinator, CoordinatorConfig
 from streams.protocol.request import Request, Response
@@ -84,7 +84,8 @@ class SimBroker:
 
     def _made(self, topics: Topics) -> Broker:
         coordinator = Coordinator(CoordinatorConfig(), Random(self.rng.getrandbits(64)), AssignableTopics(topics))
-        return Broker(topics, coordinator, BrokerConfig(maintenance_interval_ms=None))
+        sessions = FetchSessions(Random(self.rng.getrandbits(64)))
+        return Broker(topics, coordinator, BrokerConfig(maintenance_interval_ms=None), fetch_sessions=sessions)
 
     def _handle(self, request: Request, answer: Callable[[Response | Exception], None]) -> None:
         life = self._life

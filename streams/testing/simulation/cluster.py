@@ -149,7 +149,11 @@ class SimNodes:
         kind = type(request)
         if kind in _PARTITION_REQUESTS:
             name, response, result = _PARTITION_REQUESTS[kind]
-            partitions = getattr(request, name)
+            partitions = set(getattr(request, name))
+            if isinstance(request, Fetch) and request.session_epoch > 0:
+                # A leader that has moved ends the session: its partitions have an error, and it is not continued.
+                read = self.broker.machine.fetch_sessions.partitions_of(request.session_id)
+                partitions = (partitions | read) - set(request.forgotten)
             code = self._error_of_partitions(node, partitions)
             return None if code is None else response(dict.fromkeys(partitions, result(code)))
         if kind in _GROUP_REQUESTS:

@@ -127,14 +127,21 @@ def test_a_fetch_is_bounded_by_bytes_but_for_its_first_batch(client):
     assert values_in(client.fetch("words", max_bytes=1)) == [b"a"]
 
 
-def test_a_fetch_session_is_not_gone_on_with(client):
-    """Without sessions every fetch says all it wants (KIP-227)."""
+def test_a_fetch_session_names_only_what_changes(client):
+    """Its first fetch names all, the next ones are told only what is new (KIP-227)."""
     client.send_fetch("words", session_id=17, session_epoch=3)
-    answer = client.receive()[1]
-    assert answer["error_code"] == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert client.receive()[1]["error_code"] == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
     client.send_fetch("words", session_id=0, session_epoch=0)
-    assert client.receive()[1]["session_id"] == 0
+    begun = client.receive()[1]
+    client.produce("words", b"a")
+    client.send_fetch("words", session_id=begun["session_id"], session_epoch=1, topics=[])
+    told = client.receive()[1]
+    client.send_fetch("words", session_id=begun["session_id"], session_epoch=1, topics=[])
+
+    assert row_of(begun)["records"] == b""
+    assert values_in(row_of(told)) == [b"a"]
+    assert client.receive()[1]["error_code"] == ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
 # --- long polls ---------------------------------------------------------------------------
@@ -195,7 +202,7 @@ def test_a_fetch_whose_client_has_gone_is_forgotten(connect, broker, server):
 
     _await(lambda: len(server._listener.connections) == 1 or not other.call(API_VERSIONS, 0))
 
-    assert len(broker._machine._fetches) == 0
+    assert len(broker._machine._fetches.waiting) == 0
 
 
 def _await(condition):
@@ -203,15 +210,15 @@ def _await(condition):
 
 
 def test_a_fetch_above_the_bound_is_answered_with_what_there_is(client, broker):
-    broker._machine._fetches.max_places = 0
+    broker._machine._fetches.waiting.max_places = 0
 
     assert values_in(client.fetch("words", max_wait_ms=2_000_000_000)) == []
-    assert len(broker._machine._fetches) == 0
+    assert len(broker._machine._fetches.waiting) == 0
 
 
 def test_no_fetch_waits_longer_than_the_broker_lets_it(client, broker):
     client.send_fetch("words", max_wait_ms=2_000_000_000)
-    _await(lambda: len(broker._machine._fetches) == 1)
+    _await(lambda: len(broker._machine._fetches.waiting) == 1)
 
     deadline_ms = broker._machine._fetches.next_deadline_ms()
 

@@ -4,7 +4,6 @@ import pytest
 from attrs import evolve
 
 from streams.core.address import Address
-from streams.core.errors import BrokerError
 from streams.core.records import Block, ProducerStamp, TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
@@ -42,6 +41,7 @@ from streams.protocol.group_messages import (
 )
 from streams.protocol.messages import (
     COORDINATOR_TRANSACTION,
+    FINAL_EPOCH,
     READ_COMMITTED,
     AbortedTransaction,
     AddOffsetsToTxn,
@@ -482,17 +482,24 @@ def test_a_fetch_over_the_wire_asks_for_bytes_and_keeps_the_limit_of_each_partit
 
     (found,) = heard(request, 11).requests
 
-    assert found == evolve(request, as_bytes=True)
+    assert found == evolve(request, as_bytes=True, forgotten=[])
 
 
-def test_a_fetch_in_a_session_is_told_to_begin_without():
-    message = {"session_id": 7, "session_epoch": 3, "topics": []}
+def test_a_fetch_session_is_carried_both_ways():
+    request = Fetch({A0: 5}, 250, limits={A0: 100}, session_id=7, session_epoch=3, forgotten=[A1, B0])
 
-    incoming = mapping.parse_request(1, 11, message)
+    incoming = heard(request, 11)
 
-    assert incoming.requests == ()
-    answer = mapping.build_response(incoming, [], SERVING)
-    assert (answer["error_code"], answer["responses"]) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
+    assert incoming.requests == (evolve(request, as_bytes=True),)
+    answer = mapping.build_response(incoming, [FetchResponse({}, session_id=7)], SERVING)
+    assert mapping.parse_response(request, 11, answer) == FetchResponse({}, session_id=7)
+
+
+def test_a_fetch_before_sessions_says_all_it_wants():
+    """Fetch has sessions from version 7 on."""
+    request = Fetch({A0: 5}, 250, limits={A0: 100}, session_epoch=0)
+
+    assert heard(request, 6).requests[0].session_epoch == FINAL_EPOCH
 
 
 def test_damage_in_one_partition_leaves_the_others_readable(caplog):
@@ -511,12 +518,12 @@ def test_damage_in_one_partition_leaves_the_others_readable(caplog):
     assert "fetch of a-0: record batch at byte 0" in caplog.text
 
 
-def test_an_error_of_a_whole_fetch_is_raised():
+def test_an_error_of_a_whole_fetch_is_told():
     message = {"error_code": 71, "session_id": 0, "responses": []}
 
-    with pytest.raises(BrokerError, match="INVALID_FETCH_SESSION_EPOCH") as caught:
-        mapping.parse_response(Fetch({A0: 0}), 11, message)
-    assert caught.value.code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    response = mapping.parse_response(Fetch({A0: 0}), 11, message)
+
+    assert response == FetchResponse({}, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
 
 
 # --- one of theirs, several of ours ---------------------------------------------------------

@@ -34,7 +34,7 @@ from streams.protocol.wire.mapping.base import (
     Translation,
     code,
     each_partition,
-    fail_on,
+    partitions_by_topic,
     values_by_topic,
 )
 from streams.protocol.wire.mapping.derived import reader, writer
@@ -42,8 +42,6 @@ from streams.protocol.wire.tables import records as tables
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Epoch of a full fetch request without a session (KIP-227).
-_NO_SESSION: Final = -1
 _ZSTD: Final = 4
 # First versions whose clients support zstd (KIP-110).
 _ZSTD_PRODUCED_SINCE: Final = 7
@@ -158,8 +156,8 @@ def _fetch(request: Fetch, version: int) -> Fields:
         "min_bytes": request.min_bytes,
         "max_bytes": request.max_bytes,
         "isolation_level": request.isolation_level,
-        "session_id": 0,
-        "session_epoch": _NO_SESSION,
+        "session_id": request.session_id,
+        "session_epoch": request.session_epoch,
         "topics": [
             {
                 "topic": topic,
@@ -174,14 +172,17 @@ def _fetch(request: Fetch, version: int) -> Fields:
             }
             for topic, partitions in values_by_topic(request.positions).items()
         ],
+        "forgotten_topics_data": [
+            {"topic": topic, "partitions": numbers} for topic, numbers in partitions_by_topic(request.forgotten).items()
+        ],
         "rack_id": request.rack_id,
     }
 
 
 def _fetch_response(message: Fields, version: int, request: Fetch) -> FetchResponse:
-    fail_on(message, "fetch")
     rows = each_partition(message["responses"], "topic", "partitions", "partition_index")
-    return FetchResponse({partition: _fetched(partition, row) for partition, row in rows})
+    partitions = {partition: _fetched(partition, row) for partition, row in rows}
+    return FetchResponse(partitions, code(message), message["session_id"])
 
 
 def _fetched(partition: TopicPartition, row: Fields) -> FetchedPartition:
@@ -206,8 +207,6 @@ def _fetched(partition: TopicPartition, row: Fields) -> FetchedPartition:
 
 
 def _fetch_request(message: Fields, version: int, client: Client) -> RequestParts[Fetch]:
-    if message["session_id"] and message["session_epoch"] != _NO_SESSION:
-        return RequestParts((), {None: (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "fetch sessions are not kept")})
     positions: dict[TopicPartition, int] = {}
     limits: dict[TopicPartition, int] = {}
     for topic in message["topics"]:
@@ -225,18 +224,22 @@ def _fetch_request(message: Fields, version: int, client: Client) -> RequestPart
         limits=limits,
         as_bytes=True,
         rack_id=message["rack_id"],
+        session_id=message["session_id"],
+        session_epoch=message["session_epoch"],
+        forgotten=[
+            TopicPartition(topic["topic"], number)
+            for topic in message["forgotten_topics_data"]
+            for number in topic["partitions"]
+        ],
     )
     return RequestParts((request,))
 
 
 def _fetch_reply(incoming: Incoming[Fetch], responses: Sequence[FetchResponse], serving: Serving) -> Fields:
-    if not responses:
-        # The consumer then continues without a fetch session.
-        ((error, _),) = incoming.refused.values()
-        return {"error_code": error, "session_id": 0, "responses": []}
+    (response,) = responses
     is_committed_only = incoming.requests[0].isolation_level == READ_COMMITTED
     topics: dict[str, list[Fields]] = {}
-    for (name, number), found in responses[0].partitions.items():
+    for (name, number), found in response.partitions.items():
         if incoming.version < _ZSTD_FETCHED_SINCE and any(_is_zstd(chunk) for chunk in found.chunks):
             found = FetchedPartition(
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, found.high_watermark, found.log_start_offset
@@ -254,7 +257,11 @@ def _fetch_reply(incoming: Incoming[Fetch], responses: Sequence[FetchResponse], 
             "records": found.chunks,
         }
         topics.setdefault(name, []).append(row)
-    return {"session_id": 0, "responses": [{"topic": name, "partitions": rows} for name, rows in topics.items()]}
+    return {
+        "error_code": response.error,
+        "session_id": response.session_id,
+        "responses": [{"topic": name, "partitions": rows} for name, rows in topics.items()],
+    }
 
 
 def _is_zstd(chunk: bytes) -> bool:

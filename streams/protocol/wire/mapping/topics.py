@@ -94,6 +94,7 @@ def _metadata_response(message: Fields, version: int, request: Metadata) -> Meta
         {broker["node_id"]: str(Address(broker["host"], broker["port"])) for broker in message["brokers"]},
         tuple(_topic(topic) for topic in message["topics"] if topic["name"] is not None),
         message.get("controller_id", -1),
+        {row["node_id"]: row["rack"] for row in message["brokers"] if row.get("rack") is not None},
     )
 
 
@@ -132,7 +133,8 @@ def _metadata_reply(incoming: Incoming[Metadata], responses: Sequence[MetadataRe
     return {
         "cluster_authorized_operations": of_cluster,
         "brokers": [
-            {"node_id": node_id, "host": host, "port": port} for node_id, (host, port) in serving.addresses.items()
+            {"node_id": node_id, "host": host, "port": port, "rack": response.racks.get(node_id)}
+            for node_id, (host, port) in serving.addresses.items()
         ],
         "cluster_id": serving.cluster_id,
         "controller_id": serving.controller_id,
@@ -325,7 +327,10 @@ def _cluster_reply(
 ) -> Fields:
     # The server adds the cluster ID and the advertised addresses, which are not in the broker response.
     (request,), (response,) = incoming.requests, responses
-    brokers = tuple(DescribedBroker(node_id, *address) for node_id, address in serving.addresses.items())
+    racks = {broker.broker_id: broker.rack for broker in response.brokers}
+    brokers = tuple(
+        DescribedBroker(node_id, *address, racks.get(node_id)) for node_id, address in serving.addresses.items()
+    )
     operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_OPERATIONS
     shown = evolve(response, cluster_id=serving.cluster_id, brokers=brokers, cluster_authorized_operations=operations)
     return _CLUSTER.build_response(incoming, (shown,), serving)
