@@ -214,6 +214,10 @@ def _listening(address: Address) -> socket.socket:
     """
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
-        return socket.create_server((address.host, address.port), family=family, backlog=BACKLOG)
+        listening = socket.create_server((address.host, address.port), family=family, backlog=BACKLOG)
     except OSError as error:
         raise ConfigError(f"cannot listen at {address}: {error.strerror or error}") from None
+    # Connections inherit it.  asyncio does not set it on those of a socket without a protocol number, and the body of
+    # an answer, which follows its headers, would wait 40 ms for the client's acknowledgement of them.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening

@@ -18,6 +18,7 @@ from streams.broker import EmbeddedBroker
 from streams.clients import Consumer
 from streams.connect import SourceWorker, WebhookSource, webhook_server
 from streams.connect.recent_ids import RecentIds
+from streams.core.address import Address
 from streams.core.errors import ConfigError
 from streams.core.records import TopicPartition
 from streams.core.topic import Topic
@@ -204,6 +205,13 @@ def test_a_connection_without_a_request_is_closed(broker, monkeypatch, sent):
         assert silent.recv(100) == b""
 
         assert running.post({"id": 1, "customer": "ann"}).status_code == 200
+
+
+def test_the_body_of_an_answer_does_not_wait_for_the_acknowledgement_of_its_headers():
+    """Headers and body are two packets; Nagle's algorithm would hold the second one back for 40 ms."""
+    with webhook_server._listening(Address("127.0.0.1", 0)) as listening:
+        with socket.create_connection(listening.getsockname()), listening.accept()[0] as accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_connections_beyond_the_limit_are_refused_and_the_others_go_on(broker, monkeypatch):

@@ -286,6 +286,8 @@ async def _listening(address: Address) -> list[socket.socket]:
                 if error.errno == errno.EAFNOSUPPORT and len(places) > 1:
                     continue  # For example, a machine without IPv6.
                 raise
+            # Connections inherit it; asyncio does not set it on those of a socket without a protocol number.
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             listening.setblocking(False)
             sockets.append(listening)
     except OSError:
