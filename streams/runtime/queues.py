@@ -113,6 +113,11 @@ class PartitionQueue:
         """The number of unprocessed records up to the known end offset."""
         return self.size + max(0, (self.end_offset or 0) - (self.fetched or 0))
 
+    @property
+    def waiting(self) -> int:
+        """The number of records that were added and are not processed, including those to be dropped."""
+        return self.size + sum(len(batch.drops) for batch in self.batches)
+
     def add(self, batch: Batch) -> None:
         """Append a batch of records; a small batch is joined with the last batch in the queue."""
         if not len(batch):

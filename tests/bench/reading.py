@@ -2,7 +2,7 @@
 
 Orders, flat and nested, are read into the partitions of a topic by the calls of a replay in this process, from JSON
 lines, Parquet files and Arrow tables, as they come and sorted by event time.  A replay needs this time above that of
-an archive, which the task itself reads.
+an archive, which the task itself reads; the last column has the time of that.
 """
 
 import argparse
@@ -27,6 +27,7 @@ from streams.replay.history.sorting import MergeWork
 from streams.replay.run.drive import run_work
 from streams.replay.run.session import ReplaySession, Request
 from streams.replay.storage.places import Place
+from streams.replay.storage.segments import ExtentReader
 from tests.bench.harness import machine
 
 PARTITIONS = 8
@@ -130,11 +131,16 @@ def write(kind: str, count: int, folder: Path, *, shuffled: bool) -> dict[str, A
 
 
 def read(kind: str, given: Any, folder: Path, order: str) -> dict[str, float]:
-    """Read an input, and return the CPU seconds of the calls that read rows, of those that merge, and of the driver."""
+    """Read an input, and return the CPU seconds of the calls that read rows, of those that merge, and of the driver.
+
+    Also return those of a task that reads the partitions, as it reads those of an archive: from files to records.
+    """
     request = Request(partial(topology, TOPICS[kind]), {kind: given}, PARTITIONS, {"application_id": "b"}, order=order)
     spent = {"read": 0.0, "merge": 0.0}
     start = time.process_time()
-    steps = ReplaySession(request, Place(str(folder / "replay"))).steps()
+    root = Place(str(folder / "replay"))
+    session = ReplaySession(request, root)
+    steps = session.steps()
     calls = next(steps)
     # Until the first call that runs tasks.
     while not isinstance(calls[0], StageWork):
@@ -144,7 +150,13 @@ def read(kind: str, given: Any, folder: Path, order: str) -> dict[str, float]:
             reports.append(run_work(call))
             spent["merge" if isinstance(call, MergeWork) else "read"] += time.process_time() - before
         calls = steps.send(reports)
-    return spent | {"driver": time.process_time() - start - sum(spent.values())}
+    spent["driver"] = time.process_time() - start - sum(spent.values())
+    start = time.process_time()
+    reader = ExtentReader(root, keeps_open=True)
+    for extents in session.inputs.histories[kind].extents.values():
+        for _ in reader.blocks(extents):
+            pass
+    return spent | {"archive": time.process_time() - start}
 
 
 def main() -> None:
@@ -153,7 +165,7 @@ def main() -> None:
     options.add_argument("--only", default="", help="regular expression of the cases, such as nested/parquet")
     chosen = options.parse_args()
     print(f"{machine()}; {datetime.now(UTC):%Y-%m-%d}; {chosen.rows:,} rows", flush=True)
-    print("| case | CPU us a row: read | merge | driver |\n|---|---|---|---|")
+    print("| case | CPU us a row: read | merge | driver | archive |\n|---|---|---|---|---|")
     for kind in TOPICS:
         for order in ("as_given", "event_time"):
             with tempfile.TemporaryDirectory() as folder:

@@ -33,6 +33,7 @@ from streams.replay.history.growth import History
 from streams.replay.history.ingest import IngestReport
 from streams.replay.history.inputs import FileMark
 from streams.replay.history.intake import PART_BYTES, TopicFiles
+from streams.replay.history.sorting import SortedTopic, sort_topics
 from streams.replay.storage.extents import PartitionExtents
 from streams.replay.storage.places import Place
 from streams.replay.storage.ranges import LaneRanges
@@ -178,6 +179,11 @@ def measured(options: argparse.Namespace, root: Place) -> dict[str, float]:
         history = History(options.partitions, marks, order="event_time")
         history.add(topic.extents)
     figures.found["extents of inputs"] = round(sum(map(len, history.extents.values())) * times)
+    with figures.of("history: runs compared, if sorted by event time", times):
+        works = next(sort_topics([SortedTopic("orders", dict(history.extents))], root, "inputs"), [])
+    with figures.of("history: calls that merge runs, pickled", times):
+        figures.size("history: calls that merge runs", sum(len(pickle.dumps(work)) for work in works), times)
+    works.clear()
     with figures.of("history from JSON, manifest written and read", times):
         write_manifest(
             root.child("inputs"), {"kind": "inputs", "topics": {"orders": history.to_json()}, "archives": {}}

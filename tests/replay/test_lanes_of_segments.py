@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streams.core.records import Block
-from streams.replay.storage.lanes import extents_of, merged_lanes
+from streams.replay.storage.lanes import MergedLanes, extents_of
 from streams.replay.storage.places import Place
 from streams.replay.storage.ranges import LaneRanges, LaneTable, packed, unpacked
 from streams.replay.storage.segments import ExtentReader, SegmentWriter
@@ -32,7 +32,7 @@ def _written(root: Place, rng: random.Random, lanes: int, tasks: int) -> LaneRan
                     keys = [b"%d" % rng.randrange(1000) for _ in numbers]
                     times = [rng.randrange(50) for _ in numbers]
                     headers = [(("h", b"1"),)] * size if rng.random() < 0.3 else None
-                    writer.scatter(TOPIC, np.array(numbers), Block(keys, keys, times, headers), str(task))
+                    writer.scatter(TOPIC, np.array(numbers), Block(keys, keys, times, headers))
         table.add(writer.lanes()[TOPIC])
     return LaneTable.from_json(json.loads(json.dumps(table.to_json()))).ranges
 
@@ -51,10 +51,42 @@ def test_lanes_are_merged_in_the_order_of_a_task(seed: int, tmp_path: Path) -> N
     positions = [rng.randrange(extents[lane][-1].last + 2) if lane in extents else 0 for lane in range(100)]
     lanes = [(found, positions[lane]) for lane, found in sorted(extents.items())]
 
-    merged = list(merged_lanes(ExtentReader(root), ranges, 0, np.array(positions)))
+    merged = list(MergedLanes.read(ExtentReader(root), ranges, 0, np.array(positions)).blocks())
     expected = list(merge_lanes([ExtentReader(root).blocks(found, position) for found, position in lanes]))
 
     assert _rows(merged) == _rows(expected)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_lanes_are_read_as_far_as_their_order_is_certain(seed: int, tmp_path: Path) -> None:
+    """Slices that go on from where earlier ones ended read all records in the order of a whole run."""
+    rng = random.Random(seed)
+    root = Place(str(tmp_path))
+    count = rng.choice((2, 6, 12))
+    ranges = _written(root, rng, lanes=count, tasks=2)
+    reader = ExtentReader(root)
+    whole = _rows(list(MergedLanes.read(reader, ranges, 0, np.zeros(count, dtype=np.int64)).blocks()))
+
+    found: list[object] = []
+    positions = np.zeros(count, dtype=np.int64)
+    for slice_ in range(4):
+        # The first slices know a part of each lane only.
+        ends = [extents[-1].last + 1 for _, extents in sorted(extents_of(ranges).items())]
+        known = [rng.randrange(end + 1) for end in ends] if slice_ < 3 else ends
+        lanes = MergedLanes.read(reader, _up_to(ranges, known), 0, positions, is_ended=slice_ == 3)
+        taken = rng.randrange(len(lanes) + 1) if slice_ < 3 else len(lanes)
+        found += _rows(list(lanes.blocks()))[:taken]
+        positions = lanes.positions_after(taken)
+
+    assert found == whole
+    assert positions.tolist() == ends
+
+
+def _up_to(ranges: LaneRanges, ends: list[int]) -> LaneRanges:
+    """Return the records of each lane before an offset."""
+    columns = ranges.columns.copy()
+    columns[2] = np.minimum(columns[2], np.array(ends)[columns[0]] - columns[1])
+    return LaneRanges(ranges.files, columns[:, columns[2] > 0])
 
 
 def test_scattered_records_get_the_offsets_of_their_lanes(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def many_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls, runs, row groups and merges of a few records."""
     monkeypatch.setattr(intake.read_files, "__kwdefaults__", {"on_bad_row": "fail", "part_bytes": 3000})
     monkeypatch.setattr(ordered, "RUN_BYTES", 1000)
-    monkeypatch.setattr(ordered, "GROUP_ROWS", 16)
+    monkeypatch.setattr(ordered, "INPUT_GROUP_ROWS", 16)
     monkeypatch.setattr(ordered, "_MERGE_ROWS", 30)
     monkeypatch.setattr(ordered, "_OPEN_FILES", 2)
 
@@ -186,7 +186,7 @@ def test_any_runs_are_merged_by_time_and_row(tmp_path_factory: Any, calls: Any, 
     expected: dict[int, list[tuple[int, int]]] = {}
     row = 0
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"GROUP_ROWS": group, "RUN_BYTES": 100 * batch, "_MERGE_ROWS": batch}.items():
+        for name, value in {"INPUT_GROUP_ROWS": group, "RUN_BYTES": 100 * batch, "_MERGE_ROWS": batch}.items():
             patch.setattr(ordered, name, value)
         for number, found in enumerate(calls):
             file = GroupWriter(root, f"{number}.parquet")

@@ -153,6 +153,7 @@ class ReplayPlan:
 
         plan = self.plan
         topics = {logical.topic for task in self.stages[number] for logical in plan.groups[task]}
+        is_apart = not step.is_last and any(task.sub_topology in self._calling for task in self.stages[number])
         result = {}
         for topic in sorted(topics):
             if topic in plan.lanes and plan.is_internal(topic):
@@ -163,7 +164,7 @@ class ReplayPlan:
                 bounds = np.arange(plan.partitions[topic] + 1) * width
                 for at, ranges in enumerate(table.ranges.split(bounds)):
                     positions = table.positions_of(at * width, width)
-                    lanes = LanesWork(name, at * width, ranges, positions, step.is_last, has_all)
+                    lanes = LanesWork(name, at * width, ranges, positions, step.is_last, has_all, is_apart)
                     result[TopicPartition(topic, at)] = lanes
         return result
 

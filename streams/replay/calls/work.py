@@ -106,6 +106,8 @@ class LanesWork:
     is_ended: bool
     #: Whether the task has an input for each lane, also for those without records.
     has_all: bool
+    #: Whether the lanes may not be read as one input, since the next slice may make calls of functions again.
+    is_apart: bool = False
 
     @property
     def partition(self) -> TopicPartition:

@@ -172,7 +172,9 @@ def write_rows(table: Table, topic: Topic[Any, Any], file: Place) -> TablePlace:
         reader = pa.RecordBatchReader.from_stream(source.scanner().to_reader() if _is_dataset(source) else source)
         columns = list(table_columns(topic, reader.schema, table.name))
         kept = pa.schema([_decoded(reader.schema.field(name)) for name in columns])
-        with file.whole_file() as stream, pq.ParquetWriter(stream, kept) as writer:
+        # The file is read once and deleted: dictionaries and statistics would be a third of the time.
+        plain = {"use_dictionary": False, "write_statistics": False}
+        with file.whole_file() as stream, pq.ParquetWriter(stream, kept, **plain) as writer:
             # Row groups of the same size, however the source divides its rows.
             since = table.since
             rows = reader if since is None else (since.selected(batch, table.name) for batch in reader)

@@ -258,8 +258,6 @@ class TaskRun:
     metrics: Metrics
     #: What the stores have changed in this slice.
     changes: SliceChanges
-    #: The lanes of repartition topics that are read as one input.
-    joined: list[LanesWork] = field(factory=list)
     #: Kind and logical partition under which each written partition is stored.
     places: dict[TopicPartition, tuple[Kind, TopicPartition]] = field(factory=dict)
     records_in: int = 0
@@ -319,8 +317,7 @@ class TaskRun:
             task.queues[given.partition].is_loop = given.partition in call.loops
         call.start_offsets(item)
         feeds = {given.partition: Feed.of(given, call.reader) for given in inputs}
-        joined = [given for given in inputs if isinstance(given, LanesWork)]
-        return cls(call, item, task, stores, feeds, metrics, changes, joined)
+        return cls(call, item, task, stores, feeds, metrics, changes)
 
     # --- the interface to the stage ---------------------------------------------------------
 
@@ -453,7 +450,7 @@ class TaskRun:
         name, first = self.task.outbox.physical(drained.topic, 0)
         lanes = np.array(drained.partitions, dtype=np.int64) * self.call.plan.lane_count(drained.topic) + first
         block = Block(drained.keys, drained.values, drained.timestamps, drained.headers)
-        self.call.writer.scatter(name, lanes, block, str(self.task_id))
+        self.call.writer.scatter(name, lanes, block)
 
     def _place(self, partition: TopicPartition) -> tuple[Kind, TopicPartition]:
         plan = self.call.plan
@@ -503,11 +500,12 @@ class TaskRun:
         """Return the next offset to read of each lane, and remove the lanes from ``positions``."""
         import numpy as np
 
-        if given in self.joined:
+        feed = self.feeds.get(given.partition)
+        if feed is not None and feed.lanes is not None:
             positions.pop(given.partition, None)
-            return given.ends
-        lanes = (TopicPartition(given.topic, given.first + lane) for lane in range(len(given.positions)))
-        return np.array([positions.pop(lane, 0) for lane in lanes], dtype=np.int64)
+            return feed.lanes.positions_after(feed.count - self.task.queues[given.partition].waiting)
+        separate = (TopicPartition(given.topic, given.first + lane) for lane in range(len(given.positions)))
+        return np.array([positions.pop(lane, 0) for lane in separate], dtype=np.int64)
 
     def _written_stores(self) -> dict[str, StoreRef]:
         """Write the contents of stores with many changes; return references to all stores, without locations."""

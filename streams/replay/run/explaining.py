@@ -26,6 +26,7 @@ from streams.replay.history.sorting import MERGE_CALL_ROWS
 from streams.replay.history.tables import look_at_lake
 from streams.replay.run.session import ReplaySession
 from streams.replay.run.through_spark import CountRows, ListFiles, look_at_tables
+from streams.replay.storage.ordered import INPUT_GROUP_ROWS
 from streams.replay.storage.places import Place
 from streams.replay.storage.segments import GROUP_ROWS, GROUPS_PER_FILE
 from streams.replay.times import time_text
@@ -288,21 +289,21 @@ def _written(replay: ReplayPlan, inputs: Estimates, rows: Mapping[str, int], sli
     }
 
 
-def _groups(records: int, partitions: int, calls: int) -> int:
-    """Return the approximate number of row groups that calls write.
+def _groups(records: int, partitions: int, calls: int, group_rows: int = GROUP_ROWS) -> int:
+    """Return the approximate number of row groups with at most ``group_rows`` rows that calls write.
 
     A call writes the partitions with the most records when its buffer is full.
     """
     per_call = -(-records // max(1, calls))
     flushes = -(-per_call // _WAITING_ROWS)
-    return max(1, calls) * max(min(partitions, per_call) * flushes, -(-per_call // GROUP_ROWS))
+    return max(1, calls) * max(min(partitions, per_call) * flushes, -(-per_call // group_rows))
 
 
 def _manifest_bytes(replay: ReplayPlan, inputs: Estimates, rows: Mapping[str, int], slices: int) -> int:
     """Return the size of all manifests in bytes; they list the files that were read and the row groups written."""
     plan = replay.plan
     read = sum(
-        _groups(given.rows or 0, plan.partitions.get(topic, 1), given.calls)
+        _groups(given.rows or 0, plan.partitions.get(topic, 1), given.calls, INPUT_GROUP_ROWS)
         for topic, given in inputs.items()
         if given.calls
     )

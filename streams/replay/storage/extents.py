@@ -80,6 +80,11 @@ class Extents(Sequence[Extent]):
         return int(self._places[2].sum())
 
     @property
+    def sizes(self) -> Any:
+        """The number of records of each extent, as an array."""
+        return self._places[2]
+
+    @property
     def lowest_ms(self) -> Any:
         """The lowest time of each extent, as an array."""
         return self._bounds[2]
@@ -155,7 +160,12 @@ class Extents(Sequence[Extent]):
         return Extents(files, places, self._bounds)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _of_packed, (self._files.names, self.to_json())
+        import numpy as np
+
+        # Only the names of the own files.
+        used, numbers = np.unique(self._places[0], return_inverse=True)
+        own = Extents(self._files, np.stack([numbers, *self._places[1:]]), self._bounds)
+        return _of_packed, ([self._files.names[number] for number in used.tolist()], own.to_json())
 
 
 def _of_packed(names: list[str], text: str) -> Extents:

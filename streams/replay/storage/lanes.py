@@ -8,6 +8,8 @@ record with the lowest head timestamp is next; of equal timestamps, the first la
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from attrs import define
+
 from streams.core.records import NO_TIMESTAMP, Block
 from streams.replay.storage.ranges import LaneRanges
 from streams.replay.storage.segments import Extent, ExtentReader, block_of
@@ -39,24 +41,60 @@ def extents_of(ranges: LaneRanges) -> dict[int, list[Extent]]:
     return result
 
 
-def merged_lanes(reader: ExtentReader, ranges: LaneRanges, first: int, positions: Any) -> Iterator[Block]:
-    """Yield the unread records of neighbouring lanes in the order of processing.
+@define(eq=False)
+class MergedLanes:
+    """The unread records of neighbouring lanes, which hold the records of one producing task each, as one input.
 
-    A lane contains the records of one producing task.  ``positions`` has the next offset to read of each lane, and
-    ``first`` is the number of the first lane.  All records are in memory.  Offsets are those of the lanes, so they are
-    not ascending.
-
-    Raises:
-        ReplayError: a file is missing or damaged.
+    Unless the lanes end here, only the records are read whose order is certain: after the last known record of a lane,
+    any record of this lane may follow.  All records are in memory.
     """
-    import pyarrow as pa
 
-    if not len(ranges):
-        return
-    table = _table(reader, ranges)
-    order = pa.array(_order(table, ranges, first, positions))
-    for start in range(0, len(order), _BLOCK_ROWS):
-        yield block_of(table.take(order[start : start + _BLOCK_ROWS]))
+    #: The next offset to read of each lane.
+    _positions: Any
+    #: The records, with the indexes of the certain ones in the order of processing, and the lanes of these.
+    _table: Any
+    _order: Any
+    _lanes: Any
+
+    @classmethod
+    def read(
+        cls, reader: ExtentReader, ranges: LaneRanges, first: int, positions: Any, *, is_ended: bool = True
+    ) -> "MergedLanes":
+        """Read the ranges of lanes, of which ``first`` is the number of the first one.
+
+        Raises:
+            ReplayError: a file is missing or damaged.
+        """
+        import numpy as np
+
+        if not len(ranges):
+            return cls(positions, None, np.zeros(0, np.int64), np.zeros(0, np.int64))
+        table = _table(reader, ranges)
+        lane = np.repeat(ranges.columns[0] - first, ranges.columns[2])
+        order = _order(table, lane, positions)
+        if not is_ended:
+            order = order[: _certain(lane[order], len(positions))]
+        return cls(positions, table, order, lane[order])
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the records; their offsets are those of the lanes, so they are not ascending."""
+        import pyarrow as pa
+
+        for start in range(0, len(self), _BLOCK_ROWS):
+            yield block_of(self._table.take(pa.array(self._order[start : start + _BLOCK_ROWS])))
+
+    def positions_after(self, count: int) -> Any:
+        """Return the next offset to read of each lane after the first ``count`` records."""
+        import numpy as np
+
+        positions = self._positions.copy()
+        if count:
+            offsets = self._table.column("offset").to_numpy()[self._order[:count]]
+            np.maximum.at(positions, self._lanes[:count], offsets + 1)
+        return positions
 
 
 def _table(reader: ExtentReader, ranges: LaneRanges) -> Any:
@@ -70,14 +108,17 @@ def _table(reader: ExtentReader, ranges: LaneRanges) -> Any:
     firsts = np.concatenate([[0], np.flatnonzero(~is_next) + 1])
     rows = np.add.reduceat(sizes, firsts).tolist()
     places = zip(file[firsts].tolist(), group[firsts].tolist(), start[firsts].tolist(), rows, strict=True)
-    return pa.concat_tables([reader.section(ranges.files[at], *place) for at, *place in places])
+    table = pa.concat_tables([reader.section(ranges.files[at], *place) for at, *place in places])
+    if table.column("headers").null_count == table.num_rows:
+        # To take rows of this nested column costs as much as all others.
+        table = table.set_column(table.column_names.index("headers"), "headers", pa.nulls(table.num_rows))
+    return table
 
 
-def _order(table: Any, ranges: LaneRanges, first: int, positions: Any) -> Any:
-    """Return the indexes of the unread rows of a table in processing order."""
+def _order(table: Any, lane: Any, positions: Any) -> Any:
+    """Return the indexes of the unread rows of a table in processing order; ``lane`` has the lane of each row."""
     import numpy as np
 
-    lane = np.repeat(ranges.columns[0] - first, ranges.columns[2])
     times = table.column("timestamp").to_numpy()
     rows = np.arange(len(lane))
     if positions.any():
@@ -91,3 +132,15 @@ def _order(table: Any, ranges: LaneRanges, first: int, positions: Any) -> Any:
             own = lane == late
             times[own] = np.maximum.accumulate(times[own])
     return rows[np.argsort(times, kind="stable")]
+
+
+def _certain(lanes: Any, count: int) -> int:
+    """Return how many records can have no further record before them, given their lanes in processing order.
+
+    These are the records up to the last one of the lane that ends first; none, if one of ``count`` lanes has no record.
+    """
+    import numpy as np
+
+    last = np.full(count, -1)
+    np.maximum.at(last, lanes, np.arange(len(lanes)))
+    return int(last.min()) + 1

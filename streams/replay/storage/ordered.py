@@ -15,8 +15,10 @@ from attrs import define, field
 from streams.core.records import TopicPartition
 from streams.files import Records, headers_array
 from streams.replay.storage.places import Place
-from streams.replay.storage.segments import GROUP_ROWS, Extent, ExtentReader, GroupWriter
+from streams.replay.storage.segments import Extent, ExtentReader, GroupWriter
 
+#: Maximum number of rows in one row group of an input: less than elsewhere, because a slice reads a row group whole.
+INPUT_GROUP_ROWS = 2_500
 #: Maximum size of a run in bytes of Arrow data; sorting and writing it needs the same amount again.
 RUN_BYTES = 64 << 20
 #: Number of rows in memory above which a merge writes the rows whose order is certain.
@@ -84,13 +86,15 @@ class PartitionWriter:
         rows = pa.concat_batches(self._batches)
         self._batches, self._bytes = [], 0
         order, counts = self._order(rows)
+        # One call for all partitions: each one for a part costs as much as some hundred rows.
+        rows = rows.take(order)
         start = 0
         for number, count in counts:
             first = self._ends.get(number, 0)
             self._ends[number] = first + count
-            for offset in range(0, count, GROUP_ROWS):
-                size = min(GROUP_ROWS, count - offset)
-                group = rows.take(order.slice(start + offset, size))
+            for offset in range(0, count, INPUT_GROUP_ROWS):
+                size = min(INPUT_GROUP_ROWS, count - offset)
+                group = rows.slice(start + offset, size)
                 offsets = range(first + offset, first + offset + size)
                 columns = [group.column(name) for name in _COPIED]
                 self._file.write("source", TopicPartition(self._topic, number), offsets, columns)
@@ -118,8 +122,8 @@ def write_rows(file: GroupWriter, partition: TopicPartition, first: int, table: 
     Raises:
         ReplayError: the file cannot be written.
     """
-    for start in range(0, table.num_rows, GROUP_ROWS):
-        rows = table.slice(start, GROUP_ROWS).combine_chunks()
+    for start in range(0, table.num_rows, INPUT_GROUP_ROWS):
+        rows = table.slice(start, INPUT_GROUP_ROWS).combine_chunks()
         columns = [_column(rows, name) for name in _COPIED]
         file.write("source", partition, range(first + start, first + start + rows.num_rows), columns)
 
@@ -129,23 +133,6 @@ def _column(table: Any, name: str) -> Any:
 
     column = table.column(name)
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
-
-
-def clusters(extents: Iterable[Extent]) -> Iterator[list[Extent]]:
-    """Divide the extents of a partition into groups whose time ranges do not overlap; yield the groups by time.
-
-    The rows of each extent are sorted, so a group with one extent need not be merged.
-    """
-    group: list[Extent] = []
-    highest = (-1, -1)
-    for _, number, extent in sorted((extent.lowest_ms, number, extent) for number, extent in enumerate(extents)):
-        if group and (extent.lowest_ms, number) > highest:
-            yield group
-            group = []
-        group.append(extent)
-        highest = max(highest, (extent.highest_ms, number))
-    if group:
-        yield group
 
 
 def merged(root: Place, group: Iterable[Extent]) -> Iterator[Any]:

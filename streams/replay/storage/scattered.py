@@ -61,17 +61,13 @@ class Scattered:
     _timestamps: list[int] = field(factory=list)
     #: None while no row has headers.
     _headers: list[Headers] | None = None
-    #: The tasks, and the number of rows of each block with the index of its task.
-    _producers: dict[str, int] = field(factory=dict)
-    _blocks: list[tuple[int, int]] = field(factory=list)
 
     def __len__(self) -> int:
         return len(self._keys)
 
-    def append(self, lanes: Any, block: Block, producer: str) -> None:
-        """Append rows of a task to lanes, given as an array, which only this task writes."""
+    def append(self, lanes: Any, block: Block) -> None:
+        """Append rows to lanes, given as an array with the lane of each row."""
         self._lanes.append(lanes)
-        self._blocks.append((self._producers.setdefault(producer, len(self._producers)), len(block)))
         if block.headers is not None and self._headers is None:
             self._headers = [()] * len(self._keys)
         self._keys += block.keys
@@ -80,7 +76,7 @@ class Scattered:
         if self._headers is not None:
             self._headers += block.headers if block.headers is not None else [()] * len(block)
 
-    def write(self, topic: str, write_group: Callable[[Any], tuple[str, int]], most: int) -> LaneRanges:
+    def write(self, write_group: Callable[[Any], tuple[str, int]], most: int) -> LaneRanges:
         """Write all rows in row groups of neighbouring lanes with at most ``most`` rows, and remove them.
 
         ``write_group`` writes a batch as a row group, and returns its file and its number there.
@@ -91,7 +87,7 @@ class Scattered:
         import numpy as np
 
         size = len(self)
-        batch, lanes, starts = self._take(topic)
+        batch, lanes, starts = self._take()
         groups = group_starts(starts.tolist(), size, most)
         places = [
             write_group(batch.slice(start, end - start)) for start, end in zip(groups, (*groups[1:], size), strict=True)
@@ -110,7 +106,7 @@ class Scattered:
         ]
         return LaneRanges(tuple(files), np.stack(columns).astype(np.int64))
 
-    def _take(self, topic: str) -> tuple[Any, Any, Any]:
+    def _take(self) -> tuple[Any, Any, Any]:
         """Remove all rows, assign offsets to them, and return them as a batch sorted by lane.
 
         Also return the lane and the first row of each range.
@@ -125,23 +121,16 @@ class Scattered:
         found, starts, counts = np.unique(lanes, return_index=True, return_counts=True)
         offsets = np.repeat(self.next_offsets[found] - starts, counts) + np.arange(size)
         self.next_offsets[found] += counts
-        indexes, sizes = zip(*self._blocks, strict=True)
-        producers = pa.DictionaryArray.from_arrays(
-            pa.array(np.repeat(np.array(indexes, dtype=np.int32), sizes)), pa.array(list(self._producers), pa.string())
-        )
+        headers = headers_array(self._headers, size)
         columns = {
-            "kind": pa.repeat("repartition", size),
-            "topic": pa.repeat(topic, size),
-            "partition": pa.array(lanes.astype(np.int32)),
-            "producer": producers.dictionary_decode().take(pa.array(order)),
             "offset": pa.array(offsets),
             "key": pa.array(self._keys, pa.binary()).take(pa.array(order)),
             "value": pa.array(self._values, pa.binary()).take(pa.array(order)),
             "timestamp": pa.array(np.array(self._timestamps, dtype=np.int64)[order]),
-            "headers": headers_array(self._headers, size).take(pa.array(order)),
+            "headers": headers if self._headers is None else headers.take(pa.array(order)),
             "origin": pa.nulls(size, pa.int64()),
         }
-        for column in (self._lanes, self._keys, self._values, self._timestamps, self._blocks):
+        for column in (self._lanes, self._keys, self._values, self._timestamps):
             column.clear()
         self._headers = None
         return pa.RecordBatch.from_pydict(columns), found, starts

@@ -1,8 +1,8 @@
 """Records on disk: Parquet files whose row groups hold ranges of one partition, or of several small partitions.
 
 All data of a replay is written in this form: archives, records for sinks and repartition topics, and
-the contents of stores.  A call writes one file per pass.  Rows are tagged with kind, topic, partition and producer.
-An ``Extent`` locates one range; a partition is a list of extents.  Ranges with few rows share row groups, partition by
+the contents of stores.  A call writes one file per pass.  An ``Extent`` locates one range; a partition is a list of
+extents.  Ranges with few rows share row groups, partition by
 partition: reading or writing a row group costs as much as some hundred rows.
 """
 
@@ -95,10 +95,6 @@ def schema() -> Any:
 
     return pa.schema(
         {
-            "kind": pa.string(),
-            "topic": pa.string(),
-            "partition": pa.int32(),
-            "producer": pa.string(),
             "offset": pa.int64(),
             "key": pa.binary(),
             "value": pa.binary(),
@@ -152,24 +148,13 @@ class GroupWriter:
         import numpy as np
         import pyarrow as pa
 
-        number = pa.array(np.repeat(np.arange(len(sizes), dtype=np.int32), sizes))
-        tags = [
-            pa.DictionaryArray.from_arrays(number, pa.array(found, kind)).dictionary_decode()
-            for found, kind in (
-                ([kind for kind, _, _ in sources], pa.string()),
-                ([partition.topic for _, partition, _ in sources], pa.string()),
-                ([partition.partition for _, partition, _ in sources], pa.int32()),
-                ([producer for _, _, producer in sources], pa.string()),
-            )
-        ]
-        key, value, times, headers, origin = columns
+        times = columns[2]
         numbers = np.asarray(offsets, dtype=np.int64)
-        stored = [*tags, pa.array(numbers), key, value, times, headers, origin]
-        name, number_of_group = self.write_group(pa.record_batch(stored, schema=schema()))
+        name, number = self.write_group(pa.record_batch([pa.array(numbers), *columns], schema=schema()))
         starts = np.cumsum([0, *sizes[:-1]])
         lowest, highest = _time_bounds(times.to_numpy(zero_copy_only=False), starts)
         firsts, lasts = numbers[starts].tolist(), numbers[starts + sizes - 1].tolist()
-        place = repeat(name), repeat(number_of_group)
+        place = repeat(name), repeat(number)
         extents = list(map(Extent, *place, firsts, lasts, sizes, lowest, highest, starts.tolist()))
         self.written += (
             (kind, partition, extent) for (kind, partition, _), extent in zip(sources, extents, strict=True)
@@ -230,9 +215,9 @@ class GroupWriter:
             stream,
             schema(),
             compression="snappy",
-            use_dictionary=["kind", "topic", "producer"],
+            use_dictionary=False,
             write_page_checksum=True,
-            write_statistics=["kind", "topic", "partition", "timestamp", "offset"],
+            write_statistics=["timestamp", "offset"],
         )
 
 
@@ -314,7 +299,7 @@ class SegmentWriter:
             self._scattered[topic] = Scattered(np.zeros(count, dtype=np.int64))
         return self._scattered[topic].next_offsets
 
-    def scatter(self, topic: str, lanes: Any, block: Block, producer: str) -> None:
+    def scatter(self, topic: str, lanes: Any, block: Block) -> None:
         """Append records of a task to lanes of a topic: ``lanes`` is an array with the lane of each record.
 
         Only this task writes to these lanes.  Records are assigned the next offsets of their lanes.
@@ -322,7 +307,7 @@ class SegmentWriter:
         Raises:
             ReplayError: the file cannot be written.
         """
-        self._scattered[topic].append(lanes, block, producer)
+        self._scattered[topic].append(lanes, block)
         self._waiting += len(block)
         if self._waiting > _WAITING_ROWS:
             self._write_all()
@@ -354,7 +339,7 @@ class SegmentWriter:
             self._write([found[index] for index in group])
         for topic, rows in sorted(self._scattered.items()):
             if size := len(rows):
-                self._ranges.setdefault(topic, []).append(rows.write(topic, self._file.write_group, GROUP_ROWS))
+                self._ranges.setdefault(topic, []).append(rows.write(self._file.write_group, GROUP_ROWS))
                 self._waiting -= size
 
     def _note(self, sources: Iterable[Source], extents: Iterable[Extent]) -> None:
