@@ -35,7 +35,7 @@ from streams.core.settings import ConsumerOptions
 from streams.core.threads import SystemThreads, Threads
 from streams.core.topic import Topic
 from streams.core.user_code import refuse_unawaited
-from streams.group import Assignor, CooperativeStickyAssignor, RangeAssignor
+from streams.group import Assignor, CooperativeStickyAssignor, RangeAssignor, TaskHost
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, READ_COMMITTED
 from streams.protocol.transport import Cluster
@@ -54,7 +54,7 @@ class Consumer:
         group_id: the consumer group to join.
         bootstrap_servers: Kafka brokers as "host:port", instead of ``broker``; ``security`` configures TLS and SASL.
         assignors: the assignors in order of preference, by default range and cooperative-sticky; all members of a
-            group need one in common.
+            group need one in common.  A ``TaskHost`` makes this the consumer of a stream thread in a streams group.
         clock: the source of time; tests pass a virtual clock.
         threads: starts the thread for ``background_heartbeat``.
         settings: the base ``ConsumerSettings``, by default Kafka's defaults.
@@ -75,7 +75,7 @@ class Consumer:
         *,
         bootstrap_servers: str | Iterable[str] = "",
         security: Security | None = None,
-        assignors: Sequence[Assignor] | None = None,
+        assignors: Sequence[Assignor] | TaskHost | None = None,
         clock: Clock | None = None,
         threads: Threads | None = None,
         settings: ConsumerSettings | None = None,
@@ -470,14 +470,15 @@ class Consumer:
 
     # --- inside -----------------------------------------------------------------------
 
-    def _member_of_group(self, assignors: Sequence[Assignor] | None) -> GroupSession:
+    def _member_of_group(self, assignors: Sequence[Assignor] | TaskHost | None) -> GroupSession:
+        host = None if assignors is None or isinstance(assignors, Sequence) else assignors
+        assignors = assignors if isinstance(assignors, Sequence) else ()
         if assignors and self._settings.group_protocol == "consumer":
             raise ConfigError(
-                "group_protocol='consumer' with assignors=: the broker assigns the partitions; leave them out, and "
-                "name the broker's assignor as group_remote_assignor"
+                "group_protocol='consumer' with assignors=: the broker assigns; give group_remote_assignor"
             )
         assignors = assignors or (RangeAssignor(), CooperativeStickyAssignor())
-        session = GroupSession(self._parts, self._fetcher, assignors)
+        session = GroupSession(self._parts, self._fetcher, assignors, host)
         session.before_revoke = self._before_revoke
         return session
 

@@ -20,6 +20,7 @@ from streams.core.user_code import refuse_result, refuse_unawaited_methods
 from streams.group import (
     Assign,
     Assignor,
+    ConsumerHeartbeats,
     ConsumerMembership,
     EpochMember,
     Failed,
@@ -29,6 +30,8 @@ from streams.group import (
     PerformAssignment,
     Revoke,
     Send,
+    StreamsHeartbeats,
+    TaskHost,
     decode_assignment,
 )
 from streams.protocol.error_codes import ErrorCode
@@ -42,6 +45,7 @@ from streams.protocol.group_messages import (
 )
 from streams.protocol.messages import FindCoordinator, Metadata, MetadataResponse
 from streams.protocol.request import Request, Response
+from streams.protocol.streams_group_messages import StreamsGroupHeartbeat
 from streams.protocol.transport import ANY_NODE
 
 log = logging.getLogger(__name__)
@@ -94,10 +98,16 @@ def _member_config(parts: ConsumerParts) -> MemberConfig:
 
 
 class GroupSession:
-    """The group membership and offset commits of one consumer."""
+    """The group membership and offset commits of one consumer.
 
-    def __init__(self, parts: ConsumerParts, fetcher: Fetcher, assignors: Sequence[Assignor]) -> None:
-        self._config, self._settings = _member_config(parts), parts.settings
+    ``assignors`` are those of a classic group.  With ``host``, the consumer is that of a stream thread in a streams
+    group.
+    """
+
+    def __init__(
+        self, parts: ConsumerParts, fetcher: Fetcher, assignors: Sequence[Assignor], host: TaskHost | None = None
+    ) -> None:
+        self._config, self._settings, self._host = _member_config(parts), parts.settings, host
         self.policy = ConsumerMembership(assignors, self._config.group_instance_id, self._settings.client_rack or None)
         self._metadata = parts.metadata
         self.member = self._new_member()
@@ -121,23 +131,23 @@ class GroupSession:
         self._next_plain_ms = 0
 
     def _new_member(self) -> Member | EpochMember:
-        settings = self._settings
+        config, settings = self._config, self._settings
+        rack_id = settings.client_rack or None
+        if self._host is not None:
+            return EpochMember(config, StreamsHeartbeats(config, self._host, rack_id))
         if settings.group_protocol == "classic":
-            return Member(self._config, self.policy)
-        return EpochMember(
-            self._config,
-            self.policy,
-            self._metadata.names_by_id,
-            rack_id=settings.client_rack or None,
-            server_assignor=settings.group_remote_assignor or None,
-        )
+            return Member(config, self.policy)
+        assignor = settings.group_remote_assignor or None
+        names = self._metadata.names_by_id
+        heartbeats = ConsumerHeartbeats(config, self.policy, names, rack_id=rack_id, server_assignor=assignor)
+        return EpochMember(config, heartbeats)
 
     # --- membership -------------------------------------------------------------------
 
     @property
     def needs_metadata(self) -> bool:
-        """Whether the names of assigned topics are not known yet."""
-        return isinstance(self.member, EpochMember) and self.member.needs_names
+        """Whether an assignment waits for metadata of its topics."""
+        return isinstance(self.member, EpochMember) and self.member.needs_metadata
 
     def poll(self, *, by_application: bool = True) -> bool:
         """Perform due membership actions; return whether there were any.
@@ -218,7 +228,7 @@ class GroupSession:
         try:
             while self._actions:
                 match self._actions.popleft():
-                    case Send(node_id, (LeaveGroup() | ConsumerGroupHeartbeat()) as request):
+                    case Send(node_id, (LeaveGroup() | ConsumerGroupHeartbeat() | StreamsGroupHeartbeat()) as request):
                         self._network.send(node_id, request, left.append)
                         # If the request is lost, the other members wait for the session timeout.
                         self._wait(left, deadline)

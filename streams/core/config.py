@@ -126,6 +126,13 @@ class StreamsConfig:
     )
     state_dir: str = text("", "Folder of the stores; empty = they are in memory, and restored from their changelogs.")
     num_stream_threads: int = whole(1, "threads", "Threads that run tasks.", minimum=1)
+    group_protocol: str = choice(
+        "classic",
+        ("classic", "streams"),
+        "streams = the broker assigns the tasks and creates their internal topics (KIP-1071, Kafka 4.2), and "
+        "sets session_timeout_ms, heartbeat_interval_ms and what concerns replicas. Bounded runs have a group of "
+        "their own.",
+    )
     num_standby_replicas: int = whole(0, "replicas", "Standby replicas of each store on other instances.")
     client_tags: str = text(
         "",
@@ -343,10 +350,26 @@ class StreamsConfig:
         changed = replaced(self, values)
         changed.consumer.check_membership()
         changed._check_assignment_tags()
+        changed._check_group_protocol()
         acks = changed.producer.acks
         if changed.is_exactly_once and acks != "all":
             raise ConfigError(f"acks={acks} and exactly_once_v2 exclude each other: leave acks at 'all'")
         return changed
+
+    def _check_group_protocol(self) -> None:
+        """Check that all settings of the group are heeded.
+
+        Raises:
+            ConfigError: a setting belongs to the other group protocol.
+        """
+        if self.group_protocol == "classic":
+            return
+        for name, instead in _SET_ON_BROKER.items():
+            value = getattr(self, name) if hasattr(self, name) else getattr(self.consumer, name)
+            if value != SETTINGS[name].default:
+                raise ConfigError(
+                    f"{name}={value} and group_protocol=streams exclude each other: {instead}; leave it out"
+                )
 
     @property
     def tags(self) -> dict[str, str]:
@@ -376,6 +399,21 @@ class StreamsConfig:
         """Whether outputs, state and offsets are committed in one transaction."""
         return self.processing_guarantee == "exactly_once_v2"
 
+
+def _of_group(name: str) -> str:
+    return f"the broker heeds the setting {name} of the group (kafka-configs.sh --entity-type groups)"
+
+
+#: What takes the place of settings in groups whose broker assigns the tasks.
+_SET_ON_BROKER: Mapping[str, str] = {
+    "num_standby_replicas": _of_group("streams.num.standby.replicas"),
+    "acceptable_recovery_lag": _of_group("streams.acceptable.recovery.lag"),
+    "rack_aware_assignment_tags": _of_group("streams.rack.aware.assignment.tags"),
+    "max_warmup_replicas": _of_group("streams.num.warmup.replicas"),
+    "probing_rebalance_interval_ms": "the broker sees which warm-up replicas have caught up",
+    "session_timeout_ms": _of_group("streams.session.timeout.ms"),
+    "heartbeat_interval_ms": _of_group("streams.heartbeat.interval.ms"),
+}
 
 #: The settings of an application, by name.
 SETTINGS: Mapping[str, Setting] = table_of(StreamsConfig, of_application=True)

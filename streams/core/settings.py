@@ -144,6 +144,7 @@ class Settings(_Consumer, _Producer, _Connection, _Security, total=False):
     application_server: str
     state_dir: str | os.PathLike[str]
     num_stream_threads: int
+    group_protocol: Literal["classic", "streams"]
     num_standby_replicas: int
     client_tags: str | Mapping[str, str]
     rack_aware_assignment_tags: str | list[str] | tuple[str, ...]

@@ -17,6 +17,7 @@ from streams.group.client import WORK_PROTOCOL_TYPE as WORK_PROTOCOL_TYPE
 from streams.group.client import GroupClient as GroupClient
 from streams.group.client import GroupListener as GroupListener
 from streams.group.consumer_groups import TopicDirectory as TopicDirectory
+from streams.group.consumer_heartbeats import ConsumerHeartbeats as ConsumerHeartbeats
 from streams.group.consumer_member import Assign as Assign
 from streams.group.consumer_member import ConsumerMembership as ConsumerMembership
 from streams.group.consumer_member import Lose as Lose
@@ -42,6 +43,11 @@ from streams.group.recipes import TaskDistribution as TaskDistribution
 from streams.group.states import CoordinatorConfig as CoordinatorConfig
 from streams.group.states import GroupState as GroupState
 from streams.group.states import MigrationPolicy as MigrationPolicy
+from streams.group.streams_heartbeats import ChangelogSums as ChangelogSums
+from streams.group.streams_heartbeats import HostFacts as HostFacts
+from streams.group.streams_heartbeats import StreamsHeartbeats as StreamsHeartbeats
+from streams.group.streams_heartbeats import TaskHost as TaskHost
+from streams.group.streams_heartbeats import TaskRoles as TaskRoles
 from streams.group.subscriptions import Assignment as Assignment
 from streams.group.subscriptions import Subscription as Subscription
 from streams.group.subscriptions import decode_assignment as decode_assignment

@@ -1,22 +1,19 @@
-"""The member side of consumer groups, whose coordinator assigns the partitions (KIP-848).
+"""The member side of groups whose coordinator assigns the work: consumer groups and streams groups (KIP-848, KIP-1071).
 
 All that a member sends is heartbeats, with the epoch of its assignment.  A response may change the assignment: the
 member revokes what it no longer has, confirms that with its next heartbeat, and is then assigned what it gains.
 This is a state machine without I/O, with the interface of ``Member``: the driver calls ``poll``, performs the returned
-actions in order, and passes the responses back.  Of the other packages, this module imports only ``core`` and
-``protocol``.
+actions in order, and passes the responses back.  What heartbeats say, and what is done for an assignment, depends on
+the kind of group (``Heartbeats``).  Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from attrs import Factory, define, field
 
 from streams.core.errors import BrokerError
-from streams.core.records import TopicPartition
-from streams.group.consumer_member import Assign, Lose, Revoke
 from streams.group.member import NO_GENERATION, Action, Failed, MemberConfig, MemberState, Send, fenced_error
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
@@ -28,12 +25,14 @@ from streams.protocol.group_messages import (
 )
 from streams.protocol.messages import FindCoordinator, FindCoordinatorResponse
 from streams.protocol.request import Request, Response
+from streams.protocol.streams_group_messages import StreamsGroupHeartbeat, StreamsGroupHeartbeatResponse
 from streams.protocol.transport import ANY_NODE
 
 log = logging.getLogger(__name__)
 
-#: The name and topic ID of all topics whose metadata are known.
-NamesById = Callable[[], Mapping[bytes, str]]
+#: Heartbeats of all kinds of groups, and their responses.
+GroupHeartbeat: TypeAlias = ConsumerGroupHeartbeat | StreamsGroupHeartbeat
+GroupHeartbeatResponse: TypeAlias = ConsumerGroupHeartbeatResponse | StreamsGroupHeartbeatResponse
 
 #: Errors after which the coordinator is looked up again.
 _MOVED: Final = frozenset(
@@ -45,53 +44,72 @@ _MOVED: Final = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
-#: Errors after which the partitions are lost, and the member joins again.
+#: Errors after which the assignment is lost, and the member joins again.
 _REMOVED: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND})
 
 
-class Subscribed(Protocol):
-    """The subscription of a consumer."""
+class Heartbeats(Protocol):
+    """What the member of one kind of group says in its heartbeats, and what it does for its assignment."""
 
     @property
-    def topics(self) -> tuple[str, ...]:
-        """The names of the topics."""
+    def needs_metadata(self) -> bool:
+        """Whether an assignment waits for metadata of its topics."""
+        ...
+
+    def heartbeat(self, member_id: str, epoch: int, *, is_full: bool) -> GroupHeartbeat:
+        """Return a heartbeat with what has changed, or with everything if an earlier one may have been lost."""
+        ...
+
+    def bare(self, member_id: str, epoch: int) -> GroupHeartbeat:
+        """Return a heartbeat that confirms nothing."""
+        ...
+
+    def advice(self, error: ErrorCode) -> str:
+        """Return what to do about a rejected heartbeat, or "" if only the broker knows."""
+        ...
+
+    def receive(self, response: GroupHeartbeatResponse) -> None:
+        """Store what a response without error says of the assignment."""
+        ...
+
+    def renew(self) -> None:
+        """Compare the assignment with the current metadata again."""
+        ...
+
+    def move(self, now_ms: int) -> list[Action]:
+        """Return the actions that lead to the assignment received last; empty if it is reached or must wait."""
+        ...
+
+    def lose(self) -> list[Action]:
+        """Forget the assignment, which other members may already have; return the actions for that."""
+        ...
+
+    def leaving(self) -> list[Action]:
+        """Give up the assignment, because the member is leaving the group; return the actions for that."""
         ...
 
 
 @define(eq=False)
 class EpochMember:
-    """The membership of one consumer in one consumer group, as a state machine.
-
-    - ``names_by_id``: returns the names of topics by ID; while it lacks one of the assigned topics, ``needs_names`` is
-      True, and the partitions of that topic wait.
-    - ``rack_id``, ``server_assignor``: the rack of the consumer, and the assignor that it asks for, or None.
-    """
+    """The membership of one client in one group, as a state machine."""
 
     config: MemberConfig
-    _subscribed: Subscribed
-    _names_by_id: NamesById
-    _rack_id: str | None = field(default=None, kw_only=True)
-    _server_assignor: str | None = field(default=None, kw_only=True)
+    _heartbeats: Heartbeats
     state: MemberState = field(default=MemberState.UNJOINED, init=False)
     member_id: str = field(factory=lambda: str(uuid.uuid4()), init=False)
     #: The member epoch, which takes the place of the generation of classic groups.
     generation_id: int = field(default=NO_GENERATION, init=False)
     coordinator: int | None = field(default=None, init=False)
-    owned: tuple[TopicPartition, ...] = field(default=(), init=False)
-    needs_names: bool = field(default=False, init=False)
     heartbeat_interval_ms: int = field(
         default=Factory(lambda self: self.config.heartbeat_interval_ms, takes_self=True), init=False
     )
     #: Time until which the session certainly lasts: send time of the last answered heartbeat plus session timeout.
     alive_until_ms: int = field(default=0, init=False)
-    _ids: dict[str, bytes] = field(factory=dict, init=False)
-    _target: Mapping[bytes, Sequence[int]] | None = field(default=None, init=False)
-    _reported: frozenset[TopicPartition] | None = field(default=None, init=False)
     _is_full: bool = field(default=True, init=False)
     _is_due: bool = field(default=False, init=False)
     _todo: list[Action] = field(factory=list, init=False)
     _finding: Request | None = field(default=None, init=False)
-    _awaited: ConsumerGroupHeartbeat | None = field(default=None, init=False)
+    _awaited: GroupHeartbeat | None = field(default=None, init=False)
     _sent_ms: int = field(default=0, init=False)
     _next_heartbeat_ms: int = field(default=0, init=False)
     _retry_at_ms: int = field(default=0, init=False)
@@ -99,7 +117,7 @@ class EpochMember:
 
     @property
     def is_leader(self) -> bool:
-        """False, because the coordinator assigns the partitions."""
+        """False, because the coordinator assigns the work."""
         return False
 
     @property
@@ -107,17 +125,23 @@ class EpochMember:
         """Whether the member is joining the group."""
         return self.state is MemberState.JOINING
 
+    @property
+    def needs_metadata(self) -> bool:
+        """Whether an assignment waits for metadata of its topics."""
+        return self._heartbeats.needs_metadata
+
     # --- driver interface -------------------------------------------------------------
 
     def poll(self, now_ms: int, *, by_application: bool = True) -> list[Action]:
         """Return the due actions, in order; all earlier actions must have been performed.
 
         ``by_application`` is set if the application polls, which it must do at least every ``max_poll_interval_ms``.
-        Without it, the member does not join.
+        Without it, the member neither joins nor moves to a new assignment.
         """
         self._check_poll_interval(now_ms, by_application)
-        if self._target is not None:
-            self._resolve()
+        if by_application and (moves := self._heartbeats.move(now_ms)):
+            self._todo += moves
+            self._is_due = True
         todo, self._todo = self._todo, []
         if todo or self.state in (MemberState.LEFT, MemberState.FAILED):
             return todo
@@ -138,11 +162,7 @@ class EpochMember:
         """Return a heartbeat that confirms nothing, for while the application has not performed actions yet."""
         if self.coordinator is None or self._awaited is not None or self.generation_id < 0:
             return None
-        config = self.config
-        request = ConsumerGroupHeartbeat(
-            config.group_id, self.member_id, self.generation_id, config.group_instance_id, client_id=config.client_id
-        )
-        return self._send(request, now_ms)
+        return self._send(self._heartbeats.bare(self.member_id, self.generation_id), now_ms)
 
     def next_deadline_ms(self) -> int | None:
         """Return when ``poll`` is due next if no response arrives, or None if it is not due."""
@@ -167,7 +187,7 @@ class EpochMember:
                 self._retry_at_ms = now_ms + self.config.retry_backoff_ms
         elif request is self._awaited:
             self._awaited = None
-            if not isinstance(response, ConsumerGroupHeartbeatResponse) or response.error in _MOVED:
+            if not isinstance(response, GroupHeartbeatResponse) or response.error in _MOVED:
                 self._coordinator_lost(now_ms)
             elif response.error is ErrorCode.NONE:
                 self._on_heartbeat(response, now_ms)
@@ -175,13 +195,14 @@ class EpochMember:
                 self._on_error(response, now_ms)
 
     def request_rejoin(self, reason: str) -> None:
-        """Send the subscription again at the next ``poll``; the partitions stay assigned."""
-        log.debug("member %s reports its subscription: %s", self.member_id, reason)
+        """Send everything again at the next ``poll``; the assignment stays, and is compared with current metadata."""
+        log.debug("member %s reports to its group again: %s", self.member_id, reason)
         self._is_full = self._is_due = True
+        self._heartbeats.renew()
 
     def leave(self) -> list[Action]:
-        """Return the actions for leaving; a static member keeps its partitions until its session has ended."""
-        events: list[Action] = [*self._todo, *self.leaving()]
+        """Return the actions for leaving; a static member keeps its assignment until its session has ended."""
+        events: list[Action] = [*self._todo, *self._heartbeats.leaving()]
         self._todo = []
         if (request := self._leave_request()) is not None:
             events.append(request)
@@ -205,80 +226,29 @@ class EpochMember:
         self._finding = FindCoordinator(self.config.group_id)
         return [Send(ANY_NODE, self._finding)]
 
-    def leaving(self) -> list[Action]:
-        """Revoke all partitions, because the member is leaving the group."""
-        owned, self.owned, self._target = self.owned, (), None
-        return [Revoke(owned)] if owned else []
-
     # --- internal ---------------------------------------------------------------------
 
-    def _heartbeat(self, epoch: int) -> ConsumerGroupHeartbeat:
-        """Return a heartbeat with what has changed, or with everything if an earlier one may have been lost."""
-        config, is_full = self.config, self._is_full or epoch == JOIN_EPOCH
-        owned = frozenset(self.owned)
-        must_report = is_full or owned != self._reported
-        self._reported, self._is_full, self._is_due = owned, False, False
-        by_id: dict[bytes, list[int]] = {}
-        for topic, number in sorted(owned):
-            by_id.setdefault(self._ids[topic], []).append(number)
-        return ConsumerGroupHeartbeat(
-            config.group_id,
-            self.member_id,
-            epoch,
-            config.group_instance_id,
-            self._rack_id if is_full else None,
-            config.max_poll_interval_ms if is_full else -1,
-            self._subscribed.topics if is_full else None,
-            None,
-            self._server_assignor if is_full else None,
-            by_id if must_report else None,
-            config.client_id,
-        )
+    def _heartbeat(self, epoch: int) -> GroupHeartbeat:
+        is_full, self._is_full, self._is_due = self._is_full or epoch == JOIN_EPOCH, False, False
+        return self._heartbeats.heartbeat(self.member_id, epoch, is_full=is_full)
 
-    def _send(self, request: ConsumerGroupHeartbeat, now_ms: int) -> Send:
+    def _send(self, request: GroupHeartbeat, now_ms: int) -> Send:
         assert self.coordinator is not None
         self._awaited, self._sent_ms = request, now_ms
         return Send(self.coordinator, request)
 
-    def _on_heartbeat(self, response: ConsumerGroupHeartbeatResponse, now_ms: int) -> None:
+    def _on_heartbeat(self, response: GroupHeartbeatResponse, now_ms: int) -> None:
         self.state = MemberState.STABLE
         self.member_id = response.member_id or self.member_id
         self.generation_id = response.member_epoch
         self.heartbeat_interval_ms = max(1, response.heartbeat_interval_ms)
         self._next_heartbeat_ms = now_ms + self.heartbeat_interval_ms
         self.alive_until_ms = self._sent_ms + self.config.session_timeout_ms
-        if response.assignment is not None:
-            self._target = response.assignment.partitions
-            self._resolve()
+        self._heartbeats.receive(response)
 
-    def _resolve(self) -> None:
-        """Move to the assignment, as far as the names of its topics are known."""
-        assert self._target is not None
-        names = {topic_id: name for name, topic_id in self._ids.items()} | dict(self._names_by_id())
-        self.needs_names = any(topic_id not in names for topic_id in self._target)
-        self._ids.update((names[topic_id], topic_id) for topic_id in self._target if topic_id in names)
-        now = tuple(
-            sorted(
-                TopicPartition(names[topic_id], number)
-                for topic_id, numbers in self._target.items()
-                if topic_id in names
-                for number in numbers
-            )
-        )
-        if not self.needs_names:
-            self._target = None
-        gained = set(now).difference(self.owned)
-        revoked = tuple(partition for partition in self.owned if partition not in set(now))
-        if not gained and not revoked:
-            return
-        self.owned, self._is_due = now, True
-        if revoked:
-            self._todo.append(Revoke(revoked))
-        self._todo.append(Assign(now, tuple(partition for partition in now if partition in gained)))
-
-    def _on_error(self, response: ConsumerGroupHeartbeatResponse, now_ms: int) -> None:
+    def _on_error(self, response: GroupHeartbeatResponse, now_ms: int) -> None:
         error, config = response.error, self.config
-        # A join makes a group; it is not found if the group must remain a classic one.
+        # A join makes a group; it is not found if the group must remain one of another kind.
         is_refused = error is ErrorCode.GROUP_ID_NOT_FOUND and self.generation_id < 0
         if error in _REMOVED and not is_refused:
             self._retry_at_ms = now_ms + config.retry_backoff_ms
@@ -294,10 +264,11 @@ class EpochMember:
         elif error is ErrorCode.FENCED_INSTANCE_ID:
             self._fail(fenced_error(config))
         else:
+            reason = "; ".join(filter(None, (response.message, self._heartbeats.advice(error))))
             self._fail(
                 BrokerError(
                     f"group {config.group_id!r}, member {self.member_id}: a heartbeat was rejected with {error.name}: "
-                    f"{response.message or 'see the log of the broker'}",
+                    f"{reason or 'see the log of the broker'}",
                     code=error,
                 )
             )
@@ -308,15 +279,13 @@ class EpochMember:
         self.state = MemberState.FAILED
 
     def _reset(self) -> None:
-        """Clear the membership after removal from the group; other members may already own the partitions."""
+        """Clear the membership after removal from the group; other members may already own the assignment."""
         self._lose()
         self.state = MemberState.UNJOINED
 
     def _lose(self) -> None:
-        owned, self.owned, self._target = self.owned, (), None
-        if owned:
-            self._todo.append(Lose(owned))
-        self.generation_id, self.alive_until_ms, self._awaited, self._reported = NO_GENERATION, 0, None, None
+        self._todo += self._heartbeats.lose()
+        self.generation_id, self.alive_until_ms, self._awaited = NO_GENERATION, 0, None
 
     def _coordinator_lost(self, now_ms: int) -> None:
         self.coordinator = None
@@ -327,7 +296,7 @@ class EpochMember:
             self.state = MemberState.UNJOINED
 
     def _check_poll_interval(self, now_ms: int, by_application: bool) -> None:
-        """Leave if the application has stalled, so that other members get its partitions (KIP-62)."""
+        """Leave if the application has stalled, so that other members get its assignment (KIP-62)."""
         polled = self._polled_ms
         if by_application or polled is None:
             self._polled_ms = now_ms
@@ -339,11 +308,7 @@ class EpochMember:
 
     def _leave_request(self) -> Send | None:
         """Return the request to leave; a static member leaves for a while only."""
-        config = self.config
         if self.coordinator is None or self.generation_id < 0:
             return None
-        epoch = LEAVE_EPOCH if config.group_instance_id is None else LEAVE_STATIC_EPOCH
-        request = ConsumerGroupHeartbeat(
-            config.group_id, self.member_id, epoch, config.group_instance_id, client_id=config.client_id
-        )
-        return Send(self.coordinator, request)
+        epoch = LEAVE_EPOCH if self.config.group_instance_id is None else LEAVE_STATIC_EPOCH
+        return Send(self.coordinator, self._heartbeats.bare(self.member_id, epoch))

@@ -10,11 +10,13 @@ from typing import Protocol
 
 from attrs import define, evolve, field, frozen
 
+from streams.clients import Consumer
 from streams.core.records import TaskId, TopicPartition
-from streams.group import Assignment, RebalanceProtocol
+from streams.group import Assignment, Assignor, RebalanceProtocol, TaskHost
 from streams.group.assignors import Members, in_order
 from streams.group.sticky import withhold_owned
 from streams.runtime.facts import AssignedTasks, Directive, MemberFacts, PartitionLayout
+from streams.runtime.restore import Restorer
 from streams.runtime.sharing import Sharing, SharingRules
 
 log = logging.getLogger(__name__)
@@ -32,8 +34,12 @@ class Blueprint:
     stateful: Collection[TaskId] = ()
 
 
-class AssignedMember(Protocol):
-    """The group member on which an assignor runs: a stream thread."""
+class AssignedThread(Protocol):
+    """The stream thread that is a member of the group."""
+
+    consumer: Consumer
+    restorer: Restorer
+    wants_shutdown: bool
 
     def facts(self) -> MemberFacts:
         """Return the current state of this member."""
@@ -44,19 +50,59 @@ class AssignedMember(Protocol):
         ...
 
 
+class TaskAssignment(Protocol):
+    """Where a stream thread gets its tasks from: the assignor of the leader, or the broker."""
+
+    #: The last assignment, or None before the first one.
+    directive: Directive | None
+
+    @property
+    def awaits_warmups(self) -> bool:
+        """Whether this member has to ask whether warm-up replicas have caught up."""
+        ...
+
+    @property
+    def acceptable_lag(self) -> int:
+        """The lag up to which a warm-up replica counts as caught up."""
+        ...
+
+    @property
+    def membership(self) -> Sequence[Assignor] | TaskHost:
+        """The argument of the consumer that makes it a member of the group."""
+        ...
+
+    def serve(self, thread: AssignedThread) -> None:
+        """Assign tasks to this thread."""
+        ...
+
+
 @define(eq=False)
 class StreamsAssignor:
     """The assignor of one member; ``blueprint`` maps partition counts by topic to the input of the assignment."""
 
     blueprint: Callable[[Mapping[str, int]], Blueprint]
     rules: SharingRules = field(factory=SharingRules)
-    member: AssignedMember = field(init=False)
+    member: AssignedThread = field(init=False)
     name: str = "streams"
     protocols: Sequence[RebalanceProtocol] = field(default=(RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER))
     #: The last assignment from the leader.
     directive: Directive | None = None
     #: On the leader: whether the last assignment has warm-up replicas that have not caught up.
     awaits_warmups: bool = False
+
+    @property
+    def acceptable_lag(self) -> int:
+        """The lag up to which a warm-up replica counts as caught up."""
+        return self.rules.acceptable_lag
+
+    @property
+    def membership(self) -> Sequence[Assignor]:
+        """The assignors of the consumer."""
+        return (self,)
+
+    def serve(self, thread: AssignedThread) -> None:
+        """Assign tasks to this thread."""
+        self.member = thread
 
     def subscription_user_data(self) -> bytes | None:
         """Return the subscription's user data: the member's process id, its tasks and the positions of their state."""

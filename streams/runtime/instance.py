@@ -20,7 +20,6 @@ from streams.core.metrics import Metrics
 from streams.core.records import TaskId
 from streams.core.threads import Signal, ThreadKilled
 from streams.core.user_code import place_in_user_code, refuse_result
-from streams.runtime.assignment import Blueprint
 from streams.runtime.bounded import BoundedProgress
 from streams.runtime.bounds import DerivedBounds
 from streams.runtime.environment import Environment, SharedParts, ThreadEvents
@@ -30,13 +29,12 @@ from streams.runtime.homes import StateHome
 from streams.runtime.idle import UpstreamWork
 from streams.runtime.instance_clients import InstanceClients
 from streams.runtime.instance_metrics import metrics_of, readings
-from streams.runtime.layout import Plans, check_groups
+from streams.runtime.layout import Plans
 from streams.runtime.life import Life, State
 from streams.runtime.listeners import ExceptionResponse, InstanceListeners
-from streams.runtime.losses import check_inputs
+from streams.runtime.memberships import GroupMembership, LeaderMembership, membership_of
 from streams.runtime.plan import ApplicationPlan, InternalTopicPlan
 from streams.runtime.provisioning import Provisioner
-from streams.runtime.recording import recorder_config, recorder_topic
 from streams.runtime.schemas import check_schemas
 from streams.runtime.thread import StreamThread
 from streams.runtime.thread_pool import PooledThread, ThreadPool
@@ -84,6 +82,7 @@ class Instance:
     _upstream_work: UpstreamWork = field(init=False, factory=UpstreamWork)
     _clients: InstanceClients = field(init=False)
     _provisioner: Provisioner = field(init=False)
+    _membership: GroupMembership = field(init=False)
     #: Derives the bounds of queries whose position is of a topic upstream of a repartition.
     query_bounds: DerivedBounds = field(init=False)
     _watchdog: Watchdog | None = field(init=False, default=None)
@@ -100,6 +99,12 @@ class Instance:
         self._clients = InstanceClients(cluster, config, clock, environment.home, self.metrics)
         self._plans = Plans(self.topology, config, clock, self.grouper, self.bounds is not None)
         self._provisioner = Provisioner(cluster, clock, config, self.topology, environment.creates_topics)
+        self._membership = (
+            membership_of(config, self.topology, self._plans, self._provisioner, self.grouper)
+            if self.bounds is None
+            # The broker of a bounded run has one group only.
+            else LeaderMembership(config, self._plans, self._provisioner, is_bounded=True)
+        )
         self.query_bounds = DerivedBounds(self._provisioner)
 
     @property
@@ -127,7 +132,7 @@ class Instance:
             known = self._provisioner.known()
             plan = self._plan = self._plans.of(self._plans.layout(known))
             check_unknown_state(plan, known, self.home.stores(), self._provisioner)
-            self._provisioner.provide(self._internal_topics(plan), known)
+            self._membership.prepare(plan, known)
             check_schemas(self.topology)
             if self.bounds is not None:
                 self.bounded = self.bounds(plan)
@@ -311,7 +316,9 @@ class Instance:
             self._upstream_work,
         )
         events = ThreadEvents(self._settle, self._on_shutdown, self._on_new_topic)
-        factory = ThreadFactory(shared, self._clients, self._plan, self._blueprint, events, self.listeners.on_restore)
+        factory = ThreadFactory(
+            shared, self._clients, self._plan, self._membership.assignment, events, self.listeners.on_restore
+        )
         return factory.make(number)
 
     def _on_new_topic(self, topic: str, count: int) -> None:
@@ -326,26 +333,6 @@ class Instance:
 
     def _provide(self, topic: InternalTopicPlan) -> None:
         self._provisioner.provide([topic], self._provisioner.known())
-
-    def _internal_topics(self, plan: ApplicationPlan) -> list[InternalTopicPlan]:
-        """Return the internal topics of the application, including that of the flight recorder if it is enabled."""
-        config = self.config
-        if not config.flight_recorder or self.bounds is not None:
-            return plan.internal_topics()
-        frames = recorder_config(config.flight_recorder_retention_ms)
-        return [*plan.internal_topics(), InternalTopicPlan(recorder_topic(config.application_id), 1, frames)]
-
-    def _blueprint(self, _: Mapping[str, int]) -> Blueprint:
-        """Look up the source topics, create or check the internal topics, and return the input of an assignment."""
-        known = self._provisioner.known()
-        layout = self._plans.layout(known)
-        plan = self._plans.of(layout)
-        self._provisioner.provide(self._internal_topics(plan), known)
-        committed = self._provisioner.committed()
-        check_inputs(plan, committed, self._provisioner.ends)
-        if self.bounds is None:
-            check_groups(plan, committed)
-        return Blueprint(layout, plan.bundles(), plan.stateful())
 
     # --- life -------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
 from streams.core.metrics import Metrics
 from streams.protocol.transport import Cluster
-from streams.runtime.assignment import StreamsAssignor
+from streams.runtime.assignment import TaskAssignment
 from streams.runtime.homes import StateHome
 from streams.runtime.purge import Purger
 
@@ -42,7 +42,7 @@ class InstanceClients:
             )
         )
 
-    def consumer(self, name: str, number: int, assignor: StreamsAssignor) -> Consumer:
+    def consumer(self, name: str, number: int, assignment: TaskAssignment) -> Consumer:
         """Return the consumer of a stream thread, which is a member of the application's group."""
         instance_id = self._config.consumer.group_instance_id
         return self._recorded(
@@ -51,8 +51,10 @@ class InstanceClients:
                 self._config.application_id,
                 settings=self._consumer_settings,
                 client_id=name,
-                assignors=[assignor],
+                assignors=assignment.membership,
                 enable_auto_commit=False,
+                # Asking for a missing repartition topic must not create it with any number of partitions.
+                allow_auto_create_topics=False,
                 group_instance_id=f"{instance_id}-{number}" if instance_id else None,
                 clock=self._clock,
             )

@@ -85,7 +85,7 @@ def owner_of(instance: Instance, name: str, key: Any, partitioner: KeyPartitione
 def directive_of(instance: Instance) -> Directive | None:
     """Return the group leader's last directive to a thread of this instance, or None before the first assignment."""
     for member in list(instance.pool.members):
-        if (directive := member.stream_thread.assignor.directive) is not None:
+        if (directive := member.stream_thread.assignment.directive) is not None:
             return directive
     return None
 

@@ -26,7 +26,7 @@ from streams.core.metrics import table
 from streams.core.records import Block, TaskId, TopicPartition
 from streams.core.threads import Answer, Signal
 from streams.protocol.error_codes import ErrorCode
-from streams.runtime.assignment import StreamsAssignor
+from streams.runtime.assignment import TaskAssignment
 from streams.runtime.call_ending import finish_in_time
 from streams.runtime.call_queue import CallQueue
 from streams.runtime.committing import Committer
@@ -60,7 +60,7 @@ class StreamThread(RebalanceListener):
 
     name: str
     shared: SharedParts
-    assignor: StreamsAssignor
+    assignment: TaskAssignment
     committer: Committer
     task_set: TaskSet
     events: ThreadEvents
@@ -105,7 +105,8 @@ class StreamThread(RebalanceListener):
         shared = self.shared
         self.config, self.schedule, self.clock = shared.config, shared.schedule, shared.environment.clock
         self.consumer, self.restorer = self.task_set.consumer, self.task_set.restorer
-        self.assignor.member = self.task_set.owner = self
+        self.task_set.owner = self
+        self.assignment.serve(self)
         self.stopping = shared.environment.threads.signal()
         self._calls = CallQueue(shared.environment.threads, self.wake)
         self._patience = Patience(self.name, self.clock, self.config.task_timeout_ms)
@@ -243,7 +244,7 @@ class StreamThread(RebalanceListener):
         """Join the consumer group, so that the leader receives this thread's user data, then leave the group."""
         deadline_ms = self.clock.monotonic_ms() + self.config.consumer.session_timeout_ms
         try:
-            while self.assignor.directive is None and self.clock.monotonic_ms() < deadline_ms:
+            while self.assignment.directive is None and self.clock.monotonic_ms() < deadline_ms:
                 with suppress(WakeupError):
                     self._poll(self.config.poll_ms)
         finally:
@@ -276,7 +277,7 @@ class StreamThread(RebalanceListener):
             if not task.is_initialized and not self.restorer.is_restoring(task.task_id):
                 task.initialize()
         if self._is_settled and not self._is_ready:
-            directive = self.assignor.directive
+            directive = self.assignment.directive
             is_whole = directive is not None and directive.is_final
             if is_whole and all(task.is_initialized for task in self.tasks.values()):
                 self._is_ready = True
@@ -347,10 +348,10 @@ class StreamThread(RebalanceListener):
 
     def _look_after_warmups(self) -> None:
         """Request a rebalance if a warm-up replica has caught up, or if a probing rebalance is due."""
-        directive = self.assignor.directive
+        directive = self.assignment.directive
         if directive is not None and directive.warmup and not self._has_reported_warmup:
             lags = [self.restorer.lag(task_id) for task_id in directive.warmup if task_id in self.task_set.copies]
-            if any(lag is not None and lag <= self.config.acceptable_recovery_lag for lag in lags):
+            if any(lag is not None and lag <= self.assignment.acceptable_lag for lag in lags):
                 self._has_reported_warmup = True
                 self.ask_rebalance("a warm-up replica has caught up")
         if self._probe_at_ms is not None and self.clock.monotonic_ms() >= self._probe_at_ms:
@@ -363,7 +364,7 @@ class StreamThread(RebalanceListener):
         Usually the consumer of the leader detects this.  But a static leader that was restarted while a topic was being
         expanded does not have the previous partition counts.
         """
-        directive = self.assignor.directive
+        directive = self.assignment.directive
         if directive is None or not self._is_settled or self._has_reported_growth:
             return
         for topic, count in directive.layout.partitions.items():
@@ -496,7 +497,7 @@ class StreamThread(RebalanceListener):
             # One transaction covers all tasks, so all of them are reopened at their last commit.
             tasks = list(self.tasks.values())
             self.committer.renew()
-        directive = self.assignor.directive
+        directive = self.assignment.directive
         followed = {*directive.standby, *directive.warmup} if directive is not None and is_kept else set()
         for task in tasks:
             self.task_set.close(task, keeps_stores=task.task_id in followed)
@@ -538,7 +539,7 @@ class StreamThread(RebalanceListener):
 
     def _reconcile(self) -> None:
         """Open and close tasks and standby replicas to match the group's assignment."""
-        directive = self.assignor.directive
+        directive = self.assignment.directive
         if directive is None:
             return
         if directive.is_shutdown:
@@ -562,7 +563,7 @@ class StreamThread(RebalanceListener):
             # A member that has revoked tasks rejoins; but it may fail before, and return as a static member.
             pause_ms = _FINAL_HEARTBEATS * self.config.consumer.heartbeat_interval_ms
             self._probe_at_ms = self.clock.monotonic_ms() + pause_ms
-        elif self.assignor.awaits_warmups:
+        elif self.assignment.awaits_warmups:
             self._probe_at_ms = self.clock.monotonic_ms() + self.config.probing_rebalance_interval_ms
 
     # --- closing ----------------------------------------------------------------------------

@@ -1,17 +1,17 @@
 """Construction of stream threads and their parts.
 
-The assignor and the task set use the thread through the protocols ``AssignedMember`` and ``TaskOwner``.  The thread is
-built last, and registers itself with both.  The module imports only ``core`` and ``state`` from outside ``runtime``.
+The assignment and the task set use the thread through the protocols ``AssignedThread`` and ``TaskOwner``.  The thread
+is built last, and registers itself with both.  The module imports only ``core`` and ``state`` from outside ``runtime``.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from attrs import define, evolve
 
 from streams.core.metrics import table
-from streams.runtime.assignment import Blueprint, StreamsAssignor
+from streams.runtime.assignment import TaskAssignment
 from streams.runtime.committing import Committer
 from streams.runtime.environment import SharedParts, ThreadEvents
 from streams.runtime.instance_clients import InstanceClients
@@ -19,7 +19,6 @@ from streams.runtime.losses import LossGuard
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.refusals import Refusals
 from streams.runtime.restore import RestoreListener, Restorer
-from streams.runtime.sharing import SharingRules
 from streams.runtime.task_set import TaskSet
 from streams.runtime.thread import StreamThread
 from streams.state import RecordCache
@@ -30,12 +29,12 @@ _RESTORED_RECORDS = 5
 
 @define(eq=False)
 class ThreadFactory:
-    """Creates the threads of one instance; ``blueprint`` returns the input of an assignment."""
+    """Creates the threads of one instance; ``assignment`` creates what assigns the tasks of a thread."""
 
     _shared: SharedParts
     _clients: InstanceClients
     _plan: ApplicationPlan
-    _blueprint: Callable[[Mapping[str, int]], Blueprint]
+    _assignment: Callable[[ApplicationPlan], TaskAssignment]
     _events: ThreadEvents
     _restore_listener: RestoreListener | None
 
@@ -44,8 +43,8 @@ class ThreadFactory:
         config, clients = self._shared.config, self._clients
         name = clients.name(f"thread-{number}")
         shared = evolve(self._shared, metrics=self._shared.metrics.of_thread(name))
-        assignor = StreamsAssignor(self._blueprint, SharingRules.of(config))
-        consumer = clients.consumer(name, number, assignor)
+        assignment = self._assignment(self._plan)
+        consumer = clients.consumer(name, number, assignment)
         committer = Committer(
             consumer,
             partial(clients.producer, name, number),
@@ -64,7 +63,7 @@ class ThreadFactory:
         losses = LossGuard(name, config, restorer, partial(clients.producer, f"{name}-rebuild", None))
         cache = RecordCache(config.cache_max_bytes) if config.cache_max_bytes else None
         task_set = TaskSet(name, self._plan, shared, consumer, restorer, losses, cache)
-        thread = StreamThread(name, shared, assignor, committer, task_set, self._events)
+        thread = StreamThread(name, shared, assignment, committer, task_set, self._events)
         consumer.subscribe(_subscription(self._plan), thread)
         return thread
 

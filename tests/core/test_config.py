@@ -196,3 +196,24 @@ def test_tags_are_a_mapping_or_text(tags: Any) -> None:
 def test_mistake_in_tags_is_explained(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         StreamsConfig.of(**settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "instead"),
+    [
+        ("num_standby_replicas", 1, "streams.num.standby.replicas of the group"),
+        ("acceptable_recovery_lag", 1, "streams.acceptable.recovery.lag of the group"),
+        ("max_warmup_replicas", 1, "streams.num.warmup.replicas of the group"),
+        ("probing_rebalance_interval_ms", 60_000, "the broker sees which warm-up replicas have caught up"),
+        ("session_timeout_ms", 50_000, "streams.session.timeout.ms of the group"),
+        ("heartbeat_interval_ms", 300, "streams.heartbeat.interval.ms of the group"),
+    ],
+)
+def test_setting_that_the_broker_of_a_streams_group_sets_is_refused(name: str, value: int, instead: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name}={value} and group_protocol=streams exclude each other: .*{instead}"):
+        StreamsConfig.of(group_protocol="streams", **{name: value})
+
+
+def test_tags_by_which_the_leader_assigns_are_refused_in_streams_groups() -> None:
+    with pytest.raises(ConfigError, match="rack_aware_assignment_tags=zone and group_protocol=streams exclude"):
+        StreamsConfig.of(group_protocol="streams", client_tags="zone=a", rack_aware_assignment_tags="zone")

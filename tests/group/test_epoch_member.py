@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.core.records import TopicPartition
-from streams.group import Assign, EpochMember, Failed, Lose, MemberConfig, MemberState, Revoke, Send
+from streams.group import Assign, ConsumerHeartbeats, EpochMember, Failed, Lose, MemberConfig, MemberState, Revoke, Send
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse
 from streams.protocol.messages import FindCoordinator, FindCoordinatorResponse
@@ -34,7 +34,8 @@ class Reader:
 
     def __attrs_post_init__(self) -> None:
         config = MemberConfig("g", self.name, self.instance, SESSION_MS, 3_000, MAX_POLL_MS, 100)
-        self.member = EpochMember(config, self, self.names_by_id, rack_id="r", server_assignor=self.assignor)
+        heartbeats = ConsumerHeartbeats(config, self, self.names_by_id, rack_id="r", server_assignor=self.assignor)
+        self.member = EpochMember(config, heartbeats)
         self.member.member_id = self.name
 
     def names_by_id(self) -> dict[bytes, str]:
@@ -130,17 +131,20 @@ def test_heartbeat_while_the_application_is_busy_confirms_nothing(desk: Desk):
     one, two = Reader(desk, "one"), Reader(desk, "two")
     settle(desk, one)
     two.turn()
-    waiting: list[object] = []
     for _ in range(SESSION_MS // 5_000 + 1):
         desk.advance(5_000)
-        if waiting and (sign := one.member.sign_of_life(desk.now_ms)) is not None:
-            one.perform(sign)
-        waiting = waiting or one.member.poll(desk.now_ms, by_application=False)
-        while waiting and isinstance(waiting[0], Send):
-            one.perform(waiting.pop(0))
+        for action in one.member.poll(desk.now_ms, by_application=False):
+            assert isinstance(action, Send)
+            one.perform(action)
         assert one.requests[-1].owned is None
         two.turn()
+    waiting = one.member.poll(desk.now_ms)
     assert [type(action) for action in waiting] == [Revoke, Assign]
+    sign = one.member.sign_of_life(desk.now_ms)
+    assert sign is not None
+    one.perform(sign)
+    assert one.requests[-1].owned is None
+    two.turn()
     assert (one.numbers(), two.numbers()) == ([0, 1, 2, 3], [])
     for action in waiting:
         one.perform(action)
@@ -177,11 +181,11 @@ def test_partitions_of_a_topic_whose_name_is_unknown_wait(desk: Desk):
     one = Reader(desk, "one", topics=("t", "u"), known={"t"})
     settle(desk, one)
     assert {topic for topic, _ in one.held} == {"t"}
-    assert one.member.needs_names
+    assert one.member.needs_metadata
     one.known = None
     one.turn()
     assert {topic for topic, _ in one.held} == {"t", "u"}
-    assert not one.member.needs_names
+    assert not one.member.needs_metadata
 
 
 def test_static_member_leaves_for_a_while(desk: Desk):

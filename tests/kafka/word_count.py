@@ -34,6 +34,12 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+#: What the broker sets if it assigns the tasks.
+OF_BROKER = ("session_timeout_ms", "heartbeat_interval_ms")
+#: Settings of members of streams groups.
+ASSIGNED = {"group_protocol": "streams"} | {name: SETTINGS[name] for name in SETTINGS if name not in OF_BROKER}
+
+
 def topology(name: str) -> Callable[[StreamsBuilder], None]:
     """Count words; a repartition topic lies between lines and counts."""
     lines = Topic(f"{name}-lines", key=str, value=str)
@@ -48,7 +54,8 @@ def topology(name: str) -> Callable[[StreamsBuilder], None]:
 
 def main(servers: str, name: str, *settings: str) -> None:
     """Run until SIGTERM."""
-    given = {**SETTINGS, **KILLED, **dict(setting.split("=", 1) for setting in settings)}
+    own = dict(setting.split("=", 1) for setting in settings)
+    given = {**(ASSIGNED if own.get("group_protocol") == "streams" else {**SETTINGS, **KILLED}), **own}
 
     def on_state(now: State, before: State) -> None:
         print(now.value, flush=True)

@@ -1,0 +1,134 @@
+"""What the member of a consumer group says in its heartbeats, and how it moves to its assignment (KIP-848).
+
+The coordinator assigns partitions by topic ID; the names come from the metadata.
+This module performs no I/O; of the other packages, it imports only ``core`` and ``protocol``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from attrs import define, field
+
+from streams.core.records import TopicPartition
+from streams.group.consumer_member import Assign, Lose, Revoke
+from streams.group.epoch_member import GroupHeartbeatResponse
+from streams.group.member import Action, MemberConfig
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse
+
+#: The name and topic ID of all topics whose metadata are known.
+NamesById = Callable[[], Mapping[bytes, str]]
+
+
+_ADVICE: Mapping[ErrorCode, str] = {
+    ErrorCode.UNSUPPORTED_VERSION: "these groups need Kafka 4.0 or later; or set group_protocol=classic",
+    ErrorCode.GROUP_ID_NOT_FOUND: "the group has members of another kind; use another group id",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "have the broker allow this user to read the group (ACL)",
+}
+
+
+class Subscribed(Protocol):
+    """The subscription of a consumer."""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The names of the topics."""
+        ...
+
+
+@define(eq=False)
+class ConsumerHeartbeats:
+    """The subscription and assignment of one consumer.
+
+    - ``names_by_id``: returns the names of topics by ID; while it lacks one of the assigned topics,
+      ``needs_metadata`` is True, and the partitions of that topic wait.
+    - ``rack_id``, ``server_assignor``: the rack of the consumer, and the assignor that it asks for, or None.
+    """
+
+    _config: MemberConfig
+    _subscribed: Subscribed
+    _names_by_id: NamesById
+    _rack_id: str | None = field(default=None, kw_only=True)
+    _server_assignor: str | None = field(default=None, kw_only=True)
+    needs_metadata: bool = field(default=False, init=False)
+    _owned: tuple[TopicPartition, ...] = field(default=(), init=False)
+    _ids: dict[str, bytes] = field(factory=dict, init=False)
+    _target: Mapping[bytes, Sequence[int]] | None = field(default=None, init=False)
+    _reported: frozenset[TopicPartition] | None = field(default=None, init=False)
+
+    def heartbeat(self, member_id: str, epoch: int, *, is_full: bool) -> ConsumerGroupHeartbeat:
+        """Return a heartbeat with what has changed, or with everything if an earlier one may have been lost."""
+        config = self._config
+        owned = frozenset(self._owned)
+        must_report = is_full or owned != self._reported
+        self._reported = owned
+        by_id: dict[bytes, list[int]] = {}
+        for topic, number in sorted(owned):
+            by_id.setdefault(self._ids[topic], []).append(number)
+        return ConsumerGroupHeartbeat(
+            config.group_id,
+            member_id,
+            epoch,
+            config.group_instance_id,
+            self._rack_id if is_full else None,
+            config.max_poll_interval_ms if is_full else -1,
+            self._subscribed.topics if is_full else None,
+            None,
+            self._server_assignor if is_full else None,
+            by_id if must_report else None,
+            config.client_id,
+        )
+
+    def bare(self, member_id: str, epoch: int) -> ConsumerGroupHeartbeat:
+        """Return a heartbeat that confirms nothing."""
+        config = self._config
+        return ConsumerGroupHeartbeat(
+            config.group_id, member_id, epoch, config.group_instance_id, client_id=config.client_id
+        )
+
+    def advice(self, error: ErrorCode) -> str:
+        """Return what to do about a rejected heartbeat, or "" if only the broker knows."""
+        return _ADVICE.get(error, "")
+
+    def receive(self, response: GroupHeartbeatResponse) -> None:
+        """Store the assignment of a response, if it has one."""
+        if isinstance(response, ConsumerGroupHeartbeatResponse) and response.assignment is not None:
+            self._target = response.assignment.partitions
+
+    def renew(self) -> None:
+        """Do nothing, because the coordinator knows the partition counts."""
+
+    def move(self, now_ms: int) -> list[Action]:
+        """Move to the assignment, as far as the names of its topics are known."""
+        if self._target is None:
+            return []
+        names = {topic_id: name for name, topic_id in self._ids.items()} | dict(self._names_by_id())
+        self.needs_metadata = any(topic_id not in names for topic_id in self._target)
+        self._ids.update((names[topic_id], topic_id) for topic_id in self._target if topic_id in names)
+        now = tuple(
+            sorted(
+                TopicPartition(names[topic_id], number)
+                for topic_id, numbers in self._target.items()
+                if topic_id in names
+                for number in numbers
+            )
+        )
+        if not self.needs_metadata:
+            self._target = None
+        gained = set(now).difference(self._owned)
+        revoked = tuple(partition for partition in self._owned if partition not in set(now))
+        if not gained and not revoked:
+            return []
+        self._owned = now
+        actions: list[Action] = [Revoke(revoked)] if revoked else []
+        return [*actions, Assign(now, tuple(partition for partition in now if partition in gained))]
+
+    def lose(self) -> list[Action]:
+        """Forget the assignment, because the member was removed from its group."""
+        owned, self._owned, self._target, self._reported = self._owned, (), None, None
+        return [Lose(owned)] if owned else []
+
+    def leaving(self) -> list[Action]:
+        """Revoke all partitions, because the member is leaving the group."""
+        owned, self._owned, self._target = self._owned, (), None
+        return [Revoke(owned)] if owned else []

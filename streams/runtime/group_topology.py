@@ -1,0 +1,76 @@
+"""The topology of an application as its streams group knows it, equal to what Kafka Streams sends (KIP-1071).
+
+The broker compares the topologies of all members, so sub-topologies, topics and topic settings must be those of Kafka
+Streams.  The module imports only ``protocol`` and ``topology`` from outside ``runtime``.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from streams.protocol.streams_group_messages import CopartitionGroup, GroupSubtopology, GroupTopology, TopicInfo
+from streams.runtime.plan import ApplicationPlan
+from streams.runtime.topic_configs import REPARTITION_CONFIG, changelog_config
+from streams.topology import SourceNode, SubTopology
+
+
+def group_topology(plan: ApplicationPlan) -> GroupTopology:
+    """Return the sub-topologies of an application, without those of global stores, which have no tasks.
+
+    The broker derives the partition counts of changelogs, and of repartition topics without a declared count.
+    """
+    subs = [sub for sub in plan.subs if not sub.is_global]
+    groups = _copartition_groups(plan)
+    return GroupTopology(0, [_sub_topology(plan, sub, groups) for sub in subs])
+
+
+def _sub_topology(plan: ApplicationPlan, sub: SubTopology, groups: Sequence[frozenset[str]]) -> GroupSubtopology:
+    topology, replicas = plan.topology, plan.config.replication_factor
+    sources = sorted(topic for topic in sub.source_topics if not plan.is_internal(topic))
+    internal = sorted((topic for topic in sub.source_topics if plan.is_internal(topic)), key=plan.physical_topic)
+    names = [plan.physical_topic(topic) for topic in internal]
+    repartition = [
+        TopicInfo(plan.physical_topic(topic), topology.internal_topics[topic].partitions or 0, replicas, _REPARTITION)
+        for topic in internal
+    ]
+    changelogs = {
+        plan.changelog(store): dict(sorted(changelog_config(topology.stores[store]).items()))
+        for store in sub.stores
+        if topology.stores[store].has_changelog
+    }
+    return GroupSubtopology(
+        str(sub.id),
+        sources,
+        (),
+        [TopicInfo(name, 0, replicas, configs) for name, configs in sorted(changelogs.items())],
+        sorted(plan.physical_topic(topic) for topic in sub.sink_topics if plan.is_internal(topic)),
+        repartition,
+        [
+            CopartitionGroup(
+                [number for number, topic in enumerate(sources) if topic in group],
+                (),
+                [number for number, name in enumerate(names) if name in group],
+            )
+            for group in groups
+            if group <= {*sources, *names}
+        ],
+    )
+
+
+_REPARTITION = dict(sorted(REPARTITION_CONFIG.items()))
+
+
+def _copartition_groups(plan: ApplicationPlan) -> list[frozenset[str]]:
+    """Return the sets of topics that must have equal partition counts; sets with common topics are one."""
+    found: list[frozenset[str]] = []
+    for sources in plan.topology.copartitioned:
+        group = frozenset(plan.physical_topic(topic) for topic in _topics(plan, sources))
+        common = [other for other in found if other & group]
+        found = [other for other in found if not other & group]
+        found.append(group.union(*common))
+    return sorted(found, key=sorted)
+
+
+def _topics(plan: ApplicationPlan, sources: Iterable[str]) -> Iterable[str]:
+    for name in sources:
+        node = plan.topology.nodes.get(name)
+        if isinstance(node, SourceNode):
+            yield from node.topics

@@ -1,0 +1,131 @@
+"""How an instance gets its tasks: from the leader of its group, or from the broker.
+
+The setting ``group_protocol`` chooses.  A membership prepares the topics before the threads start, and creates the
+assignment of each thread, which the thread treats in the same way.  The module imports only ``core`` and ``topology``
+from outside ``runtime``.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from attrs import frozen
+
+from streams.core.config import StreamsConfig
+from streams.core.errors import ConfigError, TopologyError
+from streams.runtime.assignment import Blueprint, StreamsAssignor, TaskAssignment
+from streams.runtime.broker_assignment import BrokerAssignment
+from streams.runtime.layout import Plans, check_groups
+from streams.runtime.losses import check_inputs
+from streams.runtime.plan import ApplicationPlan, InternalTopicPlan
+from streams.runtime.provisioning import Provisioner
+from streams.runtime.recording import recorder_config, recorder_topic
+from streams.runtime.sharing import SharingRules
+from streams.topology import PartitionGrouper, Topology
+
+
+class GroupMembership(Protocol):
+    """The membership of an instance in its group."""
+
+    def prepare(self, plan: ApplicationPlan, known: Mapping[str, int]) -> None:
+        """Check the internal topics before the threads start, and create those that nobody else creates.
+
+        Raises:
+            TopologyError: an internal topic does not fit the topology.
+        """
+        ...
+
+    def assignment(self, plan: ApplicationPlan) -> TaskAssignment:
+        """Return the assignment of a new thread."""
+        ...
+
+
+@frozen(eq=False)
+class LeaderMembership:
+    """Membership in a classic group: the leader, which is one of the threads, assigns the tasks."""
+
+    _config: StreamsConfig
+    _plans: Plans
+    _provisioner: Provisioner
+    _is_bounded: bool = False
+
+    def prepare(self, plan: ApplicationPlan, known: Mapping[str, int]) -> None:
+        """Create the missing internal topics, and check the existing ones."""
+        recorder = () if self._is_bounded else _recorder_topics(self._config)
+        self._provisioner.provide([*plan.internal_topics(), *recorder], known)
+
+    def assignment(self, plan: ApplicationPlan) -> StreamsAssignor:
+        """Return the assignor of a new thread, which may become the leader."""
+        return StreamsAssignor(self._blueprint, SharingRules.of(self._config))
+
+    def _blueprint(self, _: Mapping[str, int]) -> Blueprint:
+        """Look up the source topics, create or check the internal topics, and return the input of an assignment."""
+        known = self._provisioner.known()
+        layout = self._plans.layout(known)
+        plan = self._plans.of(layout)
+        self.prepare(plan, known)
+        _check_committed(plan, self._provisioner, is_bounded=self._is_bounded)
+        return Blueprint(layout, plan.bundles(), plan.stateful())
+
+
+@frozen(eq=False)
+class BrokerMembership:
+    """Membership in a streams group: the broker assigns the tasks and creates their internal topics (KIP-1071)."""
+
+    _config: StreamsConfig
+    _plans: Plans
+    _provisioner: Provisioner
+
+    def prepare(self, plan: ApplicationPlan, known: Mapping[str, int]) -> None:
+        """Check the existing internal topics; the broker creates the missing ones when the first member joins."""
+        existing = [topic for topic in plan.internal_topics() if topic.name in known]
+        self._provisioner.provide([*existing, *_recorder_topics(self._config)], known)
+        _check_committed(plan, self._provisioner)
+
+    def assignment(self, plan: ApplicationPlan) -> BrokerAssignment:
+        """Return the assignment of a new thread."""
+        return BrokerAssignment(self._plans, plan)
+
+
+def membership_of(
+    config: StreamsConfig,
+    topology: Topology,
+    plans: Plans,
+    provisioner: Provisioner,
+    grouper: PartitionGrouper | None,
+) -> GroupMembership:
+    """Return the membership of a live instance.
+
+    Raises:
+        ConfigError: a partition grouper is given, but the broker groups the partitions.
+        TopologyError: a source has a pattern, which brokers do not support in streams groups yet.
+    """
+    if config.group_protocol == "classic":
+        return LeaderMembership(config, plans, provisioner)
+    if grouper is not None:
+        raise ConfigError(
+            "group_protocol=streams with grouper=: the broker groups the partitions; leave the grouper out, or set "
+            "group_protocol=classic"
+        )
+    patterns = [source.pattern.pattern for source in topology.sources() if source.pattern is not None]
+    if patterns:
+        raise TopologyError(
+            f"group_protocol=streams with the pattern {patterns[0]!r} of source topics: brokers do not support "
+            "patterns in streams groups; name the topics, or set group_protocol=classic"
+        )
+    return BrokerMembership(config, plans, provisioner)
+
+
+def _recorder_topics(config: StreamsConfig) -> Sequence[InternalTopicPlan]:
+    """Return the topic of the flight recorder if it is enabled."""
+    if not config.flight_recorder:
+        return ()
+    frames = recorder_config(config.flight_recorder_retention_ms)
+    return (InternalTopicPlan(recorder_topic(config.application_id), 1, frames),)
+
+
+def _check_committed(plan: ApplicationPlan, provisioner: Provisioner, *, is_bounded: bool = False) -> None:
+    """Check that committed offsets fit the partition groups, and that the topics reach them."""
+    committed = provisioner.committed()
+    check_inputs(plan, committed, provisioner.ends)
+    if not is_bounded:
+        check_groups(plan, committed)
