@@ -21,7 +21,7 @@ from streams.core.records import Block, TaskId, TopicPartition
 from streams.core.user_code import refuse_result
 from streams.protocol.messages import READ_UNCOMMITTED
 from streams.runtime.task import CHANGELOG_POSITION
-from streams.state import Store
+from streams.state import Store, entries_with_headers
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +53,8 @@ class _Restoring:
     #: Monotonic time at which the restore began.
     started_ms: int
     upgrade: Callable[[Block], Block] | None
+    #: Whether it was said that headers of entries are not kept.
+    has_warned: bool = False
     #: Number of applied records; it may be less than the difference of the offsets, which have gaps.
     count: int = 0
 
@@ -239,6 +241,7 @@ class Restorer:
             if item.upgrade is not None:
                 block = item.upgrade(block)
             _check_format(item, partition, block)
+            _warn_of_headers(item, partition, block)
             start_ns = self._metrics.clock.monotonic_ns()
             try:
                 item.store.restore(block)
@@ -330,6 +333,27 @@ def _check_format(item: _Restoring, partition: TopicPartition, block: Block) -> 
         found = None if own is None else own.first_foreign(column)
         if own is not None and found is not None:
             _refuse(item, partition, block, *found)
+
+
+def _warn_of_headers(item: _Restoring, partition: TopicPartition, block: Block) -> None:
+    """Log once that entries have headers, which stores do not keep.
+
+    A source topic that serves as changelog has the headers of its records anyway.
+    """
+    name = item.store.spec.name
+    if item.has_warned or block.headers is None or not partition.topic.endswith(f"-{name}-changelog"):
+        return
+    if count := entries_with_headers(block):
+        item.has_warned = True
+        log.warning(
+            "store %r of task %s: entries of its changelog %s have headers (%d from offset %d on), as Kafka Streams "
+            "writes them with dsl.store.format=HEADERS; values are read, headers are not kept",
+            name,
+            item.task_id,
+            partition,
+            count,
+            block.offsets[0],
+        )
 
 
 def _refuse(item: _Restoring, partition: TopicPartition, block: Block, row: int, error: ForeignFormatError) -> NoReturn:

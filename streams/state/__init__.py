@@ -25,6 +25,7 @@ from streams.state.lifecycle import HEADER_PREFIX as HEADER_PREFIX
 from streams.state.lifecycle import KEY_TYPE as KEY_TYPE
 from streams.state.lifecycle import VALUE_TYPE as VALUE_TYPE
 from streams.state.lifecycle import Store as Store
+from streams.state.lifecycle import entries_with_headers as entries_with_headers
 from streams.state.lru import LRU as LRU
 from streams.state.lru import LruStore as LruStore
 from streams.state.measured import MeasuredStore as MeasuredStore

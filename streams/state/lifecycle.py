@@ -29,6 +29,9 @@ KEY_TYPE = "key_type"
 VALUE_TYPE = "value_type"
 #: Prefix of the names of the metadata entries of a snapshot that hold headers of the changelog.
 HEADER_PREFIX = "header:"
+#: Headers of changelog records that are not those of an entry: types and versions of this library, and the version and
+#: position that Kafka Streams adds.
+_OWN_HEADERS = frozenset((KEY_TYPE, VALUE_TYPE, VERSION_HEADER, "v", "c"))
 #: Metadata entry for a store's observed stream time (8 bytes).
 STREAM_TIME = "observed_stream_time_ms"
 #: Metadata entry for the format of a store.
@@ -442,6 +445,14 @@ class Store:
         if own := self.spec.changelog_headers:
             headers = [pinned if value is None else own + pinned for value in values]
         return Block(keys, values, times, headers, range(len(keys)))
+
+
+def entries_with_headers(block: Block) -> int:
+    """Return how many changelog records have headers of their entries.
+
+    Kafka Streams adds them with ``dsl.store.format=HEADERS`` (KIP-1271).  Values have the same bytes as without.
+    """
+    return sum(any(name not in _OWN_HEADERS for name, _ in headers) for headers in block.headers or ())
 
 
 def _joined(changes: Sequence[Columns]) -> Columns:

@@ -189,7 +189,14 @@ def of_readings(readings: Iterable[Reading]) -> Iterator[Finding]:
             count = _count(reading.other_keys, "key")
             says = f"{count} would be written with other bytes and not be found: {reading.example}"
             yield Finding(Level.CANNOT, where, says, "declare the key serde that the application had")
-        elif reading.other_values:
+        if reading.with_headers:
+            says = (
+                f"{_count(reading.with_headers, 'entry', 'entries')} of {reading.topic} with headers "
+                "(dsl.store.format=HEADERS in Java): values fit, headers are not kept here"
+            )
+            do = "results that forward headers of a store have none here; put what is needed into the values"
+            yield Finding(Level.BUT, where, says, do)
+        if reading.other_values and not reading.other_keys:
             says = f"{_count(reading.other_values, 'value')} would be written with other bytes ({reading.example})"
             yield Finding(Level.NOTE, where, says, "check that the other application reads both")
 
@@ -242,8 +249,8 @@ def _store(topology: Topology, spec: StoreSpec) -> Iterator[Finding]:
         yield Finding(Level.BUT, where, says, "expire them in Java by a punctuation")
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+def _count(number: int, what: str, many: str = "") -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {many or f'{what}s'}"
 
 
 def worst_first(findings: Sequence[Finding]) -> tuple[Finding, ...]:

@@ -13,7 +13,7 @@ from streams.core.errors import StreamsError
 from streams.core.marks import format_of
 from streams.core.records import Block, TopicPartition
 from streams.core.serdes import Serde
-from streams.state import Family, StoreSpec, session_parts, window_parts
+from streams.state import Family, StoreSpec, entries_with_headers, session_parts, window_parts
 
 #: Splits the stored key of a windowed store: into the key and two times.
 _PARTS: Mapping[Family, Callable[[bytes], tuple[bytes, int, int]]] = {
@@ -50,6 +50,8 @@ class Reading:
     other_keys: int = 0
     other_values: int = 0
     example: Unread | None = None
+    #: Entries with headers, which stores here do not keep.
+    with_headers: int = 0
 
     @property
     def read(self) -> int:
@@ -69,6 +71,11 @@ class EntryReader:
     _upgrades: Callable[[TopicPartition], Callable[[Block], Block]] | None = None
     _open: dict[TopicPartition, Callable[[Block], Block]] = field(factory=dict)
 
+    @property
+    def _is_changelog(self) -> bool:
+        """Whether the topic is no source topic, whose records may have headers anyway."""
+        return self.reading.store is not None and self.reading.topic.endswith(f"-{self.reading.store}-changelog")
+
     @classmethod
     def of_store(cls, spec: StoreSpec, topic: str) -> "EntryReader":
         """Return the reader of a store's changelog."""
@@ -80,6 +87,8 @@ class EntryReader:
             if partition not in self._open:
                 self._open[partition] = self._upgrades(partition)
             block = self._open[partition](block)
+        if self._is_changelog:
+            self.reading.with_headers += entries_with_headers(block)
         for offset, key, value, _, _ in block.rows():
             try:
                 self._entry(partition, offset, key, value)

@@ -163,6 +163,20 @@ def test_a_suppressed_change_of_an_earlier_release_of_kafka_streams_is_emitted(b
     assert broker.read(at, 0)[0].values[0] == three
 
 
+def test_headers_of_entries_are_said_not_to_be_kept(broker, caplog):
+    place = Place(broker, windowed)
+    at = place.topic("sums-changelog")
+    key, headers = b"ann" + pack(">qi", 0, 0), (("trace", b"1"),)
+    offset = broker.append(at, Block([key], [pack(">q", 3)], [0], [headers], range(1)))
+
+    with place.app() as app:
+        _await_running(app)
+        until(lambda: "headers" in caplog.text, lambda: app.wait(20))
+
+    for part in ("'sums'", str(at), f"from offset {offset}", "dsl.store.format=HEADERS"):
+        assert part in caplog.text
+
+
 #: Bytes of an earlier release of streams, text, an unknown version and instruction, and too few of them.
 OWN = b"\xf5F\x01\x03" + bytes(25)
 NO_SUBSCRIPTIONS = (OWN, b"ann", b"\x02\x03" + HASH, b"\x01\x04" + bytes(25), b"\x01\x03" + HASH)

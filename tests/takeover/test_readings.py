@@ -5,9 +5,11 @@ from struct import pack
 import pytest
 
 from streams import TopicPartition
+from streams.comparison import Level
 from streams.core.records import Block
 from streams.core.serdes import LONG, STRING, Serde
 from streams.state import KEY_VALUE, SESSION, WINDOW, StoreSpec
+from streams.takeover.checks import of_readings
 from streams.takeover.readings import EntryReader
 
 AT = TopicPartition("app-sums-changelog", 1)
@@ -53,6 +55,18 @@ def test_keys_of_another_kind_of_store_are_not_read():
 
     assert found.unreadable == 1
     assert "WindowKeySchema" in str(found.first)
+
+
+def test_entries_with_headers_are_counted_but_not_those_of_versions_and_positions():
+    """As stores of ``dsl.store.format=HEADERS`` have them: plain values, and headers of the records."""
+    reader = EntryReader.of_store(spec(), AT.topic)
+    headers = [(("trace", b"1"),), (("c", b"\0"), ("v", b"\3")), ()]
+    reader.take(AT, Block([b"a", b"b", b"c"], [pack(">q", 1)] * 3, [0] * 3, headers, range(3)))
+
+    assert (reader.reading.entries, reader.reading.with_headers) == (3, 1)
+    (found,) = of_readings([reader.reading])
+    assert (found.level, found.subject) == (Level.BUT, "store sums")
+    assert "1 entry of app-sums-changelog with headers" in found.says
 
 
 def test_keys_that_get_other_bytes_are_counted():
