@@ -87,7 +87,8 @@ class Successor:
 def of_group(facts: Facts) -> Iterator[Finding]:
     """Check that the other application is stopped, and that it has committed something."""
     if facts.members or facts.state not in _RUNS:
-        says = f"is {facts.state}, with {_count(len(facts.members), 'member')}: both would process the same records"
+        members = f", with {_count(len(facts.members), 'member')}" if facts.members else ""
+        says = f"is {facts.state}{members}: both would process the same records"
         yield Finding(
             Level.CANNOT, f"group {facts.application_id}", says, "stop all members, and wait until it is empty"
         )

@@ -74,14 +74,15 @@ class ClusterReader:
         group = self._admin.describe_group(application_id)
         topics = self._admin.all_topics()
         known = {topic.name: len(topic.leaders) for topic in topics}
-        groups = [found.group_id for found in self._admin.list_groups()]
-        own = tuple(internal_topics(application_id, known, groups))
+        states = {found.group_id: found.state for found in self._admin.list_groups()}
+        own = tuple(internal_topics(application_id, known, states))
         configs: Mapping[str, Mapping[str, str]] = {topic.name: topic.config for topic in topics}
         if isinstance(self._cluster, TcpCluster) and own:
             configs = self._cluster.topic_configs([found.name for found in own])
         return Facts(
             application_id,
-            group.state,
+            # A group whose tasks the broker assigns (KIP-1071) is listed; described as others are, it is "Dead".
+            states.get(application_id, group.state),
             tuple(member.member_id for member in group.members),
             self._admin.committed_offsets(application_id),
             known,

@@ -123,3 +123,25 @@ def test_the_steps_of_the_page(own_kafka: KafkaNode, tmp_path: Path):
     steps.java_counts(60)
 
     assert steps.last_counts() == dict.fromkeys(WORDS, 420 // len(WORDS))
+
+
+def test_a_running_group_whose_tasks_the_broker_assigns_is_no_stopped_one(own_kafka: KafkaNode, tmp_path: Path):
+    """It is "Dead" to who describes it as a group of the classic protocol."""
+    steps = Steps(tmp_path, own_kafka.bootstrap_servers)
+    source = (tmp_path / "Counts.java").read_text()
+    line = "    KafkaStreams streams ="
+    setting = 'settings.put("group.protocol", "streams");'
+    (tmp_path / "Counts.java").write_text(source.replace(line, f"    {setting}\n{line}"))
+    compiled(tmp_path / "Counts.java", tmp_path)
+    command = ["-m", "streams", "takeover", "counts.py", "--application-id", "shop"]
+    command += ["--bootstrap-servers", steps.servers]
+
+    with steps.java() as running:
+        steps.count(12)
+        done = programs.run(command, cwd=tmp_path)
+        assert (done.returncode, "cannot: group shop: is Stable" in done.stdout) == (1, True), done.stdout
+        running.stop(status=TERMINATED)
+    with Admin(steps.cluster) as admin:
+        until(lambda: [group.state for group in admin.list_groups() if group.group_id == "shop"] == ["Empty"])
+
+    assert programs.run(command, cwd=tmp_path).stdout.startswith("shop: can go on here")
