@@ -125,6 +125,7 @@ def test_the_steps_of_the_page(own_kafka: KafkaNode, tmp_path: Path):
     assert steps.last_counts() == dict.fromkeys(WORDS, 420 // len(WORDS))
 
 
+@pytest.mark.takeover
 def test_a_running_group_whose_tasks_the_broker_assigns_is_no_stopped_one(own_kafka: KafkaNode, tmp_path: Path):
     """It is "Dead" to who describes it as a group of the classic protocol."""
     steps = Steps(tmp_path, own_kafka.bootstrap_servers)
