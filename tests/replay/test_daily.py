@@ -132,18 +132,51 @@ def test_repair_gives_what_one_replay_over_all_gives(folder: Path, slices: str |
         assert told(result) == scratch(files)
 
 
+def counted(builder: StreamsBuilder) -> None:
+    """Windows by the key of the input: each partition is a task of its own."""
+    windows = TimeWindows.of(timedelta(hours=1), grace=timedelta(minutes=5))
+    builder.stream(rows).group_by_key().windowed_by(windows).count("by-hour").to_stream().to(hours)
+
+
+def test_partitions_without_late_rows_are_not_computed_again(folder: Path):
+    """One late row: the task of the other partition has nothing to do; another night repairs that one."""
+    files, repaired = [], []
+    for day in range(4):
+        files.append(day_of(folder, day))
+        told(daily(folder, counted))
+    for seed, night in ((1, 4), (2, 5)):
+        files.append(write(folder, 1, [DAY + seed * HOUR], seed))
+
+        with daily(folder, counted, repair=True) as result:
+            assert result.repaired is not None
+            assert (result.repaired.slices_kept, result.repaired.tasks) == (1, (1, 2))
+            assert str(result.repaired).startswith("repaired: all after 1970-01-01T2")
+            assert "is computed again, by 1 of 2 tasks, since the oldest late row is of 1970-01-02T" in str(
+                result.repaired
+            )
+            (task,) = {task.task_id for _, _, report in result.session.reports for task in report.tasks}
+            repaired.append(task.partition)
+            assert told(result) == scratch(files, counted)
+        files.append(day_of(folder, night))
+        with daily(folder, counted, repair=True) as result:
+            assert result.repaired is None
+            assert told(result) == scratch(files, counted)
+    assert sorted(repaired) == [0, 1]
+
+
+@pytest.mark.parametrize("source", [topology, counted])
 @pytest.mark.parametrize("is_done_first", [False, True])
 def test_repair_that_is_killed_at_any_call_is_done_once(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, is_done_first: bool
+    folder: Path, monkeypatch: pytest.MonkeyPatch, is_done_first: bool, source: Any
 ):
     """Each attempt is killed one call later; what is written to a folder is exact at the end."""
     files = []
     for day in range(3):
         files.append(day_of(folder, day))
-        with daily(folder) as result:
+        with daily(folder, source) as result:
             result.write("hours", folder / "out", partition_by="day")
-    files.append(write(folder, 1, [DAY + HOUR, DAY + 2 * HOUR]))
-    expected = scratch(files)
+    files.append(write(folder, 1, [DAY + HOUR]))
+    expected = scratch(files, source)
     run, calls, last = LocalExecutor.run, [0], [0]
 
     def killed(self: LocalExecutor, works: list[Any], *rest: Any) -> list[Any]:
@@ -163,7 +196,7 @@ def test_repair_that_is_killed_at_any_call_is_done_once(
         calls[0], last[0] = 0, attempts % 7
         attempts += 1
         try:
-            with daily(folder, repair=True) as result:
+            with daily(folder, source, repair=True) as result:
                 result.write("hours", folder / "out", partition_by="day")
                 assert told(result) == expected
             break
@@ -269,6 +302,16 @@ def wide_topology(builder: StreamsBuilder) -> None:
     ).group_by_key().count("counts").to_stream().to(totals)
 
 
+def apart_topology(builder: StreamsBuilder) -> None:
+    """Sums and windows by the key of the input, and records by another key: no task reads what another one writes."""
+    stream = builder.stream(rows)
+    windows = TimeWindows.of(timedelta(hours=1), grace=timedelta(hours=1))
+    stream.group_by_key().windowed_by(windows).count("by-hours").to_stream().to(hours)
+    stream.select_key(lambda _, row: f"k{row['n'] % 3}").map_values(lambda row: row["n"]).to("moved")
+    summed = builder.stream(clicks).group_by_key().aggregate(lambda: 0, lambda _, row, total: total + row["n"], "sums")
+    summed.to_stream().to(totals)
+
+
 Night = tuple[list[tuple[int, int]], list[tuple[int, int]], bool]
 ROWS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), max_size=8)
 
@@ -277,7 +320,8 @@ ROWS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), max_size=8)
     max_examples=5, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
 )
 @given(st.lists(st.tuples(ROWS, ROWS, st.booleans()), min_size=2, max_size=4))
-def test_repair_of_any_nights_gives_what_one_replay_gives(nights: list[Night]):
+@pytest.mark.parametrize("source", [wide_topology, apart_topology])
+def test_repair_of_any_nights_gives_what_one_replay_gives(source: Any, nights: list[Night]):
     with quick_folder() as folder:
         files: dict[Any, list[Path]] = {rows: [], clicks: []}
         for night, (of_rows, of_clicks, is_repaired) in enumerate(nights):
@@ -290,6 +334,6 @@ def test_repair_of_any_nights_gives_what_one_replay_gives(nights: list[Night]):
                 files[topic][-1].write_text("".join(f"{line}\n" for line in lines))
             given = {topic: folder / topic.name for topic in files}
             options: dict[str, Any] = {"directory": folder / "work", "resume": True, **LOCAL}
-            result = replay(wide_topology, given, repair=is_repaired or night == len(nights) - 1, **options)
+            result = replay(source, given, repair=is_repaired or night == len(nights) - 1, **options)
             found_last = told(result)
-        assert found_last == told(replay(wide_topology, dict(files), order="event_time", **LOCAL))
+        assert found_last == told(replay(source, dict(files), order="event_time", **LOCAL))

@@ -430,17 +430,19 @@ def test_explain_reads_the_log_alone(lake: Lake) -> None:
     assert f"{name}, version {lake.versions('orders')[-1]}, 1 file, 10 rows" in str(found)
 
 
-def test_repaired_slices_replace_those_before(lake: Lake, tmp_path: Path) -> None:
+@pytest.mark.parametrize("source", [daily_job.topology, daily_job.counted])
+def test_repaired_slices_replace_those_before(lake: Lake, tmp_path: Path, source: Any) -> None:
     folder = tmp_path / "daily"
     (folder / "rows").mkdir(parents=True)
     for day in range(3):
         daily_job.day_of(folder, day)
-        with daily_job.daily(folder, slices="1d") as result:
+        with daily_job.daily(folder, source, slices="1d") as result:
             result.write("hours", lake.name("hours"), partition_by="day")
     daily_job.write(folder, 1, [daily_job.DAY + daily_job.HOUR])
-    for _ in range(2):
-        with daily_job.daily(folder, slices="1d", repair=True) as result:
+    for day in range(3, 6):
+        with daily_job.daily(folder, source, repair=True) as result:
             result.write("hours", lake.name("hours"), partition_by="day")
             expected = rows_of(result.table("hours").to_arrow())
 
-    assert rows_of(lake.read("hours")) == expected
+        assert rows_of(lake.read("hours")) == expected
+        daily_job.day_of(folder, day)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Annotated
 
 import msgspec
 from attrs import frozen
@@ -38,7 +39,7 @@ class Item(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Offer(Item, tag=True, kw_only=True, frozen=True, rename="camel"):
-    until_day: str
+    until_day: Annotated[str, msgspec.Meta(min_length=3, extra={"unit": "day"})]
     notes: dict[str, int] = msgspec.field(default_factory=dict, name="NOTES")
 
     def named(self) -> str:
@@ -126,6 +127,20 @@ def test_struct_on_a_struct_keeps_its_tag_and_keywords(there):
     assert there("Offer", body) == (
         'Offer 3 {} {"type":"Offer","unitPrice":5,"tags":[],"colour":null,"more":null,"untilDay":"tue","NOTES":{}}'
     )
+
+
+def test_constraints_of_types_hold(there):
+    body = """
+    print(typing.get_type_hints(given, include_extras=True)["until_day"].__metadata__[0].extra)
+    try:
+        decode(given, b'{"type": "Offer", "unitPrice": 3, "untilDay": "mo"}')
+    except msgspec.ValidationError as error:
+        print(error)
+    """
+    assert there("Offer", body).splitlines() == [
+        "{'unit': 'day'}",
+        "Expected `str` of length >= 3 - at `$.untilDay`",
+    ]
 
 
 @pytest.mark.parametrize("name", ["Order", "Basket"])

@@ -19,6 +19,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from attrs import evolve, field, frozen
+from msgspec import Meta
 
 from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
@@ -30,6 +31,7 @@ from streams.topology import Topology, describe
 
 #: Attribute of a user class in which msgspec caches its decoder.
 _DECODERS_OWN = "__msgspec_cache__"
+_META_FIELDS = tuple(inspect.signature(Meta).parameters)
 
 
 @frozen
@@ -95,11 +97,12 @@ def pickled(thing: object, what: str) -> bytes:
 
 
 def _dumped(thing: object) -> bytes:
-    """Pickle an object with cloudpickle, with four changes.
+    """Pickle an object with cloudpickle, with five changes.
 
     - Decoders that msgspec caches on classes are left out.
     - Globals that class bodies within functions use are included; cloudpickle only follows function code.
     - Annotations are sent as types, since the module that resolves their names is missing in the worker.
+    - Constraints of types (``msgspec.Meta``), which cannot be pickled, are sent as their values.
     - Code keeps the name of its file, so that errors name the line of user code; cloudpickle 3.1.3 replaces it.
     """
     import cloudpickle
@@ -111,6 +114,8 @@ def _dumped(thing: object) -> bytes:
             if isinstance(found, CodeType):
                 make, arguments = self.dispatch_table[CodeType](found)[:2]
                 return _code_of, (found.co_filename, make, arguments)
+            if isinstance(found, Meta):
+                return _meta_of, ({name: getattr(found, name) for name in _META_FIELDS},)
             reduced = super().reducer_override(found)
             if is_struct(found) and isinstance(reduced, tuple):
                 return reduced_struct(found)
@@ -129,6 +134,11 @@ def _dumped(thing: object) -> bytes:
     stream = io.BytesIO()
     Pickler(stream).dump(thing)
     return stream.getvalue()
+
+
+def _meta_of(values: Mapping[str, Any]) -> Meta:
+    """Return the constraints of a type that have these values."""
+    return Meta(**values)
 
 
 def _code_of(file: str, make: Callable[..., CodeType], arguments: tuple[Any, ...]) -> CodeType:

@@ -26,8 +26,8 @@ from streams.runtime import ApplicationPlan
 
 #: File name of the manifest, which makes a folder valid.
 MANIFEST = "MANIFEST.json"
-#: Format 5: the lanes of repartition topics, and the history of inputs, are in columns.
-FORMAT = 5
+#: Format 6: counters are those of each task.
+FORMAT = 6
 #: Bytes of JSON above which the content of a manifest is compressed.
 _PLAIN_BYTES = 256 * 1024
 #: Placeholder of the checksum while it is computed.
@@ -50,7 +50,7 @@ class ReplayState:
     tables: dict[str, LaneTable] = field(factory=dict)
     #: Next offset of each partition that a task writes, other than lanes of repartition topics.
     ends: dict[TaskId, dict[tuple[Kind, TopicPartition], int]] = field(factory=dict)
-    counters: dict[Tally, int] = field(factory=dict)
+    counters: dict[TaskId, dict[Tally, int]] = field(factory=dict)
     global_stores: dict[str, StoreRef] = field(factory=dict)
     #: The first dropped record, by node and reason.
     examples: dict[tuple[str, str], str] = field(factory=dict)
@@ -64,7 +64,7 @@ class ReplayState:
             {lane: list(extents) for lane, extents in self.lanes.items()},
             {topic: table.copy() for topic, table in self.tables.items()},
             {task: dict(found) for task, found in self.ends.items()},
-            dict(self.counters),
+            {task: dict(found) for task, found in self.counters.items()},
             dict(self.global_stores),
             dict(self.examples),
         )
@@ -76,8 +76,9 @@ class ReplayState:
             self.checkpoints[task.task_id] = task.checkpoint
             self.stores[task.task_id] = dict(task.stores)
             self.ends[task.task_id] = dict(task.ends)
+            known = self.counters.setdefault(task.task_id, {})
             for name, count in task.counters.items():
-                self.counters[name] = name.merged(self.counters.get(name, 0), count)
+                known[name] = name.merged(known.get(name, 0), count)
             self.examples = {**task.examples, **self.examples}
             for first, positions in task.lane_positions.items():
                 self._table(first.topic).read(first.partition, positions)
@@ -113,6 +114,14 @@ class ReplayState:
             else:
                 del self.lanes[lane]
 
+    def tallies(self) -> dict[Tally, int]:
+        """Return the counters over all tasks."""
+        found: dict[Tally, int] = {}
+        for counters in self.counters.values():
+            for tally, count in counters.items():
+                found[tally] = tally.merged(found.get(tally, 0), count)
+        return found
+
     def to_json(self) -> dict[str, Any]:
         """Return the state as JSON-compatible values."""
         return {
@@ -130,7 +139,7 @@ class ReplayState:
             },
             "lanes": [[*lane, list(map(list, extents))] for lane, extents in sorted(self.lanes.items())],
             "tables": {topic: table.to_json() for topic, table in sorted(self.tables.items())},
-            "counters": [[*tally, count] for tally, count in sorted(self.counters.items())],
+            "counters": _counters_to_json(self.counters),
             "examples": [[*place, text] for place, text in sorted(self.examples.items())],
             "global_stores": {name: store_to_json(ref) for name, ref in self.global_stores.items()},
         }
@@ -151,7 +160,9 @@ class ReplayState:
         for topic, number, extents in data["lanes"]:
             state.lanes[TopicPartition(topic, number)] = [Extent(*extent) for extent in extents]
         state.tables = {topic: LaneTable.from_json(table) for topic, table in data["tables"].items()}
-        state.counters = {Tally(*tally): count for *tally, count in data["counters"]}
+        for *tally, counts in data["counters"]:
+            for name, count in counts.items():
+                state.counters.setdefault(task_of(name), {})[Tally(*tally)] = count
         state.examples = {(node, reason): text for node, reason, text in data.get("examples", ())}
         state.global_stores = {name: store_from_json(ref) for name, ref in data["global_stores"].items()}
         return state
@@ -202,6 +213,15 @@ def outputs_from_json(data: list[Any]) -> Outputs:
         (TopicPartition(topic, number), producer): [Extent(*extent) for extent in extents]
         for topic, number, producer, extents in data
     }
+
+
+def _counters_to_json(counters: Mapping[TaskId, Mapping[Tally, int]]) -> list[list[Any]]:
+    """Return counters as JSON-compatible values: for each name, the counts by task."""
+    by_name: dict[Tally, dict[str, int]] = {}
+    for task, found in sorted(counters.items()):
+        for tally, count in found.items():
+            by_name.setdefault(tally, {})[str(task)] = count
+    return [[*tally, counts] for tally, counts in sorted(by_name.items())]
 
 
 def _columns(rows: Iterable[Sequence[Any]]) -> dict[str, list[list[int]]]:

@@ -66,8 +66,8 @@ def slice_outputs(session: ReplaySession, topic: str) -> Iterator[SliceOutput]:
 
 def outputs_by_slice(session: ReplaySession) -> Iterator[tuple[str, int, Outputs]]:
     """Yield (name, number of repairs before it, output) for each slice of all runs, oldest first."""
-    folders = {f"{number:05d}": f"slices/{number:05d}" for number in range(session.slices_done)}
-    folders["end"] = f"end/{session.slices_done:05d}"
+    folders = {f"{number:05d}": f"slices/{number:05d}" for number in session.numbers}
+    folders["end"] = f"end/{session.next_number:05d}"
     for name, folder in folders.items():
         found = read_manifest(session.root.child(folder))
         if found is not None:

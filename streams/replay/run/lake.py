@@ -6,7 +6,7 @@ commit is not written again.  Until the commit, the files belong to no version o
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -65,20 +65,21 @@ class LakeTarget:
             StreamsError: a record cannot be read, or a file cannot be written.
         """
         self._slices = list(slice_outputs(self._session, self._topic))
-        names = {name for found in self._slices for name in _names_until(found.name)}
+        current = {found.name for found in self._slices}
+        # A repair may have made slices void that the table has.
+        names = current.union(f"{number:05d}" for number in self._session.all_numbers())
         committed = self._log.committed([self._id(name) for name in sorted(names)])
         new = [found for found in self._slices if committed.get(self._id(found.name), (-1, 0))[0] != _digest(found)]
         if not new:
             return 0
         files = self._log.files()
-        removed = self._replaced(new, committed, files)
+        void = [name for name in names - current if self._id(name) in committed]
+        removed = self._replaced([*void, *(found.name for found in new)], committed, files)
         works = [self._work(found, part) for found in new for part in found.parts]
         reports: Iterator[WriteReport] = iter(run(works) if works else [])
         added: list[DataFile] = []
-        slices: dict[str, tuple[int, int]] = {}
+        slices: dict[str, tuple[int, int]] = {self._id(name): (-1, 0) for name in void}
         for found in new:
-            earlier = [self._id(name) for name in _names_until(found.name)]
-            slices |= {name: (-1, 0) for name in earlier if name in committed}
             own = [self._file(*item) for _ in found.parts for item in next(reports).written.items()]
             slices[self._id(found.name)] = (_digest(found), sum(file.rows for file in own))
             added += own
@@ -95,9 +96,7 @@ class LakeTarget:
 
     def _slice_of(self, file: DataFile) -> str | None:
         """Return the name of the slice that wrote a file, or None if the file is not one of this replay."""
-        found = re.fullmatch(
-            rf"{re.escape(self._prefix)}((?:[0-9]{{5}}|end)(?:-repaired[0-9]+)?)-[0-9a-f]+-p[0-9-]+\.parquet", file.name
-        )
+        found = re.fullmatch(rf"{re.escape(self._prefix)}([0-9]{{5}}|end)-[0-9a-f]+-p[0-9-]+\.parquet", file.name)
         return found and found[1]
 
     def _id(self, name: str) -> str:
@@ -109,16 +108,18 @@ class LakeTarget:
         return f"{self._prefix}{found.name}-{_digest(found):x}"
 
     def _replaced(
-        self, new: Sequence[SliceOutput], committed: dict[str, tuple[int, int]], files: Sequence[DataFile]
+        self, replaced: Iterable[str], committed: dict[str, tuple[int, int]], files: Sequence[DataFile]
     ) -> list[DataFile]:
         """Return the files of this replay that the commit replaces, from a shorter history or from before a repair.
+
+        ``replaced`` has the names of their slices.
 
         Raises:
             ReplayError: the rows to replace are now in files with other rows, for example after a compaction.
         """
         kept = tuple(f"{self._file_prefix(found)}-" for found in self._slices)
         stale = [file for file in files if self._slice_of(file) and not file.name.startswith(kept)]
-        for name in [name for found in new for name in _names_until(found.name)]:
+        for name in replaced:
             _, rows = committed.get(self._id(name), (-1, 0))
             there = sum(file.rows for file in stale if self._slice_of(file) == name)
             if rows != there:
@@ -153,16 +154,6 @@ class LakeTarget:
             "streams.topic": self._topic,
             "streams.slices": " ".join(found.name for found in new),
         }
-
-
-def _names_until(name: str) -> list[str]:
-    """Return all names of a slice, oldest first: before it was repaired, and after each repair.
-
-    >>> _names_until("00003-repaired2"), _names_until("end")
-    (['00003', '00003-repaired1', '00003-repaired2'], ['end'])
-    """
-    first, _, number = name.partition("-repaired")
-    return [first, *(f"{first}-repaired{repair}" for repair in range(1, int(number or 0) + 1))]
 
 
 def _digest(found: SliceOutput) -> int:

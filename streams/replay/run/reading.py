@@ -192,8 +192,8 @@ class Histories:
         orders = [SortedTopic(files.topic, files.extents, files.starts) for files in read if files.by_time]
         yield from sort_topics(orders, self.root, "inputs")
 
-    def sort_late_rows(self, slices_kept: int) -> Steps:
-        """Sort the late rows of all topics into their histories; only the first ``slices_kept`` slices remain valid."""
+    def sort_late_rows(self) -> Steps:
+        """Sort the late rows of all topics into their histories; ``keep_repair`` makes this permanent."""
         orders = [
             SortedTopic(topic, dict(history.extents), self._starts(topic))
             for topic, history in self.histories.items()
@@ -202,20 +202,22 @@ class Histories:
         yield from sort_topics(orders, self.root, "inputs")
         for order in orders:
             self.histories[order.topic].replace(order.extents)
+
+    def keep_repair(self, slices_kept: int) -> None:
+        """Keep the sorted histories; of the slices before, only those below number ``slices_kept`` remain valid."""
         self.repairs.append(slices_kept)
         self._keep_history()
 
     @property
-    def late_from_ms(self) -> int | None:
-        """The time of the oldest late row, or None if there are no late rows."""
-        found = (
-            extent.lowest_ms
-            for topic, history in self.histories.items()
-            if history.order == "event_time"
-            for extents in history.extents.values()
-            for extent, _ in late_extents(extents, self._before_ms(topic))
-        )
-        return min(found, default=None)
+    def late_from_ms(self) -> dict[TopicPartition, int]:
+        """The time of the oldest late row of each partition that has late rows."""
+        found: dict[TopicPartition, int] = {}
+        for topic, history in self.histories.items():
+            for number, extents in history.extents.items() if history.order == "event_time" else ():
+                times = [extent.lowest_ms for extent, _ in late_extents(extents, self._before_ms(topic))]
+                if times:
+                    found[TopicPartition(topic, number)] = min(times)
+        return found
 
     def late_rows(self) -> list[LateRows]:
         """Return the late rows of each sorted input that has late rows.

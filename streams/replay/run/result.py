@@ -248,7 +248,7 @@ class ReplayResult:
     @property
     def _tallies(self) -> Mapping[Tally, int]:
         session = self.session
-        return {**session.state.counters, **session.global_counters}
+        return {**session.state.tallies(), **session.global_counters}
 
     def to_json(self) -> dict[str, Any]:
         """Return a summary of the replay as JSON-compatible values; times are ISO 8601 text in UTC."""

@@ -7,7 +7,7 @@ history has grown, so that several runs have the same results as a single run ov
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +16,7 @@ from attrs import define, evolve, field, frozen
 from streams.core.clock import VirtualClock
 from streams.core.config import StreamsConfig
 from streams.core.metrics import Tally
-from streams.core.records import NO_TIMESTAMP, TopicPartition
+from streams.core.records import NO_TIMESTAMP, TaskId, TopicPartition
 from streams.dsl import TopologySource, build_topology
 from streams.replay.calls.application import Application, fingerprint, source_digest
 from streams.replay.calls.plan import Pass, ReplayPlan
@@ -38,7 +38,7 @@ from streams.replay.history.inputs import Archive, Files, KafkaTopic, Table, dec
 from streams.replay.history.slicing import Cut, cut_at, cuts
 from streams.replay.history.tables import since_given
 from streams.replay.run.reading import Histories
-from streams.replay.run.repair import Repair, is_valid, processed_up_to_ms
+from streams.replay.run.repair import Repair, cut_of, is_valid, processed_up_to_ms, touched_tasks, untouched
 from streams.replay.storage.extents import Extents
 from streams.replay.storage.places import Place
 from streams.replay.times import time_ms, time_text
@@ -95,8 +95,8 @@ class ReplaySession:
     topology: Topology = field(init=False)
     state: ReplayState = field(factory=ReplayState)
     outputs: Outputs = field(factory=dict)
-    #: Number of slices that have a manifest, and how many of these are from earlier runs.
-    slices_done: int = 0
+    #: The numbers of the slices that have a valid manifest, and how many of these are from earlier runs.
+    numbers: list[int] = field(factory=list)
     slices_skipped: int = 0
     is_flushed: bool = False
     #: Counters of the global stores, which are filled again in each run.
@@ -132,6 +132,16 @@ class ReplaySession:
         self._kept = deque(maxlen=max(1, request.keep_states) if request.resume else 1)
         self.request = evolve(request, settings=settings)
 
+    @property
+    def slices_done(self) -> int:
+        """The number of slices that have a valid manifest."""
+        return len(self.numbers)
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next slice."""
+        return self.numbers[-1] + 1 if self.numbers else 0
+
     # --- the steps ------------------------------------------------------------------------
 
     def steps(self) -> Steps:
@@ -143,7 +153,7 @@ class ReplaySession:
         yield from self._prepare()
         assert self.plan is not None
         if self.plan.plan.topology.global_stores:
-            folder = f"globals-{self.slices_done:05d}"
+            folder = f"globals-{self.next_number:05d}"
             self.root.child(folder).delete()
             self.global_counters = {}
             for report in (yield self.plan.global_works(folder)):
@@ -253,7 +263,7 @@ class ReplaySession:
         named = set().union(*self._kept) | {extent.file for extents in self.outputs.values() for extent in extents}
         folder = self.root.child("slices")
         for file in folder.files():
-            is_done = int(file.partition("/")[0]) < self.slices_done
+            is_done = int(file.partition("/")[0]) < self.next_number
             if is_done and not file.endswith(f"/{MANIFEST}") and f"slices/{file}" not in named:
                 folder.child(file).delete()
 
@@ -281,7 +291,7 @@ class ReplaySession:
             self.outputs.setdefault(lane, []).extend(extents)
         self.is_flushed = step.is_last and self.request.options.final_flush
         if not folder.startswith("end"):
-            self.slices_done = step.number + 1
+            self.numbers.append(step.number)
             self._kept.append(state.files())
 
     # --- beginning ------------------------------------------------------------------------
@@ -344,55 +354,99 @@ class ReplaySession:
 
     def _load(self) -> None:
         self.inputs.load()
-        self._take_slices(list(self._manifests()))
+        for number, found in self._written():
+            if found["repairs"] > len(self.inputs.repairs):
+                self.root.child(f"slices/{number:05d}").delete()  # It is from a repair that did not take effect.
+        self._take_slices()
         if self.is_flushed:
             raise ReplayError(
                 f"{self.root}: its open windows were flushed at the end, so it cannot continue; replay in slices, "
                 "which keeps the flush separate, or start in another folder"
             )
 
-    def _manifests(self) -> Iterator[dict[str, Any]]:
-        """Yield the manifests of the completed slices that are still valid after all repairs."""
+    def _written(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the number and the manifest of each completed slice, also of those that a repair has made void."""
         number = 0
         while (found := read_manifest(self.root.child(f"slices/{number:05d}"))) is not None:
-            if not is_valid(number, found, self.inputs.repairs):
-                return
-            yield found
+            yield number, found
             number += 1
 
-    def _take_slices(self, manifests: Sequence[Mapping[str, Any]]) -> None:
-        """Load the state and outputs of the first slices from their manifests, and continue after these slices."""
-        self.state = ReplayState() if self._parent is None else self._parent.state_for_replay()
+    def all_numbers(self) -> range:
+        """Return the numbers of all completed slices, also of those that a repair has made void."""
+        return range(sum(1 for _ in self._written()))
+
+    def _manifests(self) -> list[tuple[int, dict[str, Any]]]:
+        """Return the numbers and manifests of the completed slices that are still valid after all repairs."""
+        return [found for found in self._written() if is_valid(*found, self.inputs.repairs)]
+
+    def _take_slices(self) -> None:
+        """Load the state and outputs of the valid slices from their manifests, and continue after these slices."""
+        self.state = self._first_state()
         self.outputs.clear()
         self._kept.clear()
-        for found in manifests:
+        self.numbers.clear()
+        for number, found in self._manifests():
             self._take(found)
             self._kept.append(self.state.files())
-        self.slices_done = self.slices_skipped = len(manifests)
+            self.numbers.append(number)
+        self.slices_skipped = len(self.numbers)
+
+    def _first_state(self) -> ReplayState:
+        return ReplayState() if self._parent is None else self._parent.state_for_replay()
 
     def _repair(self, plan: ApplicationPlan) -> Steps:
         """Sort late rows into the history, and continue from the newest state that is older than all of them.
 
+        Tasks that neither late rows nor the records of repartition topics connect with late rows keep their results.
+
         Raises:
             ReplayError: late rows are older than the snapshot that the replay continues from.
         """
-        oldest_ms = self.inputs.late_from_ms
-        if oldest_ms is None:
+        late = self.inputs.late_from_ms
+        if not late:
             return
-        manifests = list(self._manifests())
-        kept, reached_ms, because = self._base(plan, manifests, oldest_ms)
-        yield from self.inputs.sort_late_rows(kept)
-        self._take_slices(manifests[:kept])
-        self.repaired = Repair(oldest_ms, reached_ms, kept, len(manifests) - kept, because)
+        found = self._manifests()
+        manifests = [manifest for _, manifest in found]
+        touched = touched_tasks(plan, late)
+        oldest_ms = min(late.values())
+        kept, reached_ms, because = self._base(plan, manifests, oldest_ms, touched)
+        void = manifests[kept:]
+        yield from self.inputs.sort_late_rows()
+        # Without a kept state, the wall clock would begin at another time.
+        has_clock = kept > 0 or self.request.options.wall_clock != "append_time"
+        is_part = bool(void) and len(touched) < len(plan.groups) and has_clock and _can_continue(plan, manifests)
+        if is_part:
+            state, cut = self._first_state(), None
+            if kept:
+                state, cut = ReplayState.from_json(manifests[kept - 1]["state"]), manifests[kept - 1]["cut"]
+            content = untouched(plan, touched, state, cut, void)
+            place = self.root.child(f"slices/{len(self.all_numbers()):05d}")
+            write_manifest(place, {**content, "repairs": len(self.inputs.repairs) + 1})
+        # From here on the repair is in effect.
+        self.inputs.keep_repair(found[kept - 1][0] + 1 if kept else 0)
+        self._take_slices()
+        tasks = (len(touched), len(plan.groups)) if is_part else None
+        self.repaired = Repair(oldest_ms, reached_ms, kept, len(void), because, tasks)
 
     def _base(
-        self, plan: ApplicationPlan, manifests: Sequence[Mapping[str, Any]], oldest_ms: int
+        self, plan: ApplicationPlan, manifests: Sequence[Mapping[str, Any]], oldest_ms: int, touched: Set[TaskId]
     ) -> tuple[int, int, str]:
         """Return the number of slices that a repair keeps, the time of their newest record, and the limiting reason.
 
+        Only the records count that the tasks ``touched`` have read.
+
         Raises:
             ReplayError: late rows are older than the snapshot that the replay continues from.
         """
+        if self._parent is not None:
+            reached_ms = max(map(self._parent.highest_ms, self.inputs.histories))
+            if reached_ms >= oldest_ms:
+                raise ReplayError(
+                    f"{self.root}: cannot be repaired: rows of {time_text(oldest_ms)} are older than the end of "
+                    f"snapshot {self._parent.root} ({time_text(reached_ms)}), from which this replay continues, and "
+                    "whose history it does not have; replay from an older snapshot, or from the start, in another "
+                    "folder"
+                )
         because = ""
         if plan.topology.global_stores:
             because = f"slices before were joined with global tables as they were then: {_names_of(plan)}"
@@ -403,21 +457,13 @@ class ReplaySession:
             sources = self._sources(plan)
             for number in range(len(manifests), 0, -1):
                 state = ReplayState.from_json(manifests[number - 1]["state"])
-                reached_ms = processed_up_to_ms(state, sources, self.root)
+                positions = [found for task, found in state.positions.items() if task in touched]
+                reached_ms = processed_up_to_ms(positions, sources, self.root)
                 if reached_ms >= oldest_ms:
                     continue
                 if all(file in there for file in state.files()):
                     return number, reached_ms, because
                 because = f"states of the last {self._kept.maxlen} slices are kept"
-        if self._parent is not None:
-            reached_ms = max(map(self._parent.highest_ms, self.inputs.histories))
-            if reached_ms >= oldest_ms:
-                raise ReplayError(
-                    f"{self.root}: cannot be repaired: rows of {time_text(oldest_ms)} are older than the end of "
-                    f"snapshot {self._parent.root} ({time_text(reached_ms)}), from which this replay continues, and "
-                    "whose history it does not have; replay from an older snapshot, or from the start, in another "
-                    "folder"
-                )
         return 0, NO_TIMESTAMP, because
 
     def application(self) -> Application:
@@ -473,18 +519,18 @@ class ReplaySession:
         if limit is not None:
             found = _limited(found, limit)
         steps = [
-            Pass(f"slice {self.slices_done + index + 1}", self.slices_done + index, cut, False, index + 1 == len(found))
+            Pass(f"slice {self.slices_done + index + 1}", self.next_number + index, cut, False, index + 1 == len(found))
             for index, cut in enumerate(found)
         ]
-        end = self.slices_done + len(steps)
+        end = self.next_number + len(steps)
         return [*steps, Pass("end", end, (steps[-1].cut if steps else limit or done), True)]
 
     def _last_cut(self) -> Cut:
         if not self.slices_done:
             return {}
-        found = read_manifest(self.root.child(f"slices/{self.slices_done - 1:05d}"))
+        found = read_manifest(self.root.child(f"slices/{self.numbers[-1]:05d}"))
         assert found is not None
-        return {TopicPartition(topic, number): offset for topic, number, offset in found["cut"]}
+        return cut_of(found["cut"])
 
     # --- results ----------------------------------------------------------------
 
@@ -503,6 +549,11 @@ class ReplaySession:
         found = Snapshot.of(self.plan, self.root, self.state, self.outputs, self.inputs.histories, self._parent)
         read = sum(sum(found.ends(topic).values()) for topic in found.inputs)
         return evolve(found, replay=self.id, order=(len(self.inputs.repairs), read))
+
+
+def _can_continue(plan: ApplicationPlan, manifests: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the states of earlier runs can be continued after a repair."""
+    return not plan.topology.global_stores and manifests[0]["name"] != "all"
 
 
 def _names_of(plan: ApplicationPlan) -> str:
