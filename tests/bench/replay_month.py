@@ -9,6 +9,7 @@ some products the one of a live application on an embedded broker.  Prints a JSO
 
 import argparse
 import json
+import os
 import shutil
 import tempfile
 import time
@@ -23,7 +24,7 @@ from attrs import frozen
 
 from streams import Consumer, EmbeddedBroker, Producer, Streams, StreamsBuilder, TimeWindows, Topic, time_windowed
 from streams.replay import replay
-from tests.bench.replay_processes import PeakMemory, cpu_used
+from tests.bench.replay_processes import PeakMemory, below, cpu_used
 
 DAYS = 30
 PARTITIONS = 8
@@ -186,9 +187,10 @@ def lived(folder: Path, where: str) -> dict[tuple[str, int], tuple[int, ...]]:
 def measured(figures: dict[str, Any], name: str) -> Iterator[None]:
     """Note wall time, CPU time of all processes, and the highest memory of each kind of process."""
     before, start = cpu_used(), time.monotonic()
+    already = sum(process.own_s for process in below() if process.name != "java" and process.pid != os.getpid())
     with PeakMemory() as peak:
         yield
-    cpu = cpu_used() - before
+    cpu = (cpu_used() - before)._replace(workers=sum(peak.worker_cpu_s.values()) - already)
     figures[name] = {
         "wall s": round(time.monotonic() - start, 1),
         "CPU s: driver, JVM, workers": [round(part, 1) for part in cpu],

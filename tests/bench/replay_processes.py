@@ -84,6 +84,8 @@ class PeakMemory:
     jvm: int = 0
     #: Of the largest one.
     worker: int = 0
+    #: Last seen CPU time of each worker in seconds: Spark's daemon does not count workers that have ended.
+    worker_cpu_s: dict[int, float] = field(factory=dict)
     _done: threading.Event = field(factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -116,3 +118,4 @@ class PeakMemory:
                     self.jvm = max(self.jvm, peak)
                 else:
                     self.worker = max(self.worker, peak)
+                    self.worker_cpu_s[process.pid] = process.own_s
