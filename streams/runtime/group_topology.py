@@ -15,22 +15,19 @@ from streams.topology import SourceNode, SubTopology
 def group_topology(plan: ApplicationPlan) -> GroupTopology:
     """Return the sub-topologies of an application, without those of global stores, which have no tasks.
 
-    The broker derives the partition counts of changelogs, and of repartition topics without a declared count.
+    The broker derives the partition counts of changelogs, and of repartition topics without a declared count.  All
+    sequences are tuples, as in the topology that the broker of this process reads from its log and compares.
     """
     subs = [sub for sub in plan.subs if not sub.is_global]
     groups = _copartition_groups(plan)
-    return GroupTopology(0, [_sub_topology(plan, sub, groups) for sub in subs])
+    return GroupTopology(0, tuple(_sub_topology(plan, sub, groups) for sub in subs))
 
 
 def _sub_topology(plan: ApplicationPlan, sub: SubTopology, groups: Sequence[frozenset[str]]) -> GroupSubtopology:
     topology, replicas = plan.topology, plan.config.replication_factor
-    sources = sorted(topic for topic in sub.source_topics if not plan.is_internal(topic))
+    sources = tuple(sorted(topic for topic in sub.source_topics if not plan.is_internal(topic)))
     internal = sorted((topic for topic in sub.source_topics if plan.is_internal(topic)), key=plan.physical_topic)
-    names = [plan.physical_topic(topic) for topic in internal]
-    repartition = [
-        TopicInfo(plan.physical_topic(topic), topology.internal_topics[topic].partitions or 0, replicas, _REPARTITION)
-        for topic in internal
-    ]
+    names = tuple(map(plan.physical_topic, internal))
     changelogs = {
         plan.changelog(store): dict(sorted(changelog_config(topology.stores[store]).items()))
         for store in sub.stores
@@ -40,19 +37,22 @@ def _sub_topology(plan: ApplicationPlan, sub: SubTopology, groups: Sequence[froz
         str(sub.id),
         sources,
         (),
-        [TopicInfo(name, 0, replicas, configs) for name, configs in sorted(changelogs.items())],
-        sorted(plan.physical_topic(topic) for topic in sub.sink_topics if plan.is_internal(topic)),
-        repartition,
-        [
-            CopartitionGroup(
-                [number for number, topic in enumerate(sources) if topic in group],
-                (),
-                [number for number, name in enumerate(names) if name in group],
-            )
+        tuple(TopicInfo(name, 0, replicas, configs) for name, configs in sorted(changelogs.items())),
+        tuple(sorted(plan.physical_topic(topic) for topic in sub.sink_topics if plan.is_internal(topic))),
+        tuple(
+            TopicInfo(name, topology.internal_topics[topic].partitions or 0, replicas, _REPARTITION)
+            for name, topic in zip(names, internal, strict=True)
+        ),
+        tuple(
+            CopartitionGroup(_indexes(sources, group), (), _indexes(names, group))
             for group in groups
             if group <= {*sources, *names}
-        ],
+        ),
     )
+
+
+def _indexes(topics: Sequence[str], group: frozenset[str]) -> tuple[int, ...]:
+    return tuple(number for number, topic in enumerate(topics) if topic in group)
 
 
 _REPARTITION = dict(sorted(REPARTITION_CONFIG.items()))

@@ -103,13 +103,13 @@ def assignment(thread: Thread) -> BrokerAssignment:
 def test_topology_is_that_of_kafka_streams(assignment: BrokerAssignment):
     """Changelogs and undeclared repartition topics have no partition count: the broker derives it."""
     upstream, downstream = assignment.group_topology().subtopologies
-    assert (upstream.subtopology_id, upstream.source_topics) == ("0", ["lines"])
-    assert upstream.repartition_sink_topics == ["app-words-repartition"]
-    assert downstream.repartition_source_topics == [TopicInfo("app-words-repartition", 0, -1, REPARTITION)]
+    assert (upstream.subtopology_id, upstream.source_topics) == ("0", ("lines",))
+    assert upstream.repartition_sink_topics == ("app-words-repartition",)
+    assert downstream.repartition_source_topics == (TopicInfo("app-words-repartition", 0, -1, REPARTITION),)
     changelog = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
-    assert downstream.state_changelog_topics == [TopicInfo("app-counted-changelog", 0, -1, changelog)]
-    assert downstream.source_topics == []
-    assert upstream.copartition_groups == downstream.copartition_groups == []
+    assert downstream.state_changelog_topics == (TopicInfo("app-counted-changelog", 0, -1, changelog),)
+    assert downstream.source_topics == ()
+    assert upstream.copartition_groups == downstream.copartition_groups == ()
 
 
 def test_joined_topics_are_one_copartition_group():
@@ -121,8 +121,8 @@ def test_joined_topics_are_one_copartition_group():
 
     _, plan = plans_of(joining, {"left": 2, "right": 2})
     (group,) = [sub for sub in group_topology(plan).subtopologies if sub.copartition_groups]
-    assert group.source_topics == ["left"]
-    assert group.copartition_groups == [CopartitionGroup([0], (), [0])]
+    assert group.source_topics == ("left",)
+    assert group.copartition_groups == (CopartitionGroup((0,), (), (0,)),)
 
 
 def test_partitions_follow_from_the_metadata_and_wait_for_it(assignment: BrokerAssignment, thread: Thread):

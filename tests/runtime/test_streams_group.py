@@ -73,3 +73,15 @@ def test_owners_are_known_by_their_endpoints(cluster: Cluster):
             return {owner.application_server for owner in found if owner is not None}
 
         until(lambda: owners() == {"one:1", "two:2"})
+
+
+def test_group_of_an_embedded_broker_that_was_restarted_takes_its_members_back(tmp_path: Path):
+    """The topology is in the log of the broker."""
+    config = CoordinatorConfig(streams_heartbeat_interval_ms=20, streams_initial_rebalance_delay_ms=0)
+    for are_there in (False, True):
+        with (
+            EmbeddedBroker(tmp_path / "broker", auto_create_topics=False, group_config=config) as broker,
+            Counting(broker, "app", are_there=are_there),
+            application(broker) as one,
+        ):
+            until(lambda one=one: tasks_of(one) == TASKS, lambda one=one: one.wait(1))
