@@ -371,6 +371,7 @@ REST = (
     Rest(COST, "tests/bench/test_bytecodes.py::*", keep=("*executes_little_more[stateless]",)),
     Rest(SCALE, "tests/group/test_scale.py::*ten_thousand*", keep=("*-1000]",)),
     Rest(SCALE, "tests/group/test_scale.py::*thousand_consumers*", keep=("*[RangeAssignor]",)),
+    Rest("groups that change their protocol under load", "tests/kafka/test_rolling.py::*"),
     Rest(WIRE, "tests/broker/tcp/test_administration.py::*every_version_of_every_api*", one_in=4),
     Rest(WIRE, "tests/protocol/wire/test_mapping.py::*said_is_what_is_heard*", one_in=4),
     Rest(WIRE, "tests/protocol/wire/test_oracle.py::*", one_in=12),
