@@ -12,6 +12,7 @@ from streams.core.records import Block, TopicPartition
 from streams.group import (
     Assign,
     Assignment,
+    ConsumerHeartbeats,
     ConsumerMembership,
     CooperativeStickyAssignor,
     Coordinator,
@@ -108,7 +109,7 @@ class Shop:
             policy.topics = topics
             member: Member | EpochMember = Member(config, policy)
         else:
-            member = EpochMember(config, Topical(topics), self.names_by_id)
+            member = EpochMember(config, ConsumerHeartbeats(config, Topical(topics), self.names_by_id))
             member.member_id = name
         reader = self.readers[name] = Reader(name, member)
         return reader
