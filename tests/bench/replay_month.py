@@ -237,6 +237,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 topology,
                 {orders: given},
                 application_id="month",
+                partitions=PARTITIONS,
                 spark=spark,
                 slices=options.slices,
                 directory=work / "replay",
