@@ -364,7 +364,7 @@ class StreamsConfig:
         """
         if self.group_protocol == "classic":
             return
-        for name, instead in _SET_ON_BROKER.items():
+        for name, instead in SET_ON_BROKER.items():
             value = getattr(self, name) if hasattr(self, name) else getattr(self.consumer, name)
             if value != SETTINGS[name].default:
                 raise ConfigError(
@@ -405,7 +405,7 @@ def _of_group(name: str) -> str:
 
 
 #: What takes the place of settings in groups whose broker assigns the tasks.
-_SET_ON_BROKER: Mapping[str, str] = {
+SET_ON_BROKER: Mapping[str, str] = {
     "num_standby_replicas": _of_group("streams.num.standby.replicas"),
     "acceptable_recovery_lag": _of_group("streams.acceptable.recovery.lag"),
     "rack_aware_assignment_tags": _of_group("streams.rack.aware.assignment.tags"),

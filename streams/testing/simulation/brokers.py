@@ -24,6 +24,7 @@ class SimBroker:
 
     scheduler: Scheduler
     rng: Random
+    group_config: CoordinatorConfig = field(factory=CoordinatorConfig)
     machine: Broker = field(init=False)
     is_up: bool = True
     #: Called with every request and its response, in the same event.
@@ -83,7 +84,7 @@ class SimBroker:
         return blocks
 
     def _made(self, topics: Topics) -> Broker:
-        coordinator = Coordinator(CoordinatorConfig(), Random(self.rng.getrandbits(64)), AssignableTopics(topics))
+        coordinator = Coordinator(self.group_config, Random(self.rng.getrandbits(64)), AssignableTopics(topics))
         sessions = FetchSessions(Random(self.rng.getrandbits(64)))
         return Broker(topics, coordinator, BrokerConfig(maintenance_interval_ms=None), fetch_sessions=sessions)
 

@@ -7,10 +7,11 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from streams.core.config import SETTINGS
+from streams.core.config import SET_ON_BROKER, SETTINGS
 from streams.core.setting import pairs_of
 from streams.core.topic import Topic
 from streams.dsl import TopologySource
+from streams.group import CoordinatorConfig
 from streams.testing.simulation.faults import Fault, draw_faults
 from streams.testing.simulation.network import Weather
 
@@ -61,6 +62,20 @@ def tagged(settings: Mapping[str, Any], value: int) -> dict[str, Any]:
     tags = {tag.strip(): str(value) for tag in SETTINGS[name].parse(settings[name]).split(",")}
     given = SETTINGS["client_tags"].parse(settings.get("client_tags", ""))
     return dict(settings) | {"client_tags": tags | pairs_of(given)}
+
+
+def divided(settings: Mapping[str, Any]) -> tuple[dict[str, Any], CoordinatorConfig]:
+    """Return the settings of members, and those of the broker, which sets what concerns streams groups."""
+    members = dict(settings)
+    if members.get("group_protocol") != "streams":
+        return members, CoordinatorConfig()
+    theirs = {name: members.pop(name) for name in SET_ON_BROKER if name in members}
+    config = CoordinatorConfig(
+        streams_session_timeout_ms=theirs["session_timeout_ms"],
+        streams_heartbeat_interval_ms=theirs["heartbeat_interval_ms"],
+        streams_num_standby_replicas=theirs.get("num_standby_replicas", 0),
+    )
+    return members, config
 
 
 class Arrival(Enum):

@@ -23,6 +23,8 @@ from streams.testing.simulation.scheduler import Scheduler, SimProcess, SimThrea
 
 #: Time in milliseconds after which a process that has failed is restarted.
 _SUPERVISOR_MS = 500
+#: Time without a heartbeat after which a member is removed from its group, whatever its protocol.
+SESSION_MS = 6_000
 
 
 @define(eq=False)
@@ -67,7 +69,7 @@ class Machine:
         settings = dict(self.settings)
         if self.is_static:
             settings["group_instance_id"] = self.name
-            if self._starts > 1 and self.scheduler.now_ms - (self._stopped_ms or 0) < settings["session_timeout_ms"]:
+            if self._starts > 1 and self.scheduler.now_ms - (self._stopped_ms or 0) < SESSION_MS:
                 self.counters.static_restarts += 1
         config = StreamsConfig.of(**settings)
         instance = self.instance = Instance(

@@ -170,7 +170,9 @@ def _prepared(
         if topic.name not in read and not any(pattern.fullmatch(topic.name) for pattern in patterns):
             raise TopologyError(f"the topology does not read topic {topic.name!r}; {meant(topic.name, read)}")
         counts.setdefault(topic.name, topic.partitions or partitions)
-    growing = [topic.name for topic in inputs] if _may_grow(built) else []
+    # The broker of a streams group refuses to assign tasks when inputs of state have grown.
+    may_grow = _may_grow(built) and config.group_protocol == "classic"
+    growing = [topic.name for topic in inputs] if may_grow else []
     scenario = Scenario(topology, rows, dict(settings), counts, storm_ms, config.is_exactly_once, growing, rest_ms)
     _check_named(may_depend_on_order, built)
     repeat = f'simulate(topology, inputs, seeds=[{{}}], processing_guarantee="{config.processing_guarantee}")'

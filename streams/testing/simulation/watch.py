@@ -7,6 +7,7 @@ from attrs import define, field
 from streams.core.records import TaskId, TopicPartition
 from streams.group import GroupState, decode_assignment, decode_subscription
 from streams.group.states import Group
+from streams.group.streams_group import StreamsGroup, StreamsTask
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import JoinGroup, LeaveGroup, OffsetCommit, OffsetCommitResponse, SyncGroup
 from streams.protocol.messages import (
@@ -72,6 +73,9 @@ class Watch:
         group = self._group()
         if group is None:
             return
+        if group.streams is not None:
+            self._check_tasks(group.streams)
+            return
         members = frozenset(group.members)
         self._members = members
         if group.state is GroupState.STABLE and group.generation_id != self._generation:
@@ -111,6 +115,9 @@ class Watch:
     def _check_membership(self, request: OffsetCommit | TxnOffsetCommit) -> None:
         group = self._group()
         assert group is not None
+        if group.streams is not None:
+            self._check_epoch(group.streams, request)
+            return
         if request.member_id not in group.members or request.generation_id != group.generation_id:
             raise InvariantViolationError(
                 f"a commit of member {request.member_id[:20]} in generation {request.generation_id} was accepted, "
@@ -166,6 +173,28 @@ class Watch:
         if self.tags and all(directive.is_final for directive in directives.values()):
             self._check_standby(group, directives)
         self.log_event("broker", f"generation {group.generation_id} has {len(group.members)} members")
+
+    def _check_epoch(self, group: StreamsGroup, request: OffsetCommit | TxnOffsetCommit) -> None:
+        member = group.members.get(request.member_id)
+        if member is None or not 0 <= request.generation_id <= member.epoch:
+            raise InvariantViolationError(
+                f"a commit of member {request.member_id[:20]} in epoch {request.generation_id} was accepted, but it "
+                f"is in epoch {None if member is None else member.epoch}"
+            )
+
+    def _check_tasks(self, group: StreamsGroup) -> None:
+        """Check that no active task of a streams group has two owners; a member owns what it has not revoked yet."""
+        owner: dict[StreamsTask, str] = {}
+        for member in group.members.values():
+            for task in member.assigned.active | member.revoking.active:
+                other = owner.setdefault(task, member.member_id)
+                if other != member.member_id:
+                    raise InvariantViolationError(f"task {task} is with {other} and with {member.member_id}")
+        is_reconciled = all(member.is_reconciled(group.epoch) for member in group.members.values())
+        if is_reconciled and group.members and group.epoch != self._generation:
+            self._generation = group.epoch
+            self.counters.rebalances += 1
+            self.log_event("broker", f"epoch {group.epoch} has {len(group.members)} members")
 
     def _check_standby(self, group: Group, directives: Mapping[str, Directive]) -> None:
         """Check that no standby replica shares a tag with the active copy while a free instance shares none."""

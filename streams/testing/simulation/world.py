@@ -17,12 +17,12 @@ from streams.dsl import build_topology
 from streams.protocol.request import Request
 from streams.testing.simulation.brokers import SimBroker
 from streams.testing.simulation.cluster import SimNodes
-from streams.testing.simulation.conditions import Conditions, Scenario, tagged
+from streams.testing.simulation.conditions import Conditions, Scenario, divided, tagged
 from streams.testing.simulation.disk import SimDisk
 from streams.testing.simulation.faults import AT_REQUEST_MS, BROKER_FAULTS, Fault
 from streams.testing.simulation.network import SimNetwork
 from streams.testing.simulation.outcome import Expectation, Outcome, collect
-from streams.testing.simulation.processes import Machine
+from streams.testing.simulation.processes import SESSION_MS, Machine
 from streams.testing.simulation.report import Counters, EventLog, InvariantViolationError, Verdict
 from streams.testing.simulation.scheduler import Scheduler
 from streams.testing.simulation.watch import Watch
@@ -44,7 +44,7 @@ _LOOK_MS = 200
 
 #: Timeouts in a world, short enough that faults may exceed them.
 _TIMES: Mapping[str, Any] = {
-    "session_timeout_ms": 6_000,
+    "session_timeout_ms": SESSION_MS,
     "heartbeat_interval_ms": 1_000,
     "max_poll_interval_ms": 15_000,
     "request_timeout_ms": 2_000,
@@ -70,7 +70,8 @@ class World:
         self.counters = Counters()
         self.history = EventLog()
         self.scheduler = Scheduler()
-        self.broker = SimBroker(self.scheduler, Random(f"broker {seed}"))
+        settings, group_config = divided(dict(_TIMES) | dict(conditions.settings) | dict(scenario.settings))
+        self.broker = SimBroker(self.scheduler, Random(f"broker {seed}"), group_config)
         self.broker.create(scenario.partitions)
         self.nodes = SimNodes(
             self.scheduler,
@@ -90,7 +91,6 @@ class World:
             _TIMES["request_timeout_ms"],
             conditions.max_idle_ms,
         )
-        settings = dict(_TIMES) | dict(conditions.settings) | dict(scenario.settings)
         settings |= {
             "application_id": _APPLICATION,
             "processing_guarantee": "exactly_once_v2" if scenario.is_exactly_once else "at_least_once",

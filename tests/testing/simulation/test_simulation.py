@@ -93,6 +93,16 @@ def test_standby_replicas_are_in_another_zone_than_their_tasks():
     assert storm("zones", range(2), "exactly_once_v2").tagged_standbys > 0
 
 
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_members_of_a_streams_group_bear_a_storm(guarantee):
+    """KIP-1071: no active task has two owners, no member that was removed commits, and results are as ever."""
+    topology, inputs = WORLDS["zones"]
+    report = simulate(topology, inputs, seeds=range(4), group_protocol="streams", processing_guarantee=guarantee)
+
+    assert report.rebalances > 0
+    assert report.crashes > 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("world", "guarantee", "seeds"), CASES, ids=lambda value: str(value).replace(" ", "-"))
 def test_application_bears_a_storm(world, guarantee, seeds):
