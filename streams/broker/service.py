@@ -19,6 +19,7 @@ from attrs import define, evolve, field
 from streams.broker import administration, operations
 from streams.broker.catalogue import Catalogue, refuse_internal
 from streams.broker.config import INTERNAL_CONFIG, BrokerConfig
+from streams.broker.features import served
 from streams.broker.fetch_sessions import FetchSessions
 from streams.broker.fetches import Answer, Fetches, WaitingFetch
 from streams.broker.group_desk import GroupDesk
@@ -39,6 +40,7 @@ from streams.broker.transactions import (
 from streams.core.errors import BrokerError
 from streams.core.records import Block, TopicPartition
 from streams.group import Coordinator, Persist
+from streams.protocol.admin_messages import ApiVersions
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import GroupRequest, OffsetCommit, OffsetCommitResponse
 from streams.protocol.markers import marker
@@ -116,6 +118,7 @@ class Broker:
             FindCoordinator: self._find_coordinator,
             TxnOffsetCommit: self._commit_in_transaction,
         }
+        handlers[ApiVersions] = lambda request, now_ms, answer: answer(served())
         handlers |= dict.fromkeys(_GROUP_REQUESTS, self.groups.handle)
         handlers |= dict.fromkeys(_TRANSACTION_REQUESTS, self._transaction)
         for kind, handler in {**administration.HANDLERS, **operations.HANDLERS}.items():
@@ -270,6 +273,8 @@ class Broker:
 
     def _produce(self, request: Produce, now_ms: int, answer: Answer) -> None:
         results: dict[TopicPartition, Produced] = {}
+        if request.adds_partitions:
+            self._add_partitions(request, now_ms)
         for partition, blocks in request.blocks.items():
             try:
                 if partition.topic in INTERNAL_TOPICS:
@@ -290,6 +295,23 @@ class Broker:
                 results[partition] = Produced(code, -1, message, log_start_offset=start_offset)
         answer(ProduceResponse(results))
         self._wake([partition for partition, result in results.items() if result[0] is ErrorCode.NONE], now_ms)
+
+    def _add_partitions(self, request: Produce, now_ms: int) -> None:
+        """Add the partitions of records to the transaction (KIP-890); each is then checked as if it had been before."""
+        transactional_id = request.transactional_id
+        by_producer: dict[tuple[int, int], list[TopicPartition]] = {}
+        for partition, blocks in request.blocks.items():
+            stamp = blocks[0].producer if blocks else None
+            is_known = partition in self.topics.logs and partition.topic not in INTERNAL_TOPICS
+            if transactional_id is None or stamp is None or not stamp.is_transactional or not is_known:
+                continue
+            code = self.transactions.check_write(transactional_id, stamp.producer_id, stamp.epoch, partition)
+            if code is ErrorCode.INVALID_TXN_STATE:
+                by_producer.setdefault((stamp.producer_id, stamp.epoch), []).append(partition)
+        for (producer_id, epoch), partitions in by_producer.items():
+            assert transactional_id is not None
+            add = AddPartitionsToTxn(transactional_id, producer_id, epoch, tuple(partitions))
+            self._transaction(add, now_ms, lambda _: None)
 
     def _check_transaction(self, request: Produce, partition: TopicPartition, blocks: Sequence[Block]) -> None:
         """Reject transactional records for a partition that has not been added to the open transaction."""
@@ -478,6 +500,11 @@ class Broker:
         return ErrorCode.NONE
 
     def _commit_in_transaction(self, request: TxnOffsetCommit, now_ms: int, answer: Answer) -> None:
+        if request.adds_group:
+            add = AddOffsetsToTxn(
+                request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
+            )
+            self._transaction(add, now_ms, lambda _: None)
         code = self.transactions.check_write(
             request.transactional_id, request.producer_id, request.producer_epoch, _OFFSETS_PARTITION
         )

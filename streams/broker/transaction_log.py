@@ -40,6 +40,8 @@ class TransactionMetadata:
     updated_ms: int = -1
     #: The epoch before the producer last bumped it; the producer may retry the bump (KIP-360).
     last_epoch: int = -1
+    #: The producer ID of the transaction that is ending, if the producer goes on with another one; otherwise -1.
+    previous_producer_id: int = -1
 
 
 def transaction_key(transactional_id: str) -> bytes:
@@ -51,7 +53,9 @@ def transaction_value(known: TransactionMetadata) -> bytes:
     """Return the record value for the state of a transactional ID."""
     writer = Writer().int16(_VERSION).int64(known.producer_id).int16(known.epoch).int32(known.timeout_ms)
     writer.int8(_STATES.index(known.state)).partitions(known.partitions)
-    return writer.int64(known.updated_ms).int64(known.started_ms).finish()
+    writer.int64(known.updated_ms).int64(known.started_ms)
+    # Readers of version 0 ignore what follows, as Kafka's tagged fields of version 1 do for the previous ID.
+    return (writer.int64(known.previous_producer_id) if known.previous_producer_id >= 0 else writer).finish()
 
 
 def read_transaction(key: bytes, value: bytes | None) -> tuple[str, TransactionMetadata | None] | None:
@@ -70,8 +74,17 @@ def read_transaction(key: bytes, value: bytes | None) -> tuple[str, TransactionM
     producer_id, epoch, timeout_ms = reader.int64(), reader.int16(), reader.int32()
     state, partitions = _STATES[reader.int8()], reader.partitions()
     updated_ms, started_ms = reader.int64(), reader.int64()
+    previous_producer_id = -1 if reader.is_at_end else reader.int64()
     return transactional_id, TransactionMetadata(
-        transactional_id, producer_id, epoch, timeout_ms, state, partitions, started_ms, updated_ms
+        transactional_id,
+        producer_id,
+        epoch,
+        timeout_ms,
+        state,
+        partitions,
+        started_ms,
+        updated_ms,
+        previous_producer_id=previous_producer_id,
     )
 
 

@@ -153,7 +153,7 @@ class TransactionCoordinator:
         is_commit = known.state is _S.PREPARE_COMMIT
         state = _S.COMPLETE_COMMIT if is_commit else _S.COMPLETE_ABORT
         self._timers.cancel(transactional_id)
-        self._change(evolve(known, state=state, partitions=(), started_ms=-1), now_ms)
+        self._change(evolve(known, state=state, partitions=(), started_ms=-1, previous_producer_id=-1), now_ms)
         return self._take_effects()
 
     def on_end_failed(self, transactional_id: str, now_ms: int) -> None:
@@ -273,7 +273,13 @@ class TransactionCoordinator:
         else:
             renewed = self._renewed(known)
             last_epoch = request.producer_epoch if request.producer_id >= 0 else -1
-            renewed = evolve(renewed, timeout_ms=request.transaction_timeout_ms, state=_S.EMPTY, last_epoch=last_epoch)
+            renewed = evolve(
+                renewed,
+                timeout_ms=request.transaction_timeout_ms,
+                state=_S.EMPTY,
+                last_epoch=last_epoch,
+                previous_producer_id=-1,
+            )
             self._change(renewed, now_ms)
             self._answer(token, InitProducerIdResponse(ErrorCode.NONE, renewed.producer_id, renewed.epoch))
 
@@ -319,6 +325,10 @@ class TransactionCoordinator:
             known = self._known[request.transactional_id]
         elif not request.bumps_epoch and known.state in _ENDED[request.is_commit]:
             error = ErrorCode.NONE
+        elif request.bumps_epoch and not request.is_commit and known.state not in _PREPARED:
+            # Nothing was added; the next epoch keeps out what may still arrive of the aborted transaction.
+            self._change(evolve(self._renewed(known), state=_S.COMPLETE_ABORT, previous_producer_id=-1), now_ms)
+            known = self._known[request.transactional_id]
         elif known.state in _PREPARED:
             error = ErrorCode.CONCURRENT_TRANSACTIONS
         else:
@@ -340,24 +350,19 @@ class TransactionCoordinator:
 
     def _prepare(self, known: TransactionMetadata, *, is_commit: bool, now_ms: int) -> None:
         state = _S.PREPARE_COMMIT if is_commit else _S.PREPARE_ABORT
-        before = self._known[known.transactional_id]
         self._timers.set(known.transactional_id, now_ms + _RETRY_MS)
         prepared = evolve(known, state=state)
         self._change(prepared, now_ms)
-        self._write_markers(prepared, before)
+        self._write_markers(prepared)
 
-    def _write_markers(self, known: TransactionMetadata, before: TransactionMetadata | None = None) -> None:
-        owner = known if before is None or before.producer_id == known.producer_id else before
-        self._effects.append(
-            WriteMarkers(
-                known.transactional_id,
-                owner.producer_id,
-                # Once the marker is written, the logs reject lower epochs.
-                known.epoch if owner is known else owner.epoch,
-                known.partitions,
-                known.state is _S.PREPARE_COMMIT,
-            )
-        )
+    def _write_markers(self, known: TransactionMetadata) -> None:
+        # Once the marker is written, the logs reject lower epochs.  The records of a producer whose epochs are used up
+        # have its previous ID.
+        producer_id, epoch = known.producer_id, known.epoch
+        if known.previous_producer_id >= 0:
+            producer_id, epoch = known.previous_producer_id, _LAST_EPOCH + 1
+        is_commit = known.state is _S.PREPARE_COMMIT
+        self._effects.append(WriteMarkers(known.transactional_id, producer_id, epoch, known.partitions, is_commit))
 
     def _change(self, known: TransactionMetadata, now_ms: int) -> None:
         before = self._known.get(known.transactional_id)
@@ -373,7 +378,7 @@ class TransactionCoordinator:
         """
         if known.epoch < _LAST_EPOCH:
             return evolve(known, epoch=known.epoch + 1)
-        return evolve(known, producer_id=self._new_producer_id(), epoch=0)
+        return evolve(known, producer_id=self._new_producer_id(), epoch=0, previous_producer_id=known.producer_id)
 
     def _new_producer_id(self) -> int:
         producer_id = self._next_producer_id

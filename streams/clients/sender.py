@@ -192,12 +192,16 @@ class Sender:
             node = self.metadata.leader(partition)
             assert node is not None, "held until its leader is known"
             by_node.setdefault(node, []).append(parcel)
-        transactional_id = None if self.transaction is None else self.transaction.transactional_id
+        transaction = self.transaction
+        transactional_id = None if transaction is None else transaction.transactional_id
+        is_adding = transaction is not None and transaction.is_second_version
+        if transaction is not None and is_adding and by_node:
+            transaction.is_started = True
         for node, found in by_node.items():
             for parcels in chunks_by_size(found, attrgetter("size_bytes"), _REQUEST_BYTES):
                 blocks = {parcel.partition: (parcel.block,) for parcel in parcels}
                 self.in_flight += 1
-                request = Produce(blocks, self._acks, transactional_id)
+                request = Produce(blocks, self._acks, transactional_id, is_adding)
                 for parcel in parcels:
                     self.sensors.batches.record(parcel.size_bytes)
                 count = sum(len(parcel.block) for parcel in parcels)
@@ -287,7 +291,7 @@ class Sender:
             if code in LEADER_MOVED:
                 self.metadata.topics.pop(partition.topic, None)
             # The parcel is out of order because an earlier one is to be retried; send it after the earlier one.
-            self._retry(parcel)
+            self._retry(parcel, code)
         elif code in REFUSED_RECORDS and self.accumulator.split(parcel):
             return
         elif (code in _LOST_STATE or code in FENCED) and self.identity is not None and self.transaction is None:
@@ -300,14 +304,14 @@ class Sender:
             self.accumulator.finish(parcel)
             self._give_up(parcel, error_for(code, f"produce to {partition}", detail))
 
-    def _retry(self, parcel: Parcel) -> None:
+    def _retry(self, parcel: Parcel, code: ErrorCode = ErrorCode.NETWORK_EXCEPTION) -> None:
         transaction = self.transaction
         if transaction is not None and transaction.is_failed:
             self.accumulator.finish(parcel)
             self._give_up(parcel, transaction.error or BrokerError(f"{parcel.partition}: the transaction is aborted"))
             return
         self.sensors.retried.value += len(parcel.block)
-        self.accumulator.retry(parcel, self.clock.monotonic_ms() + self.backoff.after(parcel.attempts))
+        self.accumulator.retry(parcel, self.clock.monotonic_ms() + self.pause_ms(code, parcel.attempts))
 
     def _give_up(self, parcel: Parcel, error: BrokerError) -> None:
         """Fail a parcel that was removed from the accumulator; its sequence numbers, if any, will never be sent."""
@@ -357,7 +361,7 @@ class Sender:
             self._partitions = _Question()
 
     def pause_ms(self, code: ErrorCode, failures: int) -> int:
-        """Return the backoff before a request to a coordinator is retried, in milliseconds."""
+        """Return the backoff before a request is retried, in milliseconds."""
         pause_ms = self.backoff.after(failures)
         if code is ErrorCode.CONCURRENT_TRANSACTIONS:
             # The markers of the previous transaction are being written, which takes milliseconds.

@@ -35,7 +35,7 @@ _TRANSITIONS: Final[dict[TransactionPhase, frozenset[TransactionPhase]]] = {
     _S.IN_TRANSACTION: frozenset({_S.COMMITTING, _S.ABORTING, _S.ABORTABLE, _S.READY, _S.FATAL}),
     _S.ABORTABLE: frozenset({_S.ABORTING, _S.FATAL}),
     # The broker may have received EndTxn, which can only be retried from here.
-    _S.COMMITTING: frozenset({_S.READY, _S.FATAL}),
+    _S.COMMITTING: frozenset({_S.READY, _S.ABORTABLE, _S.FATAL}),
     _S.ABORTING: frozenset({_S.READY, _S.FATAL}),
     _S.FATAL: frozenset(),
 }
@@ -92,6 +92,9 @@ class Transaction:
     needs_new_epoch: bool = False
     #: Whether the transaction may be open at the coordinator.
     is_started: bool = False
+    #: Whether the cluster has transactions of version 2 (KIP-890): brokers add partitions and groups by themselves, and
+    #: each transaction has its own epoch.
+    is_second_version: bool = False
     #: Number of the transaction, to recognize responses to an earlier one.
     serial: int = 0
 
@@ -139,7 +142,7 @@ class Transaction:
         """Record and return a failure: fatal if the producer is fenced; otherwise the transaction has to be aborted."""
         if cause.code in FENCED or isinstance(cause, ProducerFencedError):
             return self.fence(cause, what)
-        if self.state is _S.IN_TRANSACTION:
+        if self.state in (_S.IN_TRANSACTION, _S.COMMITTING):
             error = TransactionError(
                 f"transaction of producer {self.transactional_id!r}: {what}: {cause}; "
                 "only abort_transaction is possible now",
@@ -203,7 +206,7 @@ class Transaction:
         """Whether records may be sent to a partition now; if not, mark it as one to add to the transaction."""
         if self.state is not _S.IN_TRANSACTION:
             return False
-        if partition in self.added:
+        if self.is_second_version or partition in self.added:
             return True
         self.pending[partition] = None
         return False

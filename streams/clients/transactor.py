@@ -17,6 +17,7 @@ from streams.clients.transaction import FENCED, Transaction, TransactionPhase
 from streams.core.clock import Clock, Deadline
 from streams.core.errors import TransactionError
 from streams.core.records import TopicPartition
+from streams.protocol.admin_messages import SOFTWARE, TRANSACTION_VERSION, ApiVersions
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.messages import (
@@ -38,6 +39,7 @@ from streams.protocol.transport import ANY_NODE
 Offsets: TypeAlias = Mapping[TopicPartition, int | OffsetAndMetadata]
 
 _BUSY: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNSTABLE_OFFSET_COMMIT})
+_SECOND_VERSION: Final = 2
 # Longest wait of one iteration, in milliseconds.
 _POLL_MS: Final = 50
 
@@ -62,6 +64,11 @@ class Transactor:
             return
         transaction.require("init_transactions", TransactionPhase.UNINITIALIZED)
         self._renew(-1, -1)
+        found = self._call(None, ApiVersions(SOFTWARE, "1"), "features of the cluster")
+        if found.error is not ErrorCode.NONE:
+            raise error_for(found.error, "features of the cluster")
+        level = found.finalized_features.get(TRANSACTION_VERSION)
+        transaction.is_second_version = level is not None and level.max_version_level >= _SECOND_VERSION
         transaction.move(TransactionPhase.READY)
 
     def send_offsets(self, offsets: Offsets, group: GroupMetadata) -> None:
@@ -72,8 +79,8 @@ class Transactor:
             return
         what = f"offsets of group {group.group_id!r}"
         producer_id, epoch = transaction.identity.pair
-        if group.group_id not in transaction.groups:
-            transaction.is_started = True
+        transaction.is_started = True
+        if group.group_id not in transaction.groups and not transaction.is_second_version:
             add = AddOffsetsToTxn(transaction.transactional_id, producer_id, epoch, group.group_id)
             self._check(self._call(None, add, what), what)
             transaction.groups[group.group_id] = None
@@ -86,6 +93,7 @@ class Transactor:
             group.generation_id,
             group.member_id,
             group.group_instance_id,
+            transaction.is_second_version,
         )
         self._check(self._call(group.group_id, commit, what), what)
 
@@ -150,7 +158,8 @@ class Transactor:
     def _end(self, *, is_commit: bool) -> None:
         transaction = self.transaction
         what = f"{'commit' if is_commit else 'abort'} of the transaction of producer {transaction.transactional_id!r}"
-        request = EndTxn(transaction.transactional_id, *transaction.identity.pair, is_commit)
+        bumps_epoch = transaction.is_second_version
+        request = EndTxn(transaction.transactional_id, *transaction.identity.pair, is_commit, bumps_epoch)
         response = self._call(None, request, what)
         if response.error is ErrorCode.INVALID_TXN_STATE and not is_commit:
             # The transaction is not open at the coordinator; a request that opens it may be in flight: fence it.
@@ -159,9 +168,11 @@ class Transactor:
             error = error_for(response.error, what)
             if response.error in FENCED:
                 raise transaction.fence(error, what)
+            if response.error is ErrorCode.TRANSACTION_ABORTABLE and is_commit:
+                raise transaction.again(transaction.fail(error, what))
             transaction.die(error)
             raise error
-        if response.producer_epoch >= 0:
+        if bumps_epoch and response.producer_epoch >= 0:
             transaction.identity.set(response.producer_id, response.producer_epoch)
         elif transaction.needs_new_epoch:
             self._renew(*transaction.identity.pair)

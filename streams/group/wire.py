@@ -90,6 +90,11 @@ class Reader:
         self._data = data
         self._position = 0
 
+    @property
+    def is_at_end(self) -> bool:
+        """Whether all data has been read."""
+        return self._position >= len(self._data)
+
     def int8(self) -> int:
         """Read an 8-bit integer."""
         return self._unpack(_INT8)

@@ -18,6 +18,10 @@ from streams.protocol.request import RequestFor, Response
 # --- the session (KIP-35, KIP-43, KIP-152) ------------------------------------------------
 
 
+#: The name of this library as a client (KIP-511).
+SOFTWARE = "streams-python"
+
+
 @frozen
 class ApiVersions(RequestFor["ApiVersionsResponse"]):
     """Request the APIs that the broker serves, with their versions (KIP-35, KIP-511)."""
@@ -33,12 +37,26 @@ class VersionRange(NamedTuple):
     max_version: int
 
 
+class FinalizedLevels(NamedTuple):
+    """The version levels of a feature that all brokers of a cluster have agreed on."""
+
+    max_version_level: int
+    min_version_level: int
+
+
+#: The feature that says which transactions producers use; with level 2 those of KIP-890, second part.
+TRANSACTION_VERSION = "transaction.version"
+
+
 @frozen
 class ApiVersionsResponse(Response):
-    """The supported version range of each API, by API key."""
+    """The supported version range of each API, by API key, and the features of the cluster (KIP-584), by name."""
 
     error: ErrorCode
     api_keys: Mapping[int, VersionRange]
+    supported_features: Mapping[str, VersionRange] = field(factory=dict)
+    finalized_features_epoch: int = -1
+    finalized_features: Mapping[str, FinalizedLevels] = field(factory=dict)
 
 
 @frozen

@@ -164,12 +164,14 @@ class Produce(RequestFor["ProduceResponse"]):
     """Append blocks of records to partitions; the broker assigns the offsets.
 
     Blocks from an idempotent producer carry its ID, epoch and sequence; ``transactional_id`` is set if the blocks
-    belong to a transaction.
+    belong to a transaction.  With ``adds_partitions``, the broker adds the partitions to the transaction (KIP-890);
+    otherwise ``AddPartitionsToTxn`` has added them.
     """
 
     blocks: Mapping[TopicPartition, Sequence[Block]]
     acks: int = -1
     transactional_id: str | None = None
+    adds_partitions: bool = False
 
 
 class Produced(NamedTuple):
@@ -394,7 +396,10 @@ class AddOffsetsToTxnResponse(Response):
 
 @frozen
 class TxnOffsetCommit(RequestFor["TxnOffsetCommitResponse"]):
-    """Commit offsets of a group as part of a transaction; they take effect when the transaction is committed."""
+    """Commit offsets of a group as part of a transaction; they take effect when the transaction is committed.
+
+    With ``adds_group``, the broker adds the group to the transaction (KIP-890); otherwise ``AddOffsetsToTxn`` has.
+    """
 
     transactional_id: str
     group_id: str
@@ -404,6 +409,7 @@ class TxnOffsetCommit(RequestFor["TxnOffsetCommitResponse"]):
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+    adds_group: bool = False
 
 
 @frozen

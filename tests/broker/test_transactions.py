@@ -3,11 +3,13 @@
 from random import Random
 
 import pytest
+from attrs import evolve
 
 from streams import Consumer, EmbeddedBroker, Producer, TopicPartition
 from streams.broker.config import BrokerConfig
 from streams.broker.service import Broker
 from streams.broker.topics import Storages, Topics
+from streams.broker.transaction_log import transaction_key, transaction_value
 from streams.clients.records import GroupMetadata
 from streams.core.records import Block, ProducerStamp
 from streams.group import Coordinator, CoordinatorConfig
@@ -231,6 +233,77 @@ def test_records_only_go_where_the_transaction_was_announced():
     assert writer.write(P0, b"a") == (OK, 0)
 
 
+class SecondWriter(Writer):
+    """A producer of transaction version 2: it announces nothing, and every end gives it another epoch (KIP-890)."""
+
+    def repeat(self, partition, sequence, *values):
+        stamp = ProducerStamp(self.id, self.epoch, sequence, is_transactional=True)
+        block = Block([b"k"] * len(values), list(values), [0] * len(values), producer=stamp)
+        request = Produce({partition: [block]}, transactional_id=self.name, adds_partitions=True)
+        return self.desk.ask(request).partitions[partition][:2]
+
+    def commit_offset(self, offset):
+        offsets = {P0: OffsetAndMetadata(offset)}
+        request = TxnOffsetCommit(self.name, "group", self.id, self.epoch, offsets, adds_group=True)
+        return self.desk.ask(request).errors[P0]
+
+
+def test_records_add_their_partition_to_the_transaction():
+    desk = Desk()
+    writer = SecondWriter(desk)
+    epoch = writer.epoch
+
+    assert writer.write(P0, b"a") == (OK, 0)
+    assert writer.write(P1, b"b") == (OK, 0)
+    assert desk.visible(P0) == []
+    assert desk.machine.transactions.known("tx").partitions == (P0, P1)
+    assert writer.end(commit=True) is OK
+    assert (writer.epoch, desk.visible(P0), desk.visible(P1)) == (epoch + 1, [b"a"], [b"b"])
+
+
+def test_offsets_add_their_group_to_the_transaction():
+    writer = SecondWriter(Desk())
+
+    assert writer.commit_offset(5) is OK
+    assert offset_of(writer.desk) == -1
+    writer.end(commit=True)
+    assert offset_of(writer.desk) == 5
+
+
+def test_late_records_of_an_ended_transaction_are_refused():
+    """They would open the next transaction, and come with what it commits."""
+    desk = Desk()
+    writer = SecondWriter(desk)
+    late = SecondWriter.__new__(SecondWriter)
+    late.__dict__ |= writer.__dict__
+    writer.write(P0, b"a")
+    writer.end(commit=False)
+
+    assert late.repeat(P0, 1, b"late")[0] is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert late.repeat(P1, 0, b"late")[0] is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert late.commit_offset(5) is not OK
+    assert desk.machine.transactions.known("tx").partitions == ()
+
+
+def test_abort_of_nothing_gives_another_epoch_and_commit_of_nothing_is_refused():
+    writer = SecondWriter(Desk())
+    epoch = writer.epoch
+
+    assert writer.end(commit=True) is ErrorCode.INVALID_TXN_STATE
+    assert writer.end(commit=False) is OK
+    assert writer.epoch == epoch + 1
+    writer.write(P0, b"a")
+    assert writer.end(commit=True) is OK
+
+
+def test_records_for_an_unknown_topic_add_nothing():
+    desk = Desk()
+    writer = SecondWriter(desk)
+
+    assert writer.write(TopicPartition("nowhere", 0), b"a")[0] is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert desk.machine.transactions.known("tx").partitions == ()
+
+
 def test_one_unknown_partition_refuses_all_that_are_announced_with_it():
     writer = Writer(Desk())
     unknown = TopicPartition("nowhere", 0)
@@ -315,8 +388,6 @@ def test_last_epoch_is_followed_by_another_producer_id():
     writer = Writer(desk)
     first = writer.id
     known = desk.machine.transactions.known("tx")
-    from attrs import evolve
-
     desk.machine.transactions.restore("tx", evolve(known, epoch=32_766))
     writer.epoch = 32_766
     writer.add(P0)
@@ -328,6 +399,30 @@ def test_last_epoch_is_followed_by_another_producer_id():
     writer.write(P0, b"b")
     writer.end(commit=True)
     assert desk.visible(P0) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_restart_before_the_markers_of_the_last_epoch_ends_the_transaction_of_the_previous_producer_id(commit):
+    """The outcome is in the log, the markers are not; they belong to the ID with which the records were written."""
+    desk = Desk()
+    writer = SecondWriter(desk)
+    coordinator = desk.machine.transactions
+    coordinator.restore("tx", evolve(coordinator.known("tx"), epoch=32_766))
+    writer.epoch = 32_766
+    writer.write(P0, b"a")
+    coordinator.handle(EndTxn("tx", writer.id, writer.epoch, commit), desk.now_ms, None)
+    desk.machine._append_internal(
+        TopicPartition("__transaction_state", 0),
+        [Block([transaction_key("tx")], [transaction_value(coordinator.known("tx"))], [desk.now_ms])],
+        desk.now_ms,
+    )
+
+    desk = desk.restarted()
+
+    known = desk.machine.transactions.known("tx")
+    assert (known.producer_id != writer.id, known.epoch, known.previous_producer_id) == (True, 0, -1)
+    assert desk.visible(P0) == ([b"a"] if commit else [])
+    assert desk.machine.topics.log(P0).last_stable_offset == 2
 
 
 def test_compaction_keeps_what_counts_when_a_later_value_of_the_key_was_aborted():

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from attrs import define, field
+from attrs import define, evolve, field
 
 from streams.broker import EmbeddedBroker
 from streams.core.clock import VirtualClock
+from streams.protocol.admin_messages import ApiVersionsResponse
 from streams.protocol.request import Request, Response
 from streams.protocol.transport import Cluster, Connection, Traits
 
@@ -17,7 +18,7 @@ class FaultyConnection:
 
     cluster: "FaultyCluster"
     inner: Connection
-    _failed: list[tuple[int, Exception]] = field(factory=list)
+    _failed: list[tuple[int, Response | Exception]] = field(factory=list)
     _muted: set[int] = field(factory=set)
     _next: int = -1
 
@@ -31,6 +32,11 @@ class FaultyConnection:
             self._next -= 1
             self._failed.append((self._next, ConnectionError("lost on the way")))
             return self._next
+        answer = self.cluster.answers(request)
+        if answer is not None:
+            self._next -= 1
+            self._failed.append((self._next, answer))
+            return self._next
         number = self.inner.send(node_id, request)
         if self.cluster.loses_answer(request):
             self._muted.add(number)
@@ -40,6 +46,10 @@ class FaultyConnection:
     def poll(self, timeout_ms: int) -> list[tuple[int, Response | Exception]]:
         failed, self._failed = self._failed, []
         arrived = self.inner.poll(0 if failed else timeout_ms)
+        if self.cluster.is_first_version:
+            arrived = [
+                (n, evolve(a, finalized_features={}) if isinstance(a, ApiVersionsResponse) else a) for n, a in arrived
+            ]
         return [*failed, *(pair for pair in arrived if pair[0] not in self._muted)]
 
     def give_up(self, correlation_id: int) -> None:
@@ -59,7 +69,11 @@ class FaultyCluster:
     broker: Cluster
     fails: Callable[[Request], bool] = lambda request: False
     loses_answer: Callable[[Request], bool] = lambda request: False
+    #: Answers in the broker's place.
+    answers: Callable[[Request], Response | None] = lambda request: None
     sent: list[Request] = field(factory=list)
+    #: Whether transactions are of the first version (KIP-890).
+    is_first_version: bool = False
 
     def connect(self, client_id: str) -> FaultyConnection:
         return FaultyConnection(self, self.broker.connect(client_id))

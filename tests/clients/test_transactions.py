@@ -15,6 +15,7 @@ from streams.core.errors import (
     TransactionError,
 )
 from streams.core.records import Block, TopicPartition
+from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetAndMetadata, OffsetCommit
 from streams.protocol.messages import (
     READ_COMMITTED,
@@ -22,6 +23,7 @@ from streams.protocol.messages import (
     AddOffsetsToTxn,
     AddPartitionsToTxn,
     EndTxn,
+    EndTxnResponse,
     FindCoordinator,
     InitProducerId,
     Produce,
@@ -152,7 +154,82 @@ def test_end_offsets_know_open_transactions(make, consume):
     assert consumer.end_offsets([P0]) == {P0: 2}
 
 
-def test_partitions_are_added_together_and_only_once(make, cluster):
+def test_transaction_of_the_second_version_has_an_epoch_of_its_own_and_adds_nothing(
+    make, cluster, consume, broker, clock
+):
+    """Brokers add partitions and groups by themselves (KIP-890)."""
+    producer, committed = make(cluster), consume()
+    consumer = Consumer(broker, "g", clock=clock)
+    pairs = [producer._transaction.identity.pair]
+    cluster.sent.clear()
+    for n in range(3):
+        producer.begin_transaction()
+        producer.send("t", b"%d" % n, partition=n % 2)
+        producer.send_offsets_to_transaction({P0: n}, consumer.group_metadata)
+        if n == 1:
+            producer.abort_transaction()
+        else:
+            producer.commit_transaction()
+        pairs.append(producer._transaction.identity.pair)
+
+    assert kinds(cluster, AddPartitionsToTxn, AddOffsetsToTxn, InitProducerId) == []
+    assert pairs == [(pairs[0][0], pairs[0][1] + n) for n in range(4)]
+    assert drain(committed) == {0: [b"0", b"2"]}
+    assert consumer.committed([P0])[P0].offset == 2
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_end_of_the_second_version_whose_answer_is_lost_is_asked_again(make, cluster, first_of, consume, is_commit):
+    producer, committed = make(cluster), consume()
+    epoch = producer._transaction.identity.epoch
+    cluster.loses_answer = first_of(1, EndTxn)
+    producer.begin_transaction()
+    producer.send("t", b"a", partition=0).result()
+    producer.commit_transaction() if is_commit else producer.abort_transaction()
+
+    assert kinds(cluster, EndTxn) == ["EndTxn", "EndTxn"]
+    assert producer._transaction.identity.epoch == epoch + 1
+    assert drain(committed) == ({0: [b"a"]} if is_commit else {})
+
+
+def test_abort_of_records_that_never_came_ends_their_epoch(make, cluster, consume, clock):
+    """The request is lost, so there is no transaction at the broker; what comes late is kept out all the same."""
+    producer, committed = make(cluster), consume()
+    epoch = producer._transaction.identity.epoch
+    cluster.fails = lambda request: isinstance(request, Produce)
+    producer.begin_transaction()
+    producer.send("t", b"a", partition=0)
+    producer._sender.run_once(0)
+    producer.abort_transaction()
+
+    assert producer._transaction.identity.epoch == epoch + 1
+    cluster.fails = lambda request: False
+    clock.advance(1_000)
+    producer.begin_transaction()
+    producer.send("t", b"b", partition=0)
+    producer.commit_transaction()
+    assert drain(committed) == {0: [b"b"]}
+
+
+def test_abortable_error_of_a_commit_leaves_only_the_abort(make, cluster, consume):
+    """TRANSACTION_ABORTABLE: the producer stays in use (KIP-1050)."""
+    producer, committed = make(cluster), consume()
+    abortable = EndTxnResponse(ErrorCode.TRANSACTION_ABORTABLE)
+    cluster.answers = lambda request: abortable if isinstance(request, EndTxn) and request.is_commit else None
+    producer.begin_transaction()
+    producer.send("t", b"a", partition=0).result()
+    with pytest.raises(TransactionError, match="only abort_transaction"):
+        producer.commit_transaction()
+    producer.abort_transaction()
+    cluster.answers = lambda request: None
+    with producer.transaction():
+        producer.send("t", b"b", partition=0)
+
+    assert drain(committed) == {0: [b"b"]}
+
+
+def test_partitions_of_the_first_version_are_added_together_and_only_once(make, cluster):
+    cluster.is_first_version = True
     producer = make(cluster)
     producer.begin_transaction()
     cluster.sent.clear()

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from streams.broker.features import VERSIONS, served
 from streams.broker.limits import (
     ANSWER_BYTES,
     FETCH_BYTES,
@@ -20,7 +21,7 @@ from streams.broker.limits import (
 )
 from streams.broker.service import Broker
 from streams.broker.tcp.authentication import Authentication, AuthenticationFailed
-from streams.broker.tcp.requests import VERSIONS, Exchange, read_request, served
+from streams.broker.tcp.requests import Exchange, read_request
 from streams.core.address import Address
 from streams.core.errors import BrokerError
 from streams.protocol.admin_messages import (

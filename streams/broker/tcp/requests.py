@@ -5,16 +5,16 @@ the responses in order.  ``protocol.wire.mapping`` translates requests and respo
 except the session APIs, which the connection handles itself.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from attrs import define, evolve, field
 
+from streams.broker.features import VERSIONS
 from streams.broker.fetches import WaitingFetch
 from streams.broker.limits import FETCH_MIN_BYTES, REQUEST_ITEMS
 from streams.broker.service import Broker
-from streams.protocol.admin_messages import ApiVersionsResponse, VersionRange
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import Fetch, ProduceResponse
 from streams.protocol.request import Request, Response
@@ -23,18 +23,8 @@ from streams.protocol.wire import (
     UnsupportedVersionError,
     encode_response,
     request_coder,
-    served_versions,
 )
 from streams.protocol.wire.mapping import AnyIncoming, Serving, build_response, parse_request
-
-#: Lowest and highest served version by API key (``served`` in the tables).
-VERSIONS: Final[Mapping[int, tuple[int, int]]] = served_versions()
-
-
-def served() -> ApiVersionsResponse:
-    """Return the version ranges of all served APIs."""
-    ranges = {key: VersionRange(*versions) for key, versions in sorted(VERSIONS.items())}
-    return ApiVersionsResponse(ErrorCode.NONE, ranges)
 
 
 @define(eq=False)

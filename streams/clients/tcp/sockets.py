@@ -24,6 +24,7 @@ from streams.clients.tcp.channel import Channel, Item, Outcome
 from streams.clients.tcp.credentials import Credentials
 from streams.core.clock import Clock
 from streams.core.errors import StreamsError
+from streams.protocol.admin_messages import SOFTWARE
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.request import Request
 from streams.protocol.wire import (
@@ -37,10 +38,9 @@ from streams.protocol.wire import (
     read_response,
 )
 from streams.protocol.wire.fields import Fields
-from streams.protocol.wire.mapping import build_request, is_answered, key_of, parse_response, versions_of
+from streams.protocol.wire.mapping import build_request, is_answered, key_of, parse_response, version_for, versions_of
 from streams.protocol.wire.tables.session import SASL_AUTHENTICATE, SASL_HANDSHAKE
 
-SOFTWARE: Final = "streams-python"
 #: Largest response that is read; fetch requests limit their responses to far less.
 _MAX_FRAME_BYTES: Final = 1 << 30
 _READ_BYTES: Final = 1 << 18
@@ -211,7 +211,7 @@ class SocketLink:
         """Encode and queue a request; return its size in bytes."""
         request = item.request
         api_key = key_of(request)
-        version = self._version(api_key)
+        version = version_for(request, self._version(api_key))
         message = build_request(request, version)[1]
         return self._put(api_key, version, message, item)
 

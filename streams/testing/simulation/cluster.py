@@ -14,6 +14,7 @@ from attrs import define, evolve, field
 
 from streams.broker import refusal
 from streams.core.records import TopicPartition
+from streams.protocol.admin_messages import ApiVersionsResponse
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
     Heartbeat,
@@ -85,6 +86,8 @@ class SimNodes:
     lag_ms: int = 0
     #: Maximum time in milliseconds for which the markers of an ended transaction are being written.
     markers_ms: int = 0
+    #: Whether the cluster has finalized transactions of version 2 (KIP-890).
+    has_second_version: bool = True
     _addresses: Sequence[str] = field(init=False)
     #: The moves of all leaders, and of all coordinators.
     _leaders: _Move = field(factory=_Move)
@@ -135,6 +138,8 @@ class SimNodes:
             match request, response:
                 case _, MetadataResponse():
                     response = self._described(node, response)
+                case _, ApiVersionsResponse() if not self.has_second_version:
+                    response = evolve(response, finalized_features={})
                 case FindCoordinator(), FindCoordinatorResponse(error=ErrorCode.NONE):
                     response = self._found(request)
                 case EndTxn(), EndTxnResponse(error=ErrorCode.NONE) if self.markers_ms:
@@ -149,6 +154,10 @@ class SimNodes:
         kind = type(request)
         if kind in _PARTITION_REQUESTS:
             name, response, result = _PARTITION_REQUESTS[kind]
+            if isinstance(request, Produce) and request.adds_partitions and request.transactional_id is not None:
+                code = self._error_of_adding(request.transactional_id)
+                if code is not None:
+                    return ProduceResponse({partition: Produced(code) for partition in request.blocks})
             partitions = set(getattr(request, name))
             if isinstance(request, Fetch) and request.session_epoch > 0:
                 # A leader that has moved ends the session: its partitions have an error, and it is not continued.
@@ -223,6 +232,13 @@ class SimNodes:
             return ErrorCode.NOT_COORDINATOR
         is_loading = self.scheduler.now_ms < self._coordinators.until_ms
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else None
+
+    def _error_of_adding(self, transactional_id: str) -> ErrorCode | None:
+        """Return why a leader cannot add partitions at the coordinator of a transaction now, or None if it can."""
+        if self.scheduler.now_ms < self._coordinators.until_ms:
+            return ErrorCode.NOT_ENOUGH_REPLICAS
+        is_marking = self.scheduler.now_ms < self._marking_until_ms.get(transactional_id, 0)
+        return ErrorCode.CONCURRENT_TRANSACTIONS if is_marking else None
 
     def _found(self, request: FindCoordinator) -> FindCoordinatorResponse:
         node = self._coordinator(request.key)

@@ -125,6 +125,8 @@ class Conditions:
     markers_ms: int = 0
     #: Whether the broker closes the producer's connection on requests of more than a few records.
     limits_requests: bool = False
+    #: Whether the cluster has finalized transactions of version 2 (KIP-890).
+    has_second_version: bool = True
     #: The value of each machine's tags, in turn, if the settings name tags (KIP-708).
     tag_values: Sequence[int] = (1,)
 
@@ -189,6 +191,7 @@ class Conditions:
             markers_ms=rng.choice((0, 20, 200)),
             arrival=rng.choice((Arrival.BY_TIME, Arrival.BY_TIME, *Arrival)),
             bursts=rng.choice(_BURSTS),
-            # Drawn apart, so that tags change nothing else in a world.
+            # Drawn apart, so that neither changes anything else in a world.
+            has_second_version=Random(f"transactions {seed}").random() < 0.7,
             tag_values=Random(f"tags {seed}").choice(((1, 2, 3), (1, 2, 2), (2, 1, 2), (2, 2, 1))),
         )

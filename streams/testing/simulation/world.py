@@ -81,6 +81,7 @@ class World:
             conditions.brokers,
             conditions.metadata_lag_ms,
             conditions.markers_ms,
+            conditions.has_second_version,
         )
         self.network = SimNetwork(
             self.scheduler,

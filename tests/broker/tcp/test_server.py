@@ -287,10 +287,18 @@ def test_an_unknown_version_of_api_versions_is_answered_with_ours(client):
 def test_api_versions_lists_what_is_served(client):
     ranges = {row["api_key"]: (row["min_version"], row["max_version"]) for row in client.call(18, 3)["api_keys"]}
 
-    assert ranges[0] == (3, 8)
+    assert ranges[0] == (3, 12)
     assert ranges[1] == (4, 11)
     assert ranges[68] == (0, 1)
     assert 76 not in ranges
+
+
+def test_api_versions_tells_the_version_of_transactions(client):
+    answer = client.call(18, 3)
+
+    assert answer["finalized_features"] == [
+        {"name": "transaction.version", "max_version_level": 2, "min_version_level": 1}
+    ]
 
 
 # --- bad input ----------------------------------------------------------------------------

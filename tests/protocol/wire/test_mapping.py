@@ -351,6 +351,11 @@ def told(request, incoming, responses):
 
 @pytest.mark.parametrize(("version", "request_", "response"), CASES)
 def test_what_is_said_is_what_is_heard(version, request_, response):
+    # What these mean follows from the version (KIP-890).
+    if isinstance(request_, EndTxn):
+        request_ = evolve(request_, bumps_epoch=version >= 5)
+    elif isinstance(request_, TxnOffsetCommit):
+        request_ = evolve(request_, adds_group=version >= 5)
     incoming = heard(request_, version)
 
     (found,) = incoming.requests
@@ -363,6 +368,38 @@ def test_what_is_said_is_what_is_heard(version, request_, response):
         response = evolve(response, controller_id=SERVING.controller_id)
     assert told(request_, incoming, [response]) == response
     assert incoming.is_answered
+
+
+@pytest.mark.parametrize(
+    ("request_", "low", "high"),
+    [
+        (Produce({}, transactional_id="t"), 11, None),
+        (Produce({}, transactional_id="t", adds_partitions=True), None, 12),
+        (Produce({}), 11, 12),
+        (EndTxn("t", 7, 2, True, bumps_epoch=False), 11, None),
+        (EndTxn("t", 7, 2, True), None, 12),
+        (TxnOffsetCommit("t", "g", 7, 2, {}), 11, None),
+        (TxnOffsetCommit("t", "g", 7, 2, {}, adds_group=True), None, 12),
+    ],
+)
+def test_version_of_a_request_says_the_version_of_its_transaction(request_, low, high):
+    """Produce has the second from version 12 on, the others from 5 on (KIP-890); ``low`` is the highest before."""
+    first = 12 if isinstance(request_, Produce) else 5
+    before = mapping.version_for(request_, first - 1) if low else None
+
+    assert before == (first - 1 if low else None)
+    assert mapping.version_for(request_, first) == (first if high else first - 1)
+    if not low:
+        with pytest.raises(UnsupportedVersionError, match="finalized transaction"):
+            mapping.version_for(request_, first - 1)
+
+
+def test_records_of_the_second_version_add_their_partitions():
+    blocks = {A0: [block()]}
+
+    assert heard(Produce(blocks, -1, "t", True), 12).requests[0].adds_partitions
+    assert not heard(Produce(blocks, -1, "t"), 11).requests[0].adds_partitions
+    assert not heard(Produce(blocks), 12).requests[0].adds_partitions
 
 
 def test_every_translation_written_by_hand_is_tried():

@@ -101,6 +101,15 @@ def build_request(request: Request, version: int) -> tuple[int, Fields]:
     return api_key, translation_of(api_key).build_request(request, version)
 
 
+def version_for(request: Request, version: int) -> int:
+    """Return the version in which a request is sent, given the highest that client and broker support.
+
+    Raises:
+        UnsupportedVersionError: the request means something that only later versions can say.
+    """
+    return translation_of(key_of(request)).limit(request, version)
+
+
 def is_answered(request: Request) -> bool:
     """Whether the broker responds to a request; it does not respond to a produce request with acks=0."""
     return getattr(request, "acks", -1) != 0

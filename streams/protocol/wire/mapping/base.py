@@ -15,6 +15,7 @@ from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode, error_code
 from streams.protocol.request import Request
+from streams.protocol.wire.errors import UnsupportedVersionError
 from streams.protocol.wire.fields import Api, Fields
 
 Q = TypeVar("Q")
@@ -92,6 +93,7 @@ class Translation(Generic[Q, R]):
     - ``build_request``, ``parse_response``: the client side; the latter is passed the request that was sent.
     - ``parse_request``, ``build_response``: the broker side; the latter is passed one response for each request.
     - ``versions``: lowest and highest version that the message classes support.
+    - ``limit``: the version in which a request is sent, given the highest that both sides support.
     """
 
     api: Api
@@ -100,6 +102,25 @@ class Translation(Generic[Q, R]):
     parse_request: Callable[[Fields, int, Client], RequestParts[Q]]
     build_response: Callable[[Incoming[Q], Sequence[R], Serving], Fields]
     versions: tuple[int, int] = field(default=Factory(lambda self: self.api.versions, takes_self=True))
+    limit: Callable[[Q, int], int] = field(default=lambda request, version: version)
+
+
+def limited(first: int, is_second: Callable[[Any], bool]) -> Callable[[Any, int], int]:
+    """Return the ``limit`` of an API that from version ``first`` on means transaction version 2 (KIP-890)."""
+
+    def limit(request: Any, version: int) -> int:
+        if not is_second(request):
+            return min(version, first - 1)
+        if version < first:
+            raise UnsupportedVersionError(
+                f"{type(request).__name__}: the cluster has finalized transaction.version 2, which needs version "
+                f"{first}, but the broker supports {version} at most; upgrade it, or lower the feature",
+                api_key=-1,
+                version=version,
+            )
+        return version
+
+    return limit
 
 
 #: A translation of any message class.

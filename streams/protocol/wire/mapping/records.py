@@ -34,6 +34,7 @@ from streams.protocol.wire.mapping.base import (
     Translation,
     code,
     each_partition,
+    limited,
     partitions_by_topic,
     values_by_topic,
 )
@@ -43,6 +44,8 @@ from streams.protocol.wire.tables import records as tables
 _LOGGER = logging.getLogger(__name__)
 
 _ZSTD: Final = 4
+#: First version in which the broker adds the partitions to the transaction of the records (KIP-890).
+_ADDED_SINCE: Final = 12
 # First versions whose clients support zstd (KIP-110).
 _ZSTD_PRODUCED_SINCE: Final = 7
 _ZSTD_FETCHED_SINCE: Final = 10
@@ -106,7 +109,9 @@ def _produce_request(message: Fields, version: int, client: Client) -> RequestPa
                 blocks[partition] = (_checked(produced(row["records"] or b""), version),)
             except BrokerError as error:
                 refused[partition] = (ErrorCode(error.code), str(error))
-    requests = (Produce(blocks, acks, message["transactional_id"]),) if blocks else ()
+    transactional_id = message["transactional_id"]
+    is_added = transactional_id is not None and version >= _ADDED_SINCE
+    requests = (Produce(blocks, acks, transactional_id, is_added),) if blocks else ()
     order: tuple[TopicPartition, ...] = ()
     if refused:
         rows = each_partition(message["topic_data"], "name", "partition_data", "index")
@@ -143,7 +148,21 @@ def _produce_reply(incoming: Incoming[Produce], responses: Sequence[ProduceRespo
     return _write_produced(ProduceResponse(found))
 
 
-PRODUCE = Translation(tables.PRODUCE, _produce, _produce_response, _produce_request, _produce_reply)
+_limit_of_transactions = limited(_ADDED_SINCE, lambda request: request.adds_partitions)
+
+
+def _produce_limit(request: Produce, version: int) -> int:
+    return version if request.transactional_id is None else _limit_of_transactions(request, version)
+
+
+PRODUCE = Translation(
+    tables.PRODUCE,
+    _produce,
+    _produce_response,
+    _produce_request,
+    _produce_reply,
+    limit=_produce_limit,
+)
 
 
 # --- Fetch --------------------------------------------------------------------------------

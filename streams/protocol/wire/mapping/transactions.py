@@ -1,25 +1,37 @@
-"""Translation of EndTxn.
+"""Translations of EndTxn and TxnOffsetCommit, whose meaning depends on the version (KIP-890, second part).
 
-The producer epoch is bumped only in versions whose response includes the epoch (KIP-890).
+From version 5 on, EndTxn gives the producer its next epoch, and TxnOffsetCommit adds the group to the transaction.
 """
+
+from typing import Final
 
 from attrs import evolve
 
-from streams.protocol.messages import EndTxn
+from streams.protocol.messages import EndTxn, TxnOffsetCommit
 from streams.protocol.wire.fields import Fields
-from streams.protocol.wire.mapping.base import Client, RequestParts
+from streams.protocol.wire.mapping.base import Client, RequestParts, limited
 from streams.protocol.wire.mapping.derived import derived
 from streams.protocol.wire.tables import transactions as tables
 
-_END = derived(tables.END_TXN)
+#: First version of both for producers of transaction version 2.
+_SECOND: Final = 5
+
+_END, _COMMIT = derived(tables.END_TXN), derived(tables.TXN_OFFSET_COMMIT)
 
 
 def _end_request(message: Fields, version: int, client: Client) -> RequestParts[EndTxn]:
-    # Only versions from 5 on return the new epoch: older clients keep their epoch.
     (request,) = _END.parse_request(message, version, client).requests
-    return RequestParts((evolve(request, bumps_epoch=False),))
+    return RequestParts((evolve(request, bumps_epoch=version >= _SECOND),))
 
 
-END_TXN = evolve(_END, parse_request=_end_request)
+def _commit_request(message: Fields, version: int, client: Client) -> RequestParts[TxnOffsetCommit]:
+    (request,) = _COMMIT.parse_request(message, version, client).requests
+    return RequestParts((evolve(request, adds_group=version >= _SECOND),))
 
-TRANSLATIONS = (END_TXN,)
+
+END_TXN = evolve(_END, parse_request=_end_request, limit=limited(_SECOND, lambda request: request.bumps_epoch))
+TXN_OFFSET_COMMIT = evolve(
+    _COMMIT, parse_request=_commit_request, limit=limited(_SECOND, lambda request: request.adds_group)
+)
+
+TRANSLATIONS = (END_TXN, TXN_OFFSET_COMMIT)

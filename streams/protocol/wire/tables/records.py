@@ -20,7 +20,9 @@ from streams.protocol.wire.fields import (
 )
 from streams.protocol.wire.tables.session import THROTTLE
 
-PRODUCE = Api(0, messages.Produce, (3, 9), flexible=9, served=(3, 8)).with_fields(
+_LEADER = (Field("leader_id", INT32, default=-1), Field("leader_epoch", INT32, default=-1))
+
+PRODUCE = Api(0, messages.Produce, (3, 12), flexible=9).with_fields(
     (
         Field("transactional_id", STRING, nullable=3, default=None),
         Field("acks", INT16),
@@ -46,10 +48,22 @@ PRODUCE = Api(0, messages.Produce, (3, 9), flexible=9, served=(3, 8)).with_field
                 is_ignorable=True,
             ),
             Field("error_message", STRING, since=8, nullable=8, default=None, is_ignorable=True),
+            struct("current_leader", *_LEADER, since=10, tag=0, is_ignorable=True),
             partitions="partition_responses",
             attribute="partitions",
         ),
         THROTTLE,
+        array(
+            "node_endpoints",
+            Field("node_id", INT32),
+            Field("host", STRING),
+            Field("port", INT32),
+            Field("rack", STRING, nullable=10, default=None),
+            since=10,
+            tag=0,
+            default=(),
+            is_ignorable=True,
+        ),
     ),
 )
 
@@ -109,13 +123,7 @@ FETCH = Api(1, messages.Fetch, (4, 13), flexible=12, served=(4, 11)).with_fields
                     since=12,
                     tag=0,
                 ),
-                struct(
-                    "current_leader",
-                    Field("leader_id", INT32, default=-1),
-                    Field("leader_epoch", INT32, default=-1),
-                    since=12,
-                    tag=1,
-                ),
+                struct("current_leader", *_LEADER, since=12, tag=1),
                 struct(
                     "snapshot_id",
                     Field("end_offset", INT64, default=-1),

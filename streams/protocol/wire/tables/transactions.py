@@ -60,7 +60,7 @@ ADD_OFFSETS_TO_TXN = Api(25, messages.AddOffsetsToTxn, (0, 2), flexible=3).with_
     ),
 )
 
-END_TXN = Api(26, messages.EndTxn, (0, 2), flexible=3).with_fields(
+END_TXN = Api(26, messages.EndTxn, (0, 5), flexible=3).with_fields(
     (
         *_TRANSACTION,
         Field("committed", BOOLEAN, attribute="is_commit"),
@@ -68,10 +68,12 @@ END_TXN = Api(26, messages.EndTxn, (0, 2), flexible=3).with_fields(
     (
         THROTTLE,
         ERROR,
+        Field("producer_id", INT64, since=5, default=-1, is_ignorable=True),
+        Field("producer_epoch", INT16, since=5, default=-1, is_ignorable=True),
     ),
 )
 
-TXN_OFFSET_COMMIT = Api(28, messages.TxnOffsetCommit, (0, 3), flexible=3).with_fields(
+TXN_OFFSET_COMMIT = Api(28, messages.TxnOffsetCommit, (0, 5), flexible=3).with_fields(
     (
         Field("transactional_id", STRING),
         Field("group_id", STRING),
