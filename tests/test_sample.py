@@ -42,6 +42,7 @@ def test_each_entry_leaves_something_out_and_keeps_its_kind(request):
         "tests/kafka/test_queries.py",
         "tests/properties/test_chains.py",
         "tests/kafka/test_reset_from_snapshot.py",
+        "tests/kafka/test_rolling.py",
         "tests/kafka/test_workers.py",
         "tests/lookup/test_enrichment.py",
         "tests/properties/test_asof.py",

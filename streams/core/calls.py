@@ -122,7 +122,7 @@ class CallGate:
             return
         for _ in range(min(len(self._waiting), self.plan.concurrency - self._workers)):
             self._workers += 1
-            self._loop.create_task(self._work())
+            self._loop.create_task(self._work()).add_done_callback(_retrieve)
 
     async def _work(self) -> None:
         """Run one call after another until no call is queued."""
@@ -171,6 +171,12 @@ class CallGate:
                 self._waiting.append(following)
                 return
         del lanes[lane]
+
+
+def _retrieve(ended: "asyncio.Task[None]") -> None:
+    """Mark the interruption that ended a worker as seen: the loop has raised it, so asyncio must not log it, too."""
+    if not ended.cancelled():
+        ended.exception()
 
 
 class PolledLoop(Protocol):

@@ -95,7 +95,7 @@ def _is_quiet(broker: EmbeddedBroker, thread: StreamThread, wanted: set[int]) ->
     The tasks are compared with the topology: a thread that the group has given none yet is ready, and has no
     input that is not processed.
     """
-    tasks, directive = thread.tasks, thread.assignor.directive
+    tasks, directive = thread.tasks, thread.assignment.directive
     if directive is None or not thread.is_ready or {task_id.sub_topology for task_id in tasks} != wanted:
         return False
     if tasks.keys() != thread.shared.plans.of(directive.layout).groups.keys():

@@ -176,7 +176,7 @@ class ReplayPlayer:
                 for _, block in result.read(topic):
                     for _, key, value, timestamp_ms, headers in block.rows():
                         self.observed.note(topic, entry_of((key, value, timestamp_ms, headers), forms))
-        self._dropped += self._dropped_in(self.current.state.counters)
+        self._dropped += self._dropped_in(self.current.state.tallies())
 
     def _end(self) -> None:
         """Take note of what is there at the end."""

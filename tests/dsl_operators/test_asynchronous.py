@@ -1,6 +1,7 @@
 """Operators that call async functions: order, failures, restore, and the same results under all drivers."""
 
 import asyncio
+import gc
 import functools
 import threading
 from collections import Counter
@@ -245,7 +246,9 @@ def test_exit_of_a_task_that_a_call_starts_fails_the_call(awaits_calls: bool) ->
         driver.pipe(ORDERS, 1, key="a", timestamp_ms=0)
 
 
-def test_interruption_of_a_call_interrupts_the_driver_and_the_other_calls_are_cancelled() -> None:
+def test_interruption_of_a_call_interrupts_the_driver_and_the_other_calls_are_cancelled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     ended = []
 
     async def interrupted(value: int) -> int:
@@ -268,6 +271,9 @@ def test_interruption_of_a_call_interrupts_the_driver_and_the_other_calls_are_ca
     driver.close()
 
     assert ended == [0]
+    # It was raised, and is not logged as an exception that nobody has seen.
+    gc.collect()
+    assert caplog.messages == []
 
 
 def test_cancellation_that_a_function_leaves_behind_does_not_reach_the_next_call() -> None:

@@ -4,12 +4,14 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import cast
 
 import google_crc32c
 import pytest
 
 from streams.broker import EmbeddedBroker
-from streams.broker.tcp import Users, requests
+from streams.broker.features import VERSIONS
+from streams.broker.tcp import Users
 from streams.clients import Admin, Consumer, Producer
 from streams.clients.errors import AuthenticationError, DisconnectedError
 from streams.clients.tcp import Security, TcpCluster
@@ -216,8 +218,7 @@ def test_consumer_says_what_a_broker_lacks(
 ):
     """An older broker without something that reading takes: no repeating brings it, so ``poll`` raises."""
     (key,) = (key for key, api in APIS.items() if api.name == lacking)
-    fewer = {other: versions for other, versions in requests.VERSIONS.items() if other != key}
-    monkeypatch.setattr(requests, "VERSIONS", fewer)
+    monkeypatch.delitem(cast("dict[int, tuple[int, int]]", VERSIONS), key)
     with broker.serve("127.0.0.1:0") as server:
         with Consumer(TcpCluster(server.bootstrap_servers), group, auto_offset_reset="earliest") as consumer:
             if group is None:
