@@ -1,8 +1,8 @@
 """Operators that call async functions: order, failures, restore, and the same results under all drivers."""
 
 import asyncio
-import gc
 import functools
+import gc
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -272,6 +272,7 @@ def test_interruption_of_a_call_interrupts_the_driver_and_the_other_calls_are_ca
 
     assert ended == [0]
     # It was raised, and is not logged as an exception that nobody has seen.
+    del driver
     gc.collect()
     assert caplog.messages == []
 
