@@ -741,6 +741,8 @@ def test_what_needs_a_group_or_a_broker_says_so(make):
 
     with pytest.raises(ConfigError, match="broker"):
         Consumer()
+    with pytest.raises(ConfigError, match="'kafka-1:9092' is no broker; give addresses as bootstrap_servers="):
+        Consumer("kafka-1:9092")
     with pytest.raises(ConfigError, match="group_id"):
         alone.subscribe("t")
     grouped = make()

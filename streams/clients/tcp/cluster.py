@@ -179,8 +179,10 @@ def cluster_of(
     """Return the cluster for a client: ``broker``, or a new one for the bootstrap servers.
 
     Raises:
-        ConfigError: neither or both of ``broker`` and ``bootstrap_servers`` are given.
+        ConfigError: neither or both of ``broker`` and ``bootstrap_servers`` are given, or ``broker`` is no broker.
     """
+    if broker is not None and not callable(getattr(broker, "connect", None)):
+        raise ConfigError(f"{who}: {broker!r} is no broker; give addresses as bootstrap_servers=")
     servers = bootstrap_servers if isinstance(bootstrap_servers, str) else ",".join(bootstrap_servers)
     if broker is not None and servers:
         raise ConfigError(f"{who}: both broker= and bootstrap_servers= are given; give one of them")
