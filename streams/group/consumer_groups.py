@@ -36,7 +36,7 @@ from streams.group.group_configs import GroupConfigs
 from streams.group.migration import check_upgrade, downgraded, upgraded
 from streams.group.registry import Groups
 from streams.group.server_assignors import DEFAULT_ASSIGNOR, SERVER_ASSIGNORS
-from streams.group.states import Group
+from streams.group.states import Group, check_instance
 from streams.group.subscriptions import Subscription
 from streams.group.timers import GroupTimer, TimerKind, Timers
 from streams.group.topic_patterns import PatternError, compiled
@@ -208,7 +208,7 @@ class ConsumerGroups:
                     code=ErrorCode.UNRELEASED_INSTANCE_ID,
                 )
             return self.rejoined(group_id, group, member, member_id)
-        _check_holder(member, request)
+        check_instance(member.member_id, request.member_id, request.group_instance_id)
         self._check_epoch(member, request)
         return member
 
@@ -263,7 +263,7 @@ class ConsumerGroups:
             raise BrokerError(
                 f"Member {request.member_id} is not a member of group {group_id}.", code=ErrorCode.UNKNOWN_MEMBER_ID
             )
-        _check_holder(member, request)
+        check_instance(member.member_id, request.member_id, request.group_instance_id)
         return member
 
     def new_member_id(self) -> str:
@@ -460,20 +460,6 @@ def _registered(group: ConsumerGroup, request: ConsumerGroupHeartbeat) -> Consum
     """Return the member with the instance ID of a request, or else with its member ID; None if there is none."""
     instance = request.group_instance_id
     return group.members.get(request.member_id) if instance is None else group.static_member(instance)
-
-
-def _check_holder(member: ConsumerGroupMember, request: ConsumerGroupHeartbeat) -> None:
-    """Check that the instance ID of a request is not that of another member by now.
-
-    Raises:
-        BrokerError: it is (``FENCED_INSTANCE_ID``).
-    """
-    if member.member_id != request.member_id:
-        raise BrokerError(
-            f"Static member {request.member_id} with instance id {request.group_instance_id} was fenced by member "
-            f"{member.member_id}.",
-            code=ErrorCode.FENCED_INSTANCE_ID,
-        )
 
 
 def _check_member(group: ConsumerGroup, member_id: str, epoch: int) -> ErrorCode:

@@ -5,7 +5,6 @@ subscription, one with its target assignment, and one with its current assignmen
 """
 
 from collections.abc import Iterable
-from functools import cache
 from itertools import groupby
 from typing import Final
 
@@ -18,14 +17,14 @@ from streams.group.consumer_group import (
     Places,
     ReconciliationState,
 )
-from streams.group.wire import Reader, Writer
-from streams.protocol.wire import BYTES, INT8, INT32, STRING, UUID, Coder, Field, Fields, Message, array, coder, struct
+from streams.group.record_coding import decoded, encoded, key_of
+from streams.group.wire import Reader
+from streams.protocol.wire import BYTES, INT8, INT32, STRING, UUID, Field, Fields, Message, array, struct
 
 _GROUP, _MEMBER, _TARGET, _TARGET_MEMBER, _CURRENT = 3, 5, 6, 7, 8
 #: The key versions of the records of this module.
 CONSUMER_KEY_VERSIONS: Final = frozenset({_GROUP, _MEMBER, _TARGET, _TARGET_MEMBER, _CURRENT})
 _OF_MEMBERS: Final = frozenset({_MEMBER, _TARGET_MEMBER, _CURRENT})
-_VALUE_VERSION = b"\x00\x00"
 
 
 _PARTITIONS = (Field("topic_id", UUID), array("partitions", INT32))
@@ -71,18 +70,18 @@ _CURRENT_VALUE = Message(
 
 def group_record(group_id: str, group: ConsumerGroup) -> tuple[bytes, bytes]:
     """Return the record of a group's epoch."""
-    return _key(_GROUP, group_id), _encoded(_GROUP_VALUE, {"epoch": group.epoch})
+    return key_of(_GROUP, group_id), encoded(_GROUP_VALUE, {"epoch": group.epoch})
 
 
 def target_record(group_id: str, group: ConsumerGroup) -> tuple[bytes, bytes]:
     """Return the record of the epoch of a group's target assignment."""
-    return _key(_TARGET, group_id), _encoded(_TARGET_VALUE, {"assignment_epoch": group.assignment_epoch})
+    return key_of(_TARGET, group_id), encoded(_TARGET_VALUE, {"assignment_epoch": group.assignment_epoch})
 
 
 def target_member_record(group_id: str, member_id: str, target: Places) -> tuple[bytes, bytes]:
     """Return the record of a member's target assignment."""
     fields = {"topic_partitions": _rows(target)}
-    return _key(_TARGET_MEMBER, group_id, member_id), _encoded(_TARGET_MEMBER_VALUE, fields)
+    return key_of(_TARGET_MEMBER, group_id, member_id), encoded(_TARGET_MEMBER_VALUE, fields)
 
 
 def member_record(group_id: str, member: ConsumerGroupMember) -> tuple[bytes, bytes]:
@@ -98,7 +97,7 @@ def member_record(group_id: str, member: ConsumerGroupMember) -> tuple[bytes, by
         "server_assignor": member.server_assignor,
         "classic_member_metadata": None if member.classic is None else _classic_fields(member.classic),
     }
-    return _key(_MEMBER, group_id, member.member_id), _encoded(_MEMBER_VALUE, fields)
+    return key_of(_MEMBER, group_id, member.member_id), encoded(_MEMBER_VALUE, fields)
 
 
 def _classic_fields(classic: ClassicProtocol) -> Fields:
@@ -117,7 +116,7 @@ def current_record(group_id: str, member: ConsumerGroupMember) -> tuple[bytes, b
         "assigned_partitions": _rows(member.assigned),
         "partitions_pending_revocation": _rows(member.revoking),
     }
-    return _key(_CURRENT, group_id, member.member_id), _encoded(_CURRENT_VALUE, fields)
+    return key_of(_CURRENT, group_id, member.member_id), encoded(_CURRENT_VALUE, fields)
 
 
 def records_of_group(group_id: str, group: ConsumerGroup) -> list[tuple[bytes, bytes]]:
@@ -132,13 +131,13 @@ def records_of_group(group_id: str, group: ConsumerGroup) -> list[tuple[bytes, b
 
 def keys_of_member(group_id: str, member_id: str) -> list[bytes]:
     """Return the keys of all records of a member."""
-    return [_key(version, group_id, member_id) for version in (_CURRENT, _TARGET_MEMBER, _MEMBER)]
+    return [key_of(version, group_id, member_id) for version in (_CURRENT, _TARGET_MEMBER, _MEMBER)]
 
 
 def keys_of_group(group_id: str, group: ConsumerGroup) -> list[bytes]:
     """Return the keys of all records of a group and of its members."""
     keys = [key for member_id in group.members for key in keys_of_member(group_id, member_id)]
-    return [*keys, *(_key(version, group_id) for version in (_TARGET, _GROUP))]
+    return [*keys, *(key_of(version, group_id) for version in (_TARGET, _GROUP))]
 
 
 def read_consumer_key(data: bytes) -> tuple[int, str, str] | None:
@@ -153,14 +152,14 @@ def read_consumer_key(data: bytes) -> tuple[int, str, str] | None:
 def load_record(group: ConsumerGroup, version: int, member_id: str, value: bytes | None) -> None:
     """Apply a record of a group to its state.  Compaction keeps the records of a member in any order."""
     if version == _GROUP:
-        group.epoch = 0 if value is None else _decoded(_GROUP_VALUE, value)["epoch"]
+        group.epoch = 0 if value is None else decoded(_GROUP_VALUE, value)["epoch"]
     elif version == _TARGET:
-        group.assignment_epoch = 0 if value is None else _decoded(_TARGET_VALUE, value)["assignment_epoch"]
+        group.assignment_epoch = 0 if value is None else decoded(_TARGET_VALUE, value)["assignment_epoch"]
     elif version == _TARGET_MEMBER:
         if value is None:
             group.target.pop(member_id, None)
         else:
-            group.target[member_id] = _places(_decoded(_TARGET_MEMBER_VALUE, value)["topic_partitions"])
+            group.target[member_id] = _places(decoded(_TARGET_MEMBER_VALUE, value)["topic_partitions"])
     else:
         known = group.members.get(member_id)
         if value is not None:
@@ -174,7 +173,7 @@ def load_record(group: ConsumerGroup, version: int, member_id: str, value: bytes
 
 
 def _with_subscription(member: ConsumerGroupMember, value: bytes) -> ConsumerGroupMember:
-    fields = _decoded(_MEMBER_VALUE, value)
+    fields = decoded(_MEMBER_VALUE, value)
     return evolve(
         member,
         group_instance_id=fields["instance_id"],
@@ -195,7 +194,7 @@ def _classic(fields: Fields) -> ClassicProtocol:
 
 
 def _with_assignment(member: ConsumerGroupMember, value: bytes) -> ConsumerGroupMember:
-    fields = _decoded(_CURRENT_VALUE, value)
+    fields = decoded(_CURRENT_VALUE, value)
     return evolve(
         member,
         epoch=fields["member_epoch"],
@@ -204,27 +203,6 @@ def _with_assignment(member: ConsumerGroupMember, value: bytes) -> ConsumerGroup
         assigned=_places(fields["assigned_partitions"]),
         revoking=_places(fields["partitions_pending_revocation"]),
     )
-
-
-@cache
-def _coder(message: Message) -> Coder:
-    return coder(message, 0)
-
-
-def _key(version: int, group_id: str, member_id: str | None = None) -> bytes:
-    writer = Writer().int16(version).string(group_id)
-    return (writer if member_id is None else writer.string(member_id)).finish()
-
-
-def _encoded(value: Message, fields: Fields) -> bytes:
-    return _VALUE_VERSION + _coder(value).to_bytes(fields)
-
-
-def _decoded(value: Message, data: bytes) -> Fields:
-    version = Reader(data).int16()
-    if version:
-        raise ValueError(f"{value.name}: version {version} is unknown, written by a later version")
-    return _coder(value).whole(data, len(_VALUE_VERSION))
 
 
 def _rows(places: Iterable[tuple[bytes, int]]) -> list[Fields]:

@@ -13,6 +13,7 @@ from enum import Enum
 from attrs import define, field, frozen
 from attrs.validators import ge, instance_of
 
+from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
 from streams.group.consumer_group import ConsumerGroup
 from streams.group.streams_group import StreamsGroup
@@ -265,3 +266,16 @@ class Group:
     def rebalance_timeout_ms(self) -> int:
         """The longest rebalance timeout of any member in milliseconds."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+
+def check_instance(owner_id: str, member_id: str, instance_id: str | None) -> None:
+    """Check that the member that asks is the one that has its instance ID.
+
+    Raises:
+        BrokerError: it is another one by now (``FENCED_INSTANCE_ID``).
+    """
+    if owner_id != member_id:
+        raise BrokerError(
+            f"Static member {member_id} with instance id {instance_id} was fenced by member {owner_id}.",
+            code=ErrorCode.FENCED_INSTANCE_ID,
+        )

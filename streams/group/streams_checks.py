@@ -129,20 +129,6 @@ def owned_of(request: StreamsGroupHeartbeat) -> RoleTasks | None:
     return RoleTasks(tasks_of(request.active_tasks), tasks_of(request.standby_tasks))
 
 
-def check_holder(member: StreamsGroupMember, request: StreamsGroupHeartbeat) -> None:
-    """Check that the instance ID of a request is not that of another member by now.
-
-    Raises:
-        BrokerError: it is (``FENCED_INSTANCE_ID``).
-    """
-    if member.member_id != request.member_id:
-        raise BrokerError(
-            f"Static member {request.member_id} with instance id {request.group_instance_id} was fenced by member "
-            f"{member.member_id}.",
-            code=ErrorCode.FENCED_INSTANCE_ID,
-        )
-
-
 def check_epoch(member: StreamsGroupMember, request: StreamsGroupHeartbeat) -> None:
     """Check the epoch of a member.
 

@@ -18,10 +18,9 @@ from streams.group.effects import CreateInternalTopics, Persist
 from streams.group.group_configs import GroupConfigs
 from streams.group.internal_topics import ConfiguredTopology, configured, hash_of, required_topics
 from streams.group.registry import Groups
-from streams.group.states import Group
+from streams.group.states import Group, check_instance
 from streams.group.streams_checks import (
     check_epoch,
-    check_holder,
     check_request,
     check_tasks,
     owned_of,
@@ -304,7 +303,7 @@ class StreamsGroups:
         member = _registered(group, request)
         if member is None:
             raise _unknown(request)
-        check_holder(member, request)
+        check_instance(member.member_id, request.member_id, request.group_instance_id)
         shell = self.groups.made(request.group_id)
         if request.shutdown_application:
             group.shutdown_member_id = group.shutdown_member_id or request.member_id
@@ -438,7 +437,7 @@ def _known(group: StreamsGroup, request: StreamsGroupHeartbeat) -> tuple[Streams
             raise _unknown(request)
         return StreamsGroupMember(request.member_id, request.group_instance_id), None
     if not is_joining:
-        check_holder(member, request)
+        check_instance(member.member_id, request.member_id, request.group_instance_id)
         check_epoch(member, request)
         return member, None
     if member.member_id == request.member_id and not member.is_away:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from attrs import evolve
 
+from streams.group.record_coding import decoded, encoded, key_of
 from streams.group.streams_group import (
     RoleTasks,
     StreamsGroup,
@@ -20,7 +21,7 @@ from streams.group.streams_group import (
     TaskSet,
     ids_of,
 )
-from streams.group.wire import Reader, Writer
+from streams.group.wire import Reader
 from streams.protocol.streams_group_messages import Endpoint, GroupTopology
 from streams.protocol.wire import (
     ENDPOINT,
@@ -29,12 +30,10 @@ from streams.protocol.wire import (
     INT64,
     STRING,
     TOPOLOGY,
-    Coder,
     Field,
     Fields,
     Message,
     array,
-    coder,
     mapping,
     struct,
 )
@@ -43,7 +42,6 @@ _GROUP, _MEMBER, _TARGET, _TARGET_MEMBER, _CURRENT, _TOPOLOGY = 17, 19, 20, 21, 
 #: The key versions of the records of this module.
 STREAMS_KEY_VERSIONS: Final = frozenset({_GROUP, _MEMBER, _TARGET, _TARGET_MEMBER, _CURRENT, _TOPOLOGY})
 _OF_MEMBERS: Final = frozenset({_MEMBER, _TARGET_MEMBER, _CURRENT})
-_VALUE_VERSION = b"\x00\x00"
 
 _PAIR = (Field("key", STRING), Field("value", STRING))
 
@@ -117,23 +115,23 @@ def group_record(group_id: str, group: StreamsGroup) -> tuple[bytes, bytes]:
         "validated_topology_epoch": group.validated_epoch,
         "last_assignment_configs": _pairs(group.assignment_settings),
     }
-    return _key(_GROUP, group_id), _encoded(_GROUP_VALUE, fields)
+    return key_of(_GROUP, group_id), encoded(_GROUP_VALUE, fields)
 
 
 def topology_record(group_id: str, topology: GroupTopology) -> tuple[bytes, bytes]:
     """Return the record of a group's topology."""
-    return _key(_TOPOLOGY, group_id), _encoded(_TOPOLOGY_VALUE, _topology_functions()[0](topology))
+    return key_of(_TOPOLOGY, group_id), encoded(_TOPOLOGY_VALUE, _topology_functions()[0](topology))
 
 
 def target_record(group_id: str, group: StreamsGroup) -> tuple[bytes, bytes]:
     """Return the record of the epoch of a group's target assignment."""
-    return _key(_TARGET, group_id), _encoded(_TARGET_VALUE, {"assignment_epoch": group.assignment_epoch})
+    return key_of(_TARGET, group_id), encoded(_TARGET_VALUE, {"assignment_epoch": group.assignment_epoch})
 
 
 def target_member_record(group_id: str, member_id: str, target: RoleTasks) -> tuple[bytes, bytes]:
     """Return the record of a member's target assignment."""
     fields = {"active_tasks": _rows(target.active), "standby_tasks": _rows(target.standby), "warmup_tasks": ()}
-    return _key(_TARGET_MEMBER, group_id, member_id), _encoded(_TARGET_MEMBER_VALUE, fields)
+    return key_of(_TARGET_MEMBER, group_id, member_id), encoded(_TARGET_MEMBER_VALUE, fields)
 
 
 def member_record(group_id: str, member: StreamsGroupMember) -> tuple[bytes, bytes]:
@@ -150,7 +148,7 @@ def member_record(group_id: str, member: StreamsGroupMember) -> tuple[bytes, byt
         "user_endpoint": None if endpoint is None else {"host": endpoint.host, "port": endpoint.port},
         "client_tags": _pairs(member.client_tags),
     }
-    return _key(_MEMBER, group_id, member.member_id), _encoded(_MEMBER_VALUE, fields)
+    return key_of(_MEMBER, group_id, member.member_id), encoded(_MEMBER_VALUE, fields)
 
 
 def current_record(group_id: str, member: StreamsGroupMember) -> tuple[bytes, bytes]:
@@ -166,17 +164,17 @@ def current_record(group_id: str, member: StreamsGroupMember) -> tuple[bytes, by
         "standby_tasks_pending_revocation": _rows(member.revoking.standby),
         "warmup_tasks_pending_revocation": (),
     }
-    return _key(_CURRENT, group_id, member.member_id), _encoded(_CURRENT_VALUE, fields)
+    return key_of(_CURRENT, group_id, member.member_id), encoded(_CURRENT_VALUE, fields)
 
 
 def keys_of_member(group_id: str, member_id: str) -> list[bytes]:
     """Return the keys of all records of a member."""
-    return [_key(version, group_id, member_id) for version in (_CURRENT, _TARGET_MEMBER, _MEMBER)]
+    return [key_of(version, group_id, member_id) for version in (_CURRENT, _TARGET_MEMBER, _MEMBER)]
 
 
 def keys_of_group(group_id: str) -> list[bytes]:
     """Return the keys of all records of a group without members."""
-    return [_key(version, group_id) for version in (_TARGET, _GROUP, _TOPOLOGY)]
+    return [key_of(version, group_id) for version in (_TARGET, _GROUP, _TOPOLOGY)]
 
 
 def read_streams_key(data: bytes) -> tuple[int, str, str] | None:
@@ -194,13 +192,13 @@ def load_record(group: StreamsGroup, version: int, member_id: str, value: bytes 
         _load_member(group, version, member_id, value)
     elif version == _TOPOLOGY:
         read = _topology_functions()[1]
-        group.topology = None if value is None else read(_decoded(_TOPOLOGY_VALUE, value))
+        group.topology = None if value is None else read(decoded(_TOPOLOGY_VALUE, value))
     elif version == _TARGET:
-        group.assignment_epoch = 1 if value is None else _decoded(_TARGET_VALUE, value)["assignment_epoch"]
+        group.assignment_epoch = 1 if value is None else decoded(_TARGET_VALUE, value)["assignment_epoch"]
     elif value is None:
         group.epoch, group.topics_hash, group.validated_epoch, group.assignment_settings = 1, 0, -1, {}
     else:
-        fields = _decoded(_GROUP_VALUE, value)
+        fields = decoded(_GROUP_VALUE, value)
         group.epoch, group.topics_hash = fields["epoch"], fields["metadata_hash"]
         group.validated_epoch = fields["validated_topology_epoch"]
         group.assignment_settings = _unpaired(fields["last_assignment_configs"] or ())
@@ -212,7 +210,7 @@ def _load_member(group: StreamsGroup, version: int, member_id: str, value: bytes
         if value is None:
             group.target.pop(member_id, None)
         else:
-            fields = _decoded(_TARGET_MEMBER_VALUE, value)
+            fields = decoded(_TARGET_MEMBER_VALUE, value)
             group.target[member_id] = RoleTasks(_tasks_in(fields["active_tasks"]), _tasks_in(fields["standby_tasks"]))
     elif value is not None:
         load = _with_metadata if version == _MEMBER else _with_assignment
@@ -225,7 +223,7 @@ def _load_member(group: StreamsGroup, version: int, member_id: str, value: bytes
 
 
 def _with_metadata(member: StreamsGroupMember, value: bytes) -> StreamsGroupMember:
-    fields = _decoded(_MEMBER_VALUE, value)
+    fields = decoded(_MEMBER_VALUE, value)
     endpoint = fields["user_endpoint"]
     return evolve(
         member,
@@ -242,7 +240,7 @@ def _with_metadata(member: StreamsGroupMember, value: bytes) -> StreamsGroupMemb
 
 
 def _with_assignment(member: StreamsGroupMember, value: bytes) -> StreamsGroupMember:
-    fields = _decoded(_CURRENT_VALUE, value)
+    fields = decoded(_CURRENT_VALUE, value)
     active, revoking = fields["active_tasks"], fields["active_tasks_pending_revocation"]
     return evolve(
         member,
@@ -260,30 +258,9 @@ def _with_assignment(member: StreamsGroupMember, value: bytes) -> StreamsGroupMe
 
 
 @cache
-def _coder(message: Message) -> Coder:
-    return coder(message, 0)
-
-
-@cache
 def _topology_functions() -> tuple[Any, Any]:
     """Return the functions that write and read a topology."""
     return mapping.writer(GroupTopology, TOPOLOGY), mapping.reader(GroupTopology, TOPOLOGY)
-
-
-def _key(version: int, group_id: str, member_id: str | None = None) -> bytes:
-    writer = Writer().int16(version).string(group_id)
-    return (writer if member_id is None else writer.string(member_id)).finish()
-
-
-def _encoded(value: Message, fields: Fields) -> bytes:
-    return _VALUE_VERSION + _coder(value).to_bytes(fields)
-
-
-def _decoded(value: Message, data: bytes) -> Fields:
-    version = Reader(data).int16()
-    if version:
-        raise ValueError(f"{value.name}: version {version} is unknown, written by a later version")
-    return _coder(value).whole(data, len(_VALUE_VERSION))
 
 
 def _rows(tasks: TaskSet, since: Mapping[StreamsTask, int] | None = None) -> list[Fields]:
