@@ -77,7 +77,8 @@ class FetchSession:
         else:
             for partition, asked in wanted.items():
                 old = before.get(partition)
-                if old is None or old.position != asked.position:
+                if old != asked:
+                    # A new state is named, too: nobody has heard yet that its position is the end.
                     named[partition] = asked.position
                 if old is not None and old.state is not asked.state:
                     # The broker does not repeat what it has told to the previous state of the partition.

@@ -116,6 +116,24 @@ def test_paused_partition_is_forgotten_and_read_again(broker, cluster, consumer)
     assert consumer.known_end(PARTITIONS[1]) == 1
 
 
+def test_partition_that_is_assigned_anew_is_told_to_be_at_its_end(cluster, consumer):
+    """A session may have it still, but what it has told those before is not news for those that have it now."""
+    idle(consumer, cluster)
+    seen: set[TopicPartition] = set()
+
+    def turn() -> None:
+        consumer.poll(10)
+        seen.update(consumer.take_news())
+
+    # Each time another session reads it, until one that has read it before.
+    for _ in range(4):
+        consumer.assign(PARTITIONS[1:])
+        turn()
+        seen.clear()
+        consumer.assign(PARTITIONS)
+        until(lambda: PARTITIONS[0] in seen, turn)
+
+
 def test_end_that_is_confirmed_is_known_since_then(consumer, cluster):
     idle(consumer, cluster)
     before_ms = consumer.end_known_ms(PARTITIONS[0])
