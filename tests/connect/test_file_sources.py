@@ -50,6 +50,13 @@ def append(path, *lines):
         file.writelines(f"{line}\n" for line in lines)
 
 
+def put(path, *lines):
+    """Write a file beside a source that reads every file at once: it must not see the empty one."""
+    unfinished = path.with_name(f"{path.name}.tmp")
+    append(unfinished, *lines)
+    unfinished.rename(path)
+
+
 def growing(path, **options):
     return GrowingFileSource(str(path), interval_ms=1, **options)
 
@@ -306,10 +313,10 @@ def test_each_file_of_a_folder_is_read_once_in_the_order_of_times_and_names(brok
 
     with reading(broker, folder_source(drop), ORDERS) as has:
         has(4)
-        append(drop / "f.jsonl", '{"customer": "emil", "cents": 5}')
+        put(drop / "f.jsonl", '{"customer": "emil", "cents": 5}')
         has(5)
     with reading(broker, folder_source(drop), ORDERS) as has:
-        append(drop / "g.jsonl", '{"customer": "fred", "cents": 6}')
+        put(drop / "g.jsonl", '{"customer": "fred", "cents": 6}')
         has(6)
 
     assert cents(broker) == [1, 4, 2, 3, 5, 6]
@@ -376,7 +383,7 @@ def test_a_file_that_changes_after_it_was_read_is_said(broker, tmp_path, caplog)
 
     for number in (1, 0):
         with worker(broker, folder_source(drop, changed_files="continue")) as running:
-            append(drop / f"b{number}.txt", "3")
+            put(drop / f"b{number}.txt", "3")
             until(lambda running=running: running.progress.records == 1)
         assert running.progress.skipped == number
     assert caplog.text.count("a.txt has changed after it was read") == 1
