@@ -117,6 +117,8 @@ class FetchSession:
 class ConsumerSessions:
     """The fetch sessions of one consumer with all brokers."""
 
+    #: Whether sessions may begin; otherwise each request names all its partitions.
+    is_allowed: bool = field(default=True, init=False)
     #: Broker IDs and sessions whose last response brought nothing.
     quiet: list[tuple[int, FetchSession]] = field(factory=list, init=False)
     _by_node: dict[int, list[FetchSession]] = field(factory=dict, init=False)
@@ -136,7 +138,7 @@ class ConsumerSessions:
         sessions = self._by_node.setdefault(node, [])
         session = next((one for one in sessions if not one.is_open), None)
         if session is None:
-            session = FetchSession(is_kept=len(sessions) < _SESSIONS)
+            session = FetchSession(is_kept=self.is_allowed and len(sessions) < _SESSIONS)
             if session.is_kept:
                 sessions.append(session)
         changes = session.begin(wanted)
