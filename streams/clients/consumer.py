@@ -88,8 +88,7 @@ class Consumer:
         self._state, self._metadata = parts.subscription, parts.metadata
         self._fetcher = Fetcher(parts)
         self._session = None if group_id is None else self._member_of_group(assignors)
-        self._positions = Positions(parts, self._session)
-        self._watch = TopicWatch(parts, self._on_metadata)
+        self._positions, self._watch = Positions(parts, self._session), TopicWatch(parts, self._on_metadata)
         self._topics, self._unconsumed = TopicSubscription(), Unconsumed()
         self._threads, self._timeout_ms = threads or SystemThreads(), settings.default_api_timeout_ms
         self._next_auto_commit_ms = self._clock.monotonic_ms() + settings.auto_commit_interval_ms
@@ -414,11 +413,8 @@ class Consumer:
         (KIP-447).
         """
         session = self._require_session("committed")
-        return session.fetch_committed(
-            tuple(partitions),
-            self._deadline(timeout_ms),
-            require_stable=isolation_level_of(self._settings) == READ_COMMITTED,
-        )
+        is_stable = isolation_level_of(self._settings) == READ_COMMITTED
+        return session.fetch_committed(tuple(partitions), self._deadline(timeout_ms), require_stable=is_stable)
 
     # --- closing ----------------------------------------------------------------------
 
