@@ -316,10 +316,6 @@ class Consumer:
         """Return the end offset from the last fetch response, without a request, or None before the first response."""
         return None if (state := self._state.partitions.get(partition)) is None else state.known_end
 
-    def forgo_sessions(self) -> None:
-        """Begin no fetch sessions (KIP-227), so that each response tells the ends of all its partitions."""
-        self._fetcher.forgo_sessions()
-
     def take_news(self) -> set[TopicPartition]:
         """Return the partitions whose known end offset or position was changed by a fetch since the last call."""
         return self._fetcher.take_news()

@@ -80,9 +80,12 @@ class FetchSession:
                 if old != asked:
                     # A new state is named, too: nobody has heard yet that its position is the end.
                     named[partition] = asked.position
-                if old is not None and old.state is not asked.state:
-                    # The broker does not repeat what it has told to the previous state of the partition.
-                    asked.state.take_over(old.state)
+                if old is not None:
+                    if old.state is not asked.state:
+                        # The broker does not repeat what it has told to the previous state of the partition.
+                        asked.state.take_over(old.state)
+                    # Another session may have told the end last, which this one confirms from now on.
+                    asked.state.confirm_by(self.confirmation)
         self.named, self.is_open = named, True
         return FetchChanges(named, tuple(gone), self._session_id, self._epoch)
 
@@ -117,8 +120,6 @@ class FetchSession:
 class ConsumerSessions:
     """The fetch sessions of one consumer with all brokers."""
 
-    #: Whether sessions may begin; otherwise each request names all its partitions.
-    is_allowed: bool = field(default=True, init=False)
     #: Broker IDs and sessions whose last response brought nothing.
     quiet: list[tuple[int, FetchSession]] = field(factory=list, init=False)
     _by_node: dict[int, list[FetchSession]] = field(factory=dict, init=False)
@@ -138,7 +139,7 @@ class ConsumerSessions:
         sessions = self._by_node.setdefault(node, [])
         session = next((one for one in sessions if not one.is_open), None)
         if session is None:
-            session = FetchSession(is_kept=self.is_allowed and len(sessions) < _SESSIONS)
+            session = FetchSession(is_kept=len(sessions) < _SESSIONS)
             if session.is_kept:
                 sessions.append(session)
         changes = session.begin(wanted)

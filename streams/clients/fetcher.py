@@ -80,10 +80,6 @@ class Fetcher:
         self._resting_at: int | None = None
         self.needs_metadata = False
 
-    def forgo_sessions(self) -> None:
-        """Begin no fetch sessions; see ``Consumer.forgo_sessions``."""
-        self._sessions.is_allowed = False
-
     def take_news(self) -> set[TopicPartition]:
         """Return the partitions whose position or known end offset has changed since the last call."""
         news, self._news = self._news, set()

@@ -73,6 +73,11 @@ class PartitionState:
         """Set the known end, which ``confirmation`` keeps up to date."""
         self.known_end, self._end_told_ms, self._confirmation = end, now_ms, confirmation
 
+    def confirm_by(self, confirmation: Confirmation) -> None:
+        """Let another fetch session confirm the known end from now on."""
+        if self._confirmation is not confirmation:
+            self._end_told_ms, self._confirmation = self.end_known_ms, confirmation
+
     def release(self, confirmation: Confirmation) -> None:
         """Keep the known end as it is, if a fetch session that leaves this partition out confirmed it until now."""
         if self._confirmation is confirmation:

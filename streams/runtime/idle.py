@@ -162,6 +162,14 @@ class IdleGroup:
             return None
         return max(self.since.ms + self.limit_ms, self.advanced_ms + step_ms(self.limit_ms))
 
+    def next_check_ms(self) -> int | None:
+        """Return the wall-clock time of the next check if no record arrives, or None if none is needed."""
+        if not self.is_at_end or self.base_ms == NO_TIMESTAMP:
+            return None
+        due_ms = self.due_ms()
+        # The check that would have marked the group as idle was postponed, and nothing else announces the next one.
+        return self.advanced_ms + step_ms(self.limit_ms) if due_ms is None else due_ms
+
 
 @define(eq=False)
 class UpstreamWork:
@@ -258,8 +266,8 @@ class IdleClose:
             group.advanced_ms = now_ms
 
     def next_due_ms(self) -> int | None:
-        """Return the wall-clock time at which the next advance is due if no record arrives, or None."""
-        times = [due_ms for group in self.groups if group.is_at_end and (due_ms := group.due_ms()) is not None]
+        """Return the wall-clock time at which the next check is due if no record arrives, or None."""
+        times = [at_ms for group in self.groups if (at_ms := group.next_check_ms()) is not None]
         return min(times, default=None)
 
     def _advance(self, group: IdleGroup, now_ms: int) -> bool:

@@ -17,7 +17,6 @@ from streams.core.records import TopicPartition
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.runtime.checkpoint import group_of_metadata
 from streams.runtime.facts import PartitionLayout
-from streams.runtime.idle import IdleLimits
 from streams.runtime.plan import ApplicationPlan, Existing
 from streams.topology import PartitionGrouper, Topology, sub_topologies, unmatched_patterns
 
@@ -34,11 +33,6 @@ class Plans:
     _grouper: PartitionGrouper | None = None
     _has_lanes: bool = False
     _made: dict[object, ApplicationPlan] = field(factory=dict)
-
-    @property
-    def closes_idle(self) -> bool:
-        """Whether windows of idle inputs close, by what each response to a fetch tells of the ends of the inputs."""
-        return IdleLimits.of(self._topology, self._config.idle_close_ms, 0) is not None
 
     def layout(self, known: Mapping[str, int]) -> PartitionLayout:
         """Return the layout for the partition counts of all topics in the cluster.

@@ -106,8 +106,6 @@ class StreamThread(RebalanceListener):
         self.config, self.schedule, self.clock = shared.config, shared.schedule, shared.environment.clock
         self.consumer, self.restorer = self.task_set.consumer, self.task_set.restorer
         self.task_set.owner = self
-        if shared.plans.closes_idle:
-            self.consumer.forgo_sessions()
         self.assignment.serve(self)
         self.stopping = shared.environment.threads.signal()
         self._calls = CallQueue(shared.environment.threads, self.wake)

@@ -7,8 +7,10 @@ import pytest
 from streams.broker import EmbeddedBroker
 from streams.broker.fetch_sessions import FetchSessions
 from streams.clients import Consumer, Producer
+from streams.clients.fetch_session import Asked, FetchSession
+from streams.clients.subscription import PartitionState
 from streams.core.records import TopicPartition
-from streams.protocol.messages import Fetch
+from streams.protocol.messages import Fetch, FetchResponse
 from tests.waiting import until
 
 PARTITIONS = [TopicPartition("orders", number) for number in range(50)]
@@ -132,6 +134,21 @@ def test_partition_that_is_assigned_anew_is_told_to_be_at_its_end(cluster, consu
         seen.clear()
         consumer.assign(PARTITIONS)
         until(lambda: PARTITIONS[0] in seen, turn)
+
+
+def test_end_is_confirmed_by_the_session_that_reads_now():
+    """Another one may have told it, which is not used any more."""
+    state, (partition, *_) = PartitionState(position=0), PARTITIONS
+    wanted, first, second = {partition: Asked(state, 0)}, FetchSession(), FetchSession()
+    for session, now_ms in ((first, 10), (second, 20)):
+        session.begin(wanted)
+        state.know_end(0, now_ms, session.confirmation)
+        session.on_response(FetchResponse({}, session_id=now_ms), now_ms)
+
+    assert first.begin(wanted).positions == {}
+    first.on_response(FetchResponse({}, session_id=10), 30)
+
+    assert state.end_known_ms == 30
 
 
 def test_end_that_is_confirmed_is_known_since_then(consumer, cluster):

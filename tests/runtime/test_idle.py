@@ -372,6 +372,19 @@ def test_records_in_the_log_keep_a_task_from_being_idle():
     assert task.next_deadline_ms() is None
 
 
+def test_a_check_that_was_postponed_before_the_idle_time_began_is_due_again():
+    """Nothing else announces it: a resting thread would wait for ever."""
+    task = open_task({})
+    task.note_end(INPUT, 1)
+    task.add(INPUT, Block([b"a"], [(1).to_bytes(8, "big")], [3000], None, range(1)))
+    task.process(0, 10)
+
+    task.idle.postpone(1_000)
+    assert task.next_deadline_ms() == 1_250
+    task.close_idle(1_250)
+    assert task.next_deadline_ms() == 6_250
+
+
 def test_unprocessed_input_upstream_keeps_a_repartition_topic_from_being_idle():
     """Its idle time begins when the tasks upstream have processed their input."""
 
