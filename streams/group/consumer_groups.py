@@ -5,7 +5,7 @@ never stops members whose partitions stay with them.
 """
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from random import Random
 from typing import Final, Protocol
 
@@ -147,7 +147,7 @@ class ConsumerGroups:
         if found != member:
             group.put(found)
             self._persist(current_record(shell.group_id, found))
-        self._set_timers(shell.group_id, member, found, now_ms)
+        self.set_timers(shell.group_id, member, found, now_ms)
         return found
 
     def _opened(self, request: ConsumerGroupHeartbeat, now_ms: int) -> tuple[Group, ConsumerGroup]:
@@ -402,21 +402,8 @@ class ConsumerGroups:
         if member is not None:
             self.remove(shell, member)
 
-    def remove_members(self, is_gone: Callable[[ConsumerGroupMember], bool]) -> None:
-        """Remove the members for which ``is_gone`` is True from all groups."""
-        for shell in self.groups:
-            if shell.consumer is not None:
-                for member in list(filter(is_gone, shell.consumer.members.values())):
-                    self.remove(shell, member)
-
-    def start_sessions(self, now_ms: int) -> None:
-        """Start the sessions of all members that were loaded from the log."""
-        for shell in self.groups:
-            if shell.consumer is not None:
-                for member in shell.consumer.members.values():
-                    self._set_timers(shell.group_id, member, member, now_ms)
-
-    def _set_timers(self, group_id: str, before: ConsumerGroupMember, member: ConsumerGroupMember, now_ms: int) -> None:
+    def set_timers(self, group_id: str, before: ConsumerGroupMember, member: ConsumerGroupMember, now_ms: int) -> None:
+        """Start the session of a member anew, and the time for what it has to give up since ``before``."""
         session = GroupTimer(TimerKind.CONSUMER_SESSION, group_id, member.member_id)
         own_ms = self.configs.value(group_id, "consumer.session.timeout.ms")
         self.timers.set(session, now_ms + (own_ms if member.classic is None else member.classic.session_timeout_ms))

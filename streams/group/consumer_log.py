@@ -17,13 +17,11 @@ from streams.group.consumer_group import (
     Places,
     ReconciliationState,
 )
-from streams.group.record_coding import decoded, encoded, key_of
-from streams.group.wire import Reader
+from streams.group.record_coding import decoded, encoded, key_of, key_parts
 from streams.protocol.wire import BYTES, INT8, INT32, STRING, UUID, Field, Fields, Message, array, struct
 
 _GROUP, _MEMBER, _TARGET, _TARGET_MEMBER, _CURRENT = 3, 5, 6, 7, 8
-#: The key versions of the records of this module.
-CONSUMER_KEY_VERSIONS: Final = frozenset({_GROUP, _MEMBER, _TARGET, _TARGET_MEMBER, _CURRENT})
+_VERSIONS: Final = frozenset({_GROUP, _MEMBER, _TARGET, _TARGET_MEMBER, _CURRENT})
 _OF_MEMBERS: Final = frozenset({_MEMBER, _TARGET_MEMBER, _CURRENT})
 
 
@@ -142,11 +140,7 @@ def keys_of_group(group_id: str, group: ConsumerGroup) -> list[bytes]:
 
 def read_consumer_key(data: bytes) -> tuple[int, str, str] | None:
     """Decode a record key: its version, group ID, and member ID or ""; None if it is not of this module."""
-    reader = Reader(data)
-    version = reader.int16()
-    if version not in CONSUMER_KEY_VERSIONS:
-        return None
-    return version, reader.string(), reader.string() if version in _OF_MEMBERS else ""
+    return key_parts(data, _VERSIONS, _OF_MEMBERS)
 
 
 def load_record(group: ConsumerGroup, version: int, member_id: str, value: bytes | None) -> None:

@@ -3,9 +3,9 @@
 This is a part of ``coordinator``, which has the classic groups: a state machine without I/O.
 """
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Set
 from random import Random
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from attrs import frozen
 
@@ -30,6 +30,14 @@ from streams.protocol.streams_group_messages import StreamsGroupDescribe, Stream
 ModernMember: TypeAlias = ConsumerGroupMember | StreamsGroupMember
 #: A request that only such groups have.
 ModernRequest: TypeAlias = ConsumerGroupHeartbeat | ConsumerGroupDescribe | StreamsGroupHeartbeat | StreamsGroupDescribe
+
+
+class _Kind(Protocol):
+    """What both kinds of groups do with their members."""
+
+    def remove(self, shell: Group, member: Any) -> None: ...
+
+    def set_timers(self, group_id: str, before: Any, member: Any, now_ms: int) -> None: ...
 
 
 @frozen(eq=False)
@@ -73,13 +81,22 @@ class ModernGroups:
 
     def remove_members(self, is_gone: Callable[[ModernMember], bool]) -> None:
         """Remove the members for which ``is_gone`` is True from all groups."""
-        self.consumers.remove_members(is_gone)
-        self.streams.remove_members(is_gone)
+        for shell, kind, members in self._all():
+            for member in filter(is_gone, members):
+                kind.remove(shell, member)
 
     def start_sessions(self, now_ms: int) -> None:
         """Start the sessions of all members that were loaded from the log."""
-        self.consumers.start_sessions(now_ms)
-        self.streams.start_sessions(now_ms)
+        for shell, kind, members in self._all():
+            for member in members:
+                kind.set_timers(shell.group_id, member, member, now_ms)
+
+    def _all(self) -> Iterator[tuple[Group, _Kind, list[ModernMember]]]:
+        """Yield each group, what its kind does with members, and its present members."""
+        for shell in self.groups:
+            if shell.modern is not None:
+                kind: _Kind = self.streams if shell.consumer is None else self.consumers
+                yield shell, kind, list(shell.modern.members.values())
 
     def check_fetch(self, request: OffsetFetch) -> ErrorCode:
         """Return the error code for the member ID and epoch with which offsets are fetched, or NONE."""

@@ -3,6 +3,7 @@
 A key has the number of its kind of record as its version; a value has a version of its own, which is 0.
 """
 
+from collections.abc import Set
 from functools import cache
 
 from streams.group.wire import Reader, Writer
@@ -20,6 +21,15 @@ def key_of(version: int, group_id: str, member_id: str | None = None) -> bytes:
     """Return the key of a record of a group, or of a member."""
     writer = Writer().int16(version).string(group_id)
     return (writer if member_id is None else writer.string(member_id)).finish()
+
+
+def key_parts(data: bytes, versions: Set[int], of_members: Set[int]) -> tuple[int, str, str] | None:
+    """Decode a key: its version, group ID, and member ID or ""; None if its version is not one of ``versions``."""
+    reader = Reader(data)
+    version = reader.int16()
+    if version not in versions:
+        return None
+    return version, reader.string(), reader.string() if version in of_members else ""
 
 
 def encoded(value: Message, fields: Fields) -> bytes:

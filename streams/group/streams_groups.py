@@ -6,7 +6,7 @@ tasks when all topics are there.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Final
 
 from attrs import define, evolve
@@ -116,7 +116,7 @@ class StreamsGroups:
             self._assign(shell.group_id, group)
         owned = owned_of(request)
         after = self._reconcile(shell.group_id, group, member, owned)
-        self._set_timers(shell.group_id, member, after, now_ms)
+        self.set_timers(shell.group_id, member, after, now_ms)
         if request.shutdown_application:
             group.shutdown_member_id = group.shutdown_member_id or request.member_id
         if found.missing:
@@ -346,21 +346,8 @@ class StreamsGroups:
         elif (member := group.members.get(timer.member_id)) is not None:
             self.remove(shell, member)
 
-    def remove_members(self, is_gone: Callable[[StreamsGroupMember], bool]) -> None:
-        """Remove the members for which ``is_gone`` is True from all groups."""
-        for shell in self.groups:
-            if shell.streams is not None:
-                for member in list(filter(is_gone, shell.streams.members.values())):
-                    self.remove(shell, member)
-
-    def start_sessions(self, now_ms: int) -> None:
-        """Start the sessions of all members that were loaded from the log."""
-        for shell in self.groups:
-            if shell.streams is not None:
-                for member in shell.streams.members.values():
-                    self._set_timers(shell.group_id, member, member, now_ms)
-
-    def _set_timers(self, group_id: str, before: StreamsGroupMember, member: StreamsGroupMember, now_ms: int) -> None:
+    def set_timers(self, group_id: str, before: StreamsGroupMember, member: StreamsGroupMember, now_ms: int) -> None:
+        """Start the session of a member anew, and the time for what it has to give up since ``before``."""
         session = GroupTimer(TimerKind.CONSUMER_SESSION, group_id, member.member_id)
         self.timers.set(session, now_ms + self.configs.value(group_id, "streams.session.timeout.ms"))
         revocation = GroupTimer(TimerKind.RECONCILIATION, group_id, member.member_id)

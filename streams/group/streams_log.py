@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from attrs import evolve
 
-from streams.group.record_coding import decoded, encoded, key_of
+from streams.group.record_coding import decoded, encoded, key_of, key_parts
 from streams.group.streams_group import (
     RoleTasks,
     StreamsGroup,
@@ -21,7 +21,6 @@ from streams.group.streams_group import (
     TaskSet,
     ids_of,
 )
-from streams.group.wire import Reader
 from streams.protocol.streams_group_messages import Endpoint, GroupTopology
 from streams.protocol.wire import (
     ENDPOINT,
@@ -39,8 +38,7 @@ from streams.protocol.wire import (
 )
 
 _GROUP, _MEMBER, _TARGET, _TARGET_MEMBER, _CURRENT, _TOPOLOGY = 17, 19, 20, 21, 22, 23
-#: The key versions of the records of this module.
-STREAMS_KEY_VERSIONS: Final = frozenset({_GROUP, _MEMBER, _TARGET, _TARGET_MEMBER, _CURRENT, _TOPOLOGY})
+_VERSIONS: Final = frozenset({_GROUP, _MEMBER, _TARGET, _TARGET_MEMBER, _CURRENT, _TOPOLOGY})
 _OF_MEMBERS: Final = frozenset({_MEMBER, _TARGET_MEMBER, _CURRENT})
 
 _PAIR = (Field("key", STRING), Field("value", STRING))
@@ -179,11 +177,7 @@ def keys_of_group(group_id: str) -> list[bytes]:
 
 def read_streams_key(data: bytes) -> tuple[int, str, str] | None:
     """Decode a record key: its version, group ID, and member ID or ""; None if it is not of this module."""
-    reader = Reader(data)
-    version = reader.int16()
-    if version not in STREAMS_KEY_VERSIONS:
-        return None
-    return version, reader.string(), reader.string() if version in _OF_MEMBERS else ""
+    return key_parts(data, _VERSIONS, _OF_MEMBERS)
 
 
 def load_record(group: StreamsGroup, version: int, member_id: str, value: bytes | None) -> None:

@@ -11,7 +11,6 @@ from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
     ConsumerGroupDescribe,
     ConsumerGroupDescribeResponse,
-    ConsumerGroupHeartbeat,
     DeleteGroup,
     DeleteGroupResponse,
     DescribeGroup,
@@ -32,7 +31,6 @@ from streams.protocol.messages import FindCoordinator, FindCoordinatorResponse
 from streams.protocol.streams_group_messages import (
     StreamsGroupDescribe,
     StreamsGroupDescribeResponse,
-    StreamsGroupHeartbeat,
 )
 from streams.protocol.wire.errors import EncodingError
 from streams.protocol.wire.fields import INT32, STRING, Api, Field, Fields, by_topic
@@ -346,15 +344,19 @@ DELETE_GROUPS = Translation(
 
 # --- consumer groups (KIP-848) --------------------------------------------------------------
 
-_CONSUMER_HEARTBEAT = derived(tables.CONSUMER_GROUP_HEARTBEAT)
+
+def _heartbeat(api: Api) -> Translation[Any, Any]:
+    """Return the translation of heartbeats, whose requests say which client has sent them."""
+    translation = derived(api)
+
+    def parse_request(message: Fields, version: int, client: Client) -> RequestParts[Any]:
+        (request,) = translation.parse_request(message, version, client).requests
+        return RequestParts((evolve(request, client_id=client.client_id, client_host=client.host),))
+
+    return evolve(translation, parse_request=parse_request)
 
 
-def _consumer_heartbeat_request(message: Fields, version: int, client: Client) -> RequestParts[ConsumerGroupHeartbeat]:
-    (request,) = _CONSUMER_HEARTBEAT.parse_request(message, version, client).requests
-    return RequestParts((evolve(request, client_id=client.client_id, client_host=client.host),))
-
-
-CONSUMER_GROUP_HEARTBEAT = evolve(_CONSUMER_HEARTBEAT, parse_request=_consumer_heartbeat_request)
+CONSUMER_GROUP_HEARTBEAT = _heartbeat(tables.CONSUMER_GROUP_HEARTBEAT)
 
 CONSUMER_GROUP_DESCRIBE = _description(
     tables.CONSUMER_GROUP_DESCRIBE,
@@ -366,15 +368,7 @@ CONSUMER_GROUP_DESCRIBE = _description(
 
 # --- streams groups (KIP-1071) --------------------------------------------------------------
 
-_STREAMS_HEARTBEAT = derived(streams_tables.STREAMS_GROUP_HEARTBEAT)
-
-
-def _streams_heartbeat_request(message: Fields, version: int, client: Client) -> RequestParts[StreamsGroupHeartbeat]:
-    (request,) = _STREAMS_HEARTBEAT.parse_request(message, version, client).requests
-    return RequestParts((evolve(request, client_id=client.client_id, client_host=client.host),))
-
-
-STREAMS_GROUP_HEARTBEAT = evolve(_STREAMS_HEARTBEAT, parse_request=_streams_heartbeat_request)
+STREAMS_GROUP_HEARTBEAT = _heartbeat(streams_tables.STREAMS_GROUP_HEARTBEAT)
 
 STREAMS_GROUP_DESCRIBE = _description(
     streams_tables.STREAMS_GROUP_DESCRIBE,

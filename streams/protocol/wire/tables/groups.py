@@ -21,9 +21,7 @@ from streams.protocol.wire.fields import (
     by_topic,
     struct,
 )
-from streams.protocol.wire.tables.session import THROTTLE
-
-_NO_OPERATIONS = -(2**31)
+from streams.protocol.wire.tables.session import NO_OPERATIONS, THROTTLE
 
 _MEMBER = (
     Field("group_id", STRING),
@@ -194,7 +192,7 @@ DESCRIBED_GROUP = (
         Field("member_metadata", BYTES, attribute="metadata"),
         Field("member_assignment", BYTES, attribute="assignment"),
     ),
-    Field("authorized_operations", INT32, since=3, default=_NO_OPERATIONS),
+    Field("authorized_operations", INT32, since=3, default=NO_OPERATIONS),
 )
 
 DESCRIBE_GROUPS = Api(15, group_messages.DescribeGroup, (0, 4), flexible=5, name="DescribeGroups").with_fields(
@@ -321,7 +319,7 @@ DESCRIBED_CONSUMER_GROUP = (
         _assignment("target_assignment"),
         Field("member_type", INT8, since=1, default=group_messages.CONSUMER_MEMBER, is_ignorable=True),
     ),
-    Field("authorized_operations", INT32, default=_NO_OPERATIONS),
+    Field("authorized_operations", INT32, default=NO_OPERATIONS),
 )
 
 CONSUMER_GROUP_DESCRIBE = Api(69, group_messages.ConsumerGroupDescribe, (0, 1), flexible=0).with_fields(

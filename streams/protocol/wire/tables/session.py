@@ -22,7 +22,7 @@ from streams.protocol.wire.fields import (
 )
 
 #: The value of authorized operations that were not requested (KIP-430).
-_NO_OPERATIONS = -(2**31)
+NO_OPERATIONS = -(2**31)
 
 THROTTLE = Field("throttle_time_ms", INT32, default=0)
 
@@ -128,9 +128,9 @@ METADATA = Api(3, Metadata, (0, 12), flexible=9).with_fields(
                 array("isr_nodes", INT32),
                 array("offline_replicas", INT32, since=5, default=(), is_ignorable=True),
             ),
-            Field("topic_authorized_operations", INT32, since=8, default=_NO_OPERATIONS),
+            Field("topic_authorized_operations", INT32, since=8, default=NO_OPERATIONS),
         ),
-        Field("cluster_authorized_operations", INT32, since=8, until=10, default=_NO_OPERATIONS),
+        Field("cluster_authorized_operations", INT32, since=8, until=10, default=NO_OPERATIONS),
     ),
 )
 
@@ -149,7 +149,7 @@ DESCRIBE_CLUSTER = Api(60, messages.DescribeCluster, (0, 0), flexible=0).with_fi
             Field("port", INT32),
             Field("rack", STRING, nullable=0, default=None),
         ),
-        Field("cluster_authorized_operations", INT32, default=_NO_OPERATIONS),
+        Field("cluster_authorized_operations", INT32, default=NO_OPERATIONS),
     ),
 )
 

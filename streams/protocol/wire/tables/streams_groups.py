@@ -19,9 +19,7 @@ from streams.protocol.wire.fields import (
     by_topic,
     struct,
 )
-from streams.protocol.wire.tables.session import THROTTLE
-
-_NO_OPERATIONS = -(2**31)
+from streams.protocol.wire.tables.session import NO_OPERATIONS, THROTTLE
 
 
 def _tasks(name: str, **settings: Any) -> Field:
@@ -185,7 +183,7 @@ DESCRIBED_STREAMS_GROUP = (
         _assignment("target_assignment"),
         Field("is_classic", BOOLEAN, default=False),
     ),
-    Field("authorized_operations", INT32, default=_NO_OPERATIONS),
+    Field("authorized_operations", INT32, default=NO_OPERATIONS),
     _DESCRIPTION,
     Field("topology_description_status", INT8, since=1, default=0, is_ignorable=True),
     Field("assignor_name", STRING, since=1, nullable=1, default=None, is_ignorable=True),
