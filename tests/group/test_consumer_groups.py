@@ -1,15 +1,14 @@
 """Consumer groups of KIP-848: what the coordinator answers, and that no partition ever has two owners."""
 
 from collections import Counter
-from random import Random
 
 import pytest
 from attrs import define, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.core.records import Block, TopicPartition
-from streams.group import Coordinator, CoordinatorConfig, Persist, Reply, decode_assignment
+from streams.core.records import TopicPartition
+from streams.group import decode_assignment
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
     JOIN_EPOCH,
@@ -20,7 +19,6 @@ from streams.protocol.group_messages import (
     ConsumerGroupHeartbeatResponse,
     DeleteGroup,
     DescribeGroup,
-    GroupRequest,
     JoinGroup,
     ListGroups,
     OffsetAndMetadata,
@@ -29,74 +27,10 @@ from streams.protocol.group_messages import (
     ResetOffsets,
 )
 from streams.protocol.messages import TxnOffsetCommit
+from tests.group.desk import Desk
 
 SESSION_MS = 45_000
 REVOKE_MS = 10_000
-
-
-@define
-class Topics:
-    """A directory of topics that a test changes."""
-
-    by_name: dict[str, tuple[bytes, int]] = field(factory=dict)
-    version: int = 0
-
-    def put(self, name: str, count: int) -> None:
-        """Create a topic, or raise its number of partitions."""
-        topic_id = self.by_name.get(name, (name.encode().ljust(16, b"-"), 0))[0]
-        self.by_name[name] = (topic_id, count)
-        self.version += 1
-
-    def names(self):
-        """All names."""
-        return list(self.by_name)
-
-    def found(self, name: str):
-        """The ID and the number of partitions."""
-        return self.by_name.get(name)
-
-    def partitions(self) -> set[tuple[bytes, int]]:
-        """All partitions."""
-        return {(topic_id, number) for topic_id, count in self.by_name.values() for number in range(count)}
-
-
-@define
-class Desk:
-    """A coordinator with its topics, its clock and its log."""
-
-    topics: Topics = field(factory=Topics)
-    now_ms: int = 1_000
-    log: list[tuple[bytes, bytes | None]] = field(factory=list)
-    coordinator: Coordinator = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.restart()
-
-    def restart(self) -> None:
-        """Start a new coordinator from the log, compacted as Kafka may have compacted it."""
-        latest = dict(self.log)
-        kept = [(key, value) for n, (key, value) in enumerate(self.log) if dict(self.log[n:])[key] is latest[key]]
-        self.coordinator = Coordinator(CoordinatorConfig(), Random(7), self.topics)
-        self.coordinator.load([Block([key for key, _ in kept], [value for _, value in kept], [0] * len(kept))])
-
-    def ask(self, request: GroupRequest | TxnOffsetCommit):
-        """Send a request that is answered at once."""
-        effects = self.coordinator.handle(request, self.now_ms, "token")
-        self._keep(effects)
-        (reply,) = (effect.response for effect in effects if isinstance(effect, Reply))
-        return reply
-
-    def advance(self, milliseconds: int) -> None:
-        """Let time pass."""
-        self.now_ms += milliseconds
-        self._keep(self.coordinator.tick(self.now_ms))
-
-    def _keep(self, effects) -> None:
-        self.log += ((effect.key, effect.value) for effect in effects if isinstance(effect, Persist))
-
-    def described(self):
-        """The description of the group."""
-        return self.ask(ConsumerGroupDescribe("g"))
 
 
 @define

@@ -12,7 +12,8 @@ from streams.group import Assign, ConsumerHeartbeats, EpochMember, Failed, Lose,
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse
 from streams.protocol.messages import FindCoordinator, FindCoordinatorResponse
-from tests.group.test_consumer_groups import SESSION_MS, Desk
+from tests.group.desk import Desk
+from tests.group.test_consumer_groups import SESSION_MS
 
 MAX_POLL_MS = 60_000
 

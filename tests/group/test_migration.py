@@ -8,7 +8,7 @@ from attrs import define, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.core.records import Block, TopicPartition
+from streams.core.records import TopicPartition
 from streams.group import (
     Assign,
     Assignment,
@@ -51,7 +51,7 @@ from streams.protocol.group_messages import (
     SyncGroup,
 )
 from streams.protocol.messages import FindCoordinator, FindCoordinatorResponse
-from tests.group.test_consumer_groups import Topics
+from tests.group.desk import Topics, started
 
 SESSION_MS = 45_000
 MAX_POLL_MS = 60_000
@@ -92,11 +92,8 @@ class Shop:
 
     def restart(self) -> None:
         """Start a new coordinator from the compacted log; requests that wait for an answer fail."""
-        latest = dict(self.log)
-        kept = [(key, value) for n, (key, value) in enumerate(self.log) if dict(self.log[n:])[key] is latest[key]]
         config = CoordinatorConfig(consumer_migration_policy=self.policy)
-        self.coordinator = Coordinator(config, Random(len(self.log)), self.topics)
-        self.coordinator.load([Block([key for key, _ in kept], [value for _, value in kept], [0] * len(kept))])
+        self.coordinator = started(config, Random(len(self.log)), self.topics, self.log)
         waiting, self.waiting = self.waiting, []
         for reader, request in waiting:
             reader.member.on_response(request, ConnectionError("restart"), self.now_ms)

@@ -1,7 +1,6 @@
 """Streams groups of KIP-1071: what the coordinator answers, and that no active task ever has two owners."""
 
 from collections import Counter
-from random import Random
 
 import pytest
 from attrs import define, evolve, field
@@ -9,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.core.errors import BrokerError
-from streams.core.records import Block, TopicPartition
-from streams.group import Coordinator, CoordinatorConfig, CreateInternalTopics, Persist, Reply, decode_assignment
+from streams.core.records import TopicPartition
+from streams.group import decode_assignment
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
     JOIN_EPOCH,
@@ -40,7 +39,7 @@ from streams.protocol.streams_group_messages import (
     TaskOffset,
     TopicInfo,
 )
-from tests.group.test_consumer_groups import Topics
+from tests.group.desk import Desk
 
 SESSION_MS = 45_000
 REVOKE_MS = 10_000
@@ -58,60 +57,11 @@ TOPOLOGY = GroupTopology(
 )
 
 
-@define
-class Desk:
-    """A coordinator with its topics, its clock and its log."""
-
-    config: CoordinatorConfig = field(factory=CoordinatorConfig)
-    topics: Topics = field(factory=Topics)
-    now_ms: int = 1_000
-    log: list[tuple[bytes, bytes | None]] = field(factory=list)
-    #: Why internal topics are not created, if they are not.
-    failure: str = ""
-    coordinator: Coordinator = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.topics.put("t", 2)
-        self.restart()
-
-    def restart(self) -> None:
-        """Start a new coordinator from the log, compacted as Kafka may have compacted it."""
-        latest = dict(self.log)
-        kept = [(key, value) for n, (key, value) in enumerate(self.log) if dict(self.log[n:])[key] is latest[key]]
-        self.coordinator = Coordinator(self.config, Random(7), self.topics)
-        self.coordinator.load([Block([key for key, _ in kept], [value for _, value in kept], [0] * len(kept))])
-
-    def ask(self, request):
-        """Send a request that is answered at once."""
-        effects = self.coordinator.handle(request, self.now_ms, "token")
-        self._keep(effects)
-        (reply,) = (effect.response for effect in effects if isinstance(effect, Reply))
-        return reply
-
-    def advance(self, milliseconds: int) -> None:
-        """Let time pass."""
-        self.now_ms += milliseconds
-        self._keep(self.coordinator.tick(self.now_ms))
-
-    def configure(self, **configs: str) -> None:
-        """Set configs of the group, with dots for underscores."""
-        self.coordinator.configs.alter("g", {name.replace("_", "."): value for name, value in configs.items()})
-        self._keep(self.coordinator.take_effects())
-
-    def _keep(self, effects) -> None:
-        self.log += ((effect.key, effect.value) for effect in effects if isinstance(effect, Persist))
-        for effect in effects:
-            if isinstance(effect, CreateInternalTopics):
-                for spec in effect.topics:
-                    if not self.failure:
-                        self.topics.put(spec.name, spec.partitions)
-                self.coordinator.note_creation(
-                    effect.group_id, {spec.name: self.failure for spec in effect.topics if self.failure}
-                )
-
-    def described(self):
-        """The description of the group."""
-        return self.ask(StreamsGroupDescribe("g"))
+def streams_desk() -> Desk:
+    """A coordinator of a streams group whose input has two partitions."""
+    desk = Desk(StreamsGroupDescribe)
+    desk.topics.put("t", 2)
+    return desk
 
 
 @define
@@ -198,7 +148,7 @@ ALL = {("0", 0), ("0", 1), ("1", 0), ("1", 1)}
 
 @pytest.fixture
 def desk() -> Desk:
-    return Desk()
+    return streams_desk()
 
 
 def settle(*clients: Client) -> None:
@@ -775,7 +725,7 @@ CHOICES = st.sampled_from(
 @given(st.lists(st.tuples(CHOICES, st.integers(0, 4)), max_size=80))
 def test_no_active_task_has_two_owners_and_all_have_one_in_the_end(steps: list[tuple[str, int]]):
     """Members beat, leave, vanish and return, responses are lost, topics go, the coordinator restarts."""
-    desk = Desk()
+    desk = streams_desk()
     desk.topics.put("t", 3)
     clients = [Client(desk, f"m{n}", process=f"p{n % 2}") for n in range(3)]
     clients += [Client(desk, f"s{n}", instance=f"i{n}") for n in range(2)]
