@@ -273,8 +273,10 @@ class Coordinator:
         group.add(member)
         if old_leader == old.member_id:
             group.leader = member.member_id
-        if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
+        # Also before a rebalance: a coordinator that is started again within it must not fence the new member.
+        if group.generation_id:
             self._groups.persist(group, now_ms)
+        if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
             # Return the old leader's id, so that this member computes no assignment: the other members do not rejoin.
             self._reply(token, self._joined(group, member, leader=old_leader))
             self._touch(group, member, now_ms)

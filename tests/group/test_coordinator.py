@@ -431,6 +431,21 @@ def test_restarted_coordinator_knows_members_and_offsets(desk):
     assert after.state() == "Empty"
 
 
+def test_static_member_that_is_replaced_within_a_rebalance_is_known_after_a_restart(desk):
+    """It has its new id from the join, and nobody has synced yet."""
+    before = desk.join("s", instance="i")
+    desk.sync("s", before, {before.member_id: b"S"}, "i")
+    others = (("roundrobin", b""),)
+    joined = desk.join("s", protocols=others, instance="i")
+    assert joined.generation_id == before.generation_id + 1
+    compacted = dict(desk.log)
+
+    after = Desk(now_ms=desk.now_ms)
+    after.coordinator.load([Block(list(compacted), list(compacted.values()), [0] * len(compacted))])
+
+    assert after.join("s", joined.member_id, others, "i").error is ErrorCode.NONE
+
+
 def test_deleted_group_stays_deleted_after_restart(desk):
     desk.commit(None, 3)
     desk.ask("delete", DeleteGroup("g"))
