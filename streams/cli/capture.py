@@ -51,8 +51,7 @@ def execute(options: argparse.Namespace) -> int:
     from streams.replay.times import time_ms
 
     script = Script.parse(options.script)
-    settings = dict(options.given)
-    settings["application_id"] = options.application_id or settings.get("application_id") or script.application_id
+    settings = script.settings(options.given, options.application_id)
     if options.bootstrap_servers:
         settings["bootstrap_servers"] = options.bootstrap_servers
     config = StreamsConfig.of(**settings)

@@ -228,9 +228,7 @@ class _Development:
         from streams.replay import replay
 
         with world.inside():
-            settings = settings_of(self.options)
-            chosen = self.options.application_id or settings.get("application_id") or self.script.application_id
-            settings["application_id"] = chosen
+            settings = self.script.settings(settings_of(self.options), self.options.application_id)
             config = StreamsConfig.of(**settings)
             made = source(self.script)
             topology = built(self.script, made, config)

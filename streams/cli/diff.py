@@ -62,8 +62,7 @@ def execute(options: argparse.Namespace) -> int:
     inputs = dict(pairs(options.input, "--input", "TOPIC=PATH"))
     _check(options, inputs)
     scripts = Script.parse(options.old), Script.parse(options.new)
-    settings = settings_of(options)
-    settings["application_id"] = options.application_id or settings.get("application_id") or scripts[0].application_id
+    settings = scripts[0].settings(settings_of(options), options.application_id)
     sides = [_Side(script, settings, options) for script in scripts]
     with ExitStack() as stack:
         for side in sides:

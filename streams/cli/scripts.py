@@ -6,6 +6,7 @@ classes of the script can be found by name.
 
 import importlib.util
 import sys
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
@@ -46,6 +47,10 @@ class Script:
         """The default application ID: the name of the script, without characters that Kafka does not allow."""
         name = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in self.path.stem)
         return name.strip(".-") or "streams"
+
+    def settings(self, given: Mapping[str, Any], application_id: str | None) -> dict[str, Any]:
+        """Return settings with the application id: the one that is asked for, theirs, or the name of the script."""
+        return {**given, "application_id": application_id or given.get("application_id") or self.application_id}
 
 
 def load(script: Script, config: StreamsConfig) -> Topology:

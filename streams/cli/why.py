@@ -58,8 +58,7 @@ def execute(options: argparse.Namespace) -> int:
     if options.topic and options.node:
         raise UsageError("--topic and --node exclude each other: give the one whose records you ask about")
     script = Script.parse(options.script)
-    settings = settings_of(options)
-    settings["application_id"] = options.application_id or settings.get("application_id") or script.application_id
+    settings = script.settings(settings_of(options), options.application_id)
     inputs = dict(pairs(options.input, "--input", "TOPIC=PATH"))
     if not inputs:
         raise UsageError("give the history, --input TOPIC=PATH")
