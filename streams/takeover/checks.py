@@ -65,6 +65,11 @@ class Successor:
                 found[item.partition] = node
         return found
 
+    def internal_inputs(self) -> dict[TopicPartition, SourceNode]:
+        """Return those of the partitions that tasks read which the application itself writes."""
+        topics = () if self.plan is None else self.plan.repartition_topics()
+        return {at: node for at, node in self.inputs().items() if at.topic in topics}
+
     def outputs(self) -> list[str]:
         """Return the topics that sinks write and that are not internal, in their order."""
         nodes = [node for node in self.topology.nodes.values() if isinstance(node, SinkNode)]

@@ -146,20 +146,16 @@ class Examination:
 
     def _topics(self) -> list[Reading]:
         """Read the records of internal topics that were not processed yet."""
+        internal = self.successor.internal_inputs()
         found: dict[str, list[TopicPartition]] = {}
-        for at in self.successor.inputs():
-            if self._is_internal(at):
-                found.setdefault(at.topic, []).append(at)
+        for at in internal:
+            found.setdefault(at.topic, []).append(at)
         readings = []
         for topic, partitions in found.items():
-            node = self.successor.inputs()[partitions[0]]
+            node = internal[partitions[0]]
             reader = EntryReader(Reading(topic, None), node.key_serde, node.value_serde)
             readings.append(read(reader, partitions, self._pending))
         return readings
-
-    def _is_internal(self, at: TopicPartition) -> bool:
-        plan = self.successor.plan
-        return plan is not None and at.topic in plan.repartition_topics()
 
     def _all(self, at: TopicPartition) -> Any:
         return self.reader.blocks(at, self.facts.starts.get(at, 0), self.facts.stable.get(at, 0))
@@ -186,10 +182,8 @@ class Examination:
                 continue
             for at in self.facts.partitions(topic):
                 digests[at] = digest(live_entries(self._all(at), has_versions=spec.kind.has_versions))
-        for at in self.successor.inputs():
-            if self._is_internal(at):
-                rows = [row[1:] for block in self._pending(at) for row in block.rows()]
-                pending[at] = block_of(rows)
+        for at in self.successor.internal_inputs():
+            pending[at] = block_of([row[1:] for block in self._pending(at) for row in block.rows()])
         return PositionMark(self.facts.application_id, self.facts.committed, self.facts.stable, digests, pending)
 
     def _check_stopped(self, why: str) -> None:
@@ -202,9 +196,10 @@ class Examination:
         Raises:
             InputError: records of an input or output have been deleted.
         """
+        internal = self.successor.internal_inputs()
         for at in [*self.successor.inputs(), *self._output_partitions()]:
             start = self.facts.starts.get(at, 0)
-            if start and not self._is_internal(at):
+            if start and at not in internal:
                 raise InputError(
                     f"{at} begins at offset {start}: what was processed cannot be repeated from the beginning; stop "
                     "the application and make a mark (--mark FILE), let it go on, and give that (--shadow-from FILE)"
@@ -237,7 +232,7 @@ class Examination:
 
     def _stretch(self, mark: PositionMark) -> Stretch:
         facts, successor = self.facts, self.successor
-        inputs, changelogs = successor.inputs(), successor.changelogs()
+        inputs, internal, changelogs = successor.inputs(), successor.internal_inputs(), successor.changelogs()
         starts: dict[TopicPartition, int] = {}
         records: dict[TopicPartition, Block] = {}
         committed: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -247,7 +242,7 @@ class Examination:
             if item is not None:
                 committed[at] = item
             begin = facts.starts.get(at, 0) if item is None else item.offset
-            if self._is_internal(at):
+            if at in internal:
                 starts[at], records[at] = begin, mark.pending.get(at, Block([], [], []))
                 continue
             if begin < facts.starts.get(at, 0):
