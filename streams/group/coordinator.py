@@ -146,10 +146,7 @@ class Coordinator:
         self._has_loaded_members = any(not group.is_empty for group in self._groups)
 
     def remove_members(self, is_gone: Callable[[GroupMember | ModernMember], bool], now_ms: int) -> None:
-        """Remove the members for which ``is_gone`` is True from all groups, and rebalance these groups.
-
-        The effects are returned by the next call.
-        """
+        """Remove members from all groups, which rebalance; the next call returns the effects."""
         for group in list(self._groups):
             if gone := [member for member in group.members.values() if is_gone(member)]:
                 self._remove_members(group, gone, now_ms)
@@ -273,10 +270,11 @@ class Coordinator:
         group.add(member)
         if old_leader == old.member_id:
             group.leader = member.member_id
-        # Also before a rebalance: a coordinator that is started again within it must not fence the new member.
+        is_settled = group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name
+        # Also within a rebalance: a coordinator that is started again must not fence the new member.
         if group.generation_id:
-            self._groups.persist(group, now_ms)
-        if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
+            self._groups.persist(group, now_ms, is_settled=is_settled)
+        if is_settled:
             # Return the old leader's id, so that this member computes no assignment: the other members do not rejoin.
             self._reply(token, self._joined(group, member, leader=old_leader))
             self._touch(group, member, now_ms)
@@ -320,9 +318,7 @@ class Coordinator:
         return bool(self._config.initial_rebalance_delay_ms) and not group.protocol_name and bool(group.members)
 
     def _complete_join(self, group: Group, now_ms: int) -> None:
-        """End the join phase; remove members that did not rejoin, except static members whose session has not
-        expired.
-        """
+        """End the join phase; remove members that did not rejoin, except static ones within their session."""
         self._timers.cancel(GroupTimer(TimerKind.JOIN, group.group_id))
         for member in [m for m in group.members.values() if m.join_token is None and not m.is_static]:
             self._timers.cancel(GroupTimer(TimerKind.SESSION, group.group_id, member.member_id))
@@ -588,6 +584,8 @@ class Coordinator:
             for group in self._groups:
                 for member in group.members.values():
                     self._touch(group, member, now_ms)
+                if group.state is GroupState.PREPARING_REBALANCE:
+                    self._timers.set(GroupTimer(TimerKind.JOIN, group.group_id), now_ms + group.rebalance_timeout_ms)
             self._modern.start_sessions(now_ms)
 
     def _reply(self, token: object, response: Response) -> None:

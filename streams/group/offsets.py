@@ -9,13 +9,15 @@ from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 from streams.core.records import TopicPartition
-from streams.group.states import Group, GroupMember, GroupSettings
+from streams.group.states import Group, GroupMember, GroupSettings, GroupState
 from streams.group.wire import Reader, Writer
 from streams.protocol.group_messages import OffsetAndMetadata
 
 OFFSET_KEY_VERSION = 1
 GROUP_KEY_VERSION = 2
 _VALUE_VERSION = 3
+# Instead of the time of a group's state.  Kafka's default for the field, which it does not write.
+_WITHIN_REBALANCE = -1
 
 # An extension, far from Kafka's version numbers; Kafka's tools skip keys with unknown versions.
 SETTINGS_KEY_VERSION = 1_000
@@ -91,16 +93,22 @@ def group_key(group_id: str) -> bytes:
     return Writer().int16(GROUP_KEY_VERSION).string(group_id).finish()
 
 
-def group_value(group: Group, now_ms: int) -> bytes:
-    """Return the record value with a group's generation, protocol, leader, and members with their assignments."""
+def group_value(group: Group, now_ms: int, *, is_settled: bool = True) -> bytes:
+    """Return the record value with a group's generation, protocol, leader, and members with their assignments.
+
+    The time is -1 if the group is not settled, which means that it is within a rebalance: its members do not have the
+    assignments of one generation.
+    """
+    protocol_name = group.protocol_name if is_settled else group.select_protocol()
     writer = Writer().int16(_VALUE_VERSION).string(group.protocol_type).int32(group.generation_id)
-    writer.nullable_string(group.protocol_name or None).nullable_string(group.leader or None).int64(now_ms)
+    writer.nullable_string(protocol_name or None).nullable_string(group.leader or None)
+    writer.int64(now_ms if is_settled else _WITHIN_REBALANCE)
     writer.int32(len(group.members))
     for member in group.members.values():
         writer.string(member.member_id).nullable_string(member.group_instance_id)
         writer.string(member.client_id).string(member.client_host)
         writer.int32(member.rebalance_timeout_ms).int32(member.session_timeout_ms)
-        writer.nullable_bytes(member.metadata(group.protocol_name)).nullable_bytes(member.assignment)
+        writer.nullable_bytes(member.metadata(protocol_name)).nullable_bytes(member.assignment)
     return writer.finish()
 
 
@@ -129,7 +137,7 @@ def read_offset(data: bytes) -> OffsetAndMetadata:
 
 
 def read_group(group_id: str, data: bytes) -> Group:
-    """Decode a group (v3, as written by ``group_value``); the caller sets its state."""
+    """Decode a group (v3, as written by ``group_value``); one within a rebalance waits for its members to rejoin."""
     reader = Reader(data)
     version = reader.int16()
     if version != _VALUE_VERSION:
@@ -137,7 +145,7 @@ def read_group(group_id: str, data: bytes) -> Group:
     group = Group(group_id, protocol_type=reader.string(), generation_id=reader.int32())
     group.protocol_name = reader.nullable_string() or ""
     leader = reader.nullable_string() or ""
-    reader.int64()
+    is_settled = reader.int64() != _WITHIN_REBALANCE
     for _ in range(reader.int32()):
         member_id, instance, client_id = reader.string(), reader.nullable_string(), reader.string()
         client_host = reader.string()
@@ -157,4 +165,6 @@ def read_group(group_id: str, data: bytes) -> Group:
             )
         )
     group.leader = leader
+    if group.members:
+        group.state = GroupState.STABLE if is_settled else GroupState.PREPARING_REBALANCE
     return group

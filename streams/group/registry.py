@@ -79,9 +79,12 @@ class Groups:
         if not (is_used or group.offsets or group.settings):
             self.by_id.pop(group.group_id, None)
 
-    def persist(self, group: Group, now_ms: int) -> None:
-        """Append a group's metadata (members and generation) to the ``__consumer_offsets`` log."""
-        self.effects.append(Persist(group_key(group.group_id), group_value(group, now_ms)))
+    def persist(self, group: Group, now_ms: int, *, is_settled: bool = True) -> None:
+        """Append a group's metadata (members and generation) to the ``__consumer_offsets`` log.
+
+        ``is_settled`` is False within a rebalance: the rebalance is begun again when the record is read.
+        """
+        self.effects.append(Persist(group_key(group.group_id), group_value(group, now_ms, is_settled=is_settled)))
 
     def become_consumer(self, group: Group, consumer: ConsumerGroup) -> None:
         """Convert a classic group to a consumer group with these members; committed offsets are kept."""
@@ -219,7 +222,6 @@ class Groups:
         loaded = Group(group_id) if value is None else read_group(group_id, value)
         loaded.offsets, loaded.settings = known.offsets, known.settings
         loaded.consumer, loaded.streams = known.consumer, known.streams
-        loaded.state = GroupState.STABLE if loaded.members else GroupState.EMPTY
         self.by_id[group_id] = loaded
         self.discard(loaded)
 

@@ -446,6 +446,31 @@ def test_static_member_that_is_replaced_within_a_rebalance_is_known_after_a_rest
     assert after.join("s", joined.member_id, others, "i").error is ErrorCode.NONE
 
 
+@pytest.mark.parametrize("phase", ["join", "sync"])
+def test_rebalance_in_which_a_static_member_is_replaced_begins_again_after_a_restart(desk, phase):
+    """No member gets the empty assignment of a generation that never had one, and none loses its subscription."""
+    protocols = (("range", b"subscription"),)
+    before = desk.join("s", protocols=protocols, instance="i")
+    desk.sync("s", before, {before.member_id: b"S"}, "i")
+    desk.join("other", protocols=protocols)
+    if phase == "sync":
+        desk.join("s", before.member_id, protocols, "i")
+        assert desk.state() == "CompletingRebalance"
+    desk.join("s", protocols=protocols, instance="i")
+    compacted = dict(desk.log)
+
+    after = Desk(now_ms=desk.now_ms)
+    after.coordinator.load([Block(list(compacted), list(compacted.values()), [0] * len(compacted))])
+
+    assert after.join("s", protocols=protocols, instance="i") is None
+    assert after.state() == "PreparingRebalance"
+    after.advance(SESSION_MS)
+    joined = after.replies["s"]
+    assert [member.metadata for member in joined.members] == [b"subscription"]
+    after.sync("s", joined, {joined.member_id: b"T"}, "i")
+    assert after.state() == "Stable"
+
+
 def test_deleted_group_stays_deleted_after_restart(desk):
     desk.commit(None, 3)
     desk.ask("delete", DeleteGroup("g"))
