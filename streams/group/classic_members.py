@@ -149,7 +149,7 @@ class ClassicMembers:
         if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or not (name is None or name in classic.names):
             return SyncGroupResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         is_revoking = member.state is ReconciliationState.UNREVOKED_PARTITIONS
-        if group.epoch > member.epoch and not is_revoking:
+        if group.assignment_epoch > member.epoch and not is_revoking:
             self._expect_join(shell, member, now_ms)
             return SyncGroupResponse(ErrorCode.REBALANCE_IN_PROGRESS)
         if not is_revoking:
@@ -165,7 +165,7 @@ class ClassicMembers:
         if request.generation_id != member.epoch:
             return HeartbeatResponse(ErrorCode.ILLEGAL_GENERATION)
         self._touch(shell, member, classic, now_ms)
-        self.consumers.refresh(shell.group_id, group, is_changed=False)
+        self.consumers.refresh(shell.group_id, group, now_ms, is_changed=False)
         self.consumers.note(shell)
         if not _must_join(group, member):
             return HeartbeatResponse(ErrorCode.NONE)
@@ -201,7 +201,7 @@ class ClassicMembers:
 
 def _must_join(group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
     """Whether a member must join again: for a new epoch, for a revocation, or to get all partitions that it lacks."""
-    if member.epoch < group.epoch or member.state is ReconciliationState.UNREVOKED_PARTITIONS:
+    if member.epoch < group.assignment_epoch or member.state is ReconciliationState.UNREVOKED_PARTITIONS:
         return True
     missing = group.target.get(member.member_id, NO_PLACES) - member.assigned
     is_waiting = member.state is ReconciliationState.UNRELEASED_PARTITIONS

@@ -101,6 +101,8 @@ class ConsumerGroup:
     epoch: int = 0
     #: The group epoch for which ``target`` was computed.
     assignment_epoch: int = 0
+    #: When ``target`` was computed, or None if it was not, or not by this coordinator.
+    assigned_ms: int | None = None
     members: dict[str, ConsumerGroupMember] = field(factory=dict)
     #: Member ID by group instance ID.
     static_members: dict[str, str] = field(factory=dict)
@@ -200,14 +202,14 @@ def reconciled(
 
     ``owned`` has the partitions that the member reports, or None if it reports none.
     """
-    if member.state is ReconciliationState.STABLE and member.epoch == epoch:
+    if member.state is ReconciliationState.STABLE and member.epoch == epoch and member.assigned <= target:
         return member
     reported = None if owned is None else set(owned)
     if member.state is ReconciliationState.UNREVOKED_PARTITIONS:
         if _owns(reported, member.revoking):
             return member
         # The revocation is confirmed: the member advances, if only to an epoch before the target's.
-        return _next(member, member.epoch + 1, epoch, target, is_free, reported)
+        return _next(member, min(member.epoch + 1, epoch), epoch, target, is_free, reported)
     return _next(member, member.epoch, epoch, target, is_free, reported)
 
 

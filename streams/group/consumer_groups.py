@@ -123,7 +123,7 @@ class ConsumerGroups:
             "",
             found.member_id,
             found.epoch,
-            self.configs.value(shell.group_id, "consumer.heartbeat.interval.ms"),
+            self.configs.heartbeat_interval_ms("consumer", shell.group_id, self._delay_ms(shell, now_ms)),
             by_id(found.assigned) if is_full or found.assigned != known.assigned else None,
         )
 
@@ -141,8 +141,12 @@ class ConsumerGroups:
         if is_new or member != known:
             self._persist(member_record(shell.group_id, member))
         is_changed = is_new or (member.topics, member.topic_regex) != (known.topics, known.topic_regex)
-        self.refresh(shell.group_id, group, is_changed=is_changed)
+        wanted = self.refresh(shell.group_id, group, now_ms, is_changed=is_changed)
         target = group.target.get(member.member_id, NO_PLACES)
+        if wanted is not None:
+            # The target is of earlier subscriptions: the member may not want all of it any more.
+            names = group.names
+            target = frozenset(place for place in target if names.get(place[0]) in wanted[member.member_id])
         found = reconciled(member, group.assignment_epoch, target, group.is_free_for(member.member_id), owned)
         if found != member:
             group.put(found)
@@ -272,11 +276,16 @@ class ConsumerGroups:
 
     # --- assignment -------------------------------------------------------------------
 
-    def refresh(self, group_id: str, group: ConsumerGroup, *, is_changed: bool) -> None:
-        """Compute a new target assignment if the subscriptions or the subscribed topics have changed."""
+    def refresh(
+        self, group_id: str, group: ConsumerGroup, now_ms: int, *, is_changed: bool
+    ) -> Mapping[str, Set[str]] | None:
+        """Compute a new target assignment if the subscriptions or the subscribed topics have changed.
+
+        If it is too soon for that after the last time, return the topics that each member subscribes to now.
+        """
         is_outdated = is_changed or group.topics_version != self.topics.version
         if not is_outdated and group.epoch == group.assignment_epoch:
-            return
+            return None
         wanted = self._wanted_topics(group)
         if is_outdated:
             topics = self._existing(wanted)
@@ -284,8 +293,20 @@ class ConsumerGroups:
             group.topics, group.topics_version = topics, self.topics.version
         if is_changed:
             self._advance(group_id, group)
-        if group.epoch > group.assignment_epoch:
-            self._assign(group_id, group, wanted)
+        if group.epoch == group.assignment_epoch:
+            return None
+        if self.configs.assignment_delay_ms("consumer", group_id, group.assigned_ms, now_ms):
+            return wanted
+        self._assign(group_id, group, wanted)
+        group.assigned_ms = now_ms
+        return None
+
+    def _delay_ms(self, shell: Group, now_ms: int) -> int:
+        """Return in how many milliseconds a group will be assigned that has changed since the last time; 0 if none."""
+        group = shell.consumer
+        if group is None or group.epoch == group.assignment_epoch:
+            return 0
+        return self.configs.assignment_delay_ms("consumer", shell.group_id, group.assigned_ms, now_ms)
 
     def _wanted_topics(self, group: ConsumerGroup) -> dict[str, Set[str]]:
         """Return the topics that each member subscribes to; each regular expression is matched once."""
@@ -335,6 +356,8 @@ class ConsumerGroups:
         group = shell.consumer
         assert group is not None
         self._drop(shell.group_id, group, member)
+        if not group.members:
+            group.assigned_ms = None
         if not self._becomes_classic(group):
             # A group that becomes classic has a new generation instead.
             self._advance(shell.group_id, group)

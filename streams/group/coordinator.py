@@ -133,7 +133,7 @@ class Coordinator:
                 case TimerKind.PENDING:
                     self._forget_pending(group, timer.member_id)
                 case TimerKind.CONSUMER_SESSION | TimerKind.RECONCILIATION | TimerKind.FIRST_ASSIGNMENT:
-                    self._modern.expire(group, timer)
+                    self._modern.expire(group, timer, now_ms)
                 case TimerKind.VANISH:
                     if not group.members:
                         self._groups.delete(group)

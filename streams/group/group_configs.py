@@ -24,8 +24,10 @@ class _Setting:
 
 
 _SETTINGS: Final[Mapping[str, _Setting]] = {
+    "consumer.assignment.interval.ms": _Setting("consumer_assignment_interval_ms", 0),
     "consumer.heartbeat.interval.ms": _Setting("consumer_heartbeat_interval_ms", 1),
     "consumer.session.timeout.ms": _Setting("consumer_session_timeout_ms", 1),
+    "streams.assignment.interval.ms": _Setting("streams_assignment_interval_ms", 0),
     "streams.heartbeat.interval.ms": _Setting("streams_heartbeat_interval_ms", 1),
     "streams.initial.rebalance.delay.ms": _Setting("streams_initial_rebalance_delay_ms", 0),
     "streams.num.standby.replicas": _Setting("streams_num_standby_replicas", 0),
@@ -46,6 +48,20 @@ class GroupConfigs:
         """Return a setting of a group; all are whole numbers."""
         given = self._given.get(group_id, {}).get(name)
         return self._default(name) if given is None else int(given)
+
+    def assignment_delay_ms(self, kind: str, group_id: str, assigned_ms: int | None, now_ms: int) -> int:
+        """Return in how many milliseconds a group may be assigned again (KIP-1263).
+
+        ``kind`` is ``consumer`` or ``streams``; ``assigned_ms`` is when the group was last assigned, if it was.
+        """
+        if assigned_ms is None:
+            return 0
+        return max(0, assigned_ms + self.value(group_id, f"{kind}.assignment.interval.ms") - now_ms)
+
+    def heartbeat_interval_ms(self, kind: str, group_id: str, delay_ms: int) -> int:
+        """Return when a member has to send its next heartbeat: sooner, if the group is assigned in ``delay_ms``."""
+        interval_ms = self.value(group_id, f"{kind}.heartbeat.interval.ms")
+        return min(interval_ms, delay_ms) if delay_ms else interval_ms
 
     def groups(self) -> list[str]:
         """Return the IDs of the groups that have settings of their own."""

@@ -72,12 +72,12 @@ class ModernGroups:
             case StreamsGroupDescribe():
                 return describe_streams(self.groups.get(request.group_id), request)
 
-    def expire(self, shell: Group, timer: GroupTimer) -> None:
+    def expire(self, shell: Group, timer: GroupTimer, now_ms: int) -> None:
         """Process a timer of a member, or of a group."""
         if shell.consumer is not None:
             self.consumers.expire(shell, timer)
         elif shell.streams is not None:
-            self.streams.expire(shell, timer)
+            self.streams.expire(shell, timer, now_ms)
 
     def remove_members(self, is_gone: Callable[[ModernMember], bool]) -> None:
         """Remove the members for which ``is_gone`` is True from all groups."""

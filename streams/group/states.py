@@ -73,6 +73,8 @@ class CoordinatorConfig:
     ``consumer_session_timeout_ms`` and ``consumer_heartbeat_interval_ms`` are those of consumer groups, which members
     do not choose (Kafka's ``group.consumer.session.timeout.ms`` and ``group.consumer.heartbeat.interval.ms``), those
     that begin with ``streams`` those of streams groups (KIP-1071).  ``group_configs`` has what groups may set.
+    A group is assigned at most once in ``consumer_assignment_interval_ms`` or ``streams_assignment_interval_ms``
+    (KIP-1263); Kafka's default is 1000.
     ``consumer_migration_policy`` decides about groups with members of both protocols
     (``group.consumer.migration.policy``, where the default is the same).
     """
@@ -83,11 +85,13 @@ class CoordinatorConfig:
     offset_metadata_max_bytes: int = field(default=4096, validator=ge(0))
     consumer_session_timeout_ms: int = field(default=45_000, validator=ge(1))
     consumer_heartbeat_interval_ms: int = field(default=5_000, validator=ge(1))
+    consumer_assignment_interval_ms: int = field(default=0, validator=ge(0))
     consumer_migration_policy: MigrationPolicy = field(
         default=MigrationPolicy.BIDIRECTIONAL, validator=instance_of(MigrationPolicy)
     )
     streams_session_timeout_ms: int = field(default=45_000, validator=ge(1))
     streams_heartbeat_interval_ms: int = field(default=5_000, validator=ge(1))
+    streams_assignment_interval_ms: int = field(default=0, validator=ge(0))
     streams_initial_rebalance_delay_ms: int = field(default=0, validator=ge(0))
     streams_num_standby_replicas: int = field(default=0, validator=ge(0))
 

@@ -102,6 +102,8 @@ class StreamsGroup:
     epoch: int = 1
     #: The group epoch for which ``target`` was computed.
     assignment_epoch: int = 1
+    #: When ``target`` was computed, or None if it was not, or not by this coordinator.
+    assigned_ms: int | None = None
     topology: GroupTopology | None = None
     #: The epoch of the topology whose topics were complete when the group epoch was raised last; -1 for none.
     validated_epoch: int = -1

@@ -111,9 +111,9 @@ class StreamsGroups:
         if self._update(shell.group_id, group, found, topics_hash) or is_changed:
             self._advance(shell.group_id, group)
         _note_offsets(group, request)
-        is_delayed = self._is_delayed(shell.group_id, now_ms, is_first=is_first)
-        if not is_delayed and group.epoch > group.assignment_epoch:
-            self._assign(shell.group_id, group)
+        delay_ms = self._delay_ms(shell.group_id, group, now_ms, is_first=is_first)
+        if not delay_ms and group.epoch > group.assignment_epoch:
+            self._assign(shell.group_id, group, now_ms)
         owned = owned_of(request)
         after = self._reconcile(shell.group_id, group, member, owned)
         self.set_timers(shell.group_id, member, after, now_ms)
@@ -121,7 +121,7 @@ class StreamsGroups:
             group.shutdown_member_id = group.shutdown_member_id or request.member_id
         if found.missing:
             self.groups.effects.append(CreateInternalTopics(shell.group_id, found.missing))
-        return self._answered(shell.group_id, group, known, after, request, is_delayed=is_delayed)
+        return self._answered(shell.group_id, group, known, after, request, delay_ms)
 
     def _opened(self, request: StreamsGroupHeartbeat) -> StreamsGroup:
         """Return the streams group of a request; for a join it may be a new one, which is not registered yet."""
@@ -203,13 +203,20 @@ class StreamsGroups:
             group.creation_failures = {}
         return before != (topics_hash, validated, settings)
 
-    def _is_delayed(self, group_id: str, now_ms: int, *, is_first: bool) -> bool:
-        """Whether the first assignment still waits for more members; the first member starts the time."""
+    def _delay_ms(self, group_id: str, group: StreamsGroup, now_ms: int, *, is_first: bool) -> int:
+        """Return for how many milliseconds a group that has changed waits for its assignment, or 0.
+
+        The first assignment waits for more members, from the first one on; the next ones keep a distance.
+        """
         timer = GroupTimer(TimerKind.FIRST_ASSIGNMENT, group_id)
-        delay_ms = self.configs.value(group_id, "streams.initial.rebalance.delay.ms")
-        if is_first and delay_ms and self.timers.deadline_ms(timer) is None:
-            self.timers.set(timer, now_ms + delay_ms)
-        return self.timers.deadline_ms(timer) is not None
+        first_ms = self.configs.value(group_id, "streams.initial.rebalance.delay.ms")
+        if is_first and first_ms and self.timers.deadline_ms(timer) is None:
+            self.timers.set(timer, now_ms + first_ms)
+        if (deadline_ms := self.timers.deadline_ms(timer)) is not None:
+            return max(1, deadline_ms - now_ms)
+        if group.epoch == group.assignment_epoch:
+            return 0
+        return self.configs.assignment_delay_ms("streams", group_id, group.assigned_ms, now_ms)
 
     def _reconcile(
         self, group_id: str, group: StreamsGroup, member: StreamsGroupMember, owned: RoleTasks | None
@@ -229,8 +236,7 @@ class StreamsGroups:
         known: StreamsGroupMember,
         member: StreamsGroupMember,
         request: StreamsGroupHeartbeat,
-        *,
-        is_delayed: bool,
+        delay_ms: int,
     ) -> StreamsGroupHeartbeatResponse:
         owned = owned_of(request)
         # A member that reports other tasks than its own has lost a response, or has not acted on it yet.
@@ -242,10 +248,10 @@ class StreamsGroups:
             "",
             member.member_id,
             member.epoch,
-            self.configs.value(group_id, "streams.heartbeat.interval.ms"),
+            self.configs.heartbeat_interval_ms("streams", group_id, delay_ms),
             _TASK_OFFSET_INTERVAL_MS,
             _ACCEPTABLE_RECOVERY_LAG,
-            tuple(_statuses(group, member, is_delayed=is_delayed)),
+            tuple(_statuses(group, member, is_delayed=delay_ms > 0 and member.member_id not in group.target)),
             ids_of(member.assigned.active) if is_told else None,
             ids_of(member.assigned.standby) if is_told else None,
             {} if is_told else None,
@@ -255,7 +261,7 @@ class StreamsGroups:
 
     # --- assignment -------------------------------------------------------------------
 
-    def _assign(self, group_id: str, group: StreamsGroup) -> None:
+    def _assign(self, group_id: str, group: StreamsGroup, now_ms: int) -> None:
         """Compute the target assignment of the group epoch; nobody has tasks while topics are missing."""
         found = group.configured
         given: Mapping[str, RoleTasks] = {}
@@ -289,7 +295,7 @@ class StreamsGroups:
             if target != group.target.get(member_id):
                 group.target[member_id] = target
                 self._persist(target_member_record(group_id, member_id, target))
-        group.assignment_epoch = group.epoch
+        group.assignment_epoch, group.assigned_ms = group.epoch, now_ms
         self._persist(target_record(group_id, group))
 
     def _advance(self, group_id: str, group: StreamsGroup) -> None:
@@ -327,7 +333,7 @@ class StreamsGroups:
         self._advance(shell.group_id, group)
         if not group.members:
             self.timers.cancel(GroupTimer(TimerKind.FIRST_ASSIGNMENT, shell.group_id))
-            group.assignment_epoch = group.epoch
+            group.assignment_epoch, group.assigned_ms = group.epoch, None
             self._persist(target_record(shell.group_id, group))
 
     def _drop(self, group_id: str, group: StreamsGroup, member: StreamsGroupMember) -> None:
@@ -336,13 +342,13 @@ class StreamsGroups:
         group.remove(member)
         self.groups.effects += (Persist(key, None) for key in keys_of_member(group_id, member.member_id))
 
-    def expire(self, shell: Group, timer: GroupTimer) -> None:
+    def expire(self, shell: Group, timer: GroupTimer, now_ms: int) -> None:
         """Remove a member whose session has expired, or which did not revoke tasks in time; or assign at last."""
         group = shell.streams
         assert group is not None
         if timer.kind is TimerKind.FIRST_ASSIGNMENT:
             if group.members and group.epoch > group.assignment_epoch:
-                self._assign(shell.group_id, group)
+                self._assign(shell.group_id, group, now_ms)
         elif (member := group.members.get(timer.member_id)) is not None:
             self.remove(shell, member)
 
@@ -474,7 +480,8 @@ def _statuses(group: StreamsGroup, member: StreamsGroupMember, *, is_delayed: bo
         )
     if is_delayed:
         yield GroupStatus(
-            StreamsStatus.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured initial rebalance delay."
+            StreamsStatus.ASSIGNMENT_DELAYED,
+            "Assignment delayed due to the configured initial rebalance delay, or assignment interval.",
         )
     if found is not None and found.problem is not None:
         failures = "".join(f"; creation of {name} failed: {why}" for name, why in group.creation_failures.items())

@@ -1,6 +1,6 @@
 """Rebalances of large groups, each protocol: time on the virtual clock and CPU time of broker and consumers together.
 
-    python -m tests.bench.rebalances {range,cooperative,consumer} [--members N] [--partitions N]
+    python -m tests.bench.rebalances {range,cooperative,consumer} [--members N] [--partitions N] [--interval-ms N]
 
 All consumers join at once, then one more joins, then one leaves.  Each polls every 100 to 1,000 ms of the virtual
 clock, and a rebalance is over when all have their share.
@@ -12,7 +12,7 @@ import time
 from streams.broker import EmbeddedBroker
 from streams.clients import Consumer
 from streams.core.clock import VirtualClock
-from streams.group import CooperativeStickyAssignor, RangeAssignor
+from streams.group import CooperativeStickyAssignor, CoordinatorConfig, RangeAssignor
 
 
 def main() -> None:
@@ -22,6 +22,7 @@ def main() -> None:
     parser.add_argument("--members", type=int, default=1_000)
     parser.add_argument("--partitions", type=int, default=10_000)
     parser.add_argument("--poll-ms", type=int, default=1_000)
+    parser.add_argument("--interval-ms", type=int, default=1_000, help="consumer.assignment.interval.ms")
     options = parser.parse_args()
     clock = VirtualClock()
 
@@ -49,7 +50,8 @@ def main() -> None:
         seconds = (clock.monotonic_ms() - begin_ms) / 1_000
         print(f"{options.protocol}, {what}: {seconds:.1f} s, {time.process_time() - cpu:.1f} s of CPU", flush=True)
 
-    with EmbeddedBroker(clock=clock) as broker:
+    config = CoordinatorConfig(consumer_assignment_interval_ms=options.interval_ms)
+    with EmbeddedBroker(clock=clock, group_config=config) as broker:
         broker.create_topic("t", options.partitions)
         consumers = [started() for _ in range(options.members)]
         report("all join")

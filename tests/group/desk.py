@@ -4,11 +4,15 @@ from collections.abc import Iterable
 from random import Random
 
 from attrs import define, field
+from hypothesis import strategies as st
 
 from streams.core.records import Block
 from streams.group import Coordinator, CoordinatorConfig, CreateInternalTopics, Persist, Reply
 from streams.protocol.group_messages import ConsumerGroupDescribe
 from streams.protocol.streams_group_messages import StreamsGroupDescribe
+
+#: How long a group waits between assignments, in properties: not at all, less than a heartbeat, and several of them.
+INTERVALS_MS = st.sampled_from([0, 1_000, 12_000])
 
 
 @define

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.core.records import TopicPartition
-from streams.group import decode_assignment
+from streams.group import CoordinatorConfig, decode_assignment
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
     JOIN_EPOCH,
@@ -27,7 +27,7 @@ from streams.protocol.group_messages import (
     ResetOffsets,
 )
 from streams.protocol.messages import TxnOffsetCommit
-from tests.group.desk import Desk
+from tests.group.desk import INTERVALS_MS, Desk
 
 SESSION_MS = 45_000
 REVOKE_MS = 10_000
@@ -397,13 +397,15 @@ def test_reset_of_offsets_removes_the_owner(desk: Desk):
     assert one.beat() is ErrorCode.NONE
 
 
-CHOICES = st.sampled_from(["beat", "beat", "beat", "lost", "leave", "vanish", "away", "time", "grow", "restart"])
+CHOICES = st.sampled_from(
+    ["beat", "beat", "beat", "lost", "leave", "vanish", "away", "change", "time", "grow", "restart"]
+)
 
 
-@given(st.lists(st.tuples(CHOICES, st.integers(0, 4)), max_size=80))
-def test_no_partition_has_two_owners_and_all_have_one_in_the_end(steps: list[tuple[str, int]]):
+@given(st.lists(st.tuples(CHOICES, st.integers(0, 4)), max_size=80), INTERVALS_MS)
+def test_no_partition_has_two_owners_and_all_have_one_in_the_end(steps: list[tuple[str, int]], interval_ms: int):
     """Members beat, leave, vanish and return, responses are lost, topics grow, the coordinator restarts."""
-    desk = Desk()
+    desk = Desk(config=CoordinatorConfig(consumer_assignment_interval_ms=interval_ms))
     desk.topics.put("t", 3)
     clients = [Client(desk, f"m{n}", ("t", "u") if n % 2 else ("t",)) for n in range(3)]
     clients += [Client(desk, f"s{n}", instance=f"i{n}") for n in range(2)]
@@ -421,6 +423,9 @@ def test_no_partition_has_two_owners_and_all_have_one_in_the_end(steps: list[tup
                 clients[number] = Client(desk, client.member_id + "'", client.topics)
             case "away":
                 client.leave(LEAVE_EPOCH if client.instance is None else LEAVE_STATIC_EPOCH)
+            case "change":
+                # Another subscription is told with the next heartbeat, as by a consumer that sends everything again.
+                client.topics, client.reported = ("u",) if client.topics == ("t",) else ("t",), None
             case "time":
                 desk.advance(5_000)
                 for other in clients:
@@ -437,11 +442,81 @@ def test_no_partition_has_two_owners_and_all_have_one_in_the_end(steps: list[tup
             client.beat()
     for _ in range(6):
         settle(*clients)
+        desk.advance(5_000)
     assert desk.described().state == "Stable"
     for name, (topic_id, count) in desk.topics.by_name.items():
         subscribed = [client for client in clients if name in client.topics]
         shares = [len({number for found, number in client.owned if found == topic_id}) for client in subscribed]
-        assert sum(shares) == count
+        assert sum(shares) == (count if subscribed else 0)
+
+
+@pytest.fixture
+def slow_desk() -> Desk:
+    desk = Desk(config=CoordinatorConfig(consumer_assignment_interval_ms=1_000))
+    desk.topics.put("t", 4)
+    desk.topics.put("u", 2)
+    return desk
+
+
+def test_members_that_come_within_the_interval_are_assigned_together(slow_desk: Desk):
+    desk = slow_desk
+    clients = [Client(desk, f"m{number}") for number in range(4)]
+    for client in clients:
+        client.beat()
+        desk.advance(100)
+    assert [client.numbers() for client in clients] == [[0, 1, 2, 3], [], [], []]
+    assert desk.described().state == "Assigning"
+    # They are told to come back when it is due, rather than after their usual interval.
+    assert [client.last.heartbeat_interval_ms for client in clients] == [5_000, 900, 800, 700]
+    desk.advance(599)
+    clients[1].beat()
+    assert clients[1].last.heartbeat_interval_ms == 1
+    desk.advance(1)
+    settle(*clients)
+    assert [len(client.owned) for client in clients] == [1, 1, 1, 1]
+    assert desk.described().assignment_epoch == desk.described().group_epoch == 4
+
+
+def test_members_that_leave_within_the_interval_are_missed_after_it(slow_desk: Desk):
+    desk = slow_desk
+    one, two = Client(desk, "one"), Client(desk, "two")
+    one.beat()
+    desk.advance(1_000)
+    settle(two, one)
+    two.leave()
+    one.beat()
+    assert len(one.owned) == 2
+    desk.advance(1_000)
+    one.beat()
+    assert len(one.owned) == 4
+
+
+def test_topic_that_is_unsubscribed_within_the_interval_is_revoked_at_once(slow_desk: Desk):
+    desk = slow_desk
+    one = Client(desk, "one", ("t", "u"))
+    settle(one)
+    one.topics, one.reported = ("u",), None
+    settle(one)
+    assert {topic_id for topic_id, _ in one.owned} == {desk.topics.found("u")[0]}
+    assert desk.described().state == "Assigning"
+    desk.advance(1_000)
+    settle(one)
+    assert (len(one.owned), desk.described().state) == (2, "Stable")
+
+
+def test_group_whose_last_member_has_left_is_assigned_at_once(slow_desk: Desk):
+    one, two = Client(slow_desk, "one"), Client(slow_desk, "two")
+    one.beat()
+    one.leave()
+    two.beat()
+    assert two.numbers() == [0, 1, 2, 3]
+
+
+def test_group_has_its_own_interval(slow_desk: Desk):
+    slow_desk.configure(consumer_assignment_interval_ms="0")
+    one, two = Client(slow_desk, "one"), Client(slow_desk, "two")
+    settle(one, two)
+    assert (len(one.owned), len(two.owned)) == (2, 2)
 
 
 def test_static_members_and_their_heirs_never_share(desk: Desk):

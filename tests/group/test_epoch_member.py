@@ -8,11 +8,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.core.records import TopicPartition
-from streams.group import Assign, ConsumerHeartbeats, EpochMember, Failed, Lose, MemberConfig, MemberState, Revoke, Send
+from streams.group import (
+    Assign,
+    ConsumerHeartbeats,
+    CoordinatorConfig,
+    EpochMember,
+    Failed,
+    Lose,
+    MemberConfig,
+    MemberState,
+    Revoke,
+    Send,
+)
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse
 from streams.protocol.messages import FindCoordinator, FindCoordinatorResponse
-from tests.group.desk import Desk
+from tests.group.desk import INTERVALS_MS, Desk
 from tests.group.test_consumer_groups import SESSION_MS
 
 MAX_POLL_MS = 60_000
@@ -231,10 +242,10 @@ def test_response_of_an_earlier_life_is_ignored(desk: Desk):
 STEPS = st.sampled_from(["turn", "turn", "lost request", "lost response", "close", "die", "time", "grow", "restart"])
 
 
-@given(st.lists(st.tuples(STEPS, st.integers(0, 3)), max_size=60))
-def test_no_partition_is_read_by_two_and_all_are_read_in_the_end(steps: list[tuple[str, int]]):
+@given(st.lists(st.tuples(STEPS, st.integers(0, 3)), max_size=60), INTERVALS_MS)
+def test_no_partition_is_read_by_two_and_all_are_read_in_the_end(steps: list[tuple[str, int]], interval_ms: int):
     """Requests and responses are lost, members leave and die, topics grow, the coordinator restarts."""
-    desk = Desk()
+    desk = Desk(config=CoordinatorConfig(consumer_assignment_interval_ms=interval_ms))
     desk.topics.put("t", 3)
 
     def reader(number: int, life: int) -> Reader:

@@ -51,7 +51,7 @@ from streams.protocol.group_messages import (
     SyncGroup,
 )
 from streams.protocol.messages import FindCoordinator, FindCoordinatorResponse
-from tests.group.desk import Topics, started
+from tests.group.desk import INTERVALS_MS, Topics, started
 
 SESSION_MS = 45_000
 MAX_POLL_MS = 60_000
@@ -78,6 +78,7 @@ class Shop:
     """A coordinator with its topics, its clock, its log, and its readers."""
 
     policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+    interval_ms: int = 0
     topics: Topics = field(factory=Topics)
     now_ms: int = 1_000
     log: list[tuple[bytes, bytes | None]] = field(factory=list)
@@ -92,7 +93,9 @@ class Shop:
 
     def restart(self) -> None:
         """Start a new coordinator from the compacted log; requests that wait for an answer fail."""
-        config = CoordinatorConfig(consumer_migration_policy=self.policy)
+        config = CoordinatorConfig(
+            consumer_migration_policy=self.policy, consumer_assignment_interval_ms=self.interval_ms
+        )
         self.coordinator = started(config, Random(len(self.log)), self.topics, self.log)
         waiting, self.waiting = self.waiting, []
         for reader, request in waiting:
@@ -471,12 +474,13 @@ ASSIGNORS = {"range": RangeAssignor, "sticky": StickyAssignor, "cooperative": Co
     st.sampled_from(sorted(ASSIGNORS)),
     st.lists(st.tuples(STEPS, st.integers(0, 3), st.booleans()), max_size=80),
     st.booleans(),
+    INTERVALS_MS,
 )
 def test_no_partition_is_read_by_two_and_all_are_read_in_the_end(
-    assignor: str, steps: list[tuple[str, int, bool]], ends_classic: bool
+    assignor: str, steps: list[tuple[str, int, bool]], ends_classic: bool, interval_ms: int
 ):
     """Members are rolled to and fro, requests and responses are lost, topics grow, the coordinator restarts."""
-    shop = Shop()
+    shop = Shop(interval_ms=interval_ms)
     shop.topics.put("t", 3)
 
     def start(number: int, life: int, is_classic: bool) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
-from streams.group import decode_assignment
+from streams.group import CoordinatorConfig, decode_assignment
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
     JOIN_EPOCH,
@@ -39,7 +39,7 @@ from streams.protocol.streams_group_messages import (
     TaskOffset,
     TopicInfo,
 )
-from tests.group.desk import Desk
+from tests.group.desk import INTERVALS_MS, Desk
 
 SESSION_MS = 45_000
 REVOKE_MS = 10_000
@@ -57,9 +57,9 @@ TOPOLOGY = GroupTopology(
 )
 
 
-def streams_desk() -> Desk:
+def streams_desk(interval_ms: int = 0) -> Desk:
     """A coordinator of a streams group whose input has two partitions."""
-    desk = Desk(StreamsGroupDescribe)
+    desk = Desk(StreamsGroupDescribe, CoordinatorConfig(streams_assignment_interval_ms=interval_ms))
     desk.topics.put("t", 2)
     return desk
 
@@ -442,6 +442,35 @@ def test_first_assignment_waits_for_more_members(desk: Desk):
     assert desk.described().group_epoch == 3
 
 
+def test_members_that_come_within_the_interval_are_assigned_together():
+    desk = streams_desk(1_000)
+    clients = [Client(desk, f"m{number}") for number in range(4)]
+    clients[0].beat()
+    # The internal topics exist now.
+    desk.advance(1_000)
+    for client in clients:
+        client.beat()
+        desk.advance(100)
+    assert [len(client.active) for client in clients] == [4, 0, 0, 0]
+    assert [client.last.heartbeat_interval_ms for client in clients] == [5_000, 900, 800, 700]
+    assert StreamsStatus.ASSIGNMENT_DELAYED in clients[1].statuses()
+    assert StreamsStatus.ASSIGNMENT_DELAYED not in clients[0].statuses()
+    desk.advance(600)
+    settle(*clients)
+    assert [len(client.active) for client in clients] == [1, 1, 1, 1]
+
+
+def test_group_whose_last_member_has_left_is_assigned_at_once():
+    desk = streams_desk(1_000)
+    one, two = Client(desk, "one"), Client(desk, "two")
+    one.beat()
+    desk.advance(1_000)
+    one.beat()
+    one.leave()
+    two.beat()
+    assert two.active == ALL
+
+
 # --- members ----------------------------------------------------------------------------
 
 
@@ -722,10 +751,10 @@ CHOICES = st.sampled_from(
 )
 
 
-@given(st.lists(st.tuples(CHOICES, st.integers(0, 4)), max_size=80))
-def test_no_active_task_has_two_owners_and_all_have_one_in_the_end(steps: list[tuple[str, int]]):
+@given(st.lists(st.tuples(CHOICES, st.integers(0, 4)), max_size=80), INTERVALS_MS)
+def test_no_active_task_has_two_owners_and_all_have_one_in_the_end(steps: list[tuple[str, int]], interval_ms: int):
     """Members beat, leave, vanish and return, responses are lost, topics go, the coordinator restarts."""
-    desk = streams_desk()
+    desk = streams_desk(interval_ms)
     desk.topics.put("t", 3)
     clients = [Client(desk, f"m{n}", process=f"p{n % 2}") for n in range(3)]
     clients += [Client(desk, f"s{n}", instance=f"i{n}") for n in range(2)]
@@ -763,6 +792,7 @@ def test_no_active_task_has_two_owners_and_all_have_one_in_the_end(steps: list[t
             client.beat()
     for _ in range(6):
         settle(*clients)
+        desk.advance(5_000)
     assert desk.described().state == "Stable"
     assert Counter(task for client in clients for task in client.active) == Counter(
         (name, number) for name in "01" for number in range(3)
