@@ -125,6 +125,7 @@ def _settings(machine: "Broker", kind: int, name: str) -> tuple[Mapping[str, str
             "transaction.state.log.replication.factor": "1",
             "min.insync.replicas": "1",
         }
+        of_broker |= machine.coordinator.configs.defaults.shown()
         if machine.config.rack is not None:
             of_broker["broker.rack"] = machine.config.rack
         return of_broker, of_broker

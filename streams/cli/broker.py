@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streams.cli.mistakes import FAILED, UsageError
-from streams.cli.options import Commands, add_debug, number_of, partition_count
+from streams.cli.options import Commands, add_settings, number_of, partition_count, texts_of
 from streams.cli.serving import announce
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def add_parser(commands: Commands) -> None:
         help="partition count of topics created without one (default 1)",
     )
     parser.add_argument("--no-auto-create", action="store_true", help="do not create topics that clients request")
-    add_debug(parser)
+    add_settings(parser, "a setting of groups with Kafka's name, such as group.initial.rebalance.delay.ms=3000")
     parser.set_defaults(execute=execute)
 
 
@@ -84,9 +84,11 @@ def execute(options: argparse.Namespace) -> int:
     """Serve the embedded broker until SIGINT or SIGTERM."""
     from streams import EmbeddedBroker
     from streams.broker import descriptors
+    from streams.group import CoordinatorConfig
     from streams.runtime import collector
 
     tls = _tls_of(options)
+    groups = CoordinatorConfig.of(texts_of(options))
     if options.repair:
         return _repair(options)
     # Idle clients must not exhaust the file descriptors; only a program may change the limits of its process.
@@ -99,6 +101,7 @@ def execute(options: argparse.Namespace) -> int:
         maintenance_interval_ms=options.maintenance_interval,
         serves_damaged=True,
         rack=options.rack,
+        group_config=groups,
     ) as broker:
         server = broker.serve(
             options.listen,

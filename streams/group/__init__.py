@@ -23,6 +23,8 @@ from streams.group.consumer_member import ConsumerMembership as ConsumerMembersh
 from streams.group.consumer_member import Lose as Lose
 from streams.group.consumer_member import Revoke as Revoke
 from streams.group.coordinator import Coordinator as Coordinator
+from streams.group.coordinator_config import CoordinatorConfig as CoordinatorConfig
+from streams.group.coordinator_config import MigrationPolicy as MigrationPolicy
 from streams.group.effects import CreateInternalTopics as CreateInternalTopics
 from streams.group.effects import Effect as Effect
 from streams.group.effects import Persist as Persist
@@ -40,9 +42,7 @@ from streams.group.recipes import LeaderElection as LeaderElection
 from streams.group.recipes import MemberNumber as MemberNumber
 from streams.group.recipes import MemberSettings as MemberSettings
 from streams.group.recipes import TaskDistribution as TaskDistribution
-from streams.group.states import CoordinatorConfig as CoordinatorConfig
 from streams.group.states import GroupState as GroupState
-from streams.group.states import MigrationPolicy as MigrationPolicy
 from streams.group.streams_heartbeats import ChangelogSums as ChangelogSums
 from streams.group.streams_heartbeats import HostFacts as HostFacts
 from streams.group.streams_heartbeats import StreamsHeartbeats as StreamsHeartbeats

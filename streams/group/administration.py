@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence, Set
 from streams.core.errors import SerializationError
 from streams.core.records import TopicPartition
 from streams.group.consumer_group import NO_PLACES, ConsumerGroup, ConsumerGroupMember, Places, by_id
+from streams.group.coordinator_config import CoordinatorConfig
 from streams.group.migration import encoded
 from streams.group.registry import Groups
 from streams.group.server_assignors import DEFAULT_ASSIGNOR
-from streams.group.states import CoordinatorConfig, Group, GroupMember, GroupSettings
+from streams.group.states import Group, GroupMember, GroupSettings
 from streams.group.streams_group import StreamsGroup
 from streams.group.streams_views import partitions_of, source_topics
 from streams.group.subscriptions import (

@@ -18,8 +18,9 @@ from streams.group.consumer_group import (
     ReconciliationState,
 )
 from streams.group.consumer_groups import ConsumerGroups
+from streams.group.coordinator_config import MigrationPolicy
 from streams.group.migration import encoded, joined_subscription, places_of
-from streams.group.states import Group, MigrationPolicy
+from streams.group.states import Group
 from streams.group.subscriptions import CONSUMER_PROTOCOL_TYPE, Subscription
 from streams.group.timers import GroupTimer, TimerKind
 from streams.protocol.error_codes import ErrorCode

@@ -6,34 +6,25 @@ They outlive the group.  A group without a setting has that of ``CoordinatorConf
 from collections.abc import Mapping
 from typing import Final
 
-from attrs import define, field, frozen
+from attrs import define, field
 
-from streams.core.errors import BrokerError
+from streams.core.errors import BrokerError, ConfigError
+from streams.group.coordinator_config import NUMBERS, CoordinatorConfig, WholeNumber, number
 from streams.group.effects import Effect, Persist
 from streams.group.offsets import configs_key, configs_value, read_configs
-from streams.group.states import CoordinatorConfig
 from streams.protocol.error_codes import ErrorCode
 
-
-@frozen
-class _Setting:
-    """A setting of a group: the attribute of ``CoordinatorConfig`` with its default, and its lowest value."""
-
-    attribute: str
-    lowest: int
-
-
-_SETTINGS: Final[Mapping[str, _Setting]] = {
-    "consumer.assignment.interval.ms": _Setting("consumer_assignment_interval_ms", 0),
-    "consumer.heartbeat.interval.ms": _Setting("consumer_heartbeat_interval_ms", 1),
-    "consumer.session.timeout.ms": _Setting("consumer_session_timeout_ms", 1),
-    "streams.assignment.interval.ms": _Setting("streams_assignment_interval_ms", 0),
-    "streams.heartbeat.interval.ms": _Setting("streams_heartbeat_interval_ms", 1),
-    "streams.initial.rebalance.delay.ms": _Setting("streams_initial_rebalance_delay_ms", 0),
-    "streams.num.standby.replicas": _Setting("streams_num_standby_replicas", 0),
-    "streams.session.timeout.ms": _Setting("streams_session_timeout_ms", 1),
-}
-_HIGHEST: Final = 2**31 - 1
+#: What groups may set: the broker's settings of these names with ``group.`` before them are the defaults.
+_NAMES: Final = (
+    "consumer.assignment.interval.ms",
+    "consumer.heartbeat.interval.ms",
+    "consumer.session.timeout.ms",
+    "streams.assignment.interval.ms",
+    "streams.heartbeat.interval.ms",
+    "streams.initial.rebalance.delay.ms",
+    "streams.num.standby.replicas",
+    "streams.session.timeout.ms",
+)
 
 
 @define(eq=False)
@@ -73,7 +64,7 @@ class GroupConfigs:
 
     def shown(self, group_id: str) -> dict[str, str]:
         """Return all settings of a group."""
-        return {name: str(self.value(group_id, name)) for name in _SETTINGS}
+        return {name: str(self.value(group_id, name)) for name in _NAMES}
 
     @staticmethod
     def check(given: Mapping[str, str]) -> None:
@@ -83,18 +74,14 @@ class GroupConfigs:
             BrokerError: a setting is unknown, or its value is invalid (``INVALID_CONFIG``).
         """
         for name, value in given.items():
-            setting = _SETTINGS.get(name)
-            if setting is None:
+            if name not in _NAMES:
                 raise BrokerError(
-                    f"groups have no setting {name}: they have {', '.join(_SETTINGS)}", code=ErrorCode.INVALID_CONFIG
+                    f"groups have no setting {name}: they have {', '.join(_NAMES)}", code=ErrorCode.INVALID_CONFIG
                 )
-            is_number = value.isascii() and value.isdigit()
-            if not is_number or not setting.lowest <= int(value) <= _HIGHEST:
-                raise BrokerError(
-                    f"Invalid value {value} for configuration {name}: must be a whole number of at least "
-                    f"{setting.lowest}, and at most {_HIGHEST}",
-                    code=ErrorCode.INVALID_CONFIG,
-                )
+            try:
+                number(name, value, _setting(name).lowest)
+            except ConfigError as error:
+                raise BrokerError(str(error), code=ErrorCode.INVALID_CONFIG) from error
 
     def alter(self, group_id: str, given: Mapping[str, str]) -> None:
         """Replace the settings of a group, and append them to the ``__consumer_offsets`` log.
@@ -121,5 +108,9 @@ class GroupConfigs:
             self._given.pop(group_id, None)
 
     def _default(self, name: str) -> int:
-        default: int = getattr(self.defaults, _SETTINGS[name].attribute)
+        default: int = getattr(self.defaults, _setting(name).attribute)
         return default
+
+
+def _setting(name: str) -> WholeNumber:
+    return NUMBERS[f"group.{name}"]

@@ -12,7 +12,8 @@ from streams.core.errors import BrokerError, SerializationError
 from streams.core.records import TopicPartition
 from streams.group.assignors import CooperativeStickyAssignor, StickyAssignor
 from streams.group.consumer_group import NO_PLACES, ClassicProtocol, ConsumerGroup, ConsumerGroupMember, Place, Places
-from streams.group.states import Group, GroupMember, GroupState, MigrationPolicy
+from streams.group.coordinator_config import MigrationPolicy
+from streams.group.states import Group, GroupMember, GroupState
 from streams.group.subscriptions import (
     CONSUMER_PROTOCOL_TYPE,
     Assignment,

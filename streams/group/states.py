@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 
 from attrs import define, field, frozen
-from attrs.validators import ge, instance_of
 
 from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
@@ -39,65 +38,6 @@ LEGAL_PREVIOUS: Mapping[GroupState, frozenset[GroupState]] = {
     GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
     GroupState.DEAD: frozenset(GroupState),
 }
-
-
-class MigrationPolicy(Enum):
-    """Which groups with members change their protocol, with Kafka's words (``group.consumer.migration.policy``).
-
-    An upgrade makes a classic group a consumer group when the first member of the consumer protocol joins; a downgrade
-    makes it a classic group again when the last one has left.
-    """
-
-    DISABLED = "disabled"
-    UPGRADE = "upgrade"
-    DOWNGRADE = "downgrade"
-    BIDIRECTIONAL = "bidirectional"
-
-    @property
-    def allows_upgrade(self) -> bool:
-        """Whether classic groups with members become consumer groups."""
-        return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
-
-    @property
-    def allows_downgrade(self) -> bool:
-        """Whether consumer groups with members become classic groups."""
-        return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
-
-
-@frozen
-class CoordinatorConfig:
-    """Bounds and delays for groups, with defaults for an in-process coordinator.
-
-    ``initial_rebalance_delay_ms`` is how long the join phase of the first generation lasts, so that more
-    members can join (Kafka's ``group.initial.rebalance.delay.ms``, where the default is 3000).
-    ``consumer_session_timeout_ms`` and ``consumer_heartbeat_interval_ms`` are those of consumer groups, which members
-    do not choose (Kafka's ``group.consumer.session.timeout.ms`` and ``group.consumer.heartbeat.interval.ms``), those
-    that begin with ``streams`` those of streams groups (KIP-1071).  ``group_configs`` has what groups may set.
-    A group is assigned at most once in ``consumer_assignment_interval_ms`` or ``streams_assignment_interval_ms``
-    (KIP-1263); Kafka's default is 1000.
-    ``consumer_migration_policy`` decides about groups with members of both protocols
-    (``group.consumer.migration.policy``, where the default is the same).
-    """
-
-    min_session_timeout_ms: int = field(default=1, validator=ge(1))
-    max_session_timeout_ms: int = field(default=1_800_000, validator=ge(1))
-    initial_rebalance_delay_ms: int = field(default=0, validator=ge(0))
-    offset_metadata_max_bytes: int = field(default=4096, validator=ge(0))
-    consumer_session_timeout_ms: int = field(default=45_000, validator=ge(1))
-    consumer_heartbeat_interval_ms: int = field(default=5_000, validator=ge(1))
-    consumer_assignment_interval_ms: int = field(default=0, validator=ge(0))
-    consumer_migration_policy: MigrationPolicy = field(
-        default=MigrationPolicy.BIDIRECTIONAL, validator=instance_of(MigrationPolicy)
-    )
-    streams_session_timeout_ms: int = field(default=45_000, validator=ge(1))
-    streams_heartbeat_interval_ms: int = field(default=5_000, validator=ge(1))
-    streams_assignment_interval_ms: int = field(default=0, validator=ge(0))
-    streams_initial_rebalance_delay_ms: int = field(default=0, validator=ge(0))
-    streams_num_standby_replicas: int = field(default=0, validator=ge(0))
-
-    def allows_session(self, timeout_ms: int) -> bool:
-        """Whether a session timeout is within the bounds."""
-        return self.min_session_timeout_ms <= timeout_ms <= self.max_session_timeout_ms
 
 
 @frozen

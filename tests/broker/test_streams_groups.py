@@ -26,14 +26,15 @@ from streams.protocol.streams_group_messages import StreamsGroupDescribe, Stream
 from tests.group.test_streams_groups import request
 
 NAME = "streams.num.standby.replicas"
+NAME_OF_BROKER = "group.streams.num.standby.replicas"
 
 
 class Desk:
     """A broker that is asked directly."""
 
-    def __init__(self, topics: Topics | None = None) -> None:
+    def __init__(self, topics: Topics | None = None, config: CoordinatorConfig | None = None) -> None:
         found = topics or Topics(Storages())
-        coordinator = Coordinator(CoordinatorConfig(), Random(1), AssignableTopics(found))
+        coordinator = Coordinator(config or CoordinatorConfig(), Random(1), AssignableTopics(found))
         self.machine = Broker(found, coordinator, BrokerConfig(maintenance_interval_ms=None))
         self.machine.load(1_000)
 
@@ -61,6 +62,14 @@ class Desk:
 @pytest.fixture
 def desk() -> Desk:
     return Desk()
+
+
+def test_settings_of_the_broker_that_concern_groups_are_shown():
+    desk = Desk(config=CoordinatorConfig.of({NAME_OF_BROKER: "1", "group.consumer.migration.policy": "upgrade"}))
+    (found,) = desk.ask(DescribeConfigs((ConfigResource(ResourceType.BROKER, "0"),))).results
+    shown = {config.name: config.value for config in found.configs}
+    assert (shown[NAME_OF_BROKER], shown["group.consumer.migration.policy"]) == ("1", "upgrade")
+    assert desk.described() == ("1", ConfigSource.DEFAULT)
 
 
 def test_settings_of_a_group_are_kept_over_a_restart_and_validated(desk: Desk):

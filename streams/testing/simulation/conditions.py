@@ -64,8 +64,11 @@ def tagged(settings: Mapping[str, Any], value: int) -> dict[str, Any]:
     return dict(settings) | {"client_tags": tags | pairs_of(given)}
 
 
-def divided(settings: Mapping[str, Any]) -> tuple[dict[str, Any], CoordinatorConfig]:
-    """Return the settings of members, and those of the broker, which sets what concerns streams groups."""
+def divided(settings: Mapping[str, Any], interval_ms: int) -> tuple[dict[str, Any], CoordinatorConfig]:
+    """Return the settings of members, and those of the broker, which sets what concerns streams groups.
+
+    ``interval_ms`` is the least time between two assignments of such a group.
+    """
     members = dict(settings)
     if members.get("group_protocol") != "streams":
         return members, CoordinatorConfig()
@@ -74,6 +77,7 @@ def divided(settings: Mapping[str, Any]) -> tuple[dict[str, Any], CoordinatorCon
         streams_session_timeout_ms=theirs["session_timeout_ms"],
         streams_heartbeat_interval_ms=theirs["heartbeat_interval_ms"],
         streams_num_standby_replicas=theirs.get("num_standby_replicas", 0),
+        streams_assignment_interval_ms=interval_ms,
     )
     return members, config
 
@@ -129,6 +133,8 @@ class Conditions:
     has_second_version: bool = True
     #: The value of each machine's tags, in turn, if the settings name tags (KIP-708).
     tag_values: Sequence[int] = (1,)
+    #: The least time in ms between two assignments of a streams group (KIP-1263).
+    assignment_interval_ms: int = 0
 
     @classmethod
     def undisturbed(cls, number: int, scenario: Scenario) -> "Conditions":
@@ -191,7 +197,8 @@ class Conditions:
             markers_ms=rng.choice((0, 20, 200)),
             arrival=rng.choice((Arrival.BY_TIME, Arrival.BY_TIME, *Arrival)),
             bursts=rng.choice(_BURSTS),
-            # Drawn apart, so that neither changes anything else in a world.
+            # Drawn apart, so that none changes anything else in a world.
             has_second_version=Random(f"transactions {seed}").random() < 0.7,
             tag_values=Random(f"tags {seed}").choice(((1, 2, 3), (1, 2, 2), (2, 1, 2), (2, 2, 1))),
+            assignment_interval_ms=Random(f"assignments {seed}").choice((0, 0, 1_000)),
         )

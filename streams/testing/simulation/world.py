@@ -70,7 +70,8 @@ class World:
         self.counters = Counters()
         self.history = EventLog()
         self.scheduler = Scheduler()
-        settings, group_config = divided(dict(_TIMES) | dict(conditions.settings) | dict(scenario.settings))
+        given = dict(_TIMES) | dict(conditions.settings) | dict(scenario.settings)
+        settings, group_config = divided(given, conditions.assignment_interval_ms)
         self.broker = SimBroker(self.scheduler, Random(f"broker {seed}"), group_config)
         self.broker.create(scenario.partitions)
         self.nodes = SimNodes(
