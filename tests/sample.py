@@ -250,6 +250,10 @@ REST = (
     Rest(WORLDS, "tests/testing/simulation/test_*.py::*bears_a_storm*"),
     Rest(WORLDS, "tests/testing/simulation/test_simulation.py::*may_depend_on*", keep=("*_is_*",)),
     Rest(
+        WORLDS, "tests/testing/simulation/test_consumers.py::*is_stable_after_a_storm*", keep=("*[0]", "*[1]", "*[2]")
+    ),
+    Rest(WORLDS, "tests/testing/simulation/test_consumers.py::*have_everything"),
+    Rest(
         CASES, "tests/conformance/test_blocks.py::test_no_split_shows_in_any_topic*", keep=("*[windows]", "*[tables]")
     ),
     Rest(WORLDS, "tests/testing/simulation/test_simulation.py::*repeated_after_a_crash*"),

@@ -17,6 +17,7 @@ from streams.core.records import TopicPartition
 from streams.protocol.admin_messages import ApiVersionsResponse
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
+    ConsumerGroupHeartbeat,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
@@ -53,7 +54,16 @@ from streams.testing.simulation.brokers import SimBroker
 from streams.testing.simulation.report import Counters
 from streams.testing.simulation.scheduler import Scheduler
 
-_GROUP_REQUESTS: Final = (JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit, OffsetFetch, TxnOffsetCommit)
+_GROUP_REQUESTS: Final = (
+    JoinGroup,
+    SyncGroup,
+    Heartbeat,
+    LeaveGroup,
+    ConsumerGroupHeartbeat,
+    OffsetCommit,
+    OffsetFetch,
+    TxnOffsetCommit,
+)
 _TRANSACTION_REQUESTS: Final = (InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn)
 #: For each request about partitions: its field with the partitions, its response, and the result of one partition.
 _PARTITION_REQUESTS: Final[Mapping[type, tuple[str, Callable[..., Response], Callable[[ErrorCode], Any]]]] = {
@@ -163,8 +173,10 @@ class SimNodes:
                 # A leader that has moved ends the session: its partitions have an error, and it is not continued.
                 read = self.broker.machine.fetch_sessions.partitions_of(request.session_id)
                 partitions = (partitions | read) - set(request.forgotten)
-            code = self._error_of_partitions(node, partitions)
-            return None if code is None else response(dict.fromkeys(partitions, result(code)))
+            # What is drawn for a topic must not depend on the order of a set.
+            ordered = sorted(partitions)
+            code = self._error_of_partitions(node, ordered)
+            return None if code is None else response(dict.fromkeys(ordered, result(code)))
         if kind in _GROUP_REQUESTS:
             code = self._error_of_coordinator(node, request.group_id)
             return None if code is None else refusal(request, code)
@@ -207,7 +219,7 @@ class SimNodes:
 
     def _described(self, node: int, response: MetadataResponse) -> MetadataResponse:
         """Return the metadata response of one broker: with leaders, without partitions that it does not know yet."""
-        topics = [self._seen(node, topic) for topic in response.topics]
+        topics = [self._seen(node, topic) for topic in sorted(response.topics, key=lambda topic: topic.name)]
         return MetadataResponse(dict(enumerate(self._addresses)), topics, 0)
 
     def _seen(self, node: int, topic: TopicMetadata) -> TopicMetadata:

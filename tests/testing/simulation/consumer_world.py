@@ -1,0 +1,375 @@
+"""Worlds of plain consumers: one group of both protocols (KIP-848), in a storm, on virtual time."""
+
+import hashlib
+import logging
+import re
+from collections import defaultdict
+from random import Random
+
+from attrs import define, field
+
+from streams.clients import Consumer, Producer
+from streams.core.errors import BrokerError
+from streams.core.records import TopicPartition
+from streams.core.topic import Topic
+from streams.group import CoordinatorConfig, GroupState
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import OffsetCommit, OffsetCommitResponse
+from streams.protocol.request import Request, Response
+from streams.testing.simulation.brokers import SimBroker
+from streams.testing.simulation.cluster import SimNodes
+from streams.testing.simulation.network import SimNetwork, Weather
+from streams.testing.simulation.report import Counters, EventLog, InvariantViolationError
+from streams.testing.simulation.scheduler import Scheduler, SimProcess, SimThreads, SpinDetector
+
+GROUP = "readers"
+TOPICS = {"read-a": 3, "read-b": 2}
+SESSION_MS = 6_000
+STORM_MS = 20_000
+#: Virtual time after the storm within which everything must be read, and the group stable.
+SETTLING_MS = 120_000
+RECORDS = 120
+_WEATHER = (0.0, 0.002, 0.01)
+#: Kinds of faults with their weights.
+_FAULTS = {
+    "crash": 6,
+    "leave": 4,
+    "stall": 3,
+    "cut": 3,
+    "reset": 2,
+    "silence": 2,
+    "broker": 3,
+    "host": 1,
+    "coordinators": 3,
+    "leaders": 2,
+    "partitions": 1,
+}
+
+
+@define(eq=False)
+class Reader:
+    """A machine with a consumer, which is started again, with either protocol."""
+
+    world: "ConsumerWorld"
+    name: str
+    rng: Random
+    instance: str | None
+    is_regex: bool
+    protocol: str
+    process: SimProcess | None = None
+    consumer: Consumer | None = None
+    is_leaving: bool = False
+    starts: int = 0
+
+    def start(self) -> None:
+        """Start the process, unless it runs."""
+        if self.process is not None:
+            return
+        self.starts += 1
+        self.is_leaving = False
+        spins = SpinDetector(lambda: self.world.reads, self._on_spin)
+        process = self.process = SimProcess(self.world.scheduler, self.name, spins)
+        self.world.log(self.name, f"starts with protocol {self.protocol}")
+        process.spawn(lambda: self._run(process))
+
+    def crash(self) -> None:
+        """End the process without a word to the brokers."""
+        if self.process is not None:
+            self.world.log(self.name, "crashes")
+            process, self.process, self.consumer = self.process, None, None
+            process.is_alive = False
+            self.world.scheduler.after(0, process.kill)
+
+    def _on_spin(self) -> None:
+        self.world.failures.append(InvariantViolationError(f"{self.name} polls on without a pause"))
+
+    def _run(self, process: SimProcess) -> None:
+        try:
+            self._read(process)
+        except BrokerError as error:
+            # As an application would be, it is started again.
+            self.world.log(self.name, f"ends: {type(error).__name__}")
+            self.world.ended[type(error).__name__] += 1
+        except Exception as error:
+            self.world.failures.append(error)
+        if self.process is process:
+            self.process = self.consumer = None
+            self.world.scheduler.after(500, self.start)
+
+    def _read(self, process: SimProcess) -> None:
+        world = self.world
+        consumer = Consumer(
+            world.network.cluster(process),
+            GROUP,
+            clock=world.scheduler.clock,
+            threads=SimThreads(process),
+            client_id=self.name,
+            group_protocol=self.protocol,
+            group_instance_id=self.instance,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            session_timeout_ms=SESSION_MS,
+            heartbeat_interval_ms=1_000,
+            max_poll_interval_ms=15_000,
+            request_timeout_ms=2_000,
+            default_api_timeout_ms=4_000,
+            metadata_max_age_ms=2_000,
+            background_heartbeat=False,
+        )
+        if self.protocol == "consumer":
+            # The assignor of the broker goes by the member ids.
+            consumer._session.member.member_id = f"{self.name}-{self.starts}"
+        self.consumer = consumer
+        consumer.subscribe(re.compile("read-.*") if self.is_regex else sorted(TOPICS))
+        while not self.is_leaving:
+            records = consumer.poll(300)
+            for record in records:
+                world.read(self, TopicPartition(record.topic, record.partition), record.offset)
+            if records:
+                try:
+                    consumer.commit_sync()
+                except BrokerError as error:
+                    world.refused[type(error).__name__] += 1
+                    world.log(self.name, f"commit: {type(error).__name__}")
+        self.consumer = None
+        consumer.close(3_000)
+        world.log(self.name, "has closed")
+
+
+@define(eq=False)
+class ConsumerWorld:
+    """One group of consumers, which ``run`` takes through the storm of a seed."""
+
+    seed: int
+    is_calm: bool = False
+    scheduler: Scheduler = field(factory=Scheduler)
+    counters: Counters = field(factory=Counters)
+    history: EventLog = field(factory=EventLog)
+    failures: list[Exception] = field(factory=list)
+    reads: int = 0
+    seen: defaultdict[TopicPartition, set[int]] = field(factory=lambda: defaultdict(set))
+    refused: defaultdict[str, int] = field(factory=lambda: defaultdict(int))
+    ended: defaultdict[str, int] = field(factory=lambda: defaultdict(int))
+    faults: defaultdict[str, int] = field(factory=lambda: defaultdict(int))
+    committed: dict[TopicPartition, int] = field(factory=dict)
+    _late: list[Request] = field(factory=list)
+    _has_written: bool = False
+    rng: Random = field(init=False)
+    broker: SimBroker = field(init=False)
+    nodes: SimNodes = field(init=False)
+    network: SimNetwork = field(init=False)
+    readers: list[Reader] = field(init=False)
+    writer: SimProcess = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        rng = self.rng = Random(f"consumers {self.seed}")
+        config = CoordinatorConfig(consumer_session_timeout_ms=SESSION_MS, consumer_heartbeat_interval_ms=1_000)
+        self.broker = SimBroker(self.scheduler, Random(f"broker {self.seed}"), config)
+        self.broker.group_id = GROUP
+        self.broker.create(TOPICS)
+        self.nodes = SimNodes(
+            self.scheduler, self.broker, Random(f"nodes {self.seed}"), self.counters, rng.choice((1, 2, 3)), 1_000
+        )
+        weather = (
+            Weather() if self.is_calm else Weather(rng.choice(_WEATHER), rng.choice(_WEATHER), rng.choice((0.0, 0.05)))
+        )
+        self.network = SimNetwork(
+            self.scheduler, self.nodes, Random(f"network {self.seed}"), weather, self.counters, 2_000
+        )
+        self.network.on_late = self._late.append
+        self.broker.on_answer, self.broker.on_change = self._on_answer, self._check_owners
+        first = rng.choice(("consumer", "classic"))
+        self.readers = [
+            Reader(
+                self,
+                f"r{number}",
+                Random(f"reader {self.seed} {number}"),
+                f"static-{number}" if rng.random() < 0.3 else None,
+                rng.random() < 0.4,
+                first,
+            )
+            for number in range(rng.randint(2, 4))
+        ]
+        self.writer = SimProcess(self.scheduler, "writer", SpinDetector(lambda: 0, lambda: None))
+
+    def log(self, who: str, what: str) -> None:
+        """Add an event to the history."""
+        self.history.append(self.scheduler.now_ms, who, what)
+
+    # --- the run ----------------------------------------------------------------------------
+
+    def run(self) -> str:
+        """Run the world; return the digest of its events.
+
+        Raises:
+            InvariantViolationError: an invariant is violated.
+        """
+        before = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)
+        try:
+            self._run()
+        finally:
+            for reader in self.readers:
+                reader.crash()
+            self.scheduler.run_until(self.scheduler.now_ms)
+            self.writer.kill()
+            logging.disable(before)
+        return hashlib.sha256("\n".join(self.history.lines).encode()).hexdigest()[:16]
+
+    def _run(self) -> None:
+        scheduler = self.scheduler
+        self.writer.spawn(self._write)
+        for number, reader in enumerate(self.readers):
+            scheduler.at(100 * number, reader.start)
+        if not self.is_calm:
+            self._draw()
+        scheduler.run_until(STORM_MS)
+        self.log("world", "the storm is over")
+        self.network.weather.calm()
+        self.network.cut_until_ms.clear()
+        limit_ms = scheduler.now_ms + SETTLING_MS
+        while not self.failures and (why := self._unfinished()):
+            if scheduler.now_ms >= limit_ms:
+                raise InvariantViolationError(f"{SETTLING_MS // 1000} s after the storm: {why}")
+            scheduler.run_until(scheduler.now_ms + 200)
+        if self.failures:
+            raise self.failures[0]
+
+    def _draw(self) -> None:
+        rng = self.rng
+        for _ in range(rng.randint(4, 12)):
+            kind = rng.choices(list(_FAULTS), list(_FAULTS.values()))[0]
+            reader, lasts_ms = rng.choice(self.readers), rng.randint(50, 9_000)
+            # A rolling migration, which may turn back: each start may use the other protocol.
+            protocol = rng.choice(("consumer", "consumer", "classic"))
+            at_ms = rng.randrange(500, STORM_MS - 500)
+            self.scheduler.at(at_ms, lambda args=(kind, reader, lasts_ms, protocol): self._apply(*args))
+
+    def _apply(self, kind: str, reader: Reader, lasts_ms: int, protocol: str) -> None:
+        now_ms, scheduler = self.scheduler.now_ms, self.scheduler
+        self.log("fault", f"{kind} {reader.name} {lasts_ms} {protocol}")
+        self.faults[kind] += 1
+        match kind:
+            case "crash":
+                reader.crash()
+                reader.protocol = protocol
+                scheduler.after(lasts_ms, reader.start)
+            case "leave":
+                reader.is_leaving, reader.protocol = True, protocol
+            case "stall" if reader.process is not None:
+                reader.process.stalled_until_ms = max(reader.process.stalled_until_ms, now_ms + lasts_ms)
+            case "cut":
+                self.network.cut_until_ms[reader.name] = now_ms + lasts_ms
+            case "reset":
+                self.network.reset(reader.name)
+            case "silence":
+                self.network.silence(reader.name)
+            case "broker" | "host" if self.broker.is_up:
+                self.broker.crash()
+                self.network.server_died(is_silent=kind == "host")
+                scheduler.after(lasts_ms // 2, self.broker.restart)
+            case "coordinators":
+                self.nodes.move_coordinators(now_ms + lasts_ms // 2)
+            case "leaders":
+                self.nodes.move_leaders(now_ms + lasts_ms // 2)
+            case "partitions" if self.broker.is_up:
+                topics = self.broker.machine.topics
+                topics.add_partitions("read-b", len(topics.by_name["read-b"].logs) + 1)
+
+    def _write(self) -> None:
+        producer = Producer(
+            self.network.cluster(self.writer),
+            client_id="writer",
+            request_timeout_ms=2_000,
+            metadata_max_age_ms=2_000,
+            delivery_timeout_ms=SETTLING_MS,
+            background_sender=False,
+            clock=self.scheduler.clock,
+            threads=SimThreads(self.writer),
+        )
+        pause = SimThreads(self.writer).signal()
+        topics = [Topic(name, key=bytes, value=bytes) for name in TOPICS]
+        for number in range(RECORDS):
+            producer.poll(0)
+            pause.wait(STORM_MS // RECORDS)
+            producer.send(topics[number % 2], b"%d" % number, key=b"%d" % number, timestamp_ms=number)
+        producer.flush(SETTLING_MS)
+        self._has_written = True
+
+    # --- invariants -------------------------------------------------------------------------
+
+    def read(self, reader: Reader, partition: TopicPartition, offset: int) -> None:
+        """Note a record that a reader got, which no other reader may own that is certainly a member."""
+        self.reads += 1
+        self.seen[partition].add(offset)
+        self.log(reader.name, f"reads {partition} {offset}")
+        now_ms = self.scheduler.clock.monotonic_ms()
+        for one in self.readers:
+            other = one.consumer
+            if one is reader or other is None or partition not in other.assignment() or other.alive_until_ms <= now_ms:
+                continue
+            if reader.consumer is not None and reader.consumer.alive_until_ms > now_ms:
+                self._fail(f"{partition} is read by {reader.name}, while {one.name} owns it")
+
+    def _fail(self, what: str) -> None:
+        self.failures.append(InvariantViolationError(f"{what}, at {self.scheduler.now_ms} ms"))
+
+    def _check_owners(self) -> None:
+        """No partition has two owners in the coordinator."""
+        shell = self.broker.machine.coordinator.group(GROUP)
+        if shell is None or shell.consumer is None:
+            return
+        owner: dict[object, str] = {}
+        for member in shell.consumer.members.values():
+            for place in member.owned:
+                if (other := owner.setdefault(place, member.member_id)) != member.member_id:
+                    self._fail(f"partition {place[1]} is with {other} and with {member.member_id}")
+
+    def _on_answer(self, request: Request, response: Response | Exception) -> None:
+        """A commit that succeeds neither goes back, nor skips what nobody has read, nor is of a stranger."""
+        if not isinstance(request, OffsetCommit) or not isinstance(response, OffsetCommitResponse):
+            return
+        is_late = any(one is request for one in self._late)
+        for partition, code in response.errors.items():
+            if code is not ErrorCode.NONE:
+                continue
+            offset = request.offsets[partition].offset
+            if offset < self.committed.get(partition, 0) and not is_late:
+                self._fail(f"the commit of {partition} goes back to {offset} from {self.committed[partition]}")
+            missing = set(range(offset)) - self.seen[partition]
+            if missing:
+                self._fail(f"{offset} of {partition} is committed, and nobody has read {sorted(missing)[:3]}")
+            self.committed[partition] = offset
+        shell = self.broker.machine.coordinator.group(GROUP)
+        if ErrorCode.NONE in response.errors.values() and shell is not None and shell.consumer is not None:
+            member = shell.consumer.members.get(request.member_id)
+            if member is None or member.epoch != request.generation_id:
+                self._fail(f"a commit of {request.member_id} in epoch {request.generation_id} was taken")
+
+    def _unfinished(self) -> str:
+        """Return what is not settled yet, or an empty string."""
+        if not self._has_written:
+            return "not all is written"
+        if not self.broker.is_up or any(reader.consumer is None for reader in self.readers):
+            return "not everybody is up"
+        owners: defaultdict[TopicPartition, list[str]] = defaultdict(list)
+        for reader in self.readers:
+            for partition in reader.consumer.assignment():
+                owners[partition].append(reader.name)
+        topics = self.broker.machine.topics
+        for name in TOPICS:
+            for number in range(len(topics.by_name[name].logs)):
+                partition = TopicPartition(name, number)
+                if len(owners[partition]) != 1:
+                    return f"{partition} is with {owners[partition]}"
+                end = topics.log(partition).high_watermark
+                if missing := set(range(end)) - self.seen[partition]:
+                    return f"{partition}: nobody has read {sorted(missing)[:5]} of {end}"
+        shell = self.broker.machine.coordinator.group(GROUP)
+        if shell is None:
+            return "there is no group"
+        if shell.consumer is not None:
+            if shell.consumer.state != "Stable":
+                return f"the group is {shell.consumer.state}"
+            return "" if len(shell.consumer.members) == len(self.readers) else "the group has members that are gone"
+        return "" if shell.state is GroupState.STABLE else f"the group is {shell.state}"

@@ -1,0 +1,91 @@
+"""Groups of plain consumers in a storm (KIP-848), with members of both protocols: nothing is lost, no commit is of
+a member that was fenced, and the group becomes stable again.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from streams.group.consumer_group import ConsumerGroup
+from streams.group.epoch_member import EpochMember
+from streams.group.modern_groups import ModernGroups
+from streams.protocol.error_codes import ErrorCode
+from streams.testing.simulation.report import InvariantViolationError
+from tests.testing.simulation.consumer_world import ConsumerWorld
+
+#: Worlds in which a deliberate bug must be found.
+ENOUGH = 60
+#: Deliberate bugs, each with the name that is replaced, what replaces it, and the first seed that finds it.
+BUGS = {
+    "commits_of_any_epoch": (ModernGroups, "check_commit", lambda *_: ErrorCode.NONE, 1),
+    "assigned_before_it_was_revoked": (ConsumerGroup, "is_free_for", lambda *_: lambda place: True, 0),
+    "member_ignores_that_it_is_fenced": (EpochMember, "_reset", lambda *_: None, 2),
+}
+DIGEST = """
+from tests.testing.simulation.consumer_world import ConsumerWorld
+print([ConsumerWorld(seed).run() for seed in (3, 5)])
+"""
+
+
+def is_violated(seed: int) -> bool:
+    try:
+        ConsumerWorld(seed).run()
+    except InvariantViolationError:
+        return True
+    return False
+
+
+def test_consumers_without_faults_are_soon_stable():
+    world = ConsumerWorld(0, is_calm=True)
+
+    world.run()
+
+    assert not world.refused["MemberFencedError"]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_group_of_consumers_is_stable_after_a_storm(seed):
+    ConsumerWorld(seed).run()
+
+
+def test_storms_of_consumers_have_everything():
+    """Each kind of fault, commits that are refused, and both protocols."""
+    worlds = [ConsumerWorld(seed) for seed in range(30)]
+    for world in worlds:
+        world.run()
+
+    kinds = {kind for world in worlds for kind in world.faults}
+    lines = "\n".join(line for world in worlds for line in world.history.lines)
+    assert len(kinds) == 11
+    assert "starts with protocol classic" in lines
+    assert "starts with protocol consumer" in lines
+    assert "MemberFencedError" in lines
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_deliberate_bug_is_found_by_consumers(name, monkeypatch):
+    owner, method, bug, first = BUGS[name]
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, method, bug)
+        found = next((seed for seed in (first, *range(ENOUGH)) if is_violated(seed)), None)
+
+    assert found is not None
+    assert not is_violated(found)
+
+
+def test_seed_of_consumers_decides_everything_in_any_process():
+    """Also where strings hash differently."""
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", DIGEST],
+            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.getcwd()},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+
+    assert printed[0] == printed[1]
