@@ -143,6 +143,7 @@ REST = (
     Rest(REPLAY, "tests/replay/test_order.py::*next_day_continues*"),
     Rest(WORLDS, "tests/testing/simulation/test_simulation.py::test_standby_replicas*"),
     Rest(WORLDS, "tests/testing/simulation/test_simulation.py::test_members_of_a_streams_group*"),
+    Rest(WORLDS, "tests/testing/simulation/test_simulation.py::test_many_members_of_streams_groups*"),
     Rest(WORLDS, "tests/testing/simulation/test_simulation.py::*keeps_its_state_in_an_attribute*"),
     Rest(WORLDS, "tests/testing/simulation/test_simulation.py::*nothing_happens_prove_nothing"),
     Rest(WORLDS, "tests/testing/simulation/test_simulation.py::*depend_on_the_order_of_arrival_fail*"),

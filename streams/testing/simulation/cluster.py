@@ -50,6 +50,7 @@ from streams.protocol.messages import (
     TxnOffsetCommit,
 )
 from streams.protocol.request import Request, Response
+from streams.protocol.streams_group_messages import StreamsGroupHeartbeat
 from streams.testing.simulation.brokers import SimBroker
 from streams.testing.simulation.report import Counters
 from streams.testing.simulation.scheduler import Scheduler
@@ -60,6 +61,7 @@ _GROUP_REQUESTS: Final = (
     Heartbeat,
     LeaveGroup,
     ConsumerGroupHeartbeat,
+    StreamsGroupHeartbeat,
     OffsetCommit,
     OffsetFetch,
     TxnOffsetCommit,

@@ -103,6 +103,15 @@ def test_members_of_a_streams_group_bear_a_storm(guarantee):
     assert report.crashes > 0
 
 
+def test_many_members_of_streams_groups_see_each_kind_of_fault():
+    """Moved coordinators and sessions that time out too, and the broker waits between assignments in some worlds."""
+    topology, inputs = WORLDS["zones"]
+    report = simulate(topology, inputs, seeds=range(200), group_protocol="streams")
+
+    assert report.evictions > 0
+    assert report.coordinator_moves > 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("world", "guarantee", "seeds"), CASES, ids=lambda value: str(value).replace(" ", "-"))
 def test_application_bears_a_storm(world, guarantee, seeds):
