@@ -115,6 +115,7 @@ class ConsumerGroups:
         known = self._known(shell.group_id, group, request)
         member = _subscribed(known, request)
         found = self.reconcile(shell, known, member, None if request.owned is None else _places(request.owned), now_ms)
+        delay_ms = self.configs.assignment_delay_ms("consumer", shell.group_id, group, now_ms)
         is_full = request.member_epoch == JOIN_EPOCH or not (
             request.rebalance_timeout_ms < 0 or request.topics is None or request.owned is None
         )
@@ -123,7 +124,7 @@ class ConsumerGroups:
             "",
             found.member_id,
             found.epoch,
-            self.configs.heartbeat_interval_ms("consumer", shell.group_id, self._delay_ms(shell, now_ms)),
+            self.configs.heartbeat_interval_ms("consumer", shell.group_id, delay_ms),
             by_id(found.assigned) if is_full or found.assigned != known.assigned else None,
         )
 
@@ -295,18 +296,11 @@ class ConsumerGroups:
             self._advance(group_id, group)
         if group.epoch == group.assignment_epoch:
             return None
-        if self.configs.assignment_delay_ms("consumer", group_id, group.assigned_ms, now_ms):
+        if self.configs.assignment_delay_ms("consumer", group_id, group, now_ms):
             return wanted
         self._assign(group_id, group, wanted)
         group.assigned_ms = now_ms
         return None
-
-    def _delay_ms(self, shell: Group, now_ms: int) -> int:
-        """Return in how many milliseconds a group will be assigned that has changed since the last time; 0 if none."""
-        group = shell.consumer
-        if group is None or group.epoch == group.assignment_epoch:
-            return 0
-        return self.configs.assignment_delay_ms("consumer", shell.group_id, group.assigned_ms, now_ms)
 
     def _wanted_topics(self, group: ConsumerGroup) -> dict[str, Set[str]]:
         """Return the topics that each member subscribes to; each regular expression is matched once."""

@@ -147,7 +147,7 @@ class Coordinator:
         self._has_loaded_members = any(not group.is_empty for group in self._groups)
 
     def remove_members(self, is_gone: Callable[[GroupMember | ModernMember], bool], now_ms: int) -> None:
-        """Remove members from all groups, which rebalance; the next call returns the effects."""
+        """Remove the members for which ``is_gone`` is True, and rebalance; the next call returns the effects."""
         for group in list(self._groups):
             if gone := [member for member in group.members.values() if is_gone(member)]:
                 self._remove_members(group, gone, now_ms)

@@ -9,9 +9,11 @@ from typing import Final
 from attrs import define, field
 
 from streams.core.errors import BrokerError, ConfigError
+from streams.group.consumer_group import ConsumerGroup
 from streams.group.coordinator_config import NUMBERS, CoordinatorConfig, WholeNumber, number
 from streams.group.effects import Effect, Persist
 from streams.group.offsets import configs_key, configs_value, read_configs
+from streams.group.streams_group import StreamsGroup
 from streams.protocol.error_codes import ErrorCode
 
 #: What groups may set: the broker's settings of these names with ``group.`` before them are the defaults.
@@ -40,14 +42,14 @@ class GroupConfigs:
         given = self._given.get(group_id, {}).get(name)
         return self._default(name) if given is None else int(given)
 
-    def assignment_delay_ms(self, kind: str, group_id: str, assigned_ms: int | None, now_ms: int) -> int:
-        """Return in how many milliseconds a group may be assigned again (KIP-1263).
+    def assignment_delay_ms(self, kind: str, group_id: str, group: ConsumerGroup | StreamsGroup, now_ms: int) -> int:
+        """Return for how many milliseconds a group waits that has changed since it was assigned (KIP-1263), or 0.
 
-        ``kind`` is ``consumer`` or ``streams``; ``assigned_ms`` is when the group was last assigned, if it was.
+        ``kind`` is ``consumer`` or ``streams``.
         """
-        if assigned_ms is None:
+        if group.assigned_ms is None or group.epoch == group.assignment_epoch:
             return 0
-        return max(0, assigned_ms + self.value(group_id, f"{kind}.assignment.interval.ms") - now_ms)
+        return max(0, group.assigned_ms + self.value(group_id, f"{kind}.assignment.interval.ms") - now_ms)
 
     def heartbeat_interval_ms(self, kind: str, group_id: str, delay_ms: int) -> int:
         """Return when a member has to send its next heartbeat: sooner, if the group is assigned in ``delay_ms``."""

@@ -214,9 +214,7 @@ class StreamsGroups:
             self.timers.set(timer, now_ms + first_ms)
         if (deadline_ms := self.timers.deadline_ms(timer)) is not None:
             return max(1, deadline_ms - now_ms)
-        if group.epoch == group.assignment_epoch:
-            return 0
-        return self.configs.assignment_delay_ms("streams", group_id, group.assigned_ms, now_ms)
+        return self.configs.assignment_delay_ms("streams", group_id, group, now_ms)
 
     def _reconcile(
         self, group_id: str, group: StreamsGroup, member: StreamsGroupMember, owned: RoleTasks | None

@@ -2,10 +2,6 @@
 a member that was fenced, and the group becomes stable again.
 """
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from streams.group.consumer_group import ConsumerGroup
@@ -14,6 +10,7 @@ from streams.group.modern_groups import ModernGroups
 from streams.protocol.error_codes import ErrorCode
 from streams.testing.simulation.report import InvariantViolationError
 from tests.testing.simulation.consumer_world import ConsumerWorld
+from tests.testing.simulation.hashes import printed_with_other_hashes
 
 #: Worlds in which a deliberate bug must be found.
 ENOUGH = 60
@@ -77,15 +74,6 @@ def test_deliberate_bug_is_found_by_consumers(name, monkeypatch):
 
 def test_seed_of_consumers_decides_everything_in_any_process():
     """Also where strings hash differently."""
-    printed = [
-        subprocess.run(
-            [sys.executable, "-c", DIGEST],
-            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.getcwd()},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    ]
+    printed = printed_with_other_hashes(DIGEST)
 
     assert printed[0] == printed[1]

@@ -5,11 +5,8 @@
 
 import gc
 import importlib
-import os
 import random
 import re
-import subprocess
-import sys
 import time
 import uuid
 from datetime import timedelta
@@ -24,6 +21,7 @@ from streams.testing.simulation.conditions import Arrival, Conditions, Scenario,
 from streams.testing.simulation.outcome import OutputPlace
 from streams.testing.simulation.world import World
 from tests.testing.simulation import first_seeds, mutations
+from tests.testing.simulation.hashes import printed_with_other_hashes
 from tests.testing.simulation.worlds import (
     FOREIGN,
     ONE,
@@ -238,16 +236,7 @@ print([simulate(word_count, ONE, seeds=[seed], processing_guarantee="exactly_onc
 
 def test_seed_decides_everything_in_any_process():
     """Also where strings hash differently."""
-    printed = [
-        subprocess.run(
-            [sys.executable, "-c", DIGEST],
-            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.getcwd()},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    ]
+    printed = printed_with_other_hashes(DIGEST)
 
     assert printed[0] == printed[1]
     assert printed[0].count("'") == 4
