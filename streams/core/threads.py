@@ -12,6 +12,16 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 T = TypeVar("T")
+K = TypeVar("K")
+
+
+def copied(shared: dict[K, T]) -> dict[K, T]:
+    """Return a copy of a dict that another thread may be changing.
+
+    Iterating over ``list(shared.items())`` is not safe: it allocates a tuple for each item, and an allocation may run
+    the garbage collector, whose finalizers let the other thread run (Python 3.11).
+    """
+    return shared.copy()
 
 
 class ThreadKilled(BaseException):

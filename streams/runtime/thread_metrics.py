@@ -12,6 +12,7 @@ from attrs import define, field
 from streams.core.clock import Clock
 from streams.core.metrics import Amounts, MetricPlace, Metrics, Reading, Stopwatch, table
 from streams.core.records import NO_TIMESTAMP, Block, TopicPartition
+from streams.core.threads import copied
 from streams.runtime.calls import holding_nodes
 from streams.runtime.queues import PartitionQueue
 from streams.runtime.task import Task
@@ -83,7 +84,7 @@ def readings(thread: "StreamThread", now_ms: int) -> Iterator[Reading]:
     sensors, restorer, copies = thread.sensors, thread.restorer, thread.task_set.copies
     place = MetricPlace(thread.name)
     state = _STOPPING if thread.stopping.is_set() else _RUNNING if thread.is_ready else _STARTING
-    tasks = list(thread.tasks.items())
+    tasks = copied(thread.tasks)
     yield table.THREAD_STATE, place, _ASSIGNED if state == _STARTING and tasks else state
     yield table.START_TIME, place, sensors.started_ms
     if thread.iteration_ms is not None:
@@ -99,7 +100,7 @@ def readings(thread: "StreamThread", now_ms: int) -> Iterator[Reading]:
         yield table.RESTORE_REMAINING, place, remaining
         yield table.RESTORE_ETA, place, eta_ms
     busy = sensors.processed.recent()
-    for task_id, task in tasks:
+    for task_id, task in tasks.items():
         place = MetricPlace(thread.name, task_id)
         yield table.PROCESS_RATIO, place, task.sensors.latency.recent() / busy if busy else 0.0
         yield from of_task(task, place, now_ms)

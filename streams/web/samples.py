@@ -11,6 +11,7 @@ from attrs import define, field, frozen
 
 from streams.core.metrics import Amounts, SensorSpec, Stat, table
 from streams.core.records import TaskId
+from streams.core.threads import copied
 from streams.runtime import Instance, Task, time_lag
 
 #: Interval between two samples in milliseconds, and the number of samples that are kept (one hour).
@@ -115,7 +116,7 @@ class Rates:
 def tasks_of(instance: Instance) -> Iterator[tuple[int, TaskId, Task]]:
     """Yield the active tasks as (index of the thread, task id, task)."""
     for index, thread in enumerate(instance.stream_threads):
-        for task_id, task in sorted(thread.tasks.items()):
+        for task_id, task in sorted(copied(thread.tasks).items()):
             yield index, task_id, task
 
 

@@ -19,6 +19,7 @@ from streams.core.metrics.reasons import DropReason
 from streams.core.metrics.sensors import Amounts, Counter, Sensor, Stopwatch
 from streams.core.metrics.table import DISORDER, DROPPED, DROPPED_FOR, PROCESSED, SENSORS
 from streams.core.records import TaskId
+from streams.core.threads import copied
 
 Value: TypeAlias = int | float | str
 
@@ -205,7 +206,7 @@ class Metrics:
         now_ms = self.clock.monotonic_ms()
         self.roll(now_ms)
         shared, result = self._shared, []
-        for (spec, place), sensor in list(shared.sensors.items()):
+        for (spec, place), sensor in copied(shared.sensors).items():
             if (place.thread, None) not in shared.closed and (place.thread, place.task) not in shared.closed:
                 tags = place.tags(spec.scope)
                 result += [
@@ -227,7 +228,7 @@ class Metrics:
 
     def sensors(self) -> list[tuple[SensorSpec, MetricPlace, Counter | Amounts]]:
         """Return all sensors, including those of closed tasks and threads, so that totals never decrease."""
-        return [(spec, place, sensor) for (spec, place), sensor in list(self._shared.sensors.items())]
+        return [(spec, place, sensor) for (spec, place), sensor in copied(self._shared.sensors).items()]
 
     def get(self, name: str, **place: Any) -> Any:
         """Return the value of a metric, given its name, such as ``process-total``, and optionally its place.
@@ -280,12 +281,12 @@ class Metrics:
 
     def examples(self) -> dict[tuple[str, str], str]:
         """Return a description of the first dropped record by (node, reason)."""
-        return dict(self._shared.examples)
+        return copied(self._shared.examples)
 
     def tallies(self) -> dict[Tally, int]:
         """Return the counts that a bounded run reports: processed and dropped records, maximum out-of-orderness."""
         result: dict[Tally, int] = {}
-        for (spec, place), sensor in list(self._shared.sensors.items()):
+        for (spec, place), sensor in copied(self._shared.sensors).items():
             if spec is DROPPED_FOR:
                 tally = Tally(DROPPED_FOR.metric(Stat.TOTAL).name, place.node, place.reason)
             elif spec is DISORDER:
@@ -307,7 +308,7 @@ class Metrics:
                     yield reading
 
     def _values(self, spec: SensorSpec, metric: MetricSpec, wanted: Mapping[str, Any], now_ms: int) -> Iterator[Value]:
-        for (found, place), sensor in list(self._shared.sensors.items()):
+        for (found, place), sensor in copied(self._shared.sensors).items():
             if found is spec and _fits(place, wanted) and (read := _read(metric, sensor, now_ms)) is not None:
                 yield read
         if metric.stat in (Stat.VALUE, Stat.TEXT):

@@ -2,7 +2,7 @@
 
 The owner of a sensor records without a lock; readers see recent values. Statistics over time are computed from the
 state that the registry saves at the end of each sample window, so recording does not read the clock. This module
-imports only ``core.metrics.declared``.
+imports only ``core.metrics.declared`` and ``core.threads``.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,6 +11,7 @@ from typing import Protocol
 from attrs import define, field
 
 from streams.core.metrics.declared import Stat
+from streams.core.threads import copied
 
 #: Percentiles keep this many leading binary digits of an amount, so that they are exact to 1/16.
 _DIGITS = 4
@@ -161,7 +162,7 @@ class Amounts:
 
     def _percentile(self, share: float) -> float | None:
         merged = dict(self._sizes_before)
-        for size, count in list((self._sizes or {}).items()):
+        for size, count in copied(self._sizes or {}).items():
             merged[size] = merged.get(size, 0) + count
         wanted = share * sum(merged.values())
         for size in sorted(merged):

@@ -1,5 +1,10 @@
 """The registry: recording, rates over windows, places, and what is exported."""
 
+import gc
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
 import pytest
 
 from streams.core.clock import VirtualClock
@@ -159,3 +164,48 @@ def test_metrics_print_as_a_table():
     metrics.counter(table.PROCESSED, task=A).add(1_234)
 
     assert "process-total      1,234  thread-id= task-id=0_0" in repr(metrics)
+
+
+@pytest.fixture
+def meanwhile() -> Iterator[list[Any]]:
+    """Functions that are called when the garbage collector runs, at an allocation that it counts; each at most once."""
+    called: list[Any] = []
+    threshold = gc.get_threshold()
+
+    def call(phase: str, info: dict[str, int]) -> None:
+        if called:
+            called.pop()()
+
+    gc.callbacks.append(call)
+    gc.set_threshold(1, 1_000, 1_000)
+    yield called
+    gc.set_threshold(*threshold)
+    gc.callbacks.remove(call)
+
+
+def test_metrics_are_read_while_another_thread_opens_tasks(meanwhile):
+    metrics = Metrics(VirtualClock(), RecordingLevel.DEBUG)
+    numbers = count()
+
+    def open_task() -> None:
+        task = TaskId(0, next(numbers))
+        metrics.counter(table.PROCESSED, task=task).add()
+        metrics.amounts(table.PROCESS_LATENCY, task=task).record(5)
+        metrics.drop(DropReason.NULL_KEY, task=task, node="filter")
+
+    def grow() -> None:
+        latency.record(1 << next(numbers) % 1_000)
+
+    for _ in range(100):
+        open_task()
+    latency = metrics.amounts(table.PROCESS_LATENCY, task=A)
+    for read in (
+        lambda: metrics.get("process-total"),
+        lambda: metrics.get("process-latency-p99", task=A),
+        metrics.collect,
+        metrics.sensors,
+        metrics.tallies,
+    ):
+        meanwhile += [open_task, grow] * 20
+        assert read()
+        meanwhile.clear()
