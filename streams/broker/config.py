@@ -10,8 +10,10 @@ from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 from attrs import frozen
 
+from streams.broker.client_metrics import MetricsReceiver
 from streams.clients import STRATEGIES
 from streams.core.errors import BrokerError, ConfigError
+from streams.core.user_code import refuse_unawaited
 from streams.protocol.compression import CODECS
 from streams.protocol.error_codes import ErrorCode
 
@@ -243,6 +245,7 @@ class BrokerConfig:
     - ``fsync``: when files are synced to disk.
     - ``is_private``: whether only this process and its child processes connect to the broker.
     - ``rack``: the rack or zone of the broker (Kafka's ``broker.rack``), which clients are told.
+    - ``metrics_receiver``: takes the metrics that clients push (KIP-714); without it, clients push none.
     """
 
     node_id: int = 0
@@ -253,10 +256,14 @@ class BrokerConfig:
     fsync: FsyncPolicy = "never"
     is_private: bool = False
     rack: str | None = None
+    metrics_receiver: MetricsReceiver | None = None
 
     def __attrs_post_init__(self) -> None:
         if self.rack == "":
             raise ConfigError("rack='': give the broker a rack with a name, or None")
+        if self.metrics_receiver is not None and not callable(self.metrics_receiver):
+            raise ConfigError(f"metrics_receiver={self.metrics_receiver!r}: give a function of one PushedMetrics")
+        refuse_unawaited(self.metrics_receiver, "metrics_receiver", error=ConfigError)
 
 
 class BrokerOptions(TypedDict, total=False):
@@ -269,3 +276,4 @@ class BrokerOptions(TypedDict, total=False):
     fsync: FsyncPolicy
     is_private: bool
     rack: str | None
+    metrics_receiver: MetricsReceiver | None

@@ -71,6 +71,9 @@ class EmbeddedBroker:
       ``data_dir``, members that ran in the earlier broker process are removed immediately.  Members in other
       processes may return within their session timeout; with ``is_private``, they are removed as well.
     - ``rack``: the rack or zone that Metadata and DescribeCluster tell clients (``broker.rack``).
+    - ``metrics_receiver``: takes the metrics that clients push (KIP-714), one ``PushedMetrics`` at a time.  It is
+      called under the lock of the broker, so it must return at once; an error that it raises is logged, and the
+      client gets ``INVALID_RECORD``.  Without it, clients push no metrics.
     - ``clock``: with a ``VirtualClock``, a poll never waits: it returns the responses that are available at
       that time, and must be repeated after the clock has advanced.
 

@@ -18,6 +18,7 @@ from attrs import define, evolve, field
 
 from streams.broker import administration, operations
 from streams.broker.catalogue import Catalogue, refuse_internal
+from streams.broker.client_metrics import ClientMetrics
 from streams.broker.config import INTERNAL_CONFIG, BrokerConfig
 from streams.broker.features import served
 from streams.broker.fetch_sessions import FetchSessions
@@ -40,7 +41,7 @@ from streams.broker.transactions import (
 from streams.core.errors import BrokerError
 from streams.core.records import Block, TopicPartition
 from streams.group import Coordinator, Persist
-from streams.protocol.admin_messages import ApiVersions
+from streams.protocol.admin_messages import ApiVersions, ApiVersionsResponse
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import GroupRequest, OffsetCommit, OffsetCommitResponse
 from streams.protocol.markers import marker
@@ -92,6 +93,7 @@ class Broker:
     fetch_sessions: FetchSessions = field(factory=FetchSessions, kw_only=True)
     catalogue: Catalogue = field(init=False)
     groups: GroupDesk = field(init=False)
+    client_metrics: ClientMetrics = field(init=False)
     #: Wall clock minus monotonic time, in milliseconds.
     clock_ahead_ms: int = field(default=0, init=False)
     _fetches: Fetches = field(init=False)
@@ -105,6 +107,7 @@ class Broker:
         self._fetches = Fetches(self.topics.logs, self.fetch_sessions, self.wall_ms)
         self.catalogue = Catalogue(self.topics, self.config, self.delete_topic)
         self.groups = GroupDesk(self.coordinator, self.catalogue, self._append_groups)
+        self.client_metrics = ClientMetrics(self.config.metrics_receiver, self.topics.storages.data_dir)
         self.transactions.is_taken = self._has_written
         handlers: dict[type, Callable[..., None]] = {
             Produce: self._produce,
@@ -118,12 +121,16 @@ class Broker:
             FindCoordinator: self._find_coordinator,
             TxnOffsetCommit: self._commit_in_transaction,
         }
-        handlers[ApiVersions] = lambda request, now_ms, answer: answer(served())
+        handlers[ApiVersions] = lambda request, now_ms, answer: answer(self.served())
         handlers |= dict.fromkeys(_GROUP_REQUESTS, self.groups.handle)
         handlers |= dict.fromkeys(_TRANSACTION_REQUESTS, self._transaction)
         for kind, handler in {**administration.HANDLERS, **operations.HANDLERS}.items():
             handlers[kind] = partial(self._answer_now, handler)
         self._handlers = handlers
+
+    def served(self) -> ApiVersionsResponse:
+        """Return the version ranges of all served APIs, and the features."""
+        return served(takes_metrics=self.client_metrics.receiver is not None)
 
     @property
     def is_ending(self) -> bool:
@@ -148,6 +155,7 @@ class Broker:
             DamagedLogError: records of a partition are damaged, and either ``serves_damaged`` is False or the partition
                 is internal, so that committed offsets or transactions would be lost.
         """
+        self.client_metrics.load()
         self.topics.load()
         self.topics.check_sound(tolerates=self.config.serves_damaged)
         for log in self.topics.logs.values():

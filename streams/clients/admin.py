@@ -10,9 +10,11 @@ from attrs import evolve, frozen
 from streams.clients.errors import DisconnectedError, StatefulGroupError, UnreachableError, codes_of, error_for
 from streams.clients.internal_topics import internal_topics
 from streams.clients.metadata import MetadataCache
+from streams.clients.metrics_push import metrics_push
 from streams.clients.network import Backoff, Network, Settling
 from streams.clients.offsets import list_offsets, with_metadata
 from streams.clients.tcp import Security, TcpCluster, cluster_of
+from streams.core.client_settings import ClientSettings
 from streams.core.clock import Clock, Deadline, SystemClock
 from streams.core.errors import (
     BrokerError,
@@ -96,6 +98,7 @@ class Admin:
         security: Security | None = None,
         client_id: str = "admin",
         request_timeout_ms: int = 30_000,
+        enable_metrics_push: bool = True,
         clock: Clock | None = None,
         rng: Random | None = None,
     ) -> None:
@@ -103,10 +106,20 @@ class Admin:
         self._cluster = broker
         self._clock: Clock = SystemClock() if clock is None else clock
         self._request_timeout_ms = request_timeout_ms
-        self._network = Network(broker.connect(client_id), self._clock, request_timeout_ms=request_timeout_ms)
+        settings = ClientSettings(request_timeout_ms=request_timeout_ms, enable_metrics_push=enable_metrics_push)
+        self._network = Network(
+            broker.connect(client_id),
+            self._clock,
+            request_timeout_ms=request_timeout_ms,
+            metrics_push=metrics_push(client_id, self._clock, settings),
+        )
         # Generates request numbers, by which the broker recognizes a repeated request.
         self._rng = rng or Random()
         self._is_closed = False
+
+    def client_instance_id(self, timeout_ms: int | None = None) -> str:
+        """Return the ID that a broker has given to this client for the push of metrics; see ``Network``."""
+        return self._network.client_instance_id(self._request_timeout_ms if timeout_ms is None else timeout_ms)
 
     # --- topics -----------------------------------------------------------------------
 

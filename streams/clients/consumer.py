@@ -11,10 +11,12 @@ from functools import partial
 from typing import Any, TypeAlias, Unpack
 
 from streams.clients.async_consumer import AsyncConsumer
+from streams.clients.auto_commit import AutoCommit
 from streams.clients.consumer_parts import ConsumerParts
 from streams.clients.errors import RequestTimeoutError, WakeupError, error_for
 from streams.clients.fetcher import Fetcher
 from streams.clients.heartbeat import BackgroundHeartbeat, ConsumerLock, exclusive
+from streams.clients.metrics_push import MetricsPush
 from streams.clients.offsets import list_offsets, partitions_of, with_metadata
 from streams.clients.positions import Positions
 from streams.clients.records import BadRecord, GroupMetadata, OffsetAndTimestamp, decode_block
@@ -83,7 +85,7 @@ class Consumer:
     ) -> None:
         broker = cluster_of(broker, bootstrap_servers, security, "a consumer")
         settings = changed(settings or ConsumerSettings(), options)
-        parts = self._parts = ConsumerParts.of(broker, group_id, settings, clock or SystemClock())
+        parts = self._parts = ConsumerParts.of(broker, group_id, settings, clock or SystemClock(), self._member_id)
         self._settings, self._network, self._clock = settings, parts.network, parts.clock
         self._state, self._metadata = parts.subscription, parts.metadata
         self._fetcher = Fetcher(parts)
@@ -91,16 +93,25 @@ class Consumer:
         self._positions, self._watch = Positions(parts, self._session), TopicWatch(parts, self._on_metadata)
         self._topics, self._unconsumed = TopicSubscription(), Unconsumed()
         self._threads, self._timeout_ms = threads or SystemThreads(), settings.default_api_timeout_ms
-        self._next_auto_commit_ms = self._clock.monotonic_ms() + settings.auto_commit_interval_ms
+        self._auto_commit = AutoCommit(settings, self._clock.monotonic_ms())
         self._absent: list[TopicPartition] = []
         self._settled_ms = 0  # Until then a broker may lack metadata of the assigned partitions.
         self._is_woken = self._is_closed = False
         self._late_callbacks: deque[Callable[[], None]] = deque()
         self._start_heartbeat(is_wanted=settings.background_heartbeat)
 
-    def record_metrics(self, metrics: Metrics) -> None:
-        """Start recording the metrics of this consumer, such as ``records-lag-max``, in a registry."""
+    def record_metrics(self, metrics: Metrics) -> MetricsPush | None:
+        """Start recording this consumer's metrics, such as ``records-lag-max``; return what pushes them, if any."""
         self._parts.sensors.record(metrics, self._settings.client_id)
+        return self._network.metrics_push
+
+    @exclusive
+    def client_instance_id(self, timeout_ms: int | None = None) -> str:
+        """Return the ID that a broker has given to this consumer; see ``Network.client_instance_id``."""
+        return self._network.client_instance_id(self._timeout_ms if timeout_ms is None else timeout_ms)
+
+    def _member_id(self) -> str:
+        return "" if self._session is None else self._session.member.member_id
 
     # --- subscription and assignment --------------------------------------------------
 
@@ -501,7 +512,8 @@ class Consumer:
         if self._session is not None:
             has_progress = self._session.poll() or has_progress
         has_progress = self._positions.update() or has_progress
-        self._auto_commit(now)
+        if self._session is not None and self._auto_commit.is_due(now):
+            self._auto_commit.commit(self._session, self._to_commit(None))
         return has_progress
 
     def _wait_ms(self, remaining_ms: int) -> int:
@@ -533,20 +545,9 @@ class Consumer:
             session.subscribe(interest.names)
         session.check_topics()
 
-    def _auto_commit(self, now: int) -> None:
-        if not self._settings.enable_auto_commit or now < self._next_auto_commit_ms:
-            return
-        self._next_auto_commit_ms = now + self._settings.auto_commit_interval_ms
-        session = self._session
-        offsets = self._to_commit(None)
-        is_member = session is not None and (session.is_manual or session.member.generation_id >= 0)
-        if session is not None and is_member and offsets and session.member.coordinator is not None:
-            session.commit(offsets, lambda _: None)
-
     def _before_revoke(self) -> None:
-        session = self._session
-        if session is not None and self._settings.enable_auto_commit:
-            session.commit_quietly(self._to_commit(None), self._deadline(None))
+        if self._session is not None and self._settings.enable_auto_commit:
+            self._session.commit_quietly(self._to_commit(None), self._deadline(None))
         self._unconsumed.drop([partition for partition, state in self._state.partitions.items() if state.is_leaving])
 
     def _to_commit(self, offsets: OffsetsToCommit | None) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -1,8 +1,11 @@
 """State that the modules of one consumer share."""
 
-from attrs import field, frozen
+from collections.abc import Callable
+
+from attrs import frozen
 
 from streams.clients.metadata import MetadataCache
+from streams.clients.metrics_push import metrics_push
 from streams.clients.network import Network
 from streams.clients.sensors import ConsumerSensors
 from streams.clients.subscription import SubscriptionState
@@ -21,13 +24,36 @@ class ConsumerParts:
     metadata: MetadataCache
     settings: ConsumerSettings
     group_id: str
-    sensors: ConsumerSensors = field(factory=ConsumerSensors)
+    sensors: ConsumerSensors
 
     @classmethod
-    def of(cls, broker: Cluster, group_id: str | None, settings: ConsumerSettings, clock: Clock) -> "ConsumerParts":
-        """Return the parts of a new consumer, with a connection of its own."""
+    def of(
+        cls,
+        broker: Cluster,
+        group_id: str | None,
+        settings: ConsumerSettings,
+        clock: Clock,
+        member_id: Callable[[], str],
+    ) -> "ConsumerParts":
+        """Return the parts of a new consumer, with a connection of its own; ``member_id`` returns its current ID."""
         if group_id is not None:
             settings.check_membership()
-        connection = broker.connect(settings.client_id)
-        network = Network(connection, clock, request_timeout_ms=settings.client.request_timeout_ms)
-        return cls(network, clock, SubscriptionState(), MetadataCache(), settings, group_id or "")
+        sensors, client_id = ConsumerSensors(), settings.client_id
+
+        def labels() -> dict[str, str]:
+            found = {
+                "group_id": group_id or "",
+                "group_instance_id": settings.group_instance_id,
+                "group_member_id": member_id(),
+                "client_rack": settings.client_rack,
+            }
+            return {name: text for name, text in found.items() if text}
+
+        push = metrics_push(client_id, clock, settings.client, labels, lambda: sensors.source(client_id, clock))
+        network = Network(
+            broker.connect(client_id),
+            clock,
+            request_timeout_ms=settings.client.request_timeout_ms,
+            metrics_push=push,
+        )
+        return cls(network, clock, SubscriptionState(), MetadataCache(), settings, group_id or "", sensors)

@@ -17,6 +17,7 @@ from streams.clients.accumulator import block_size, record_size
 from streams.clients.async_producer import AsyncProducer
 from streams.clients.delivery import Delivery
 from streams.clients.errors import error_for
+from streams.clients.metrics_push import MetricsPush, metrics_push
 from streams.clients.network import Network
 from streams.clients.partitioners import Partitioning
 from streams.clients.records import GroupMetadata
@@ -46,7 +47,7 @@ from streams.core.user_code import refuse_unawaited
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.messages import TopicMetadata
-from streams.protocol.transport import Cluster
+from streams.protocol.transport import Cluster, Connection
 
 log = logging.getLogger(__name__)
 
@@ -96,8 +97,7 @@ class Producer:
         refuse_unawaited(partitioner, "partitioner of a producer", error=ConfigError)
         settings = self._settings = changed(settings or ProducerSettings(), options)
         client_id, self._clock = settings.client_id, clock or SystemClock()
-        connection, timeout_ms = broker.connect(client_id), settings.client.request_timeout_ms
-        self._sender = Sender(Network(connection, self._clock, request_timeout_ms=timeout_ms), self._clock, settings)
+        self._sender = _sender_of(broker.connect(client_id), self._clock, settings)
         self._accumulator, self._lock = self._sender.accumulator, self._sender.lock
         self._driver = self._driver_of(threads)
         self._partitioning = Partitioning(partitioner, murmur2(client_id.encode()) & 0x7FFFFFFF)
@@ -123,10 +123,20 @@ class Producer:
         finalize(self, _orphan, ref(driver)).atexit = False
         return driver
 
-    def record_metrics(self, metrics: Metrics) -> None:
-        """Start recording the metrics of this producer, such as ``record-send-rate``, in a registry."""
+    def record_metrics(self, metrics: Metrics) -> MetricsPush | None:
+        """Start recording this producer's metrics, such as ``record-send-rate``; return what pushes them, if any."""
         settings = self._settings
         self._sender.sensors.record(metrics, settings.client_id, self._accumulator, settings.buffer_memory_bytes)
+        return self._sender.network.metrics_push
+
+    def client_instance_id(self, timeout_ms: int | None = None) -> str:
+        """Return the ID that a broker has given to this producer for the push of metrics; see ``Network``.
+
+        ``timeout_ms`` is ``max_block_ms`` by default.
+        """
+        timeout_ms = self._settings.max_block_ms if timeout_ms is None else timeout_ms
+        with self._lock:
+            return self._sender.network.client_instance_id(timeout_ms)
 
     # --- sending ----------------------------------------------------------------------
 
@@ -482,6 +492,18 @@ class Producer:
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClientClosedError("the producer is closed; make a new one")
+
+
+def _sender_of(connection: Connection, clock: Clock, settings: ProducerSettings) -> Sender:
+    """Return a sender that pushes its metrics; it has no reference to the producer, which it must not keep alive."""
+    labels = {"transactional_id": settings.transactional_id} if settings.transactional_id else {}
+    client_id, timeout_ms = settings.client_id, settings.client.request_timeout_ms
+    push = metrics_push(client_id, clock, settings.client, lambda: labels)
+    sender = Sender(Network(connection, clock, request_timeout_ms=timeout_ms, metrics_push=push), clock, settings)
+    if push is not None:
+        buffer_bytes = settings.buffer_memory_bytes
+        push.open_source = partial(sender.sensors.source, client_id, clock, sender.accumulator, buffer_bytes)
+    return sender
 
 
 def _orphan(driver: "ref[SenderDriver]") -> None:

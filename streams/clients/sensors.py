@@ -9,8 +9,20 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
+from streams.clients.metrics_push import MetricsSource
 from streams.clients.subscription import PartitionState
-from streams.core.metrics import Amounts, Counter, MetricPlace, Metrics, Reading, RecordingLevel, bytes_in, table
+from streams.core.clock import Clock
+from streams.core.metrics import (
+    Amounts,
+    Counter,
+    Metric,
+    MetricPlace,
+    Metrics,
+    Reading,
+    RecordingLevel,
+    bytes_in,
+    table,
+)
 from streams.core.records import Block, TopicPartition
 
 if TYPE_CHECKING:
@@ -19,6 +31,17 @@ if TYPE_CHECKING:
 
 def _nowhere() -> Metrics:
     return Metrics(level=RecordingLevel.OFF)
+
+
+def _source(metrics: Metrics, domain: str, client_id: str) -> MetricsSource:
+    """Return the source of the metrics of one client in a registry."""
+
+    def read() -> Iterator[Metric]:
+        for metric in metrics.collect():
+            if metric.scope.domain == domain and metric.tags.get("client-id") == client_id:
+                yield metric
+
+    return read
 
 
 @define(eq=False)
@@ -42,6 +65,12 @@ class ConsumerSensors:
         self._metrics = metrics.of_thread(client_id)
         self.is_on = metrics.records(table.FETCHED)
         self._open(client_id)
+
+    def source(self, client_id: str, clock: Clock) -> MetricsSource:
+        """Return the source of this consumer's metrics, which are recorded from now on, if they were not before."""
+        if not self.is_on:
+            self.record(Metrics(clock), client_id)
+        return _source(self._metrics, "kafka.consumer", client_id)
 
     def close(self) -> None:
         """Stop exporting the consumer's metrics."""
@@ -73,6 +102,7 @@ class ProducerSensors:
     """The sensors that record the metrics of one producer."""
 
     _metrics: Metrics = field(factory=_nowhere)
+    is_on: bool = False
     sent: Counter = field(init=False)
     retried: Counter = field(init=False)
     failed: Counter = field(init=False)
@@ -88,6 +118,7 @@ class ProducerSensors:
     def record(self, metrics: Metrics, client_id: str, accumulator: "Accumulator", buffer_bytes: int) -> None:
         """Start recording this producer's metrics in a registry; ``buffer_bytes`` is the size of its buffer."""
         self._metrics = metrics.of_thread(client_id)
+        self.is_on = metrics.records(table.RECORDS_SENT)
         place = MetricPlace(client_id, client=client_id)
 
         def readings(_: int) -> Iterator[Reading]:
@@ -96,6 +127,12 @@ class ProducerSensors:
 
         self._metrics.watch(readings)
         self._open(client_id)
+
+    def source(self, client_id: str, clock: Clock, accumulator: "Accumulator", buffer_bytes: int) -> MetricsSource:
+        """Return the source of this producer's metrics, which are recorded from now on, if they were not before."""
+        if not self.is_on:
+            self.record(Metrics(clock), client_id, accumulator, buffer_bytes)
+        return _source(self._metrics, "kafka.producer", client_id)
 
     def close(self) -> None:
         """Stop exporting the producer's metrics."""

@@ -17,7 +17,7 @@ from streams.clients.transaction import FENCED, Transaction, TransactionPhase
 from streams.core.clock import Clock, Deadline
 from streams.core.errors import TransactionError
 from streams.core.records import TopicPartition
-from streams.protocol.admin_messages import SOFTWARE, TRANSACTION_VERSION, ApiVersions
+from streams.protocol.admin_messages import SOFTWARE, SOFTWARE_VERSION, TRANSACTION_VERSION, ApiVersions
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetAndMetadata
 from streams.protocol.messages import (
@@ -64,7 +64,7 @@ class Transactor:
             return
         transaction.require("init_transactions", TransactionPhase.UNINITIALIZED)
         self._renew(-1, -1)
-        found = self._call(None, ApiVersions(SOFTWARE, "1"), "features of the cluster")
+        found = self._call(None, ApiVersions(SOFTWARE, SOFTWARE_VERSION), "features of the cluster")
         if found.error is not ErrorCode.NONE:
             raise error_for(found.error, "features of the cluster")
         level = found.finalized_features.get(TRANSACTION_VERSION)

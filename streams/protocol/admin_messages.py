@@ -20,6 +20,7 @@ from streams.protocol.request import RequestFor, Response
 
 #: The name of this library as a client (KIP-511).
 SOFTWARE = "streams-python"
+SOFTWARE_VERSION = "1"
 
 
 @frozen
@@ -148,6 +149,7 @@ class ConfigSource(IntEnum):
     TOPIC = 1
     BROKER = 4
     DEFAULT = 5
+    CLIENT_METRICS = 7
     GROUP = 8
 
 

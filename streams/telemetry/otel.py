@@ -11,7 +11,7 @@ from attrs import define, field
 from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
 from streams.core.errors import ConfigError
-from streams.core.metrics import SENSORS, Metric, Metrics, MetricSpec, SensorSpec, Stat
+from streams.core.metrics import SENSORS, Metric, Metrics, MetricSpec, Stat, telemetry_name
 from streams.core.records import TaskId
 from streams.core.threads import SystemThreads
 
@@ -34,12 +34,6 @@ CLOSE_MS = 2_000
 
 _LIBRARY = "streams"
 _MILLION = 1_000_000
-
-
-def name_of(spec: SensorSpec, metric: MetricSpec) -> str:
-    """Return the name under which a metric is exported."""
-    group = spec.scope.group.removesuffix("-metrics")
-    return f"org.apache.kafka.{group}.{metric.name}".replace("-", ".")
 
 
 def _resource(application_id: str) -> Resource:
@@ -66,7 +60,12 @@ class MetricExport:
                 if metric.stat is not Stat.TEXT:
                     is_sum = metric.stat in (Stat.TOTAL, Stat.SUM)
                     create = meter.create_observable_counter if is_sum else meter.create_observable_gauge
-                    create(name_of(spec, metric), [self._observer(metric)], metric.unit, metric.description)
+                    create(
+                        telemetry_name(spec.scope, metric.name),
+                        [self._observer(metric)],
+                        metric.unit,
+                        metric.description,
+                    )
 
     def close(self) -> None:
         """Export the metrics a last time, within ``CLOSE_MS``, and shut down."""

@@ -217,6 +217,7 @@ class Shuffled:
             close = inner.close
             give_up = inner.give_up
             traits = inner.traits
+            takes_metrics = inner.takes_metrics
 
         return Connection()
 
@@ -257,6 +258,7 @@ def test_several_requests_of_a_partition_are_under_way_at_once(make, cluster):
             class Connection:
                 send = inner.send
                 traits = inner.traits
+                takes_metrics = inner.takes_metrics
                 wakeup = inner.wakeup
                 close = inner.close
                 give_up = inner.give_up
@@ -329,6 +331,7 @@ def test_way_to_the_broker_that_raises_anything_is_tried_again(broker, make, clo
             class Connection:
                 poll = inner.poll
                 traits = inner.traits
+                takes_metrics = inner.takes_metrics
                 wakeup = inner.wakeup
                 close = inner.close
                 give_up = inner.give_up
@@ -449,6 +452,7 @@ def test_storage_that_fails_is_told_and_nothing_acknowledged(make, cluster):
                     return taken + inner.poll(0)
 
                 traits = inner.traits
+                takes_metrics = inner.takes_metrics
                 wakeup = inner.wakeup
                 close = inner.close
                 give_up = inner.give_up

@@ -93,6 +93,8 @@ class KafkaNode:
     folder: Path
     settings: Mapping[str, str | int] = field(factory=dict, kw_only=True)
     heap_mib: int = field(default=512, kw_only=True)
+    #: A folder of classes for the node, or None.
+    classes: Path | None = field(default=None, kw_only=True)
     port: int = field(init=False)
     controller_port: int = field(init=False)
     _log_start: int = field(default=0, init=False)
@@ -198,7 +200,7 @@ class KafkaNode:
             # It lists 300 settings at each start.
             "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config.AbstractConfig=warn",
             "-cp",
-            ":".join(map(str, jars("node"))),
+            ":".join(map(str, [*jars("node"), *([self.classes] if self.classes else [])])),
             main,
             *arguments,
         ]

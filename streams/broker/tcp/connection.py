@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from streams.broker.features import VERSIONS, served
+from streams.broker.features import VERSIONS
 from streams.broker.limits import (
     ANSWER_BYTES,
     FETCH_BYTES,
@@ -31,6 +31,7 @@ from streams.protocol.admin_messages import (
     SaslHandshake,
 )
 from streams.protocol.request import Response
+from streams.protocol.telemetry_messages import ClientInformation
 from streams.protocol.wire import (
     API_VERSIONS,
     EncodingError,
@@ -86,7 +87,7 @@ class ClientConnection(asyncio.Protocol):
         self._login_timer = self._loop.call_later(limits.login_ms / 1000, self._on_login_timeout)
         self.peer = _text_of(peer)
         # How Java writes an address without a host name; tools show it unchanged.
-        self._client_host = f"/{peer[0]}" if isinstance(peer, tuple) else ""
+        self._client = ClientInformation("", f"/{peer[0]}", peer[1]) if isinstance(peer, tuple) else ClientInformation()
         #: When bytes last arrived, in seconds on the clock of the event loop.
         self.active_s = self._loop.time()
 
@@ -246,7 +247,9 @@ class ClientConnection(asyncio.Protocol):
             if header.api_key == API_VERSIONS and header.api_version > VERSIONS[API_VERSIONS][1]:
                 self._put(refused_versions(header.correlation_id, VERSIONS))
                 return
-            exchange = Exchange(header, read_request(header, frame, position, self._client_host), self._done_later)
+            if (client_id := header.client_id or "") != self._client.client_id:
+                self._client = self._client._replace(client_id=client_id)
+            exchange = Exchange(header, read_request(header, frame, position, self._client), self._done_later)
             first = next(iter(exchange.requests), None)
             if isinstance(first, ApiVersions | SaslHandshake | SaslAuthenticate):
                 self._open_session(first, exchange)
@@ -319,7 +322,10 @@ class ClientConnection(asyncio.Protocol):
         authentication = self._authentication
         response: Response
         if isinstance(request, ApiVersions):
-            response = served()
+            self._client = self._client._replace(
+                software_name=request.client_software_name, software_version=request.client_software_version
+            )
+            response = self._driver.machine.served()
         elif authentication is None:
             self._refuse("sent %s, but this listener has no users", exchange.header.api)
             return
@@ -346,7 +352,7 @@ class ClientConnection(asyncio.Protocol):
         self._is_rejected = True
         self._frames.clear()
         _LOGGER.warning("client %s: %s; its connection is closed", self.peer, reason)
-        self._loop.call_later(self._listener.penalty_s(self._client_host), self._end_login, exchange)
+        self._loop.call_later(self._listener.penalty_s(self._client.host), self._end_login, exchange)
 
     def _end_login(self, exchange: Exchange | None) -> None:
         if self._is_closing:

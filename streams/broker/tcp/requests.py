@@ -18,6 +18,7 @@ from streams.broker.service import Broker
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import Fetch, ProduceResponse
 from streams.protocol.request import Request, Response
+from streams.protocol.telemetry_messages import ClientInformation
 from streams.protocol.wire import (
     RequestHeader,
     UnsupportedVersionError,
@@ -105,8 +106,8 @@ def _bounded(request: Fetch, most_bytes: int) -> Fetch:
     )
 
 
-def read_request(header: RequestHeader, frame: bytes, position: int, client_host: str) -> AnyIncoming:
-    """Decode the body of a request; ``client_host`` is written as in Java: "/127.0.0.1".
+def read_request(header: RequestHeader, frame: bytes, position: int, client: ClientInformation) -> AnyIncoming:
+    """Decode the body of a request of a client.
 
     Bytes after the request are ignored, as in Kafka: from version 9 on, librdkafka sends three extra bytes with a
     Metadata request for all topics.
@@ -123,4 +124,4 @@ def read_request(header: RequestHeader, frame: bytes, position: int, client_host
             version=header.api_version,
         )
     message, _ = request_coder(header.api_key, header.api_version).decode(frame, position, REQUEST_ITEMS)
-    return parse_request(header.api_key, header.api_version, message, header.client_id, client_host)
+    return parse_request(header.api_key, header.api_version, message, client)

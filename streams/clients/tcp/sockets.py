@@ -24,12 +24,13 @@ from streams.clients.tcp.channel import Channel, Item, Outcome
 from streams.clients.tcp.credentials import Credentials
 from streams.core.clock import Clock
 from streams.core.errors import StreamsError
-from streams.protocol.admin_messages import SOFTWARE
+from streams.protocol.admin_messages import SOFTWARE, SOFTWARE_VERSION
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.request import Request
 from streams.protocol.wire import (
     API_VERSIONS,
     APIS,
+    TELEMETRY_APIS,
     FrameReader,
     MalformedError,
     UnsupportedVersionError,
@@ -166,6 +167,11 @@ class SocketLink:
     def phase(self) -> str:
         """The current phase of the handshake, for messages."""
         return self._phase.value
+
+    @property
+    def takes_metrics(self) -> bool:
+        """Whether the broker has announced that clients may push their metrics to it."""
+        return all(api.key in self._ranges for api in TELEMETRY_APIS)
 
     # --- lifecycle --------------------------------------------------------------------
 
@@ -425,7 +431,7 @@ class SocketLink:
             AuthenticationError: the broker rejects the credentials.
         """
         version = APIS[API_VERSIONS].versions[1]
-        software = {"client_software_name": SOFTWARE, "client_software_version": "1"}
+        software = {"client_software_name": SOFTWARE, "client_software_version": SOFTWARE_VERSION}
         found = yield API_VERSIONS, version, software
         if found["error_code"] == ErrorCode.UNSUPPORTED_VERSION:
             theirs = {row["api_key"]: row["max_version"] for row in found["api_keys"]}

@@ -9,6 +9,7 @@ from streams.core.metrics.declared import RecordingLevel as RecordingLevel
 from streams.core.metrics.declared import Scope as Scope
 from streams.core.metrics.declared import SensorSpec as SensorSpec
 from streams.core.metrics.declared import Stat as Stat
+from streams.core.metrics.declared import telemetry_name as telemetry_name
 from streams.core.metrics.drops import Dropped as Dropped
 from streams.core.metrics.drops import Tally as Tally
 from streams.core.metrics.drops import dropped as dropped

@@ -86,6 +86,11 @@ class Scope(Enum):
         return [ATTRIBUTES[tag] for tag in self.tags]
 
 
+def telemetry_name(scope: Scope, name: str) -> str:
+    """Return the name under which a metric is pushed and exported: ``org.apache.kafka.`` + group + name (KIP-714)."""
+    return f"org.apache.kafka.{scope.group.removesuffix('-metrics')}.{name}".replace("-", ".")
+
+
 class Stat(Enum):
     """The statistic of the recorded quantity that a metric shows.
 

@@ -12,7 +12,15 @@ from typing import Any, NamedTuple, TypeAlias
 from attrs import define, field, frozen
 
 from streams.core.clock import Clock, SystemClock
-from streams.core.metrics.declared import ATTRIBUTES, MetricSpec, RecordingLevel, Scope, SensorSpec, Stat
+from streams.core.metrics.declared import (
+    ATTRIBUTES,
+    MetricSpec,
+    RecordingLevel,
+    Scope,
+    SensorSpec,
+    Stat,
+    telemetry_name,
+)
 from streams.core.metrics.drops import Dropped, Tally, dropped
 from streams.core.metrics.failures import LastFailures
 from streams.core.metrics.reasons import DropReason
@@ -70,6 +78,11 @@ class Metric:
     def group(self) -> str:
         """The group of the metric, such as ``stream-thread-metrics``."""
         return self.scope.group
+
+    @property
+    def telemetry_name(self) -> str:
+        """The name under which the metric is pushed and exported (KIP-714)."""
+        return telemetry_name(self.scope, self.name)
 
 
 @define(eq=False)

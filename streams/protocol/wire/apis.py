@@ -4,7 +4,16 @@ from typing import Final
 
 from streams.protocol.wire.errors import UnsupportedVersionError
 from streams.protocol.wire.fields import Api
-from streams.protocol.wire.tables import groups, operations, records, session, streams_groups, topics, transactions
+from streams.protocol.wire.tables import (
+    groups,
+    operations,
+    records,
+    session,
+    streams_groups,
+    telemetry,
+    topics,
+    transactions,
+)
 
 #: Every API by its key.
 APIS: Final[dict[int, Api]] = {
@@ -18,6 +27,7 @@ APIS: Final[dict[int, Api]] = {
             *topics.APIS,
             *transactions.APIS,
             *operations.APIS,
+            *telemetry.TELEMETRY_APIS,
         ),
         key=lambda api: api.key,
     )

@@ -291,7 +291,6 @@ def test_settings_without_effect_are_shown_because_tools_read_them(client):
 
 
 def test_what_has_no_settings_here_has_none(client):
-    assert described(client, 16, "metrics") == (0, {})
     assert described(client, 8, "0") == (0, {})
 
 

@@ -29,6 +29,7 @@ class Wire:
     phase: str = "connecting"
     sent: list[Request] = field(factory=list)
     is_woken: bool = False
+    takes_metrics: bool = False
 
     def link(self, channel: Channel) -> "Wire":
         return self

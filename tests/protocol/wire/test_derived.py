@@ -15,6 +15,7 @@ from streams.core.records import TopicPartition
 from streams.protocol.admin_messages import ApiVersions, SaslAuthenticate, SaslHandshake
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.request import RequestFor, Response, response_type
+from streams.protocol.telemetry_messages import ClientInformation
 from streams.protocol.wire import APIS, mapping
 from streams.protocol.wire.codec import coder, request_coder, response_coder
 from streams.protocol.wire.fields import (
@@ -33,7 +34,7 @@ from streams.protocol.wire.fields import (
     by_topic,
     struct,
 )
-from streams.protocol.wire.mapping.base import Client, Incoming, Serving
+from streams.protocol.wire.mapping.base import Incoming, Serving
 from streams.protocol.wire.mapping.derived import derived
 from tests.protocol.wire import messages
 
@@ -144,7 +145,7 @@ def test_a_new_api_needs_messages_and_a_table_to_be_spoken(version, partitions):
     translation = derived(TOY)
 
     request_bytes = coder(TOY.request, version).to_bytes(translation.build_request(toy, version))
-    asked = translation.parse_request(coder(TOY.request, version).whole(request_bytes), version, Client())
+    asked = translation.parse_request(coder(TOY.request, version).whole(request_bytes), version, ClientInformation())
     fields = translation.build_response(Incoming(TOY.key, version, *asked), [response], _SERVING)
     response_bytes = coder(TOY.response, version).to_bytes(fields)
 
@@ -219,9 +220,11 @@ def test_what_is_read_and_written_again_is_the_same_message(api, data):
     translation = mapping.translation_of(api.key)
     drawn = data.draw(messages.values(api.request_fields, version))
 
-    (request,) = translation.parse_request(drawn, version, Client()).requests
+    (request,) = translation.parse_request(drawn, version, ClientInformation()).requests
     written = request_coder(api.key, version).to_bytes(translation.build_request(request, version))
-    (again,) = translation.parse_request(request_coder(api.key, version).whole(written), version, Client()).requests
+    (again,) = translation.parse_request(
+        request_coder(api.key, version).whole(written), version, ClientInformation()
+    ).requests
     assert _parts(again) == _parts(request)
 
     answered = data.draw(messages.values(api.response_fields, version))

@@ -97,6 +97,13 @@ from streams.protocol.streams_group_messages import (
     TaskOffset,
     TopicInfo,
 )
+from streams.protocol.telemetry_messages import (
+    ClientInformation,
+    GetTelemetrySubscriptions,
+    GetTelemetrySubscriptionsResponse,
+    PushTelemetry,
+    PushTelemetryResponse,
+)
 from streams.protocol.wire import (
     APIS,
     EncodingError,
@@ -126,7 +133,16 @@ _SUBTOPOLOGY = GroupSubtopology(
     (TopicInfo("repartition", 4),),
     (CopartitionGroup((0, 1), (0,), (0,)),),
 )
+#: The client that ``heard`` takes to have sent a request.
+CLIENT = ClientInformation("client")
+
 EXCHANGES = [
+    (
+        0,
+        GetTelemetrySubscriptions(b"i" * 16, CLIENT),
+        GetTelemetrySubscriptionsResponse(ErrorCode.NONE, b"i" * 16, -7, (4, 1), 60_000, 1 << 20, True, ("org.",)),
+    ),
+    (0, PushTelemetry(b"i" * 16, -7, True, 4, b"metrics", CLIENT), PushTelemetryResponse(ErrorCode.NONE)),
     (
         1,
         ListOffsets({A0: -1, A1: 1234, B0: -2}),
@@ -339,7 +355,9 @@ def heard(request, version):
     """What the broker hears, the request sent as bytes."""
     api_key, message = mapping.build_request(request, version)
     data = request_coder(api_key, version).to_bytes(message)
-    return mapping.parse_request(api_key, version, request_coder(api_key, version).whole(data), "client")
+    return mapping.parse_request(
+        api_key, version, request_coder(api_key, version).whole(data), ClientInformation("client")
+    )
 
 
 def told(request, incoming, responses):

@@ -2,7 +2,8 @@
 
 A client uses ``build_request`` and ``parse_response``; a broker uses ``parse_request`` and ``build_response``.
 Most translations are ``derived`` from the table and the message classes of an API.  The translations that depend on
-the version or the client are written by hand, in ``groups``, ``records``, ``topics`` and ``transactions``.
+the version or the client are written by hand, in ``groups``, ``records``, ``telemetry``, ``topics`` and
+``transactions``.
 Requests without a Kafka API are in ``WITHOUT_API``.
 """
 
@@ -12,12 +13,13 @@ from typing import Any, Final
 
 from streams.protocol.group_messages import CreateGroup, ResetOffsets
 from streams.protocol.request import Request, Response
+from streams.protocol.telemetry_messages import UNKNOWN_CLIENT, ClientInformation
 from streams.protocol.wire.apis import APIS
 from streams.protocol.wire.errors import MalformedError, UnsupportedVersionError
 from streams.protocol.wire.fields import Api, Fields
-from streams.protocol.wire.mapping import groups, records, topics, transactions
+from streams.protocol.wire.mapping import groups, records, telemetry, topics, transactions
 from streams.protocol.wire.mapping.base import AnyIncoming as AnyIncoming
-from streams.protocol.wire.mapping.base import AnyTranslation, Client
+from streams.protocol.wire.mapping.base import AnyTranslation
 from streams.protocol.wire.mapping.base import Incoming as Incoming
 from streams.protocol.wire.mapping.base import Serving as Serving
 from streams.protocol.wire.mapping.derived import derived
@@ -27,7 +29,7 @@ from streams.protocol.wire.mapping.derived import writer as writer
 #: Hand-written translations by API key.
 BY_HAND: Final[dict[int, AnyTranslation]] = {
     translation.api.key: translation
-    for module in (records, topics, groups, transactions)
+    for module in (records, topics, groups, transactions, telemetry)
     for translation in module.TRANSLATIONS
 }
 #: Requests without a Kafka API.
@@ -136,7 +138,7 @@ def parse_response(request: Request, version: int, message: Fields) -> Response:
 
 
 def parse_request(
-    api_key: int, version: int, message: Fields, client_id: str | None = None, client_host: str = ""
+    api_key: int, version: int, message: Fields, client: ClientInformation = UNKNOWN_CLIENT
 ) -> AnyIncoming:
     """Convert the decoded fields of a client's request; each of ``Incoming.requests`` needs a response.
 
@@ -151,7 +153,7 @@ def parse_request(
             api_key=api_key,
             version=version,
         )
-    found = translation.parse_request(message, version, Client(client_id or "", client_host))
+    found = translation.parse_request(message, version, client)
     return Incoming(api_key, version, *found)
 
 

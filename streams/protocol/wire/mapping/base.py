@@ -9,12 +9,13 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from attrs import Factory, field, frozen
+from attrs import Factory, evolve, field, frozen
 
 from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode, error_code
 from streams.protocol.request import Request
+from streams.protocol.telemetry_messages import ClientInformation
 from streams.protocol.wire.errors import UnsupportedVersionError
 from streams.protocol.wire.fields import Api, Fields
 
@@ -55,13 +56,6 @@ class Serving:
     controller_id: int = 0
 
 
-class Client(NamedTuple):
-    """The client that sent a request: its client ID, and its host as written in Java ("/127.0.0.1")."""
-
-    client_id: str = ""
-    host: str = ""
-
-
 class RequestParts(NamedTuple, Generic[Q]):
     """A decoded request as message objects: one, several, or none if all parts are rejected.
 
@@ -99,7 +93,7 @@ class Translation(Generic[Q, R]):
     api: Api
     build_request: Callable[[Q, int], Fields]
     parse_response: Callable[[Fields, int, Q], R]
-    parse_request: Callable[[Fields, int, Client], RequestParts[Q]]
+    parse_request: Callable[[Fields, int, ClientInformation], RequestParts[Q]]
     build_response: Callable[[Incoming[Q], Sequence[R], Serving], Fields]
     versions: tuple[int, int] = field(default=Factory(lambda self: self.api.versions, takes_self=True))
     limit: Callable[[Q, int], int] = field(default=lambda request, version: version)
@@ -126,6 +120,21 @@ def limited(first: int, is_second: Callable[[Any], bool]) -> Callable[[Any, int]
 #: A translation of any message class.
 AnyTranslation: TypeAlias = Translation[Any, Any]
 AnyIncoming: TypeAlias = Incoming[Request]
+
+
+def with_client(
+    translation: AnyTranslation, client_attributes: Callable[[ClientInformation], dict[str, Any]]
+) -> AnyTranslation:
+    """Return a translation whose requests also say which client has sent them.
+
+    ``client_attributes`` returns the attributes of the message that are not on the wire, with their values.
+    """
+
+    def parse_request(message: Fields, version: int, client: ClientInformation) -> RequestParts[Any]:
+        (request,) = translation.parse_request(message, version, client).requests
+        return RequestParts((evolve(request, **client_attributes(client)),))
+
+    return evolve(translation, parse_request=parse_request)
 
 
 def values_by_topic(values: Mapping[TopicPartition, V]) -> dict[str, list[tuple[int, V]]]:

@@ -32,10 +32,10 @@ from streams.protocol.streams_group_messages import (
     StreamsGroupDescribe,
     StreamsGroupDescribeResponse,
 )
+from streams.protocol.telemetry_messages import ClientInformation
 from streams.protocol.wire.errors import EncodingError
 from streams.protocol.wire.fields import INT32, STRING, Api, Field, Fields, by_topic
 from streams.protocol.wire.mapping.base import (
-    Client,
     Incoming,
     Operation,
     RequestParts,
@@ -47,6 +47,7 @@ from streams.protocol.wire.mapping.base import (
     operations_bits,
     text,
     values_by_topic,
+    with_client,
 )
 from streams.protocol.wire.mapping.derived import derived, reader, writer
 from streams.protocol.wire.tables import groups as tables
@@ -81,7 +82,7 @@ def _find_response(message: Fields, version: int, request: FindCoordinator) -> F
     return FindCoordinatorResponse(ErrorCode.UNKNOWN_SERVER_ERROR, -1)
 
 
-def _find_request(message: Fields, version: int, client: Client) -> RequestParts[FindCoordinator]:
+def _find_request(message: Fields, version: int, client: ClientInformation) -> RequestParts[FindCoordinator]:
     keys = message["coordinator_keys"] if version >= _MANY_COORDINATORS_SINCE else (message["key"],)
     return RequestParts(tuple(FindCoordinator(key, message["key_type"]) for key in dict.fromkeys(keys)))
 
@@ -106,7 +107,7 @@ _JOIN = derived(tables.JOIN_GROUP)
 _SYNC = derived(tables.SYNC_GROUP)
 
 
-def _join_request(message: Fields, version: int, client: Client) -> RequestParts[JoinGroup]:
+def _join_request(message: Fields, version: int, client: ClientInformation) -> RequestParts[JoinGroup]:
     (request,) = _JOIN.parse_request(message, version, client).requests
     takes_member_id = version >= _MEMBER_ID_FIRST_SINCE
     request = evolve(request, client_id=client.client_id, client_host=client.host, takes_member_id=takes_member_id)
@@ -163,7 +164,7 @@ def _leave_response(message: Fields, version: int, request: LeaveGroup) -> Leave
     return LeaveGroupResponse(found)
 
 
-def _leave_request(message: Fields, version: int, client: Client) -> RequestParts[LeaveGroup]:
+def _leave_request(message: Fields, version: int, client: ClientInformation) -> RequestParts[LeaveGroup]:
     group_id = message["group_id"]
     if version < _MANY_LEAVE_SINCE:
         return RequestParts((LeaveGroup(group_id, message["member_id"]),))
@@ -225,7 +226,7 @@ def _fetch_response(message: Fields, version: int, request: OffsetFetch) -> Offs
     return OffsetFetchResponse(error, offsets if error is ErrorCode.NONE else {})
 
 
-def _fetch_request(message: Fields, version: int, client: Client) -> RequestParts[OffsetFetch]:
+def _fetch_request(message: Fields, version: int, client: ClientInformation) -> RequestParts[OffsetFetch]:
     is_many = version >= _MANY_FETCH_SINCE
     groups, read = (message["groups"], _read_fetch_of_member) if is_many else ((message,), _read_fetch)
     # List each group once: without partitions, all offsets of the group are requested.
@@ -296,7 +297,7 @@ def _description(
     write, read = writer(response_class, row), reader(response_class, row)
     flags = [item.name for item in api.request_fields if item.name != names]
 
-    def parse_request(message: Fields, version: int, client: Client) -> RequestParts[Any]:
+    def parse_request(message: Fields, version: int, client: ClientInformation) -> RequestParts[Any]:
         # List each group once: its description may be a thousand times as long as its name.
         included = [message[flag] for flag in flags]
         return RequestParts(tuple(request_class(group_id, *included) for group_id in dict.fromkeys(message[names])))
@@ -347,13 +348,7 @@ DELETE_GROUPS = Translation(
 
 def _heartbeat(api: Api) -> Translation[Any, Any]:
     """Return the translation of heartbeats, whose requests say which client has sent them."""
-    translation = derived(api)
-
-    def parse_request(message: Fields, version: int, client: Client) -> RequestParts[Any]:
-        (request,) = translation.parse_request(message, version, client).requests
-        return RequestParts((evolve(request, client_id=client.client_id, client_host=client.host),))
-
-    return evolve(translation, parse_request=parse_request)
+    return with_client(derived(api), lambda client: {"client_id": client.client_id, "client_host": client.host})
 
 
 CONSUMER_GROUP_HEARTBEAT = _heartbeat(tables.CONSUMER_GROUP_HEARTBEAT)

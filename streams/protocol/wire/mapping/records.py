@@ -22,11 +22,11 @@ from streams.protocol.messages import (
     Produced,
     ProduceResponse,
 )
+from streams.protocol.telemetry_messages import ClientInformation
 from streams.protocol.wire.encoded import EncodedBlock, encoded, fetched, produced
 from streams.protocol.wire.errors import EncodingError
 from streams.protocol.wire.fields import Fields
 from streams.protocol.wire.mapping.base import (
-    Client,
     Incoming,
     Refusal,
     RequestParts,
@@ -95,7 +95,7 @@ def _produce_response(message: Fields, version: int, request: Produce) -> Produc
     return response
 
 
-def _produce_request(message: Fields, version: int, client: Client) -> RequestParts[Produce]:
+def _produce_request(message: Fields, version: int, client: ClientInformation) -> RequestParts[Produce]:
     blocks: dict[TopicPartition, Sequence[Block]] = {}
     refused: dict[TopicPartition, Refusal] = {}
     acks = message["acks"]
@@ -225,7 +225,7 @@ def _fetched(partition: TopicPartition, row: Fields) -> FetchedPartition:
     )
 
 
-def _fetch_request(message: Fields, version: int, client: Client) -> RequestParts[Fetch]:
+def _fetch_request(message: Fields, version: int, client: ClientInformation) -> RequestParts[Fetch]:
     positions: dict[TopicPartition, int] = {}
     limits: dict[TopicPartition, int] = {}
     for topic in message["topics"]:

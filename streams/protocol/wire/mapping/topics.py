@@ -24,10 +24,10 @@ from streams.protocol.messages import (
     TopicMetadata,
     TopicSpec,
 )
+from streams.protocol.telemetry_messages import ClientInformation
 from streams.protocol.wire.errors import EncodingError
 from streams.protocol.wire.fields import Fields
 from streams.protocol.wire.mapping.base import (
-    Client,
     Incoming,
     Operation,
     Refusal,
@@ -107,7 +107,7 @@ def _topic(topic: Fields) -> TopicMetadata:
     )
 
 
-def _metadata_request(message: Fields, version: int, client: Client) -> RequestParts[Metadata]:
+def _metadata_request(message: Fields, version: int, client: ClientInformation) -> RequestParts[Metadata]:
     topics = message["topics"]
     names: tuple[str, ...] | None = None
     ids: tuple[bytes, ...] = ()
@@ -202,7 +202,7 @@ def _create_topics_response(message: Fields, version: int, request: CreateTopics
     )
 
 
-def _create_topics_request(message: Fields, version: int, client: Client) -> RequestParts[CreateTopics]:
+def _create_topics_request(message: Fields, version: int, client: ClientInformation) -> RequestParts[CreateTopics]:
     specs: dict[str, TopicSpec] = {}
     refused: dict[str, Refusal] = {}
     for topic in message["topics"]:
@@ -287,7 +287,7 @@ def _delete_topics_response(message: Fields, version: int, request: DeleteTopics
     )
 
 
-def _delete_topics_request(message: Fields, version: int, client: Client) -> RequestParts[DeleteTopics]:
+def _delete_topics_request(message: Fields, version: int, client: ClientInformation) -> RequestParts[DeleteTopics]:
     timeout_ms = message["timeout_ms"]
     if version < _BY_ID_SINCE:
         return RequestParts((DeleteTopics(tuple(dict.fromkeys(message["topic_names"])), (), timeout_ms),))

@@ -8,8 +8,9 @@ from typing import Final
 from attrs import evolve
 
 from streams.protocol.messages import EndTxn, TxnOffsetCommit
+from streams.protocol.telemetry_messages import ClientInformation
 from streams.protocol.wire.fields import Fields
-from streams.protocol.wire.mapping.base import Client, RequestParts, limited
+from streams.protocol.wire.mapping.base import RequestParts, limited
 from streams.protocol.wire.mapping.derived import derived
 from streams.protocol.wire.tables import transactions as tables
 
@@ -19,12 +20,12 @@ _SECOND: Final = 5
 _END, _COMMIT = derived(tables.END_TXN), derived(tables.TXN_OFFSET_COMMIT)
 
 
-def _end_request(message: Fields, version: int, client: Client) -> RequestParts[EndTxn]:
+def _end_request(message: Fields, version: int, client: ClientInformation) -> RequestParts[EndTxn]:
     (request,) = _END.parse_request(message, version, client).requests
     return RequestParts((evolve(request, bumps_epoch=version >= _SECOND),))
 
 
-def _commit_request(message: Fields, version: int, client: Client) -> RequestParts[TxnOffsetCommit]:
+def _commit_request(message: Fields, version: int, client: ClientInformation) -> RequestParts[TxnOffsetCommit]:
     (request,) = _COMMIT.parse_request(message, version, client).requests
     return RequestParts((evolve(request, adds_group=version >= _SECOND),))
 
