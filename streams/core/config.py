@@ -409,7 +409,7 @@ SET_ON_BROKER: Mapping[str, str] = {
     "num_standby_replicas": _of_group("streams.num.standby.replicas"),
     "acceptable_recovery_lag": _of_group("streams.acceptable.recovery.lag"),
     "rack_aware_assignment_tags": _of_group("streams.rack.aware.assignment.tags"),
-    "max_warmup_replicas": _of_group("streams.num.warmup.replicas"),
+    "max_warmup_replicas": _of_group("streams.num.warmup.replicas") + ", which Kafka 4.4 does not use",
     "probing_rebalance_interval_ms": "the broker sees which warm-up replicas have caught up",
     "session_timeout_ms": _of_group("streams.session.timeout.ms"),
     "heartbeat_interval_ms": _of_group("streams.heartbeat.interval.ms"),

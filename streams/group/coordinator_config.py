@@ -54,11 +54,13 @@ NUMBERS: Final[Mapping[str, WholeNumber]] = {
     "group.initial.rebalance.delay.ms": WholeNumber("initial_rebalance_delay_ms", 0),
     "group.max.session.timeout.ms": WholeNumber("max_session_timeout_ms", 1),
     "group.min.session.timeout.ms": WholeNumber("min_session_timeout_ms", 1),
+    "group.streams.acceptable.recovery.lag": WholeNumber("streams_acceptable_recovery_lag", 0),
     "group.streams.assignment.interval.ms": WholeNumber("streams_assignment_interval_ms", 0),
     "group.streams.heartbeat.interval.ms": WholeNumber("streams_heartbeat_interval_ms", 1),
     "group.streams.initial.rebalance.delay.ms": WholeNumber("streams_initial_rebalance_delay_ms", 0),
     "group.streams.num.standby.replicas": WholeNumber("streams_num_standby_replicas", 0),
     "group.streams.session.timeout.ms": WholeNumber("streams_session_timeout_ms", 1),
+    "group.streams.task.offset.interval.ms": WholeNumber("streams_task_offset_interval_ms", 1),
     "offset.metadata.max.bytes": WholeNumber("offset_metadata_max_bytes", 0),
 }
 _HIGHEST: Final = 2**31 - 1
@@ -74,6 +76,8 @@ class CoordinatorConfig:
     lasts, so that more members can join; ``streams_initial_rebalance_delay_ms`` is that of streams groups (KIP-1071).
     Kafka's default of both is 3000.  A consumer or streams group is assigned at most once in
     ``consumer_assignment_interval_ms`` or ``streams_assignment_interval_ms`` (KIP-1263); Kafka's default is 1000.
+    Members of streams groups are told to report their changelog offsets every ``streams_task_offset_interval_ms``, and
+    that a warm-up task up to ``streams_acceptable_recovery_lag`` records behind has caught up.
     ``consumer_migration_policy`` decides about groups with members of both protocols.  Other defaults are Kafka's,
     except that of ``min_session_timeout_ms`` (6000).
 
@@ -96,6 +100,8 @@ class CoordinatorConfig:
     streams_assignment_interval_ms: int = 0
     streams_initial_rebalance_delay_ms: int = 0
     streams_num_standby_replicas: int = 0
+    streams_task_offset_interval_ms: int = 60_000
+    streams_acceptable_recovery_lag: int = 10_000
 
     def __attrs_post_init__(self) -> None:
         for name, setting in NUMBERS.items():

@@ -21,11 +21,13 @@ _NAMES: Final = (
     "consumer.assignment.interval.ms",
     "consumer.heartbeat.interval.ms",
     "consumer.session.timeout.ms",
+    "streams.acceptable.recovery.lag",
     "streams.assignment.interval.ms",
     "streams.heartbeat.interval.ms",
     "streams.initial.rebalance.delay.ms",
     "streams.num.standby.replicas",
     "streams.session.timeout.ms",
+    "streams.task.offset.interval.ms",
 )
 
 

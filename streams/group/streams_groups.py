@@ -66,9 +66,6 @@ from streams.protocol.streams_group_messages import (
 )
 
 _LOGGER = logging.getLogger(__name__)
-# Kafka's defaults of group.streams.task.offset.interval.ms and group.streams.acceptable.recovery.lag.
-_TASK_OFFSET_INTERVAL_MS: Final = 60_000
-_ACCEPTABLE_RECOVERY_LAG: Final = 10_000
 _STANDBY_REPLICAS: Final = "num.standby.replicas"
 
 
@@ -247,8 +244,8 @@ class StreamsGroups:
             member.member_id,
             member.epoch,
             self.configs.heartbeat_interval_ms("streams", group_id, delay_ms),
-            _TASK_OFFSET_INTERVAL_MS,
-            _ACCEPTABLE_RECOVERY_LAG,
+            self.configs.value(group_id, "streams.task.offset.interval.ms"),
+            self.configs.value(group_id, "streams.acceptable.recovery.lag"),
             tuple(_statuses(group, member, is_delayed=delay_ms > 0 and member.member_id not in group.target)),
             ids_of(member.assigned.active) if is_told else None,
             ids_of(member.assigned.standby) if is_told else None,

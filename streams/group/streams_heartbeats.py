@@ -104,6 +104,10 @@ class TaskHost(Protocol):
         """
         ...
 
+    def note_acceptable_lag(self, lag: int) -> None:
+        """Handle the lag in records up to which a warm-up task counts as caught up."""
+        ...
+
     def note_endpoints(self, endpoints: Sequence[EndpointPartitions]) -> None:
         """Handle the locations of all tasks whose instances have an endpoint."""
         ...
@@ -202,6 +206,8 @@ class StreamsHeartbeats:
                 self._target = TaskRoles(
                     _tasks(response.active_tasks), _tasks(response.standby_tasks), _tasks(response.warmup_tasks)
                 )
+            if response.acceptable_recovery_lag >= 0:
+                self._host.note_acceptable_lag(response.acceptable_recovery_lag)
             if response.partitions_by_user_endpoint is not None:
                 self._host.note_endpoints(response.partitions_by_user_endpoint)
             self._host.note_status(response.status or (), now_ms)

@@ -65,7 +65,7 @@ class BrokerAssignment:
     member: AssignedThread = field(init=False)
     #: The tasks that the broker has assigned last.
     directive: Directive | None = None
-    #: Lag up to which a warm-up replica counts as caught up; the broker knows it, and moves the task.
+    #: Lag up to which a warm-up replica counts as caught up, as the broker says; not in version 0 of the heartbeat.
     acceptable_lag: int = 0
     _readiness: _Readiness = field(factory=_Readiness)
     _places: tuple[EndpointPartitions, ...] = ()
@@ -75,7 +75,7 @@ class BrokerAssignment:
 
     @property
     def awaits_warmups(self) -> bool:
-        """False, because the broker knows when warm-up replicas have caught up."""
+        """False, because members report when warm-up replicas have caught up, and the broker moves the tasks."""
         return False
 
     @property
@@ -144,6 +144,10 @@ class BrokerAssignment:
                 f"application {application!r}: source topics are missing for {now_ms - since} ms: "
                 f"{details[StreamsStatus.MISSING_SOURCE_TOPICS]}; create them"
             )
+
+    def note_acceptable_lag(self, lag: int) -> None:
+        """Note the lag up to which a warm-up replica counts as caught up."""
+        self.acceptable_lag = lag
 
     def note_endpoints(self, endpoints: Sequence[EndpointPartitions]) -> None:
         """Note which instances have which tasks."""

@@ -161,6 +161,13 @@ def settle(*clients: Client) -> None:
 # --- topics -----------------------------------------------------------------------------
 
 
+def test_members_are_told_how_often_to_report_offsets_and_which_lag_is_acceptable(desk: Desk):
+    desk.configure(streams_task_offset_interval_ms="7", streams_acceptable_recovery_lag="0")
+    client = Client(desk, "a")
+    client.beat()
+    assert (client.last.task_offset_interval_ms, client.last.acceptable_recovery_lag) == (7, 0)
+
+
 def test_internal_topics_are_created_before_tasks_are_assigned(desk: Desk):
     one = Client(desk, "one")
     one.beat()

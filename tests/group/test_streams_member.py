@@ -52,6 +52,7 @@ class Host:
     adopted: TaskRoles | None = None
     statuses: list[Sequence[GroupStatus]] = field(factory=list)
     places: Sequence[EndpointPartitions] = ()
+    acceptable_lag: int | None = None
 
     def group_topology(self) -> GroupTopology:
         """The topology that is sent."""
@@ -68,6 +69,10 @@ class Host:
     def note_status(self, status: Sequence[GroupStatus], now_ms: int) -> None:
         """Note."""
         self.statuses.append(status)
+
+    def note_acceptable_lag(self, lag: int) -> None:
+        """Note."""
+        self.acceptable_lag = lag
 
     def note_endpoints(self, endpoints: Sequence[EndpointPartitions]) -> None:
         """Note."""
@@ -266,6 +271,14 @@ def test_changelog_positions_are_reported_at_once_and_then_in_the_interval_of_th
     last = next(request for request in reversed(world.requests) if request.task_offsets is not None)
     assert last.task_offsets == [TaskOffset("1", 2, 30)]
     assert last.task_end_offsets == [TaskOffset("1", 2, 50)]
+
+
+def test_lag_up_to_which_warmup_tasks_have_caught_up_is_that_of_the_broker(world: World):
+    """Version 0 of the heartbeat does not name it."""
+    assert world.host.acceptable_lag is None
+    world.answer = evolve(world.answer, acceptable_recovery_lag=7)
+    world.beat()
+    assert world.host.acceptable_lag == 7
 
 
 def test_endpoints_are_asked_for_since_the_last_ones(world: World):

@@ -5,14 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import define, evolve, field
 
 from streams import EmbeddedBroker, Streams
 from streams.clients.tcp import TcpCluster
 from streams.core.records import TaskId
 from streams.group import CoordinatorConfig
-from streams.protocol.transport import Cluster
+from streams.protocol.request import Request, Response
+from streams.protocol.streams_group_messages import StreamsGroupHeartbeat, StreamsGroupHeartbeatResponse
+from streams.protocol.transport import Cluster, Connection, Traits
 from tests.kafka.word_count import ASSIGNED, Counting, topology
-from tests.waiting import until
+from tests.waiting import NEVER_MS, until
 
 TASKS = {TaskId(sub, number) for sub in (0, 1) for number in range(3)}
 
@@ -85,3 +88,84 @@ def test_group_of_an_embedded_broker_that_was_restarted_takes_its_members_back(t
             application(broker) as one,
         ):
             until(lambda one=one: tasks_of(one) == TASKS, lambda one=one: one.wait(1))
+
+
+@define(eq=False)
+class WarmingCluster:
+    """A broker whose standby tasks are called warm-up tasks, which it does not assign itself, as Kafka 4.4."""
+
+    broker: EmbeddedBroker
+    heartbeats: list[StreamsGroupHeartbeat] = field(factory=list)
+
+    def connect(self, client_id: str) -> Connection:
+        return WarmingConnection(self.broker.connect(client_id), self.heartbeats)
+
+
+@define(eq=False)
+class WarmingConnection:
+    """Gives the members the other names, and the broker its own."""
+
+    inner: Connection
+    heartbeats: list[StreamsGroupHeartbeat]
+
+    @property
+    def traits(self) -> Traits:
+        return self.inner.traits
+
+    def send(self, node_id: int, request: Request) -> int:
+        if isinstance(request, StreamsGroupHeartbeat):
+            self.heartbeats.append(request)
+            assert not request.standby_tasks
+            request = evolve(request, standby_tasks=request.warmup_tasks, warmup_tasks=request.standby_tasks)
+        return self.inner.send(node_id, request)
+
+    def poll(self, timeout_ms: int) -> list[tuple[int, Response | Exception]]:
+        return [(number, _warming(found)) for number, found in self.inner.poll(timeout_ms)]
+
+    def give_up(self, correlation_id: int) -> None:
+        self.inner.give_up(correlation_id)
+
+    def wakeup(self) -> None:
+        self.inner.wakeup()
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+def _warming(found: Response | Exception) -> Response | Exception:
+    if not isinstance(found, StreamsGroupHeartbeatResponse) or found.standby_tasks is None:
+        return found
+    return evolve(found, standby_tasks={}, warmup_tasks=found.standby_tasks)
+
+
+def test_warmup_tasks_follow_the_changelog_are_reported_when_they_have_caught_up_and_take_over():
+    """Transactions leave gaps before the end of a changelog: only the lag that the broker names says "caught up"."""
+    config = CoordinatorConfig(
+        streams_heartbeat_interval_ms=20,
+        streams_initial_rebalance_delay_ms=0,
+        streams_num_standby_replicas=1,
+        streams_task_offset_interval_ms=NEVER_MS,
+    )
+    with EmbeddedBroker(auto_create_topics=False, group_config=config) as broker, Counting(broker, "app") as counting:
+        cluster = WarmingCluster(broker)
+        with application(cluster) as one:
+            counting.write(60)
+            counting.finish()
+            with application(cluster) as two:
+                until(lambda: two.copies(), counting.read)
+                until(lambda: any(_caught_up(beat) for beat in cluster.heartbeats), counting.read)
+                until(lambda: tasks_of(one) | tasks_of(two) == TASKS and tasks_of(two), counting.read)
+                copies = len(two.copies())
+                taken_over = two.metrics.get("standby-takeover-total")
+                one.close()
+                until(lambda: tasks_of(two) == TASKS, counting.read)
+                assert two.metrics.get("standby-takeover-total") == taken_over + copies
+                counting.write(60)
+                counting.finish()
+        counting.check_exact()
+
+
+def _caught_up(beat: StreamsGroupHeartbeat) -> set[TaskId]:
+    """The warm-up tasks of which a heartbeat reports how far they are."""
+    warmups = {TaskId(int(sub), number) for sub, numbers in (beat.warmup_tasks or {}).items() for number in numbers}
+    return warmups & {TaskId(int(found.subtopology_id), found.partition) for found in beat.task_end_offsets or ()}
