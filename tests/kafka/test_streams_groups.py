@@ -281,31 +281,70 @@ def test_offsets_and_state_stay_when_the_protocol_changes(node: KafkaNode, name:
         counting.check_exact()
 
 
+def copied(name: str) -> Callable[[StreamsBuilder], None]:
+    """The topology of Shutdown.java; a line "we fail" makes it fail here."""
+    lines, copies = Topic(f"{name}-lines", key=str, value=str), Topic(f"{name}-counts", key=str, value=str)
+
+    def check(line: str) -> None:
+        if line == "we fail":
+            raise ValueError(line)
+
+    def build(builder: StreamsBuilder) -> None:
+        builder.stream(lines).peek(lambda _, line: check(line)).to(copies)
+
+    return build
+
+
+def copying(servers: str, name: str) -> Streams:
+    """A member that asks all members to shut down when it fails."""
+    return Streams(
+        copied(name),
+        on_exception=lambda _: ExceptionResponse.SHUTDOWN_APPLICATION,
+        application_id=name,
+        bootstrap_servers=servers,
+        **ASSIGNED,
+    )
+
+
 def test_request_for_a_shutdown_reaches_all_members(node: KafkaNode, name: str):
     """The one that fails asks for it, through the broker."""
     servers = node.bootstrap_servers
-    lines = Topic(f"{name}-lines", key=str, value=str)
-
-    def failing(builder: StreamsBuilder) -> None:
-        def check(line: str) -> None:
-            if line == "poison":
-                raise ValueError(line)
-
-        builder.stream(lines).peek(lambda _, line: check(line)).to(Topic(f"{name}-counts", key=str, value=str))
-
-    settings: dict[str, Any] = {"application_id": name, "bootstrap_servers": servers, **ASSIGNED}
     with Counting(TcpCluster(servers), name) as counting:
-        instances = [
-            Streams(failing, on_exception=lambda _: ExceptionResponse.SHUTDOWN_APPLICATION, **settings)
-            for _ in range(2)
-        ]
+        instances = [copying(servers, name) for _ in range(2)]
         for instance in instances:
             instance.start()
         until(lambda: all(tasks_of(instance) for instance in instances))
-        counting.put_line(b"poison")
+        counting.put_line(b"we fail")
         until(lambda: all(instance.instance.ended.is_set() for instance in instances))
         failed = [instance for instance in instances if instance.failure is not None]
         assert len(failed) == 1
         for instance in instances:
             with suppress(ProcessingError):
                 instance.close()
+
+
+@pytest.mark.parametrize("line", ["we fail", "java fails"])
+def test_request_for_a_shutdown_passes_between_java_and_us(node: KafkaNode, name: str, tmp_path: Path, line: str):
+    """One of each; the line is in all partitions, so whoever fails at it reads it."""
+    servers = node.bootstrap_servers
+    arguments = ["Shutdown", "-", name, servers, str(tmp_path / "state"), "at_least_once"]
+    classpath = ":".join(map(str, [compiled(SOURCE.parent / "Shutdown.java", tmp_path), *jars("streams")]))
+    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    with (
+        Counting(TcpCluster(servers), name) as counting,
+        Started(["java", *options, "-cp", classpath, *arguments], tmp_path / "java.log") as java,
+    ):
+        java.line_with("state RUNNING")
+        ours = copying(servers, name)
+        ours.start()
+        until(lambda: tasks_of(ours) and members_with_tasks(servers, name) == 2)
+        with Producer(TcpCluster(servers)) as producer:
+            for number in range(counting.partitions):
+                producer.send(f"{name}-lines", line.encode(), partition=number)
+        until(ours.instance.ended.is_set, seen=lambda: java.said)
+        java.line_with("state ERROR")
+        assert java.process.wait(WATCHDOG_S) == 0, java.said
+        assert ("asks for a shutdown" in java.said) == (line == "java fails")
+        assert (ours.failure is not None) == (line == "we fail")
+        with suppress(ProcessingError):
+            ours.close()
