@@ -378,9 +378,9 @@ class Coordinator:
             request.protocol_name not in (None, group.protocol_name)
         ):
             self._reply(token, SyncGroupResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
-        elif group.state is GroupState.PREPARING_REBALANCE:
+        elif group.state is GroupState.PREPARING_REBALANCE and not group.owes_revocation(member):
             self._reply(token, SyncGroupResponse(ErrorCode.REBALANCE_IN_PROGRESS))
-        elif group.state is GroupState.STABLE:
+        elif group.state is not GroupState.COMPLETING_REBALANCE:
             member.has_synced = True
             self._reply(token, self._synced(group, member))
             self._touch(group, member, now_ms)
@@ -398,6 +398,7 @@ class Coordinator:
     def _become_stable(self, group: Group, request: SyncGroup, now_ms: int) -> None:
         for member in group.members.values():
             member.assignment = request.assignments.get(member.member_id, b"")
+        group.assigned_generation = group.generation_id
         group.become(GroupState.STABLE)
         self._groups.persist(group, now_ms)
         for member in group.members.values():

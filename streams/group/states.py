@@ -16,6 +16,7 @@ from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
 from streams.group.consumer_group import ConsumerGroup
 from streams.group.streams_group import StreamsGroup
+from streams.group.subscriptions import CONSUMER_PROTOCOL_TYPE, is_to_revoke
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import JoinGroupMember, OffsetAndMetadata, ResetOffsetsResponse
 
@@ -100,6 +101,8 @@ class Group:
     streams: StreamsGroup | None = None
     # The number of members whose JoinGroup response is pending; used at every join.
     joined: int = 0
+    #: The last generation whose leader has assigned, since the coordinator was started.
+    assigned_generation: int = 0
     _supporters: Counter[str] = field(factory=Counter)
 
     def become(self, state: GroupState) -> None:
@@ -146,6 +149,18 @@ class Group:
             if current != member_id:
                 return ErrorCode.FENCED_INSTANCE_ID
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def owes_revocation(self, member: GroupMember) -> bool:
+        """Whether the generation takes partitions from a cooperative consumer that has not asked for its part yet.
+
+        It gets its part although the next rebalance has begun, as if it had asked in time.  Kafka refuses it, so that
+        of many members that have to revoke one after the other does, each in a rebalance of its own.
+        """
+        if member.has_synced or self.assigned_generation != self.generation_id:
+            return False
+        return self.protocol_type == CONSUMER_PROTOCOL_TYPE and is_to_revoke(
+            member.metadata(self.protocol_name), member.assignment
+        )
 
     def update_protocols(self, member: GroupMember, protocols: Sequence[tuple[str, bytes]]) -> None:
         """Replace a member's protocols and metadata."""

@@ -133,3 +133,11 @@ def is_concerned(assignment: bytes, joined_with: Sequence[bytes], partitions: Se
     except SerializationError:
         return True
     return any(partition in partitions for found in (assigned, *claimed) for partition in found)
+
+
+def is_to_revoke(joined_with: bytes, assignment: bytes) -> bool:
+    """Whether an assignment lacks partitions that a consumer said it owns when it joined; False if not decodable."""
+    try:
+        return not set(decode_subscription(joined_with).owned) <= set(decode_assignment(assignment).partitions)
+    except SerializationError:
+        return False

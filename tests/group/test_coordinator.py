@@ -38,6 +38,7 @@ from streams.protocol.messages import TxnOffsetCommit
 
 P0 = TopicPartition("words", 0)
 P1 = TopicPartition("words", 1)
+P2, P3, P4, P5, P6 = (TopicPartition("words", number) for number in range(2, 7))
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
 
@@ -220,6 +221,52 @@ def test_who_does_not_rejoin_within_the_rebalance_timeout_is_out(desk):
     assert b.leader == b.member_id
     assert [member.member_id for member in b.members] == [b.member_id]
     assert desk.beat(a) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_late_member_that_has_to_revoke_gets_its_assignment_though_the_next_rebalance_has_begun(desk):
+    """Cooperative members that revoke one after the other would need a rebalance each; others join again at once."""
+
+    def owning(*partitions):
+        return (("cooperative-sticky", encode_subscription(Subscription(["words"], partitions, 1))),)
+
+    def given(*partitions):
+        return encode_assignment(Assignment(partitions))
+
+    a = desk.join("a", protocols=owning())
+    owned = {"b": [P0, P1], "c": [P2, P3], "d": [P4], "late": [P5, P6]}
+    for who, partitions in owned.items():
+        desk.join(who, protocols=owning(*partitions))
+    a = desk.join("a", a.member_id, protocols=owning())
+    ids = {who: desk.replies[who].member_id for who in owned}
+    shares = {ids["b"]: given(P1), ids["c"]: given(P3), ids["d"]: given(P4), ids["late"]: given(P6)}
+    late = desk.replies["late"]
+
+    desk.sync("a", a, shares)
+    assert desk.sync("b", desk.replies["b"]).assignment == given(P1)
+    desk.join("b", ids["b"], protocols=owning(P1))
+    assert desk.state() == "PreparingRebalance"
+
+    c = desk.replies["c"]
+    assert desk.sync("c", c).assignment == given(P3)
+    assert desk.sync("c", c).error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert desk.sync("d", desk.replies["d"]).error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert desk.beat(c) is ErrorCode.REBALANCE_IN_PROGRESS
+
+    for who in ("a", "c", "d"):
+        desk.join(who, a.member_id if who == "a" else ids[who], protocols=owning())
+    desk.advance(REBALANCE_MS)
+    assert desk.replies["a"].generation_id == a.generation_id + 1
+    assert desk.sync("late", late).error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_late_member_is_refused_if_its_generation_was_never_assigned(desk):
+    a = desk.join("a")
+    owning = (("range", encode_subscription(Subscription(["words"], [P0]))),)
+    desk.join("b", protocols=owning)
+    desk.join("a", a.member_id)
+    b = desk.replies["b"]
+    desk.join("c")
+    assert desk.sync("b", b).error is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_leader_lost_between_join_and_sync(desk):
