@@ -186,6 +186,8 @@ REST = (
     Rest(REPLAY, "tests/replay/test_equality.py::*subjects_have*"),
     Rest(REPLAY, "tests/replay/test_equality.py::test_replay_of_files"),
     Rest(REPLAY, "tests/replay/test_slices.py::*neighbouring*"),
+    Rest(REPLAY, "tests/replay/test_slices.py::*costs_the_driver*"),
+    Rest(REPLAY, "tests/replay/test_slices.py::*only_needed_files*"),
     Rest(REPLAY, "tests/replay/test_resume.py::*is_not_done_again"),
     Rest(REPLAY, "tests/replay/test_publish.py::*killed_at_any_request*"),
     Rest(REPLAY, "tests/replay/test_publish.py::*another_order*"),

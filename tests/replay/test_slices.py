@@ -1,5 +1,6 @@
 """Slices: what divides history does not show in what comes of it."""
 
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,10 @@ from streams import (
     key_value_store,
 )
 from streams.replay.calls.failures import explained_failure
+from streams.replay.calls.state import ReplayState, read_manifest
 from streams.replay.errors import ReplayError
+from streams.replay.run.local import LocalExecutor
+from streams.replay.run.session import ReplaySession
 from tests.replay.corpus import written_subjects
 from tests.replay.outcomes import (
     Outcome,
@@ -222,3 +226,60 @@ def test_stages_of_neighbouring_slices_run_together(tmp_path: Path) -> None:
     slices = [found for found in rounds if found[0][0].startswith("slices/")]
     expected = [[("slices/00000", 0)], *([(f"slices/{n:05d}", 1), (f"slices/{n + 1:05d}", 0)] for n in range(4))]
     assert slices == [*expected, [("slices/00004", 1)]]
+
+
+def _calls_of_driver(session: ReplaySession) -> list[int]:
+    """Run a replay, and return how many functions the driver has called between each two lists of calls."""
+    counts: list[int] = []
+    steps, executor = session.steps(), LocalExecutor(1)
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        counts[-1] += event in ("call", "c_call")
+
+    works = next(steps)
+    while True:
+        reports = executor.run(works)
+        counts.append(0)
+        sys.setprofile(count)
+        try:
+            works = steps.send(reports)
+        except StopIteration:
+            return counts
+        finally:
+            sys.setprofile(None)
+
+
+def test_a_slice_costs_the_driver_the_same_whatever_the_number_of_slices_before_it(tmp_path: Path) -> None:
+    """Stage 1 of a slice runs with stage 0 of the next one: what was read is not passed from slice to slice."""
+    inputs = {topic: [row(time % 3, time, time // 6) for time in range(400)] for topic in ("left", "right")}
+    archives = archived(tmp_path / "archives", inputs, dict.fromkeys(inputs, 3))
+    session = session_of(pairs, archives, tmp_path / "replay", partitions=3, slices="10ms")
+
+    counts = _calls_of_driver(session)
+
+    early, late = counts[6:15], counts[-15:-6]
+    assert session.slices_done == 40
+    assert sum(late) < 1.05 * sum(early), (early, late)
+
+
+def test_only_needed_files_of_slices_are_left_also_after_a_kill_in_between(tmp_path: Path) -> None:
+    """A slice deletes what it no longer needs; a file that a killed run has left is found by the next run."""
+    inputs = {topic: [row(time % 3, time, time % 9) for time in range(0, 100, 2)] for topic in ("left", "right")}
+    archives = archived(tmp_path / "archives", inputs, dict.fromkeys(inputs, 3))
+    first = session_of(pairs, archives, tmp_path / "replay", partitions=3, slices="10ms", until=50, resume=True)
+    drive(first)
+    left = tmp_path / "replay" / "slices" / "00000" / "left.parquet"
+    left.write_bytes(b"")
+
+    again = session_of(pairs, archives, tmp_path / "replay", partitions=3, slices="10ms", resume=True)
+    drive(again)
+
+    assert again.slices_skipped
+    found = {f"slices/{file}" for file in again.root.child("slices").files() if not file.endswith("MANIFEST.json")}
+    outputs = {extent.file for extents in again.outputs.values() for extent in extents}
+    states = [
+        ReplayState.from_json(manifest["state"]).files()
+        for number in again.all_numbers()[-7:]
+        if (manifest := read_manifest(again.root.child(f"slices/{number:05d}"))) is not None
+    ]
+    assert found == {file for file in outputs.union(*states) if file.startswith("slices/")}

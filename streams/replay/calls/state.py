@@ -249,10 +249,13 @@ def write_manifest(folder: Place, content: Mapping[str, Any]) -> None:
     Raises:
         ReplayError: the manifest cannot be written.
     """
-    plain = json.dumps(content)
-    if len(plain) > _PLAIN_BYTES:
-        content = {"kind": content.get("kind"), "packed": b85encode(zlib.compress(plain.encode())).decode()}
-    data = json.dumps({"format": FORMAT, "checksum": _UNSEALED, **content}, indent=1).encode()
+    # Without indentation, which Python's slow encoder would write: each field is a line.
+    fields = {name: json.dumps(value) for name, value in content.items()}
+    if sum(map(len, fields.values())) > _PLAIN_BYTES:
+        plain = json.dumps(content).encode()
+        fields = {"kind": json.dumps(content.get("kind")), "packed": f'"{b85encode(zlib.compress(plain)).decode()}"'}
+    fields = {"format": str(FORMAT), "checksum": f'"{_UNSEALED}"', **fields}
+    data = "".join(["{", ",\n ".join(f'"{name}": {text}' for name, text in fields.items()), "}"]).encode()
     folder.child(MANIFEST).write(data.replace(_UNSEALED.encode(), _checksum(data), 1))
 
 

@@ -21,7 +21,6 @@ from streams.dsl import TopologySource, build_topology
 from streams.replay.calls.application import Application, fingerprint, source_digest
 from streams.replay.calls.plan import Pass, ReplayPlan
 from streams.replay.calls.state import (
-    MANIFEST,
     Outputs,
     ReplayState,
     identify,
@@ -37,6 +36,7 @@ from streams.replay.history.archive import read_archive
 from streams.replay.history.inputs import Archive, Files, KafkaTopic, Table, declared_topic, input_of
 from streams.replay.history.slicing import Cut, cut_at, cuts
 from streams.replay.history.tables import since_given
+from streams.replay.run.pruning import Pruning, files_of
 from streams.replay.run.reading import Histories
 from streams.replay.run.repair import Repair, cut_of, is_valid, processed_up_to_ms, touched_tasks, untouched
 from streams.replay.storage.extents import Extents
@@ -107,8 +107,7 @@ class ReplaySession:
     inputs: Histories = field(init=False)
     #: The repair of this run, None if there were no late rows, or ``repair`` was not set.
     repaired: Repair | None = None
-    #: The files of the states that are kept, the newest last.
-    _kept: deque[set[str]] = field(init=False)
+    _pruning: Pruning = field(init=False)
     _parent: Snapshot | None = None
 
     def __attrs_post_init__(self) -> None:
@@ -129,7 +128,7 @@ class ReplaySession:
             self._parent.check_topology(self.topology, self.config)
             self.inputs.parent = self._parent
         # A replay that is not resumed daily keeps its last state only.
-        self._kept = deque(maxlen=max(1, request.keep_states) if request.resume else 1)
+        self._pruning = Pruning(self.root, max(1, request.keep_states) if request.resume else 1)
         self.request = evolve(request, settings=settings)
 
     @property
@@ -199,15 +198,17 @@ class ReplaySession:
                 step = waiting.popleft()
                 folder = _folder_of(step)
                 self.root.child(folder).delete()
-                before = running[-1].state if running else self.state
-                running.append(_Running(step, folder, before.copy()))
+                state = (running[-1].state if running else self.state).copy()
+                # Otherwise each pass would pass on what the passes before it have read.
+                state.forget_read(self.plan.reader_of)
+                running.append(_Running(step, folder, state))
             yield from self._run_waves(running)
             if running[0].waves_done == len(self.plan.waves):
                 done = running.popleft()
                 done.state.forget_read(self.plan.reader_of)
                 self._commit(done.step, done.folder, done.state, done.outputs)
                 if not _is_end(done.step):
-                    self._prune()
+                    self._pruning.prune(self._pruning.add_state(done.state), self.next_number)
 
     def _run_waves(self, running: Sequence["_Running"]) -> Steps:
         """Run the next stages of each running pass; later passes begin with the resulting state."""
@@ -251,26 +252,19 @@ class ReplaySession:
     def _take(self, manifest: Mapping[str, Any]) -> None:
         """Load the state and outputs from a manifest."""
         self.state = ReplayState.from_json(manifest["state"])
-        for lane, extents in outputs_from_json(manifest["outputs"]).items():
-            self.outputs.setdefault(lane, []).extend(extents)
+        self._take_outputs(outputs_from_json(manifest["outputs"]))
         self.is_flushed = manifest["is_flushed"]
 
-    def _prune(self) -> None:
-        """Delete files that only earlier slices needed: contents of stores, and repartition records that were read.
-
-        The files of slices that have begun are kept.
-        """
-        named = set().union(*self._kept) | {extent.file for extents in self.outputs.values() for extent in extents}
-        folder = self.root.child("slices")
-        for file in folder.files():
-            is_done = int(file.partition("/")[0]) < self.next_number
-            if is_done and not file.endswith(f"/{MANIFEST}") and f"slices/{file}" not in named:
-                folder.child(file).delete()
+    def _take_outputs(self, outputs: Outputs) -> None:
+        """Add the outputs of a pass to those of the passes before it."""
+        for lane, extents in outputs.items():
+            self.outputs.setdefault(lane, []).extend(extents)
+        self._pruning.add_outputs(outputs)
 
     def _commit(self, step: Pass, folder: str, state: ReplayState, outputs: Outputs) -> None:
         """Write the manifest of a pass and continue from its state."""
         place = self.root.child(folder)
-        named = state.files() | {extent.file for extents in outputs.values() for extent in extents}
+        named = state.files() | files_of(outputs)
         for file in place.files():
             if f"{folder}/{file}" not in named:
                 place.child(file).delete()  # The file is from a failed attempt, or all its readers have read it.
@@ -287,12 +281,10 @@ class ReplaySession:
             },
         )
         self.state = state
-        for lane, extents in outputs.items():
-            self.outputs.setdefault(lane, []).extend(extents)
+        self._take_outputs(outputs)
         self.is_flushed = step.is_last and self.request.options.final_flush
         if not folder.startswith("end"):
             self.numbers.append(step.number)
-            self._kept.append(state.files())
 
     # --- beginning ------------------------------------------------------------------------
 
@@ -354,10 +346,11 @@ class ReplaySession:
 
     def _load(self) -> None:
         self.inputs.load()
-        for number, found in self._written():
+        written = list(self._written())
+        for number, found in written:
             if found["repairs"] > len(self.inputs.repairs):
                 self.root.child(f"slices/{number:05d}").delete()  # It is from a repair that did not take effect.
-        self._take_slices()
+        self._take_slices([found for found in written if is_valid(*found, self.inputs.repairs)])
         if self.is_flushed:
             raise ReplayError(
                 f"{self.root}: its open windows were flushed at the end, so it cannot continue; replay in slices, "
@@ -379,17 +372,19 @@ class ReplaySession:
         """Return the numbers and manifests of the completed slices that are still valid after all repairs."""
         return [found for found in self._written() if is_valid(*found, self.inputs.repairs)]
 
-    def _take_slices(self) -> None:
-        """Load the state and outputs of the valid slices from their manifests, and continue after these slices."""
+    def _take_slices(self, slices: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+        """Load the state and outputs of valid slices from their manifests, and continue after these slices."""
         self.state = self._first_state()
         self.outputs.clear()
-        self._kept.clear()
-        self.numbers.clear()
-        for number, found in self._manifests():
-            self._take(found)
-            self._kept.append(self.state.files())
-            self.numbers.append(number)
-        self.slices_skipped = len(self.numbers)
+        self._pruning.clear()
+        self.numbers[:] = [number for number, _ in slices]
+        self.slices_skipped = len(slices)
+        for _, found in slices:
+            self._take_outputs(outputs_from_json(found["outputs"]))
+            self.is_flushed = found["is_flushed"]
+        for _, found in slices[-self._pruning.keep_states :]:
+            self.state = ReplayState.from_json(found["state"])
+            self._pruning.add_state(self.state)
 
     def _first_state(self) -> ReplayState:
         return ReplayState() if self._parent is None else self._parent.state_for_replay()
@@ -424,7 +419,7 @@ class ReplaySession:
             write_manifest(place, {**content, "repairs": len(self.inputs.repairs) + 1})
         # From here on the repair is in effect.
         self.inputs.keep_repair(found[kept - 1][0] + 1 if kept else 0)
-        self._take_slices()
+        self._take_slices(self._manifests())
         tasks = (len(touched), len(plan.groups)) if is_part else None
         self.repaired = Repair(oldest_ms, reached_ms, kept, len(void), because, tasks)
 
@@ -463,7 +458,7 @@ class ReplaySession:
                     continue
                 if all(file in there for file in state.files()):
                     return number, reached_ms, because
-                because = f"states of the last {self._kept.maxlen} slices are kept"
+                because = f"states of the last {self._pruning.keep_states} slices are kept"
         return 0, NO_TIMESTAMP, because
 
     def application(self) -> Application:

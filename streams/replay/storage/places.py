@@ -8,7 +8,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -163,7 +163,7 @@ class Place:
     def files(self) -> list[str]:
         """Return the sorted relative paths of all files below the folder; empty if the folder does not exist."""
         if self.is_local:
-            return sorted(str(path.relative_to(self.path)) for path in self.path.rglob("*") if path.is_file())
+            return sorted(_files_below(str(self.path)))
         from pyarrow.fs import FileSelector, FileType
 
         system, base = self._system()
@@ -318,6 +318,17 @@ class Place:
         except FileSystemError as error:
             kind = NoFileSystemError if error.is_missing else ReplayError
             raise kind(str(error)) from error.__cause__
+
+
+def _files_below(folder: str, prefix: str = "") -> Iterator[str]:
+    """Yield the paths of all files below a folder, without objects for paths, which would cost ten times as much."""
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        for entry in entries:
+            name = prefix + entry.name
+            if entry.is_dir(follow_symlinks=False):
+                yield from _files_below(entry.path, f"{name}/")
+            elif entry.is_file():
+                yield name
 
 
 def _sync(path: str) -> None:
