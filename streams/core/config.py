@@ -125,6 +125,14 @@ class StreamsConfig:
         check=_check_server,
     )
     state_dir: str = text("", "Folder of the stores; empty = they are in memory, and restored from their changelogs.")
+    state_cleanup_dir_max_age_ms: int = whole(
+        -1,
+        "ms",
+        "State in `state_dir` that was not written for longer is deleted when the application starts, and restored "
+        "from its changelog: less than the `delete.retention.ms` of the changelogs, so that no row comes back whose "
+        "deletion they no longer have (KIP-1259). -1 = all is kept.",
+        minimum=-1,
+    )
     num_stream_threads: int = whole(1, "threads", "Threads that run tasks.", minimum=1)
     group_protocol: str = choice(
         "classic",
@@ -241,6 +249,11 @@ class StreamsConfig:
         "What to do with a record on which user code fails.",
         takes_function=_is_handler,
         aliases=("processing_exception_handler",),
+    )
+    processing_exception_handler_global_enabled: bool = flag(
+        False,
+        "Whether `processing_handler` is also called for records of global stores; otherwise such a failure ends the "
+        "application (KIP-1270).",
     )
     production_handler: Any = choice(
         "fail",

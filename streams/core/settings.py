@@ -144,6 +144,7 @@ class Settings(_Consumer, _Producer, _Connection, _Security, total=False):
     client_id: str
     application_server: str
     state_dir: str | os.PathLike[str]
+    state_cleanup_dir_max_age_ms: Milliseconds
     num_stream_threads: int
     group_protocol: Literal["classic", "streams"]
     num_standby_replicas: int
@@ -172,6 +173,7 @@ class Settings(_Consumer, _Producer, _Connection, _Security, total=False):
     task_timeout_ms: Milliseconds
     deserialization_handler: Literal["fail", "continue"] | DeserializationHandler
     processing_handler: Literal["fail", "continue"] | ProcessingHandler
+    processing_exception_handler_global_enabled: bool
     production_handler: Literal["fail", "continue"] | ProductionHandler
     errors_dead_letter_queue_topic_name: str
     default_timestamp_extractor: ExtractorName | TimestampFunction | Extractor

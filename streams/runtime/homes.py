@@ -4,6 +4,7 @@ A home opens the stores of tasks, and records which tasks have local state and w
 simulation has its own home.  The module imports only ``core`` and ``state``.
 """
 
+import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +16,8 @@ from streams.core.config import StreamsConfig
 from streams.core.metrics import RecordingLevel
 from streams.core.records import TaskId
 from streams.state import EngineName, MemoryBudget, StateDirectory, StoreSpec, is_on_disk, open_store
+
+logger = logging.getLogger(__name__)
 
 
 class StateHome(Protocol):
@@ -60,6 +63,10 @@ class StateHome(Protocol):
 
     def renew_store(self, task_id: TaskId, spec: StoreSpec) -> Any:
         """Delete the state of a closed store, and open the store empty."""
+        ...
+
+    def delete_outdated(self, before_ms: int) -> None:
+        """Delete the local state of each task that was last written before a time (KIP-1259)."""
         ...
 
     def clean_up(self) -> None:
@@ -118,6 +125,9 @@ class MemoryHome:
     def _open(self, spec: StoreSpec) -> Any:
         return open_store(spec, memory_budget=self.memory)
 
+    def delete_outdated(self, before_ms: int) -> None:
+        """Do nothing: state in memory is lost when it is closed."""
+
     def clean_up(self) -> None:
         """Do nothing: state in memory is lost when it is closed."""
 
@@ -174,6 +184,20 @@ class DirectoryHome:
         """Delete a store's folder, and open the store empty."""
         self.directory.delete_store(task_id, spec.name)
         return self._open(task_id, spec)
+
+    def delete_outdated(self, before_ms: int) -> None:
+        """Delete the folders of the tasks that were last written before a time (KIP-1259)."""
+        for task_id in list(self.directory.tasks()):
+            written_ms = self.directory.written_ms(task_id)
+            if written_ms < before_ms:
+                logger.info(
+                    "state of task %s in %s is deleted, and restored from its changelogs: it was last written %s ms "
+                    "before the time from which state_cleanup_dir_max_age_ms keeps it",
+                    task_id,
+                    self.directory.path,
+                    before_ms - written_ms,
+                )
+                self.directory.delete_task(task_id)
 
     def clean_up(self) -> None:
         """Delete the folders of all tasks."""

@@ -129,6 +129,8 @@ class Instance:
         try:
             self.home.lock()
             self._is_locked = True
+            if self.config.state_cleanup_dir_max_age_ms >= 0:
+                self.home.delete_outdated(self.environment.clock.now_ms() - self.config.state_cleanup_dir_max_age_ms)
             known = self._provisioner.known()
             plan = self._plan = self._plans.of(self._plans.layout(known))
             check_unknown_state(plan, known, self.home.stores(), self._provisioner)

@@ -498,14 +498,22 @@ class ApplicationPlan:
                 TaskId(-1, 0),
                 self.config.application_id,
                 graph,
-                CompiledSubTopology(graph, sub, wrapper=self._wrapper),
+                CompiledSubTopology(
+                    graph,
+                    sub,
+                    isolate_errors=(
+                        self.config.processing_exception_handler_global_enabled
+                        and self.handlers.may_skip("processing_handler")
+                    ),
+                    wrapper=self._wrapper,
+                ),
                 [],
                 {},
                 TaskQueues([], max_idle_ms=-1),
                 state,
                 Outbox(0, lambda _: 1, TopicPartition, lambda _: False),
                 metrics,
-                # As in Kafka Streams, processing handlers are not called for processors of global stores.
+                # Without an outbox: as in Kafka Streams, global stores have no dead letters.
                 Handlers(self.handlers, metrics),
                 self.clock.now_ms(),
             )

@@ -179,6 +179,13 @@ class StateDirectory:
         found = (self.path / str(task_id)).iterdir()
         return sorted(path.name for path in found if path.is_dir() and not path.name.startswith("."))
 
+    def written_ms(self, task_id: TaskId) -> int:
+        """Return when a file of a task's state was last written or replaced, in milliseconds of the wall clock."""
+        path = self.path / str(task_id)
+        # Stores write below their own folders, which leaves the time of the task's folder as it was.
+        found = max(file.stat().st_mtime_ns for file in (path, *path.rglob("*")))
+        return found // 1_000_000
+
     def delete_task(self, task_id: TaskId) -> None:
         """Delete a task's state.
 

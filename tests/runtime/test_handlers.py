@@ -26,6 +26,7 @@ from streams import (
     TaskId,
     Topic,
     TopicPartition,
+    key_value_store,
 )
 from streams.clients import RequestTimeoutError
 from streams.protocol.messages import Produce
@@ -458,6 +459,39 @@ def test_production_handler_is_called_for_records_that_time_out(answer):
     context, record, error = asked.calls[0]
     assert (context.origin, record.topic, record.key) == ("send", "shares", b"a")
     assert isinstance(error, RequestTimeoutError)
+
+
+class _Strict(Processor[str, int, None, None]):
+    def process(self, record: Record[str, int]) -> None:
+        if record.value < 0:
+            raise ValueError("below zero")
+        self.context.store("stored").put(record.key, record.value)
+
+
+def _strict(builder: StreamsBuilder) -> None:
+    builder.add_global_store(key_value_store(str, int, "stored"), numbers, _Strict, "strict")
+
+
+def test_global_store_asks_the_processing_handler_if_that_is_enabled():
+    asked = Asked("continue")
+    settings = {"processing_handler": asked, "processing_exception_handler_global_enabled": True}
+
+    with TopologyTestDriver(_strict, **settings) as driver:
+        driver.pipe(numbers, -1, key="a", timestamp_ms=7)
+        driver.pipe(numbers, 4, key="b", timestamp_ms=8)
+
+        assert dict(driver.store("stored").all()) == {"b": 4}
+        assert driver.metric("dropped-records-total") == 1
+
+    assert [(context.offset, record.value) for context, record, _ in asked.calls] == [(0, -1)]
+
+
+def test_global_store_does_not_ask_the_processing_handler_by_default():
+    asked = Asked("continue")
+    with TopologyTestDriver(_strict, processing_handler=asked) as driver, pytest.raises(ProcessingError, match="below"):
+        driver.pipe(numbers, -1, key="a", timestamp_ms=7)
+
+    assert asked.calls == []
 
 
 def test_global_store_asks_about_what_cannot_be_read_and_writes_no_dead_letters(caplog):

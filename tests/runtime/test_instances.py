@@ -171,6 +171,33 @@ def test_state_directory_saves_the_restore_and_refuses_a_second_user(tmp_path):
     assert restored == []
 
 
+def test_only_state_that_was_not_written_for_the_maximum_age_is_deleted_at_the_start(tmp_path):
+    """Whatever is older than the tombstones of a changelog may have rows that are deleted (KIP-1259)."""
+    restored = []
+    settings = FAST | {"state_dir": str(tmp_path), "default_store": "rocksdb"}
+    with EmbeddedBroker() as broker:
+        with Streams(topology, application_id="app", broker=broker, **settings):
+            produce(broker, 100)
+            Watch(broker).until(lambda seen: len(seen) == 100)
+        old = tmp_path / "app" / "1_2"
+        for path in (old, *old.rglob("*")):
+            os.utime(path, (1_000, 1_000))
+        again = Streams(
+            topology,
+            application_id="app",
+            broker=broker,
+            on_restore=lambda *found: restored.append(found[0]),
+            state_cleanup_dir_max_age_ms=timedelta(days=365),
+            **settings,
+        )
+        with again:
+            produce(broker, 100, 100)
+            seen = Watch(broker).until(lambda seen: len(seen) == 200)
+
+    assert final(seen) == {f"w{n}": 20 for n in range(10)}
+    assert {partition.partition for partition in restored} == {2}
+
+
 def test_state_of_a_broker_that_is_gone_is_not_counted_again(tmp_path):
     """The folder stays, the broker's topics are new: the stores claim more than the changelog has."""
     settings = FAST | {"state_dir": str(tmp_path), "default_store": "rocksdb"}

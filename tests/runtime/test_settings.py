@@ -67,6 +67,7 @@ _READ_SELDOM = {
     "lost_records": "tests/runtime/test_losses.py",
     "max_cycle_rounds": "tests/runtime/test_rounds.py",
     "probing_rebalance_interval_ms": "tests/testing/simulation",
+    "processing_exception_handler_global_enabled": "tests/runtime/test_handlers.py",
     "sasl_mechanism": "tests/clients/tcp/test_security.py",
     "sasl_username": "tests/clients/tcp/test_security.py",
     "ssl_ca_location": "tests/clients/tcp/test_security.py",

@@ -154,6 +154,9 @@ class SimHome:
         self._disk.delete(task_id, spec.name)
         return self._open(task_id, spec)
 
+    def delete_outdated(self, before_ms: int) -> None:
+        """Do nothing: files of a simulated disk have no times."""
+
     def clean_up(self) -> None:
         """Delete all stores on the disk."""
         for task_id, store in list(self._disk._files):
