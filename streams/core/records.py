@@ -153,6 +153,10 @@ class Block:
             self.compression,
         )
 
+    def with_values(self, values: Sequence[bytes | None]) -> "Block":
+        """Return the same records with other values, as a block of columns, whatever backs this one."""
+        return Block(self.keys, values, self.timestamps, self.headers, self.offsets, self.producer, self.compression)
+
     def rows(self) -> Iterator[tuple[int, bytes | None, bytes | None, int, Headers]]:
         """Yield (offset, key, value, timestamp_ms, headers) for each record."""
         headers: Sequence[Headers] = self.headers or [()] * len(self)

@@ -5,8 +5,6 @@ Changelogs are not rewritten: each restore converts the records of earlier versi
 ``core`` and ``state.specs``.
 """
 
-from attrs import evolve
-
 from streams.core.errors import StoreError
 from streams.core.migrations import FIRST_VERSION, VERSION_HEADER, converted, version_of
 from streams.core.records import Block
@@ -38,4 +36,4 @@ def at_last_version(spec: StoreSpec, block: Block, version: int = FIRST_VERSION)
             raise StoreError(
                 f"store {spec.name!r}: changelog offset {block.offsets[index]}, key {block.keys[index]!r}: {error}"
             ) from error
-    return evolve(block, values=values)
+    return block.with_values(values)

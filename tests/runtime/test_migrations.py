@@ -85,10 +85,23 @@ def broker() -> Iterator[EmbeddedBroker]:
         yield broker
 
 
-def run(broker: EmbeddedBroker, topology: Any, folder: Path | None, amounts: dict[str, int]) -> dict[str, Any]:
+def test_entries_that_come_over_the_network_are_converted(broker: EmbeddedBroker):
+    """They are backed by the bytes of a batch."""
+    run(broker, OLD, None, {"a": 1, "b": 2})
+
+    with broker.serve("127.0.0.1:0") as server:
+        found = run(broker, Converted().topology(), None, {"b": 3}, bootstrap_servers=server.bootstrap_servers)
+
+    assert found == {"a": TotalInCurrency(100, "EUR"), "b": TotalInCurrency(500, "EUR")}
+
+
+def run(
+    broker: EmbeddedBroker, topology: Any, folder: Path | None, amounts: dict[str, int], **where: Any
+) -> dict[str, Any]:
     """Run until the amounts are processed and committed; return the content of the store."""
     settings = {"cache_max_bytes": 0, "commit_interval_ms": 10, "poll_ms": 1, "state_dir": str(folder or "")}
-    with Streams(topology, application_id="shop", broker=broker, **settings) as streams, Producer(broker) as producer:
+    settings |= where or {"broker": broker}
+    with Streams(topology, application_id="shop", **settings) as streams, Producer(broker) as producer:
         for key, amount in amounts.items():
             producer.send(orders, amount, key=key, timestamp_ms=0)
         producer.flush()

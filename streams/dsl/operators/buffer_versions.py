@@ -9,7 +9,7 @@ array.  A record that does not have the structure of its version stays as it is,
 from collections.abc import Callable
 from struct import Struct, error
 
-from attrs import define, evolve, field
+from attrs import define, field
 
 from streams.core.records import Block, Headers, RecordMetadata, TopicPartition
 from streams.dsl.operators.buffered import Buffered, parsed_context, unsized, written
@@ -49,7 +49,7 @@ class _Upgrade:
                 row = self._row(versions[index], key, value, place)
                 if row is not None:
                     values[index] = written(row)
-        return evolve(block, values=values)
+        return block.with_values(values)
 
     def _row(
         self, version: bytes | None, key: bytes | None, data: bytes, place: tuple[RecordMetadata, int, Headers | None]
