@@ -16,7 +16,7 @@ from streams.core.topic import Topic
 from streams.core.windows import JoinWindows, SessionWindows, TimeWindows
 from streams.dsl import EmitStrategy, KStream, KTable, StreamsBuilder, Suppressed, ValueTransformer
 from streams.testing import TopologyTestDriver
-from streams.topology.processors import Processor, key_value_store
+from streams.topology import Processor, key_value_store
 
 
 class Examples:

@@ -149,6 +149,7 @@ REST = (
     Rest(WORLDS, "tests/testing/simulation/test_simulation.py::*depend_on_the_order_of_arrival_fail*"),
     Rest(WORLDS, "tests/testing/simulation/test_simulation.py::*in_a_few_worlds[at_least_once]"),
     Rest(WORLDS, "tests/state/test_own_kind.py::*after_crashes*"),
+    Rest(WORLDS, "tests/state/test_headed.py::*driver_application_simulation*"),
     Rest("idle inputs of live runs", "tests/runtime/test_idle_live.py::*"),
     Rest(
         "look-ups with more guarantees", "tests/dsl_operators/test_look_up.py::*survive_a_restart*", keep=("*[exac*",)
@@ -354,6 +355,7 @@ REST = (
         keep=("*[with a file-2]",),
     ),
     Rest(PROPERTIES, "tests/state/test_carried.py::*", one_in=6),
+    Rest(PROPERTIES, "tests/state/test_headed.py::*what_is_written_is_read*"),
     Rest(PROPERTIES, "tests/state/test_carried.py::*kv of pinned types*"),
     Rest(PROPERTIES, "tests/broker/test_maintenance.py::*between_two_steps*", keep=("*[file]",)),
     Rest(PROPERTIES, "tests/broker/test_fetch_sessions.py::*knows_all_ends*"),

@@ -10,7 +10,7 @@ from attrs import define, field, frozen
 
 from streams.clients import Consumer, WakeupError
 from streams.core.errors import InvalidStateStoreError, StreamsRebalancingError
-from streams.core.records import Block, TopicPartition
+from streams.core.records import Block, Headers, TopicPartition
 from streams.runtime.answering import request_of
 from streams.runtime.instance import Instance
 from streams.runtime.locating import places_of
@@ -93,11 +93,12 @@ class StoreChanges:
         self._consumer.close()
 
     def _of(self, partition: TopicPartition, block: Block) -> Iterator[StoreChange]:
-        for key, value, time_ms, offset in zip(block.keys, block.values, block.timestamps, block.offsets, strict=True):
+        for offset, key, value, time_ms, headers in block.rows():
             if key is not None:
-                yield StoreChange(self._entry(key, value, time_ms), partition.partition, offset)
+                kept = headers if self.spec.kind.keeps_headers and value is not None else None
+                yield StoreChange(self._entry(key, value, time_ms, kept), partition.partition, offset)
 
-    def _entry(self, key: bytes, value: bytes | None, time_ms: int) -> StoreEntry:
+    def _entry(self, key: bytes, value: bytes | None, time_ms: int, headers: Headers | None) -> StoreEntry:
         spec, start_ms, end_ms = self.spec, None, None
         if spec.kind.family is Family.WINDOWS:
             key, start_ms, _ = window_parts(key)
@@ -105,7 +106,7 @@ class StoreChanges:
         elif spec.kind.family is Family.SESSIONS:
             key, end_ms, start_ms = session_parts(key)
         read: Any = spec.value_serde.deserialize(value)
-        return StoreEntry(spec.key_serde.deserialize(key), read, time_ms, start_ms, end_ms)
+        return StoreEntry(spec.key_serde.deserialize(key), read, time_ms, start_ms, end_ms, None, headers)
 
 
 def changes_of(instance: Instance, name: str) -> Iterator[StoreChange]:

@@ -340,14 +340,21 @@ def _warn_of_headers(item: _Restoring, partition: TopicPartition, block: Block) 
 
     A source topic that serves as changelog has the headers of its records anyway.
     """
-    name = item.store.spec.name
-    if item.has_warned or block.headers is None or not partition.topic.endswith(f"-{name}-changelog"):
+    spec = item.store.spec
+    name = spec.name
+    if (
+        item.has_warned
+        or block.headers is None
+        or not spec.loses_headers
+        or not partition.topic.endswith(f"-{name}-changelog")
+    ):
         return
     if count := entries_with_headers(block):
         item.has_warned = True
         log.warning(
             "store %r of task %s: entries of its changelog %s have headers (%d from offset %d on), as Kafka Streams "
-            "writes them with dsl.store.format=HEADERS; values are read, headers are not kept",
+            "writes them for stores with headers; values are read, headers are not kept: a processor keeps them in a "
+            "store declared with headers, such as timestamped_key_value_store_with_headers",
             name,
             item.task_id,
             partition,

@@ -14,8 +14,16 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias
 from attrs import field, frozen
 from typing_extensions import TypeVar
 
-from streams.core.records import TopicPartition, Window, Windowed
-from streams.state import MAX_TIME, Family, StoreSpec, ValueAndTimestamp, VersionedRecord
+from streams.core.records import Headers, TopicPartition, Window, Windowed
+from streams.state import (
+    MAX_TIME,
+    Family,
+    StoreSpec,
+    ValueAndHeaders,
+    ValueAndTimestamp,
+    ValueTimestampHeaders,
+    VersionedRecord,
+)
 
 K = TypeVar("K")
 #: Any where a query does not say the type of the values: ``KeyQuery("ann")``, not ``KeyQuery[str, int]("ann")``.
@@ -26,7 +34,8 @@ R = TypeVar("R")
 class StoreEntry(NamedTuple):
     """An entry of a store of any kind.
 
-    ``start_ms`` and ``end_ms`` are only set for windows and sessions, and ``valid_to_ms`` only for versions.
+    ``start_ms`` and ``end_ms`` are only set for windows and sessions, ``valid_to_ms`` only for versions, and
+    ``headers`` only for stores that keep headers.
     """
 
     key: Any
@@ -35,6 +44,7 @@ class StoreEntry(NamedTuple):
     start_ms: int | None = None
     end_ms: int | None = None
     valid_to_ms: int | None = None
+    headers: Headers | None = None
 
 
 #: The sort key of an entry in a scan: serialized key, start and end of the window.
@@ -131,9 +141,14 @@ def entry_of(key: Any, found: Any) -> StoreEntry:
         key, window = key
     if isinstance(found, VersionedRecord):
         return StoreEntry(key, found.value, found.timestamp_ms, None, None, found.valid_to_ms)
-    if isinstance(found, ValueAndTimestamp):
-        return StoreEntry(key, found.value, found.timestamp_ms, *window)
-    return StoreEntry(key, found, None, *window)
+    timestamp_ms = headers = None
+    if isinstance(found, ValueTimestampHeaders):
+        found, timestamp_ms, headers = found
+    elif isinstance(found, ValueAndTimestamp):
+        found, timestamp_ms = found
+    if isinstance(found, ValueAndHeaders):
+        found, headers = found
+    return StoreEntry(key, found, timestamp_ms, window[0], window[1], None, headers)
 
 
 def entries_of(spec: StoreSpec, rows: Iterable[tuple[Any, Any]]) -> Iterator[StoreEntry]:
@@ -147,9 +162,13 @@ def entries_of(spec: StoreSpec, rows: Iterable[tuple[Any, Any]]) -> Iterator[Sto
 
 
 def native(entry: StoreEntry, spec: StoreSpec) -> Any:
-    """Return the value of an entry as the store itself returns it: plain, with a timestamp, or as a version."""
+    """Return the value of an entry as the store itself does: plain, with timestamp or headers, or as a version."""
     if spec.kind.has_versions:
         return VersionedRecord(entry.value, entry.timestamp_ms or 0, entry.valid_to_ms)
+    if entry.headers is not None:
+        if entry.timestamp_ms is None:
+            return ValueAndHeaders(entry.value, entry.headers)
+        return ValueTimestampHeaders(entry.value, entry.timestamp_ms, entry.headers)
     return entry.value if entry.timestamp_ms is None else ValueAndTimestamp(entry.value, entry.timestamp_ms)
 
 

@@ -15,6 +15,13 @@ from streams.state.expiring import EXPIRING_TIMESTAMPED_KEY_VALUE as EXPIRING_TI
 from streams.state.formats import Content as Content
 from streams.state.formats import StoreFormat as StoreFormat
 from streams.state.formats import advice as advice
+from streams.state.headed import SESSION_WITH_HEADERS as SESSION_WITH_HEADERS
+from streams.state.headed import TIMESTAMPED_KEY_VALUE_WITH_HEADERS as TIMESTAMPED_KEY_VALUE_WITH_HEADERS
+from streams.state.headed import TIMESTAMPED_WINDOW_WITH_HEADERS as TIMESTAMPED_WINDOW_WITH_HEADERS
+from streams.state.headed import TimestampedKeyValueStoreWithHeaders as TimestampedKeyValueStoreWithHeaders
+from streams.state.headed import TimestampedWindowStoreWithHeaders as TimestampedWindowStoreWithHeaders
+from streams.state.headed import ValueTimestampHeaders as ValueTimestampHeaders
+from streams.state.headers import ValueAndHeaders as ValueAndHeaders
 from streams.state.hot import HotState as HotState
 from streams.state.keyvalue import KEY_VALUE as KEY_VALUE
 from streams.state.keyvalue import TIMESTAMPED_KEY_VALUE as TIMESTAMPED_KEY_VALUE

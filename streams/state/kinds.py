@@ -4,6 +4,11 @@ from typing import Final
 
 from streams.core.errors import StoreError
 from streams.state.expiring import EXPIRING_KEY_VALUE, EXPIRING_TIMESTAMPED_KEY_VALUE
+from streams.state.headed import (
+    SESSION_WITH_HEADERS,
+    TIMESTAMPED_KEY_VALUE_WITH_HEADERS,
+    TIMESTAMPED_WINDOW_WITH_HEADERS,
+)
 from streams.state.keyvalue import KEY_VALUE, TIMESTAMPED_KEY_VALUE
 from streams.state.lru import LRU
 from streams.state.session import SESSION
@@ -14,6 +19,7 @@ from streams.state.window import TIMESTAMPED_WINDOW, WINDOW
 BUILT_IN: Final = (
     *(KEY_VALUE, TIMESTAMPED_KEY_VALUE, EXPIRING_KEY_VALUE, EXPIRING_TIMESTAMPED_KEY_VALUE),
     *(LRU, WINDOW, TIMESTAMPED_WINDOW, SESSION, VERSIONED),
+    *(TIMESTAMPED_KEY_VALUE_WITH_HEADERS, TIMESTAMPED_WINDOW_WITH_HEADERS, SESSION_WITH_HEADERS),
 )
 
 

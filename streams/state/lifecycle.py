@@ -19,6 +19,7 @@ from streams.state.engines import Statistic
 from streams.state.entries import Columns
 from streams.state.formats import StoreFormat
 from streams.state.forms import KeyForm, ValueForm, pinned_name
+from streams.state.headers import headed, joined, split
 from streams.state.hot import HotState
 from streams.state.migrating import at_last_version
 from streams.state.specs import Family, StoreSpec
@@ -29,9 +30,9 @@ KEY_TYPE = "key_type"
 VALUE_TYPE = "value_type"
 #: Prefix of the names of the metadata entries of a snapshot that hold headers of the changelog.
 HEADER_PREFIX = "header:"
-#: Headers of changelog records that are not those of an entry: types and versions of this library, and the version and
-#: position that Kafka Streams adds.
-_OWN_HEADERS = frozenset((KEY_TYPE, VALUE_TYPE, VERSION_HEADER, "v", "c"))
+#: Headers of changelog records that are not those of an entry: types and versions of this library, and what Kafka
+#: Streams adds: version, position, and the headers of values of ``suppress`` that no result has.
+_OWN_HEADERS = frozenset((KEY_TYPE, VALUE_TYPE, VERSION_HEADER, "v", "c", "vh.old", "vh.prior"))
 #: Metadata entry for a store's observed stream time (8 bytes).
 STREAM_TIME = "observed_stream_time_ms"
 #: Metadata entry for the format of a store.
@@ -163,7 +164,8 @@ class Store:
         self._distinct_count = 0
         self._pin(self._metadata.get(KEY_TYPE), self._metadata.get(VALUE_TYPE))
         self._keys = KeyForm(spec.name, spec.key_serde, self.hot)
-        self._values = ValueForm(spec.name, spec.value_serde, self.hot)
+        value_serde = headed(spec.value_serde) if spec.kind.keeps_headers else spec.value_serde
+        self._values = ValueForm(spec.name, value_serde, self.hot)
 
     # Hooks: a view sets ``_layout``, or overrides these methods.
 
@@ -263,6 +265,8 @@ class Store:
         block = at_last_version(self.spec, block, version)
         self._push()
         self._repin(block)
+        if self.spec.kind.keeps_headers:
+            block = joined(block, self._pinned().keys() | self._version().keys())
         self.hot.forget_clean()
         self._restore_rows(block)
 
@@ -442,17 +446,21 @@ class Store:
         keys, values, times = columns
         pinned: Headers = tuple({**self._pinned(), **self._version()}.items())
         headers = [pinned] * len(keys) if pinned else None
+        if self.spec.kind.keeps_headers:
+            values, of_values = split(values)
+            headers = [found + pinned for found in of_values]
         if own := self.spec.changelog_headers:
             headers = [pinned if value is None else own + pinned for value in values]
         return Block(keys, values, times, headers, range(len(keys)))
 
 
 def entries_with_headers(block: Block) -> int:
-    """Return how many changelog records have headers of their entries.
+    """Return how many changelog records with a value have headers of their entries (KIP-1271).
 
-    Kafka Streams adds them with ``dsl.store.format=HEADERS`` (KIP-1271).  Values have the same bytes as without.
+    Kafka Streams gives a deletion the headers of the record that caused it, which no store keeps.
     """
-    return sum(any(name not in _OWN_HEADERS for name, _ in headers) for headers in block.headers or ())
+    rows = zip(block.values, block.headers or (), strict=False)
+    return sum(value is not None and any(name not in _OWN_HEADERS for name, _ in headers) for value, headers in rows)
 
 
 def _joined(changes: Sequence[Columns]) -> Columns:

@@ -115,6 +115,8 @@ class StoreKind:
     has_versions: bool = field(eq=False, default=False)
     #: Whether several values of one key and time may be retained.
     can_retain_duplicates: bool = field(eq=False, default=False)
+    #: Whether values are kept with the headers of their records, which are those of the changelog (KIP-1271).
+    keeps_headers: bool = field(eq=False, default=False)
     #: Whether entries expire after a TTL.
     can_expire: bool = field(eq=False, default=False)
     #: How a table reads and writes its store; None if stores of this kind cannot back a table.
@@ -203,3 +205,11 @@ class StoreSpec:
     is_logged_last: bool = False
     #: Whether entries are copies of what is elsewhere, and depend on wall-clock time; simulations do not compare them.
     is_cache: bool = False
+
+    @property
+    def loses_headers(self) -> bool:
+        """Whether headers of the entries in a changelog are lost, which may mean something to another application.
+
+        Those of the records in the windows of a join mean nothing: Kafka Streams writes them and never reads them.
+        """
+        return not (self.kind.keeps_headers or self.retain_duplicates)

@@ -198,9 +198,9 @@ def of_readings(readings: Iterable[Reading]) -> Iterator[Finding]:
         if reading.with_headers:
             says = (
                 f"{_count(reading.with_headers, 'entry', 'entries')} of {reading.topic} with headers "
-                "(dsl.store.format=HEADERS in Java): values fit, headers are not kept here"
+                "(a store with headers in Java): values fit, headers are not kept here"
             )
-            do = "results that forward headers of a store have none here; put what is needed into the values"
+            do = "declare the store of a processor with headers, such as timestamped_key_value_store_with_headers"
             yield Finding(Level.BUT, where, says, do)
         if reading.other_values and not reading.other_keys:
             says = f"{_count(reading.other_values, 'value')} would be written with other bytes ({reading.example})"

@@ -50,7 +50,7 @@ class Reading:
     other_keys: int = 0
     other_values: int = 0
     example: Unread | None = None
-    #: Entries with headers, which stores here do not keep.
+    #: Entries with headers, which the store here does not keep.
     with_headers: int = 0
 
     @property
@@ -67,6 +67,7 @@ class EntryReader:
     key_serde: Serde[Any]
     value_serde: Serde[Any]
     family: Family = Family.KEYS
+    _loses_headers: bool = True
     #: Converts records of earlier layouts; made for each partition.
     _upgrades: Callable[[TopicPartition], Callable[[Block], Block]] | None = None
     _open: dict[TopicPartition, Callable[[Block], Block]] = field(factory=dict)
@@ -79,7 +80,8 @@ class EntryReader:
     @classmethod
     def of_store(cls, spec: StoreSpec, topic: str) -> "EntryReader":
         """Return the reader of a store's changelog."""
-        return cls(Reading(topic, spec.name), spec.key_serde, spec.value_serde, spec.kind.family, spec.upgrades)
+        reading, family = Reading(topic, spec.name), spec.kind.family
+        return cls(reading, spec.key_serde, spec.value_serde, family, spec.loses_headers, spec.upgrades)
 
     def take(self, partition: TopicPartition, block: Block) -> None:
         """Read the records of a block."""
@@ -87,7 +89,7 @@ class EntryReader:
             if partition not in self._open:
                 self._open[partition] = self._upgrades(partition)
             block = self._open[partition](block)
-        if self._is_changelog:
+        if self._is_changelog and self._loses_headers:
             self.reading.with_headers += entries_with_headers(block)
         for offset, key, value, _, _ in block.rows():
             try:

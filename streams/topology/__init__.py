@@ -33,14 +33,8 @@ from streams.topology.processors import Processor as Processor
 from streams.topology.processors import ProcessorContext as ProcessorContext
 from streams.topology.processors import ProcessorOperator as ProcessorOperator
 from streams.topology.processors import StoreBuilder as StoreBuilder
-from streams.topology.processors import key_value_store as key_value_store
-from streams.topology.processors import lru_store as lru_store
 from streams.topology.processors import processor_key as processor_key
 from streams.topology.processors import punctuate as punctuate
-from streams.topology.processors import session_store as session_store
-from streams.topology.processors import timestamped_key_value_store as timestamped_key_value_store
-from streams.topology.processors import versioned_store as versioned_store
-from streams.topology.processors import window_store as window_store
 from streams.topology.stateless import Branch as Branch
 from streams.topology.stateless import Filter as Filter
 from streams.topology.stateless import FlatMap as FlatMap
@@ -53,6 +47,19 @@ from streams.topology.stateless import Peek as Peek
 from streams.topology.stateless import SelectKey as SelectKey
 from streams.topology.stateless import SideOutput as SideOutput
 from streams.topology.stateless import TableToStream as TableToStream
+from streams.topology.store_declarations import key_value_store as key_value_store
+from streams.topology.store_declarations import lru_store as lru_store
+from streams.topology.store_declarations import session_store as session_store
+from streams.topology.store_declarations import session_store_with_headers as session_store_with_headers
+from streams.topology.store_declarations import timestamped_key_value_store as timestamped_key_value_store
+from streams.topology.store_declarations import (
+    timestamped_key_value_store_with_headers as timestamped_key_value_store_with_headers,
+)
+from streams.topology.store_declarations import (
+    timestamped_window_store_with_headers as timestamped_window_store_with_headers,
+)
+from streams.topology.store_declarations import versioned_store as versioned_store
+from streams.topology.store_declarations import window_store as window_store
 from streams.topology.subtopologies import PartitionGrouper as PartitionGrouper
 from streams.topology.subtopologies import SamePartitionGrouper as SamePartitionGrouper
 from streams.topology.subtopologies import SubTopology as SubTopology

@@ -9,28 +9,14 @@ from datetime import timedelta
 from typing import Any, Final, Generic, Self, TypeVar, overload
 
 from attrs import evolve, field, frozen
-from typing_extensions import TypeForm
 
 from streams.core.errors import ProcessingError, TopologyError
 from streams.core.records import Headers, Record, RecordMetadata, TaskId
 from streams.core.serdes import BYTES, PinnedSerde, Serde, serde_for
 from streams.core.user_code import refuse_result, refuse_unawaited, refuse_unawaited_methods
 from streams.state import (
-    EXPIRING_KEY_VALUE,
-    EXPIRING_TIMESTAMPED_KEY_VALUE,
-    KEY_VALUE,
-    LRU,
-    SESSION,
-    TIMESTAMPED_KEY_VALUE,
-    VERSIONED,
-    WINDOW,
-    KeyValueStore,
-    SessionStore,
     StoreKind,
     StoreSpec,
-    TimestampedKeyValueStore,
-    VersionedStore,
-    WindowStore,
 )
 from streams.topology.operator import Cancellable, NodeContext, Process, PunctuationType
 
@@ -307,128 +293,6 @@ class StoreBuilder(Generic[S]):
     def __get__(self, instance: Any, owner: type) -> Any:
         # The attribute of the instance, which the task sets to the open store, shadows this descriptor.
         return self
-
-
-def _builder(kind: StoreKind, key: Any, value: Any, name: str | None, options: dict[str, Any]) -> StoreBuilder[Any]:
-    return StoreBuilder(kind, serde_of(key), serde_of(value), options, [] if name is None else [name], name is not None)
-
-
-def _expiring(ttl: timedelta | None, name: str | None, options: dict[str, Any]) -> dict[str, Any]:
-    if ttl is None:
-        return options
-    return {"ttl_ms": milliseconds(ttl, f"store {name or ''!r}: ttl", least=1)} | options
-
-
-def key_value_store(
-    key: TypeForm[K] | Serde[K],
-    value: TypeForm[V] | Serde[V],
-    name: str | None = None,
-    *,
-    ttl: timedelta | None = None,
-    **options: Any,
-) -> StoreBuilder[KeyValueStore[K, V]]:
-    """Declare a key-value store; ``options`` are those of ``StoreSpec`` (``has_changelog``, ``is_persistent`` ...).
-
-    With ``ttl``, an entry expires when stream time has advanced by ``ttl`` since the entry was last put.
-
-    Raises:
-        TopologyError: ``ttl`` is not positive.
-    """
-    kind = KEY_VALUE if ttl is None else EXPIRING_KEY_VALUE
-    return _builder(kind, key, value, name, _expiring(ttl, name, options))
-
-
-def lru_store(
-    key: TypeForm[K] | Serde[K],
-    value: TypeForm[V] | Serde[V],
-    name: str | None = None,
-    *,
-    max_entries: int,
-    **options: Any,
-) -> StoreBuilder[KeyValueStore[K, V]]:
-    """Declare an in-memory key-value store of the ``max_entries`` most recently used keys (``Stores.lruMap``)."""
-    return _builder(LRU, key, value, name, {"max_entries": max_entries} | options)
-
-
-def timestamped_key_value_store(
-    key: TypeForm[K] | Serde[K],
-    value: TypeForm[V] | Serde[V],
-    name: str | None = None,
-    *,
-    ttl: timedelta | None = None,
-    **options: Any,
-) -> StoreBuilder[TimestampedKeyValueStore[K, V]]:
-    """Declare a key-value store whose values have timestamps (KIP-258).
-
-    With ``ttl``, an entry expires when stream time is later than the entry's timestamp by ``ttl``.
-
-    Raises:
-        TopologyError: ``ttl`` is not positive.
-    """
-    kind = TIMESTAMPED_KEY_VALUE if ttl is None else EXPIRING_TIMESTAMPED_KEY_VALUE
-    return _builder(kind, key, value, name, _expiring(ttl, name, options))
-
-
-def window_store(
-    key: TypeForm[K] | Serde[K],
-    value: TypeForm[V] | Serde[V],
-    name: str | None = None,
-    *,
-    size: timedelta,
-    retention: timedelta,
-    **options: Any,
-) -> StoreBuilder[WindowStore[K, V]]:
-    """Declare a window store; windows that start before stream time minus ``retention`` expire.
-
-    Raises:
-        TopologyError: the retention is shorter than the windows, or ``size`` or ``retention`` is negative or not a
-            duration.
-    """
-    store = f"window store {name or ''!r}:"
-    sizes = {
-        "window_size_ms": milliseconds(size, f"{store} size"),
-        "retention_ms": milliseconds(retention, f"{store} retention"),
-    }
-    if retention < size:
-        raise TopologyError(f"{store} retention {retention} is shorter than its windows of {size}")
-    return _builder(WINDOW, key, value, name, sizes | options)
-
-
-def session_store(
-    key: TypeForm[K] | Serde[K],
-    value: TypeForm[V] | Serde[V],
-    name: str | None = None,
-    *,
-    retention: timedelta,
-    **options: Any,
-) -> StoreBuilder[SessionStore[K, V]]:
-    """Declare a session store, which keeps sessions for ``retention`` of stream time.
-
-    Raises:
-        TopologyError: the retention is negative or not a duration.
-    """
-    retention_ms = milliseconds(retention, f"session store {name or ''!r}: retention")
-    return _builder(SESSION, key, value, name, {"retention_ms": retention_ms} | options)
-
-
-def versioned_store(
-    key: TypeForm[K] | Serde[K],
-    value: TypeForm[V] | Serde[V],
-    name: str | None = None,
-    *,
-    history: timedelta,
-    **options: Any,
-) -> StoreBuilder[VersionedStore[K, V]]:
-    """Declare a store that keeps old versions for ``history`` (KIP-889).
-
-    Raises:
-        TopologyError: ``has_caching`` is true, although a cache would drop versions, or the history is negative or not
-            a duration.
-    """
-    if options.get("has_caching"):
-        raise TopologyError(f"versioned store {name or ''!r} cannot have a cache, which would drop versions")
-    history_ms = milliseconds(history, f"versioned store {name or ''!r}: history")
-    return _builder(VERSIONED, key, value, name, {"history_ms": history_ms} | options)
 
 
 @frozen

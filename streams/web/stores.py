@@ -361,6 +361,10 @@ def _shown(spec: StoreSpec, entry: StoreEntry) -> dict[str, Any]:
     shown: dict[str, Any] = {"value": json_of(spec.value_serde, entry.value)}
     if entry.timestamp_ms is not None:
         shown["timestamp"] = entry.timestamp_ms
+    if entry.headers is not None:
+        shown["headers"] = [
+            [name, None if content is None else content.decode(errors="replace")] for name, content in entry.headers
+        ]
     if entry.start_ms is not None:
         shown["window"] = {"start": entry.start_ms, "end": entry.end_ms}
     if spec.kind.has_versions:

@@ -9,7 +9,7 @@ import msgspec
 from attrs import fields
 
 from streams.core.errors import InvalidStateStoreError, SerializationError, StreamsError
-from streams.core.records import TaskId, TopicPartition
+from streams.core.records import Headers, TaskId, TopicPartition
 from streams.core.serdes import LONG, PinnedSerde, Serde
 from streams.runtime import (
     QUERIES,
@@ -30,7 +30,7 @@ from streams.state import StoreSpec
 _KEYS = ("key", "low", "high")
 
 _Offsets = list[tuple[str, int, int]]
-_Entry = tuple[bytes | None, bytes | None, int | None, int | None, int | None, int | None]
+_Entry = tuple[bytes | None, bytes | None, int | None, int | None, int | None, int | None, Headers | None]
 
 
 class _Request(msgspec.Struct, forbid_unknown_fields=True):

@@ -10,7 +10,7 @@ from streams.core.errors import TopologyError
 from streams.core.topic import Topic
 from streams.core.windows import JoinWindows, TimeWindows, UnlimitedWindows
 from streams.dsl import EmitStrategy, StreamsBuilder, Suppressed, build_topology
-from streams.topology.processors import Processor, key_value_store
+from streams.topology import Processor, key_value_store
 
 orders = Topic("orders", key=str, value=int)
 names = Topic("names", key=str, value=str)

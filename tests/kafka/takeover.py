@@ -20,11 +20,14 @@ from streams import (
     Suppressed,
     TimeWindows,
     Topic,
+    ValueTimestampHeaders,
     key_value_store,
     run,
     session_windowed,
     time_windowed,
+    timestamped_key_value_store_with_headers,
 )
+from streams.core.records import Headers
 
 SIZE, GRACE = timedelta(seconds=10), timedelta(seconds=5)
 Topology = Callable[[StreamsBuilder], None]
@@ -48,6 +51,24 @@ class Seen(Processor[str, str, str, str]):
         before: str | None = self.store.get(record.key)
         self.store.put(record.key, record.value if record.value and reference(record.value) else None)
         self.context.forward(record.key, both(before, record.value).replace("|", ">"))
+
+
+class Headed(Processor[str, str, str, str]):
+    """As ``Seen``, with a header beside the value: forwards the headers that were seen before."""
+
+    store = timestamped_key_value_store_with_headers(str, str, "headed")
+
+    def process(self, record: Record[str, str]) -> None:
+        before, found = self.store.get(record.key), "null"
+        if before is not None:
+            texts = (f",{name}={'null' if data is None else data.decode()}" for name, data in before.headers)
+            found = before.value + "".join(texts)
+        kept: ValueTimestampHeaders[str] | None = None
+        if record.value and reference(record.value):
+            headers: Headers = (("from", record.value.encode()), ("empty", b""), ("nothing", None))
+            kept = ValueTimestampHeaders(record.value, record.timestamp_ms, () if "d" in record.value else headers)
+        self.store.put(record.key, kept)
+        self.context.forward(record.key, both(found, record.value).replace("|", ">"))
 
 
 def topology_of(name: str, application_id: str) -> Topology:
@@ -96,10 +117,12 @@ def topology_of(name: str, application_id: str) -> Topology:
         pairs.to(Topic(target, key=str, value=str))
 
     def seen(builder: StreamsBuilder) -> None:
-        builder.stream(Topic(left, key=str, value=str)).process(Seen).to(Topic(output, key=str, value=str))
+        supplier = Headed if name == "headed" else Seen
+        builder.stream(Topic(left, key=str, value=str)).process(supplier).to(Topic(output, key=str, value=str))
 
     found: dict[str, Topology] = dict.fromkeys(("grace", "outer", "left"), joined)
-    found |= {"fk-inner": foreign_key, "fk-left": foreign_key, "versioned": versioned, "seen": seen}
+    found |= {"fk-inner": foreign_key, "fk-left": foreign_key, "versioned": versioned}
+    found |= {"seen": seen, "headed": seen}
     return (found | {"suppressed": suppressed}).get(name, counts)
 
 

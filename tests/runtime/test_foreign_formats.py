@@ -173,7 +173,7 @@ def test_headers_of_entries_are_said_not_to_be_kept(broker, caplog):
         _await_running(app)
         until(lambda: "headers" in caplog.text, lambda: app.wait(20))
 
-    for part in ("'sums'", str(at), f"from offset {offset}", "dsl.store.format=HEADERS"):
+    for part in ("'sums'", str(at), f"from offset {offset}", "timestamped_key_value_store_with_headers"):
         assert part in caplog.text
 
 

@@ -8,7 +8,7 @@ from streams import TopicPartition
 from streams.comparison import Level
 from streams.core.records import Block
 from streams.core.serdes import LONG, STRING, Serde
-from streams.state import KEY_VALUE, SESSION, WINDOW, StoreSpec
+from streams.state import KEY_VALUE, SESSION, TIMESTAMPED_KEY_VALUE_WITH_HEADERS, WINDOW, StoreSpec
 from streams.takeover.checks import of_readings
 from streams.takeover.readings import EntryReader
 
@@ -58,15 +58,31 @@ def test_keys_of_another_kind_of_store_are_not_read():
 
 
 def test_entries_with_headers_are_counted_but_not_those_of_versions_and_positions():
-    """As stores of ``dsl.store.format=HEADERS`` have them: plain values, and headers of the records."""
+    """Nor those of deletions, which no store keeps."""
     reader = EntryReader.of_store(spec(), AT.topic)
-    headers = [(("trace", b"1"),), (("c", b"\0"), ("v", b"\3")), ()]
-    reader.take(AT, Block([b"a", b"b", b"c"], [pack(">q", 1)] * 3, [0] * 3, headers, range(3)))
+    headers = [(("trace", b"1"),), (("c", b"\0"), ("v", b"\3"), ("vh.old", b"\0")), (), (("trace", b"2"),)]
+    values = [*[pack(">q", 1)] * 3, None]
+    reader.take(AT, Block([b"a", b"b", b"c", b"d"], values, [0] * 4, headers, range(4)))
 
     assert (reader.reading.entries, reader.reading.with_headers) == (3, 1)
     (found,) = of_readings([reader.reading])
     assert (found.level, found.subject) == (Level.BUT, "store sums")
     assert "1 entry of app-sums-changelog with headers" in found.says
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        spec(TIMESTAMPED_KEY_VALUE_WITH_HEADERS),
+        spec(WINDOW, retain_duplicates=True, retention_ms=10, window_size_ms=5),
+    ],
+    ids=["with headers", "of a join"],
+)
+def test_headers_that_are_kept_or_that_nothing_reads_are_not_counted(kept: StoreSpec):
+    reader = EntryReader.of_store(kept, AT.topic)
+    reader.take(AT, Block([b"a" * 13], [pack(">q", 1)], [0], [(("trace", b"1"),)], range(1)))
+
+    assert reader.reading.with_headers == 0
 
 
 def test_keys_that_get_other_bytes_are_counted():

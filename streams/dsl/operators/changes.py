@@ -8,6 +8,7 @@ from typing import Any
 
 from streams.core.errors import SerializationError
 from streams.core.serdes import Serde
+from streams.core.varints import read_varint, varint
 from streams.dsl.operators.portable import portable
 
 _OLD, _NEW, _BOTH = b"\x00", b"\x01", b"\x02"
@@ -23,7 +24,7 @@ def change_serde(inner: Serde[Any]) -> Serde[Any]:
     def write(change: Any) -> bytes:
         new, old = write_value(change[0]), write_value(change[1])
         if new is not None and old is not None:
-            return _varint(len(new)) + new + old + _BOTH
+            return varint(len(new)) + new + old + _BOTH
         if new is not None:
             return new + _NEW
         if old is not None:
@@ -38,26 +39,7 @@ def change_serde(inner: Serde[Any]) -> Serde[Any]:
             return None, read_value(body), True
         if flag != _BOTH:
             raise SerializationError(f"change of a table ends with the unknown flag {flag!r}")
-        length, start = _read_varint(body)
+        length, start = read_varint(body)
         return read_value(body[start : start + length]), read_value(body[start + length :]), True
 
     return Serde(f"change:{inner.name}", write, read, is_immutable=inner.is_immutable)
-
-
-def _varint(number: int) -> bytes:
-    rest, out = number << 1, bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
-
-
-def _read_varint(data: bytes) -> tuple[int, int]:
-    """Return the varint at the start of ``data``, and the position after it."""
-    number = shift = position = 0
-    while data[position] & 0x80:
-        number |= (data[position] & 0x7F) << shift
-        shift += 7
-        position += 1
-    return (number | data[position] << shift) >> 1, position + 1

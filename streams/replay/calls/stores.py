@@ -114,10 +114,17 @@ def write_contents(writer: SegmentWriter, producer: str, number: int, stores: Ma
     refs = {}
     for name, store in stores.items():
         for block in store.snapshot_blocks():
-            # The types of lambda results are stored once in the reference, not with each entry.
-            writer.append("store", TopicPartition(name, number), evolve(block, headers=None), producer)
+            writer.append("store", TopicPartition(name, number), _as_kept(store.spec, block), producer)
         refs[name] = StoreRef((), store.carried())
     return refs
+
+
+def _as_kept(spec: StoreSpec, block: Block) -> Block:
+    """Return changelog records with the headers of values, for stores that keep them, and without any others.
+
+    The types of lambda results are stored once in the reference, not with each entry.
+    """
+    return block if spec.kind.keeps_headers else evolve(block, headers=None)
 
 
 def written_contents(writer: SegmentWriter, producer: str, refs: Mapping[str, StoreRef]) -> dict[str, StoreRef]:
@@ -143,6 +150,7 @@ class SliceChanges:
     _before: Mapping[str, StoreRef]
     #: The number of further changes of each recorded store that are cheaper than its contents.
     _room: dict[str, int]
+    _specs: Mapping[str, StoreSpec]
 
     @classmethod
     def of(
@@ -155,8 +163,10 @@ class SliceChanges:
         is_whole: bool,
     ) -> "SliceChanges":
         """Start with no changes; with ``is_whole`` none are recorded, and all stores are written as contents."""
-        room = {spec.name: _room_for_changes(spec, before[spec.name]) for spec in specs if spec.name in before}
-        return cls(writer, task_id, before, {} if is_whole else {name: rows for name, rows in room.items() if rows > 0})
+        by_name = {spec.name: spec for spec in specs if spec.name in before}
+        room = {name: _room_for_changes(spec, before[name]) for name, spec in by_name.items()}
+        few = {} if is_whole else {name: rows for name, rows in room.items() if rows > 0}
+        return cls(writer, task_id, before, few, by_name)
 
     @property
     def recorded(self) -> Set[str]:
@@ -178,7 +188,7 @@ class SliceChanges:
             self._room[name] -= len(block)
             if self._room[name] >= 0:
                 partition = TopicPartition(name, self._task_id.partition)
-                self._writer.append("store", partition, evolve(block, headers=None), self._producer)
+                self._writer.append("store", partition, _as_kept(self._specs[name], block), self._producer)
 
     def refs(self, carried: Mapping[str, Mapping[str, bytes]]) -> dict[str, StoreRef]:
         """Return references to stores whose changes are in the finished file; ``carried`` has them by name."""

@@ -294,7 +294,9 @@ def _with_headers(blocks: Iterator[Block], ref: StoreRef) -> Iterator[Block]:
         (name.removeprefix(HEADER_PREFIX), ref.carried[name]) for name in (*own, *names) if name in ref.carried
     )
     for block in blocks:
-        yield evolve(block, headers=[pins] * len(block)) if pins else block
+        # Only stores that keep headers have any in a snapshot.
+        rows = block.headers or [()] * len(block)
+        yield evolve(block, headers=[own + pins for own in rows]) if pins else block
 
 
 def _offsets(snapshot: Snapshot, cluster: Cluster) -> dict[TopicPartition, OffsetAndMetadata]:

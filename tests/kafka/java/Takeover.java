@@ -1,5 +1,9 @@
+import static java.nio.charset.StandardCharsets.UTF_8;
+
 import java.time.Duration;
 import java.util.Properties;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
@@ -24,6 +28,8 @@ import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.SessionStore;
 import org.apache.kafka.streams.state.Stores;
+import org.apache.kafka.streams.state.TimestampedKeyValueStoreWithHeaders;
+import org.apache.kafka.streams.state.ValueTimestampHeaders;
 import org.apache.kafka.streams.state.WindowStore;
 
 /**
@@ -132,6 +138,12 @@ final class Takeover {
         builder.addStateStore(Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore("seen"), TEXT, TEXT));
         stream(builder, left).process(Seen::new, "seen").to(output, Produced.with(TEXT, TEXT));
       }
+      case "headed" -> {
+        builder.addStateStore(
+            Stores.timestampedKeyValueStoreWithHeadersBuilder(
+                Stores.persistentTimestampedKeyValueStoreWithHeaders("headed"), TEXT, TEXT));
+        stream(builder, left).process(Headed::new, "headed").to(output, Produced.with(TEXT, TEXT));
+      }
       default -> throw new IllegalArgumentException("no topology " + topology);
     }
   }
@@ -170,6 +182,37 @@ final class Takeover {
       String before = seen.get(record.key());
       seen.put(record.key(), record.value() == null || reference(record.value()) == null ? null : record.value());
       context.forward(record.withValue(before + ">" + record.value()));
+    }
+  }
+
+  /** As Seen, with a header beside the value: forwards the headers that were seen before. */
+  private static final class Headed implements Processor<String, String, String, String> {
+    private ProcessorContext<String, String> context;
+    private TimestampedKeyValueStoreWithHeaders<String, String> seen;
+
+    @Override
+    public void init(ProcessorContext<String, String> context) {
+      this.context = context;
+      seen = context.getStateStore("headed");
+    }
+
+    @Override
+    public void process(Record<String, String> record) {
+      ValueTimestampHeaders<String> before = seen.get(record.key());
+      String found = before == null ? null : before.value();
+      if (before != null) {
+        for (Header header : before.headers()) {
+          found += "," + header.key() + "=" + (header.value() == null ? null : new String(header.value(), UTF_8));
+        }
+      }
+      boolean isForgotten = record.value() == null || reference(record.value()) == null;
+      RecordHeaders headers = new RecordHeaders();
+      if (!isForgotten && !record.value().contains("d")) {
+        headers.add("from", record.value().getBytes(UTF_8)).add("empty", new byte[0]).add("nothing", null);
+      }
+      seen.put(
+          record.key(), isForgotten ? null : ValueTimestampHeaders.make(record.value(), record.timestamp(), headers));
+      context.forward(record.withValue(found + ">" + record.value()));
     }
   }
 }
