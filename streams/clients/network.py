@@ -14,7 +14,7 @@ from attrs import define, field, frozen
 from streams.clients.errors import RETRIABLE, RequestTimeoutError, as_error
 from streams.clients.metrics_push import MetricsPush
 from streams.core.clock import Clock, Deadline
-from streams.core.errors import BrokerError, ConfigError
+from streams.core.errors import BrokerError, ConfigError, StreamsError
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import Metadata
 from streams.protocol.request import R, Request, RequestFor, Response, checked
@@ -181,17 +181,17 @@ class Network:
         return min(timeout_ms, max(0, push.due_ms - now))
 
     def close(self) -> None:
-        """Push the last metrics if brokers subscribe to them, close the connection, and drop all in-flight requests."""
+        """Drop all in-flight requests, push the last metrics if brokers subscribe to them, and close the connection."""
+        self._pending.clear()
+        self._unsent.clear()
         push, self._metrics_push = self._metrics_push, None
         last = None if push is None or not self._connection.takes_metrics else push.last()
         if last is not None:
-            with suppress(BrokerError, RequestTimeoutError):
+            with suppress(StreamsError):
                 # The metrics are worth a moment, but not an error: the application closes its client.
                 self.request(ANY_NODE, last, _LAST_PUSH_MS)
         if push is not None:
             push.close()
-        self._pending.clear()
-        self._unsent.clear()
         self._connection.close()
 
     def _expire(self) -> int:
