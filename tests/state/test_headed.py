@@ -269,9 +269,10 @@ def test_queries_return_headers_and_another_instance_restores_them() -> None:
     with EmbeddedBroker() as broker:
         with app(broker) as first:
             send(broker, ROWS)
-            until(lambda: first.metrics.get("process-total") == len(ROWS))
+            until(lambda: first.state is State.RUNNING and first.metrics.get("process-total") == len(ROWS))
             assert first.store("last").get("b") == ValueTimestampHeaders("six", 1_500, tags)
         with app(broker) as second:
+            until(lambda: second.state is State.RUNNING)
             changes = second.changes("last")
             send(broker, [("c", "more", 1_600)])
             until(lambda: second.metrics.get("process-total") == 1)
