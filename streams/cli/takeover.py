@@ -43,7 +43,9 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("script", metavar="SCRIPT[:FUNCTION]", help="Python file that declares the topology")
     parser.add_argument("--application-id", metavar="ID", help="that of the Java application (default: script's name)")
     parser.add_argument(
-        "--topology", metavar="FILE", help="what Topology.describe() prints in Java; - is standard input"
+        "--topology",
+        metavar="FILE",
+        help="what Topology.describe() prints in Java; - is standard input (default: what the broker keeps, KIP-1331)",
     )
     parser.add_argument("--mark", metavar="FILE", help="also write a mark of where the application stands")
     parser.add_argument(

@@ -55,6 +55,7 @@ from streams.protocol.messages import (
     TopicSpec,
 )
 from streams.protocol.request import R, RequestFor
+from streams.protocol.streams_group_messages import StreamsGroupDescribe, StreamsGroupDescribeResponse
 from streams.protocol.transport import ANY_NODE, Cluster
 
 A = TypeVar("A")
@@ -286,6 +287,19 @@ class Admin:
     def describe_group(self, group_id: str) -> DescribeGroupResponse:
         """Return the state and members of a group; the state of a group that does not exist is ``Dead``."""
         return self._ask_group(group_id, DescribeGroup(group_id), f"description of group {group_id!r}")
+
+    def describe_streams_group(
+        self, group_id: str, *, include_topology_description: bool = False
+    ) -> StreamsGroupDescribeResponse:
+        """Return the state, topology and members of a streams group (KIP-1071).
+
+        With ``include_topology_description``, also the nodes of the topology, if the broker keeps them (KIP-1331).
+
+        Raises:
+            BrokerError: there is no streams group of this name, or the broker has none.
+        """
+        request = StreamsGroupDescribe(group_id, include_topology_description=include_topology_description)
+        return self._ask_group(group_id, request, f"description of streams group {group_id!r}")
 
     def delete_group(self, group_id: str, *, force: bool = False) -> None:
         """Delete a group with its committed offsets.

@@ -15,6 +15,7 @@ from streams.group.epoch_member import GroupHeartbeatResponse
 from streams.group.member import Action, MemberConfig
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse
+from streams.protocol.request import Request
 
 #: The name and topic ID of all topics whose metadata are known.
 NamesById = Callable[[], Mapping[bytes, str]]
@@ -90,10 +91,11 @@ class ConsumerHeartbeats:
         """Return what to do about a rejected heartbeat, or "" if only the broker knows."""
         return _ADVICE.get(error, "")
 
-    def receive(self, response: GroupHeartbeatResponse) -> None:
-        """Store the assignment of a response, if it has one."""
+    def receive(self, response: GroupHeartbeatResponse) -> Request | None:
+        """Store the assignment of a response, if it has one; it asks for nothing."""
         if isinstance(response, ConsumerGroupHeartbeatResponse) and response.assignment is not None:
             self._target = response.assignment.partitions
+        return None
 
     def renew(self) -> None:
         """Do nothing, because the coordinator knows the partition counts."""

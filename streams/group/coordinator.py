@@ -21,8 +21,6 @@ from streams.group.states import Group, GroupMember, GroupState
 from streams.group.timers import GroupTimer, TimerKind, Timers
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
-    ConsumerGroupDescribe,
-    ConsumerGroupHeartbeat,
     CreateGroup,
     CreateGroupResponse,
     DeleteGroup,
@@ -48,7 +46,6 @@ from streams.protocol.group_messages import (
 )
 from streams.protocol.messages import TxnOffsetCommit, TxnOffsetCommitResponse
 from streams.protocol.request import Response
-from streams.protocol.streams_group_messages import StreamsGroupDescribe, StreamsGroupHeartbeat
 
 
 class Coordinator:
@@ -90,8 +87,6 @@ class Coordinator:
             case OffsetFetch():
                 error = self._modern.check_fetch(request)
                 self._reply(token, OffsetFetchResponse(error, {}) if error else self._groups.fetch(request))
-            case ConsumerGroupHeartbeat() | ConsumerGroupDescribe() | StreamsGroupHeartbeat() | StreamsGroupDescribe():
-                self._reply(token, self._modern.handle(request, now_ms))
             case JoinGroup():
                 self._join(request, now_ms, token)
             case SyncGroup():
@@ -108,6 +103,8 @@ class Coordinator:
                 self._reply(token, CreateGroupResponse(administration.create(self._groups, self._config, request)))
             case ResetOffsets():
                 self._reply(token, self._reset_offsets(request, now_ms))
+            case _:
+                self._reply(token, self._modern.handle(request, now_ms))
 
     def next_deadline_ms(self) -> int | None:
         """Return when ``tick`` is due next, or None if no timer is set."""

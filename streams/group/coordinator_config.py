@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from enum import Enum
 from typing import Any, Final
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 from attrs.validators import instance_of
 
 from streams.core.errors import ConfigError
@@ -37,6 +37,18 @@ class MigrationPolicy(Enum):
         return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
 
 
+class TopologyDescriptions(Enum):
+    """Where the broker keeps descriptions of the topologies of streams groups (KIP-1331).
+
+    Kafka's ``group.streams.topology.description.plugin.class`` names a class that keeps them; here it is one of these
+    words.  The default is not to keep any.
+    """
+
+    NONE = ""
+    #: In the log of the groups.
+    LOG = "log"
+
+
 @frozen
 class WholeNumber:
     """A whole number: its attribute of ``CoordinatorConfig``, and its lowest value."""
@@ -45,7 +57,11 @@ class WholeNumber:
     lowest: int
 
 
-_POLICY: Final = "group.consumer.migration.policy"
+#: The settings with a choice of words: their attributes of ``CoordinatorConfig``, and the words.
+_CHOICES: Final[Mapping[str, tuple[str, type[Enum]]]] = {
+    "group.consumer.migration.policy": ("consumer_migration_policy", MigrationPolicy),
+    "group.streams.topology.description.plugin.class": ("streams_topology_descriptions", TopologyDescriptions),
+}
 #: The whole numbers among Kafka's settings of a broker that concern groups.
 NUMBERS: Final[Mapping[str, WholeNumber]] = {
     "group.consumer.assignment.interval.ms": WholeNumber("consumer_assignment_interval_ms", 0),
@@ -78,7 +94,9 @@ class CoordinatorConfig:
     ``consumer_assignment_interval_ms`` or ``streams_assignment_interval_ms`` (KIP-1263); Kafka's default is 1000.
     Members of streams groups are told to report their changelog offsets every ``streams_task_offset_interval_ms``, and
     that a warm-up task up to ``streams_acceptable_recovery_lag`` records behind has caught up.
-    ``consumer_migration_policy`` decides about groups with members of both protocols.  Other defaults are Kafka's,
+    ``consumer_migration_policy`` decides about groups with members of both protocols.  With
+    ``streams_topology_descriptions``, Kafka's ``group.streams.topology.description.plugin.class``, the broker asks
+    members of streams groups for a description of their topology, and keeps it (KIP-1331).  Other defaults are Kafka's,
     except that of ``min_session_timeout_ms`` (6000).
 
     Raises:
@@ -102,6 +120,9 @@ class CoordinatorConfig:
     streams_num_standby_replicas: int = 0
     streams_task_offset_interval_ms: int = 60_000
     streams_acceptable_recovery_lag: int = 10_000
+    streams_topology_descriptions: TopologyDescriptions = field(
+        default=TopologyDescriptions.NONE, validator=instance_of(TopologyDescriptions)
+    )
 
     def __attrs_post_init__(self) -> None:
         for name, setting in NUMBERS.items():
@@ -121,21 +142,22 @@ class CoordinatorConfig:
         """
         values: dict[str, Any] = {}
         for name, text in given.items():
-            if name == _POLICY:
-                values["consumer_migration_policy"] = _policy(text)
+            if name in _CHOICES:
+                attribute, words = _CHOICES[name]
+                values[attribute] = _chosen(name, text, words)
             elif name in NUMBERS:
                 values[NUMBERS[name].attribute] = number(name, text, NUMBERS[name].lowest)
             else:
-                known = [*NUMBERS, _POLICY]
+                known = [*NUMBERS, *_CHOICES]
                 near = get_close_matches(name, known, n=1)
                 hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
                 raise ConfigError(f"groups have no setting {name}: {hint}")
-        return evolve(cls(), **values)
+        return cls(**values)
 
     def shown(self) -> dict[str, str]:
         """Return the configuration under the names of Kafka."""
         numbers = {name: str(getattr(self, setting.attribute)) for name, setting in NUMBERS.items()}
-        return numbers | {_POLICY: self.consumer_migration_policy.value}
+        return numbers | {name: getattr(self, attribute).value for name, (attribute, _) in _CHOICES.items()}
 
     def allows_session(self, timeout_ms: int) -> bool:
         """Whether a session timeout is within the bounds."""
@@ -157,9 +179,9 @@ def number(name: str, text: str, lowest: int) -> int:
     return int(text)
 
 
-def _policy(text: str) -> MigrationPolicy:
+def _chosen(name: str, text: str, words: type[Enum]) -> Enum:
     try:
-        return MigrationPolicy(text.lower())
+        return words(text.lower())
     except ValueError:
-        words = ", ".join(policy.value for policy in MigrationPolicy)
-        raise ConfigError(f"Invalid value {text} for configuration {_POLICY}: must be one of {words}") from None
+        known = ", ".join(repr(word.value) for word in words)
+        raise ConfigError(f"Invalid value {text} for configuration {name}: must be one of {known}") from None

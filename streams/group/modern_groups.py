@@ -20,16 +20,27 @@ from streams.group.streams_group import StreamsGroup, StreamsGroupMember
 from streams.group.streams_groups import StreamsGroups
 from streams.group.streams_views import describe_streams
 from streams.group.timers import GroupTimer, Timers
+from streams.group.topology_descriptions import store
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import ConsumerGroupDescribe, ConsumerGroupHeartbeat, OffsetCommit, OffsetFetch
 from streams.protocol.messages import TxnOffsetCommit
 from streams.protocol.request import Response
-from streams.protocol.streams_group_messages import StreamsGroupDescribe, StreamsGroupHeartbeat
+from streams.protocol.streams_group_messages import (
+    StreamsGroupDescribe,
+    StreamsGroupHeartbeat,
+    StreamsGroupTopologyDescriptionUpdate,
+)
 
 #: A member of such a group.
 ModernMember: TypeAlias = ConsumerGroupMember | StreamsGroupMember
 #: A request that only such groups have.
-ModernRequest: TypeAlias = ConsumerGroupHeartbeat | ConsumerGroupDescribe | StreamsGroupHeartbeat | StreamsGroupDescribe
+ModernRequest: TypeAlias = (
+    ConsumerGroupHeartbeat
+    | ConsumerGroupDescribe
+    | StreamsGroupHeartbeat
+    | StreamsGroupDescribe
+    | StreamsGroupTopologyDescriptionUpdate
+)
 
 
 class _Kind(Protocol):
@@ -71,6 +82,8 @@ class ModernGroups:
                 return self.streams.heartbeat(request, now_ms)
             case StreamsGroupDescribe():
                 return describe_streams(self.groups.get(request.group_id), request)
+            case StreamsGroupTopologyDescriptionUpdate():
+                return store(self.streams.configs.defaults.streams_topology_descriptions, self.groups, request)
 
     def expire(self, shell: Group, timer: GroupTimer, now_ms: int) -> None:
         """Process a timer of a member, or of a group."""

@@ -48,6 +48,7 @@ from streams.group.streams_log import (
 from streams.group.streams_views import endpoints, task_of_partition
 from streams.group.task_assignor import TaskHolder, assign_tasks
 from streams.group.timers import GroupTimer, TimerKind, Timers
+from streams.group.topology_descriptions import asking
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
     JOIN_EPOCH,
@@ -118,7 +119,8 @@ class StreamsGroups:
             group.shutdown_member_id = group.shutdown_member_id or request.member_id
         if found.missing:
             self.groups.effects.append(CreateInternalTopics(shell.group_id, found.missing))
-        return self._answered(shell.group_id, group, known, after, request, delay_ms)
+        response = self._answered(shell.group_id, group, known, after, request, delay_ms)
+        return asking(self.configs.defaults.streams_topology_descriptions, group, response, now_ms)
 
     def _opened(self, request: StreamsGroupHeartbeat) -> StreamsGroup:
         """Return the streams group of a request; for a join it may be a new one, which is not registered yet."""

@@ -16,13 +16,16 @@ from streams.group.epoch_member import GroupHeartbeatResponse
 from streams.group.member import Action, MemberConfig
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import JOIN_EPOCH
+from streams.protocol.request import Request
 from streams.protocol.streams_group_messages import (
     Endpoint,
     EndpointPartitions,
     GroupStatus,
     GroupTopology,
+    GroupTopologyDescription,
     StreamsGroupHeartbeat,
     StreamsGroupHeartbeatResponse,
+    StreamsGroupTopologyDescriptionUpdate,
     TaskIds,
     TaskOffset,
 )
@@ -86,6 +89,10 @@ class TaskHost(Protocol):
 
     def group_topology(self) -> GroupTopology:
         """Return the topology of the application."""
+        ...
+
+    def topology_description(self) -> GroupTopologyDescription:
+        """Return the nodes of the topology."""
         ...
 
     def host_facts(self) -> HostFacts:
@@ -186,12 +193,24 @@ class StreamsHeartbeats:
         """Return what to do about a rejected heartbeat, or "" if only the broker knows."""
         return _ADVICE.get(error, "")
 
-    def receive(self, response: GroupHeartbeatResponse) -> None:
-        """Store a response; the host hears of it in ``move``."""
-        if isinstance(response, StreamsGroupHeartbeatResponse):
-            self._offsets_interval_ms = response.task_offset_interval_ms or self._offsets_interval_ms
-            self._endpoint_epoch = response.endpoint_information_epoch
-            self._responses.append(response)
+    def receive(self, response: GroupHeartbeatResponse) -> Request | None:
+        """Store a response, of which the host hears in ``move``; return the description that it asks for, if it does.
+
+        A description that does not arrive is asked for again.
+        """
+        if not isinstance(response, StreamsGroupHeartbeatResponse):
+            return None
+        self._offsets_interval_ms = response.task_offset_interval_ms or self._offsets_interval_ms
+        self._endpoint_epoch = response.endpoint_information_epoch
+        self._responses.append(response)
+        if not response.topology_description_required:
+            return None
+        return StreamsGroupTopologyDescriptionUpdate(
+            self._config.group_id,
+            response.member_id,
+            self._host.group_topology().epoch,
+            self._host.topology_description(),
+        )
 
     def renew(self) -> None:
         """Derive the partitions of the tasks again, because topics may have more of them."""

@@ -24,15 +24,13 @@ from streams.protocol.streams_group_messages import (
     DescribedStreamsMember,
     DescribedSubtopology,
     DescribedTopology,
+    DescriptionStatus,
     EndpointPartitions,
     StreamsAssignment,
     StreamsGroupDescribe,
     StreamsGroupDescribeResponse,
     TaskOffset,
 )
-
-# The status of a description that was asked for, of a group that has none: members send none to this broker.
-_NOT_STORED = 1
 
 
 def describe_streams(shell: Group | None, request: StreamsGroupDescribe) -> StreamsGroupDescribeResponse:
@@ -49,9 +47,16 @@ def describe_streams(shell: Group | None, request: StreamsGroupDescribe) -> Stre
         group.assignment_epoch,
         _topology(group),
         tuple(_member(group, member) for member in group.members.values()),
-        _NOT_STORED if request.include_topology_description else 0,
+        group.description if request.include_topology_description else None,
+        _description_status(group, request),
         STICKY,
     )
+
+
+def _description_status(group: StreamsGroup, request: StreamsGroupDescribe) -> DescriptionStatus:
+    if not request.include_topology_description:
+        return DescriptionStatus.NOT_REQUESTED
+    return DescriptionStatus.NOT_STORED if group.description is None else DescriptionStatus.AVAILABLE
 
 
 def _topology(group: StreamsGroup) -> DescribedTopology | None:

@@ -12,7 +12,11 @@ from attrs import field, frozen
 from streams.core.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.request import RequestFor, Response
-from streams.protocol.streams_group_messages import StreamsGroupDescribe, StreamsGroupHeartbeat
+from streams.protocol.streams_group_messages import (
+    StreamsGroupDescribe,
+    StreamsGroupHeartbeat,
+    StreamsGroupTopologyDescriptionUpdate,
+)
 
 
 @frozen
@@ -441,4 +445,5 @@ GroupRequest: TypeAlias = (
     | ConsumerGroupDescribe
     | StreamsGroupHeartbeat
     | StreamsGroupDescribe
+    | StreamsGroupTopologyDescriptionUpdate
 )

@@ -178,6 +178,81 @@ class StreamsGroupHeartbeatResponse(Response):
     partitions_by_user_endpoint: Sequence[EndpointPartitions] | None = None
 
 
+class NodeType(IntEnum):
+    """The kinds of nodes of a described topology, with Kafka's numbers."""
+
+    SOURCE = 1
+    PROCESSOR = 2
+    SINK = 3
+
+
+@frozen
+class TopologyNode:
+    """A node of a described topology; topics have the names that they have on the broker.
+
+    ``source_topics`` of a pattern are empty; ``sink_topic`` is None if each record chooses its topic.
+    """
+
+    name: str
+    node_type: int
+    source_topics: Sequence[str] = ()
+    sink_topic: str | None = None
+    stores: Sequence[str] = ()
+    successors: Sequence[str] = ()
+
+
+@frozen
+class TopologyDescriptionSubtopology:
+    """The nodes of a sub-topology, by name."""
+
+    subtopology_id: str
+    nodes: Sequence[TopologyNode] = ()
+
+
+@frozen
+class TopologyDescriptionGlobalStore:
+    """The source and the processor of a global store."""
+
+    source: TopologyNode
+    processor: TopologyNode
+
+
+@frozen
+class GroupTopologyDescription:
+    """The nodes of a topology, as ``Topology.describe()`` of Kafka Streams has them (KIP-1331)."""
+
+    subtopologies: Sequence[TopologyDescriptionSubtopology] = ()
+    global_stores: Sequence[TopologyDescriptionGlobalStore] = ()
+
+
+class DescriptionStatus(IntEnum):
+    """What the description of a streams group says of that of its topology, with Kafka's numbers."""
+
+    NOT_REQUESTED = 0
+    NOT_STORED = 1
+    #: The broker has failed to read it.
+    ERROR = 2
+    AVAILABLE = 3
+
+
+@frozen
+class StreamsGroupTopologyDescriptionUpdate(RequestFor["StreamsGroupTopologyDescriptionUpdateResponse"]):
+    """Give the broker the description of a group's topology; sent by a member whose heartbeat response asks for it."""
+
+    group_id: str
+    member_id: str
+    topology_epoch: int
+    topology_description: GroupTopologyDescription
+
+
+@frozen
+class StreamsGroupTopologyDescriptionUpdateResponse(Response):
+    """Whether the broker has stored the description."""
+
+    error: ErrorCode
+    message: str = ""
+
+
 @frozen
 class StreamsGroupDescribe(RequestFor["StreamsGroupDescribeResponse"]):
     """Request the state, topology and members of one streams group."""
@@ -239,8 +314,8 @@ class DescribedStreamsMember:
 class StreamsGroupDescribeResponse(Response):
     """The description of a streams group.
 
-    ``state`` is Empty, NotReady, Assigning, Reconciling, Stable or Dead.  ``topology_description_status`` is 0 if the
-    description of the topology was not asked for, and 1 if the broker has none (version 1, KIP-1331).
+    ``state`` is Empty, NotReady, Assigning, Reconciling, Stable or Dead.  ``topology_description_status`` is a
+    ``DescriptionStatus``, or one of a newer broker (version 1, KIP-1331).
     """
 
     error: ErrorCode
@@ -250,5 +325,6 @@ class StreamsGroupDescribeResponse(Response):
     assignment_epoch: int = 0
     topology: DescribedTopology | None = None
     members: Sequence[DescribedStreamsMember] = ()
-    topology_description_status: int = 0
+    topology_description: GroupTopologyDescription | None = None
+    topology_description_status: int = DescriptionStatus.NOT_REQUESTED
     assignor_name: str | None = None

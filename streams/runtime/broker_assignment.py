@@ -19,11 +19,12 @@ from streams.protocol.streams_group_messages import (
     EndpointPartitions,
     GroupStatus,
     GroupTopology,
+    GroupTopologyDescription,
     StreamsStatus,
 )
 from streams.runtime.assignment import AssignedThread, Groups, tasks_of
 from streams.runtime.facts import AssignedTasks, Directive, PartitionLayout
-from streams.runtime.group_topology import group_topology
+from streams.runtime.group_topology import group_topology, topology_description
 from streams.runtime.layout import Plans
 from streams.runtime.plan import ApplicationPlan
 
@@ -97,6 +98,10 @@ class BrokerAssignment:
     def group_topology(self) -> GroupTopology:
         """Return the topology of the application."""
         return group_topology(self._plan)
+
+    def topology_description(self) -> GroupTopologyDescription:
+        """Return the nodes of the topology."""
+        return topology_description(self._plan)
 
     def host_facts(self) -> HostFacts:
         """Return the facts of the instance."""

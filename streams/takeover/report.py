@@ -60,7 +60,7 @@ def _facts(report: Report) -> Iterator[str]:
 
 def _topology(report: Report) -> str:
     if report.differences is None:
-        return "not compared; give what Topology.describe() prints in Java (--topology FILE)"
+        return "not compared, the broker has none; give what Topology.describe() prints in Java (--topology FILE)"
     if not report.differences:
         return "the same in Java"
     return f"{'1 difference' if report.differences == 1 else f'{report.differences} differences'} from that in Java"

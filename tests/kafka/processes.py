@@ -58,9 +58,9 @@ class Started:
 
 
 @contextmanager
-def streams_broker(folder: Path) -> Iterator[str]:
+def streams_broker(folder: Path, *options: str) -> Iterator[str]:
     """Run `streams broker` on a free port and a folder of its own; give its address."""
-    command = [sys.executable, "-m", "streams", "broker", "--listen", "127.0.0.1:0", "--no-auto-create"]
+    command = [sys.executable, "-m", "streams", "broker", "--listen", "127.0.0.1:0", "--no-auto-create", *options]
     with Started([*command, "--data", str(folder / "data")], folder / "broker.log") as broker:
         yield broker.line_with("listens on ").partition("listens on ")[2].partition(",")[0]
         broker.stop()

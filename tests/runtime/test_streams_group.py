@@ -8,11 +8,17 @@ import pytest
 from attrs import define, evolve, field
 
 from streams import EmbeddedBroker, Streams
+from streams.clients import Admin
 from streams.clients.tcp import TcpCluster
 from streams.core.records import TaskId
-from streams.group import CoordinatorConfig
+from streams.group import CoordinatorConfig, TopologyDescriptions
 from streams.protocol.request import Request, Response
-from streams.protocol.streams_group_messages import StreamsGroupHeartbeat, StreamsGroupHeartbeatResponse
+from streams.protocol.streams_group_messages import (
+    GroupTopologyDescription,
+    NodeType,
+    StreamsGroupHeartbeat,
+    StreamsGroupHeartbeatResponse,
+)
 from streams.protocol.transport import Cluster, Connection, Traits
 from tests.kafka.word_count import ASSIGNED, Counting, topology
 from tests.waiting import NEVER_MS, until
@@ -169,3 +175,30 @@ def _caught_up(beat: StreamsGroupHeartbeat) -> set[TaskId]:
     """The warm-up tasks of which a heartbeat reports how far they are."""
     warmups = {TaskId(int(sub), number) for sub, numbers in (beat.warmup_tasks or {}).items() for number in numbers}
     return warmups & {TaskId(int(found.subtopology_id), found.partition) for found in beat.task_end_offsets or ()}
+
+
+def test_member_describes_its_topology_to_a_broker_that_asks_for_it():
+    """Topics have the names that they have on the broker, also internal ones."""
+    config = CoordinatorConfig(streams_heartbeat_interval_ms=20, streams_topology_descriptions=TopologyDescriptions.LOG)
+    with (
+        EmbeddedBroker(auto_create_topics=False, group_config=config) as broker,
+        Counting(broker, "app"),
+        Admin(broker) as admin,
+        application(broker) as one,
+    ):
+
+        def description() -> GroupTopologyDescription | None:
+            return admin.describe_streams_group("app", include_topology_description=True).topology_description
+
+        until(lambda: tasks_of(one) == TASKS and description())
+        found = description()
+        assert found is not None
+        first, second = found.subtopologies
+        assert [node.name for node in first.nodes] == sorted(node.name for node in first.nodes)
+        assert [node.sink_topic for node in first.nodes if node.node_type == NodeType.SINK] == [
+            "app-counted-repartition"
+        ]
+        assert [node.source_topics for node in second.nodes if node.node_type == NodeType.SOURCE] == [
+            ("app-counted-repartition",)
+        ]
+        assert [node.stores for node in second.nodes if node.stores] == [("counted",)]

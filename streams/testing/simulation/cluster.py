@@ -50,7 +50,7 @@ from streams.protocol.messages import (
     TxnOffsetCommit,
 )
 from streams.protocol.request import Request, Response
-from streams.protocol.streams_group_messages import StreamsGroupHeartbeat
+from streams.protocol.streams_group_messages import StreamsGroupHeartbeat, StreamsGroupTopologyDescriptionUpdate
 from streams.testing.simulation.brokers import SimBroker
 from streams.testing.simulation.report import Counters
 from streams.testing.simulation.scheduler import Scheduler
@@ -62,6 +62,7 @@ _GROUP_REQUESTS: Final = (
     LeaveGroup,
     ConsumerGroupHeartbeat,
     StreamsGroupHeartbeat,
+    StreamsGroupTopologyDescriptionUpdate,
     OffsetCommit,
     OffsetFetch,
     TxnOffsetCommit,

@@ -6,6 +6,7 @@ import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.kstream.Named;
 import org.apache.kafka.streams.kstream.Produced;
 
 /**
@@ -27,7 +28,7 @@ public final class WordCount {
     builder.stream(arguments[0], Consumed.with(Serdes.String(), Serdes.String()))
         .flatMapValues(line -> Arrays.asList(line.split(" ")))
         .groupBy((key, word) -> word, Grouped.with(Serdes.String(), Serdes.String()))
-        .count(Materialized.as("counts"))
+        .count(Named.as("counts"), Materialized.as("counts"))
         .toStream()
         .to(arguments[5], Produced.with(Serdes.String(), Serdes.Long()));
     Application.run(builder, settings);

@@ -2,7 +2,11 @@
 
 from typing import Any
 
-from streams.protocol.streams_group_messages import StreamsGroupDescribe, StreamsGroupHeartbeat
+from streams.protocol.streams_group_messages import (
+    StreamsGroupDescribe,
+    StreamsGroupHeartbeat,
+    StreamsGroupTopologyDescriptionUpdate,
+)
 from streams.protocol.wire.fields import (
     BOOLEAN,
     ERROR,
@@ -105,7 +109,8 @@ STREAMS_GROUP_HEARTBEAT = Api(88, StreamsGroupHeartbeat, (0, 1), flexible=0).wit
         _tasks("active_tasks", nullable=0, default=None),
         _tasks("standby_tasks", nullable=0, default=None),
         _tasks("warmup_tasks", nullable=0, default=None),
-        Field("topology_description_required", BOOLEAN, since=1, default=False),
+        # Members with version 0 do not learn that they are asked.
+        Field("topology_description_required", BOOLEAN, since=1, default=False, is_ignorable=True),
         Field("endpoint_information_epoch", INT32),
         array(
             "partitions_by_user_endpoint",
@@ -128,17 +133,14 @@ _NODE = (
     Field("name", STRING),
     Field("node_type", INT8),
     array("source_topics", STRING),
-    Field("sink_topic", STRING, nullable=1, default=None),
+    Field("sink_topic", STRING, nullable=0, default=None),
     array("stores", STRING),
     array("successors", STRING),
 )
-_DESCRIPTION = struct(
-    "topology_description",
+#: The description of a topology, in requests and responses and in the broker's log.
+TOPOLOGY_DESCRIPTION = (
     array("subtopologies", Field("subtopology_id", STRING), array("nodes", *_NODE)),
     array("global_stores", struct("source", *_NODE), struct("processor", *_NODE)),
-    since=1,
-    nullable=1,
-    default=None,
 )
 
 #: One group of the StreamsGroupDescribe response.
@@ -184,7 +186,7 @@ DESCRIBED_STREAMS_GROUP = (
         Field("is_classic", BOOLEAN, default=False),
     ),
     Field("authorized_operations", INT32, default=NO_OPERATIONS),
-    _DESCRIPTION,
+    struct("topology_description", *TOPOLOGY_DESCRIPTION, since=1, nullable=1, default=None, is_ignorable=True),
     Field("topology_description_status", INT8, since=1, default=0, is_ignorable=True),
     Field("assignor_name", STRING, since=1, nullable=1, default=None, is_ignorable=True),
 )
@@ -201,4 +203,16 @@ STREAMS_GROUP_DESCRIBE = Api(89, StreamsGroupDescribe, (0, 1), flexible=0).with_
     ),
 )
 
-APIS = (STREAMS_GROUP_HEARTBEAT, STREAMS_GROUP_DESCRIBE)
+STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = Api(
+    93, StreamsGroupTopologyDescriptionUpdate, (0, 0), flexible=0
+).with_fields(
+    (
+        Field("group_id", STRING),
+        Field("member_id", STRING),
+        Field("topology_epoch", INT32),
+        struct("topology_description", *TOPOLOGY_DESCRIPTION),
+    ),
+    (THROTTLE, ERROR, ERROR_MESSAGE),
+)
+
+APIS = (STREAMS_GROUP_HEARTBEAT, STREAMS_GROUP_DESCRIBE, STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE)
