@@ -13,7 +13,7 @@ from streams.group.coordinator_config import CoordinatorConfig
 from streams.group.migration import encoded
 from streams.group.registry import Groups
 from streams.group.server_assignors import DEFAULT_ASSIGNOR
-from streams.group.states import Group, GroupMember, GroupSettings
+from streams.group.states import Group, GroupMember, GroupSettings, absence
 from streams.group.streams_group import StreamsGroup
 from streams.group.streams_views import partitions_of, source_topics
 from streams.group.subscriptions import (
@@ -100,8 +100,7 @@ def describe_consumers(groups: Groups, group_id: str) -> ConsumerGroupDescribeRe
     """Return the description of a consumer group (KIP-848)."""
     shell = groups.get(group_id)
     if shell is None or shell.consumer is None:
-        what = "not found" if shell is None else "is not a consumer group"
-        return ConsumerGroupDescribeResponse(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
+        return ConsumerGroupDescribeResponse(ErrorCode.GROUP_ID_NOT_FOUND, absence(shell, group_id, "consumer"))
     group = shell.consumer
     return ConsumerGroupDescribeResponse(
         ErrorCode.NONE,

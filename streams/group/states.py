@@ -227,6 +227,11 @@ class Group:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
 
+def absence(group: Group | None, group_id: str, kind: str) -> str:
+    """Return why there is no group of a kind, such as "streams", to describe, with Kafka's words."""
+    return f"Group {group_id} {'not found' if group is None else f'is not a {kind} group'}."
+
+
 def check_instance(owner_id: str, member_id: str, instance_id: str | None) -> None:
     """Check that the member that asks is the one that has its instance ID.
 

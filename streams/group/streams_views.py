@@ -8,7 +8,7 @@ from collections.abc import Set
 from streams.core.records import TopicPartition
 from streams.group.consumer_groups import TopicDirectory
 from streams.group.internal_topics import sources_of
-from streams.group.states import Group
+from streams.group.states import Group, absence
 from streams.group.streams_group import (
     NOTHING,
     RoleTasks,
@@ -36,8 +36,7 @@ from streams.protocol.streams_group_messages import (
 def describe_streams(shell: Group | None, request: StreamsGroupDescribe) -> StreamsGroupDescribeResponse:
     """Return the description of a streams group."""
     if shell is None or shell.streams is None:
-        what = "not found" if shell is None else "is not a streams group"
-        return StreamsGroupDescribeResponse(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} {what}.")
+        return StreamsGroupDescribeResponse(ErrorCode.GROUP_ID_NOT_FOUND, absence(shell, request.group_id, "streams"))
     group = shell.streams
     return StreamsGroupDescribeResponse(
         ErrorCode.NONE,

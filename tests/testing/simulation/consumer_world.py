@@ -4,11 +4,12 @@ import hashlib
 import logging
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from random import Random
 
 from attrs import define, field
 
-from streams.clients import Consumer, Producer
+from streams.clients import Consumer, Producer, RebalanceListener
 from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
 from streams.core.topic import Topic
@@ -47,6 +48,40 @@ _FAULTS = {
 
 
 @define(eq=False)
+class Holdings(RebalanceListener):
+    """What a consumer was told to have; it commits what it gives up."""
+
+    reader: "Reader"
+    consumer: Consumer
+    held: set[TopicPartition] = field(factory=set)
+
+    def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """Note what is added, which was not there."""
+        if again := self.held.intersection(partitions):
+            self.reader.world._fail(f"{self.reader.name} was assigned {sorted(again)} again")
+        self.held.update(partitions)
+
+    def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """Commit, and note what is gone, which was there."""
+        self.reader.world.revoked += 1
+        # The automatic commit before a revocation may be the first to learn of the removal.
+        if self.consumer._session.member.generation_id < 0 and not self.reader.is_automatic:
+            self.reader.world._fail(f"{self.reader.name} may commit {list(partitions)}, though it was removed")
+        self.reader.commit(self.consumer)
+        self._drop(partitions)
+
+    def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """Note what is gone; it may be others' by now."""
+        self.reader.world.lost += 1
+        self._drop(partitions)
+
+    def _drop(self, partitions: Sequence[TopicPartition]) -> None:
+        if strange := set(partitions) - self.held:
+            self.reader.world._fail(f"{self.reader.name} gives up {sorted(strange)}, which it did not have")
+        self.held.difference_update(partitions)
+
+
+@define(eq=False)
 class Reader:
     """A machine with a consumer, which is started again, with either protocol."""
 
@@ -55,7 +90,10 @@ class Reader:
     rng: Random
     instance: str | None
     is_regex: bool
+    #: Whether the consumer commits by itself, in intervals.
+    is_automatic: bool
     protocol: str
+    holdings: Holdings | None = None
     process: SimProcess | None = None
     consumer: Consumer | None = None
     is_leaving: bool = False
@@ -106,7 +144,8 @@ class Reader:
             client_id=self.name,
             group_protocol=self.protocol,
             group_instance_id=self.instance,
-            enable_auto_commit=False,
+            enable_auto_commit=self.is_automatic,
+            auto_commit_interval_ms=1_000,
             auto_offset_reset="earliest",
             session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=1_000,
@@ -120,20 +159,27 @@ class Reader:
             # The assignor of the broker goes by the member ids.
             consumer._session.member.member_id = f"{self.name}-{self.starts}"
         self.consumer = consumer
-        consumer.subscribe(re.compile("read-.*") if self.is_regex else sorted(TOPICS))
+        self.holdings = Holdings(self, consumer)
+        consumer.subscribe(re.compile("read-.*") if self.is_regex else sorted(TOPICS), self.holdings)
         while not self.is_leaving:
             records = consumer.poll(300)
             for record in records:
                 world.read(self, TopicPartition(record.topic, record.partition), record.offset)
-            if records:
-                try:
-                    consumer.commit_sync()
-                except BrokerError as error:
-                    world.refused[type(error).__name__] += 1
-                    world.log(self.name, f"commit: {type(error).__name__}")
+            if records and not self.is_automatic:
+                self.commit(consumer)
         self.consumer = None
         consumer.close(3_000)
         world.log(self.name, "has closed")
+
+    def commit(self, consumer: Consumer) -> None:
+        """Commit what was read; a refusal is counted by its code, or its kind."""
+        try:
+            consumer.commit_sync()
+        except BrokerError as error:
+            code = None if error.code is None else ErrorCode(error.code)
+            name = code.name if type(error) is BrokerError and code is not None else type(error).__name__
+            self.world.refused[name] += 1
+            self.world.log(self.name, f"commit: {name}")
 
 
 @define(eq=False)
@@ -147,6 +193,9 @@ class ConsumerWorld:
     history: EventLog = field(factory=EventLog)
     failures: list[Exception] = field(factory=list)
     reads: int = 0
+    #: How often listeners were told of revoked and of lost partitions.
+    revoked: int = 0
+    lost: int = 0
     seen: defaultdict[TopicPartition, set[int]] = field(factory=lambda: defaultdict(set))
     refused: defaultdict[str, int] = field(factory=lambda: defaultdict(int))
     ended: defaultdict[str, int] = field(factory=lambda: defaultdict(int))
@@ -186,6 +235,7 @@ class ConsumerWorld:
                 Random(f"reader {self.seed} {number}"),
                 f"static-{number}" if rng.random() < 0.3 else None,
                 rng.random() < 0.4,
+                rng.random() < 0.3,
                 first,
             )
             for number in range(rng.randint(2, 4))
@@ -304,12 +354,23 @@ class ConsumerWorld:
         self.seen[partition].add(offset)
         self.log(reader.name, f"reads {partition} {offset}")
         now_ms = self.scheduler.clock.monotonic_ms()
+        self._check_membership(reader, partition)
         for one in self.readers:
             other = one.consumer
             if one is reader or other is None or partition not in other.assignment() or other.alive_until_ms <= now_ms:
                 continue
             if reader.consumer is not None and reader.consumer.alive_until_ms > now_ms:
                 self._fail(f"{partition} is read by {reader.name}, while {one.name} owns it")
+
+    def _check_membership(self, reader: Reader, partition: TopicPartition) -> None:
+        """A reader reads only what its listener was told that it has, and nothing while it is in no generation."""
+        consumer, holdings = reader.consumer, reader.holdings
+        if consumer is None or holdings is None:
+            return
+        if partition not in holdings.held:
+            self._fail(f"{reader.name} reads {partition}, which it was not assigned")
+        if consumer._session.member.generation_id < 0:
+            self._fail(f"{reader.name} reads {partition}, though it was removed from the group")
 
     def _fail(self, what: str) -> None:
         self.failures.append(InvariantViolationError(f"{what}, at {self.scheduler.now_ms} ms"))

@@ -5,6 +5,8 @@ a member that was fenced, and the group becomes stable again.
 import pytest
 
 from streams.group.consumer_group import ConsumerGroup
+from streams.group.consumer_heartbeats import ConsumerHeartbeats
+from streams.group.consumer_member import ConsumerMembership
 from streams.group.epoch_member import EpochMember
 from streams.group.modern_groups import ModernGroups
 from streams.protocol.error_codes import ErrorCode
@@ -17,8 +19,10 @@ ENOUGH = 60
 #: Deliberate bugs, each with the name that is replaced, what replaces it, and the first seed that finds it.
 BUGS = {
     "commits_of_any_epoch": (ModernGroups, "check_commit", lambda *_: ErrorCode.NONE, 1),
-    "assigned_before_it_was_revoked": (ConsumerGroup, "is_free_for", lambda *_: lambda place: True, 0),
+    "assigned_before_it_was_revoked": (ConsumerGroup, "is_free_for", lambda *_: lambda place: True, 1),
     "member_ignores_that_it_is_fenced": (EpochMember, "_reset", lambda *_: None, 2),
+    "removed_member_keeps_its_partitions": (ConsumerHeartbeats, "lose", lambda *_: [], 2),
+    "removed_member_of_the_classic_protocol_keeps_its_partitions": (ConsumerMembership, "lost", lambda *_: [], 4),
 }
 DIGEST = """
 from tests.testing.simulation.consumer_world import ConsumerWorld
@@ -48,7 +52,7 @@ def test_group_of_consumers_is_stable_after_a_storm(seed):
 
 
 def test_storms_of_consumers_have_everything():
-    """Each kind of fault, commits that are refused, and both protocols."""
+    """Each kind of fault, commits that are refused, both protocols, and listeners that are told of both ends."""
     worlds = [ConsumerWorld(seed) for seed in range(30)]
     for world in worlds:
         world.run()
@@ -59,6 +63,9 @@ def test_storms_of_consumers_have_everything():
     assert "starts with protocol classic" in lines
     assert "starts with protocol consumer" in lines
     assert "MemberFencedError" in lines
+    assert sum(world.revoked for world in worlds) > 0
+    assert sum(world.lost for world in worlds) > 0
+    assert {reader.is_automatic for world in worlds for reader in world.readers} == {False, True}
 
 
 @pytest.mark.parametrize("name", BUGS)
