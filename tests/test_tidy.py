@@ -20,6 +20,7 @@ from streams.core.client_settings import (
     GroupClientSettings,
     ParallelSettings,
     ProducerSettings,
+    ShareConsumerSettings,
 )
 from streams.core.collection import collection_paused
 from streams.core.config import SETTINGS
@@ -401,6 +402,7 @@ def test_every_setting_is_read():
         table_of(ProducerSettings),
         table_of(ConnectionSettings),
         table_of(ParallelSettings),
+        table_of(ShareConsumerSettings),
         table_of(GroupClientSettings),
     ]
 

@@ -3,7 +3,8 @@
 Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from streams.core.errors import (
     BrokerError,
@@ -43,6 +44,26 @@ class AuthenticationError(BrokerError):
 
 class WakeupError(StreamsError):
     """``wakeup`` was called from another thread while the consumer was waiting."""
+
+
+class UndeliveredError(StreamsError):
+    """A record was acknowledged that a share consumer does not have; fields: ``partition``, ``offset``."""
+
+    def __init__(self, message: str, partition: TopicPartition, offset: int) -> None:
+        super().__init__(message)
+        self.partition = partition
+        self.offset = offset
+
+
+class UnacknowledgedError(StreamsError):
+    """A share consumer with explicit acknowledgements was polled with records that have none.
+
+    Field: ``offsets`` (the offsets of those records by partition).
+    """
+
+    def __init__(self, message: str, offsets: Mapping[TopicPartition, Sequence[int]]) -> None:
+        super().__init__(message)
+        self.offsets = offsets
 
 
 class NoOffsetError(BrokerError):
@@ -103,7 +124,7 @@ _ADVICE: dict[ErrorCode, str] = {
     ErrorCode.FENCED_INSTANCE_ID: "another process uses this group_instance_id; give each its own",
     ErrorCode.REBALANCE_IN_PROGRESS: "the group is rebalancing; poll and retry",
     ErrorCode.TOPIC_ALREADY_EXISTS: "the topic already exists",
-    ErrorCode.NON_EMPTY_GROUP: "the group has members; stop them first (rewind sets offsets while they run)",
+    ErrorCode.NON_EMPTY_GROUP: "the group has members; stop them first (rewind moves a consumer group while it runs)",
     ErrorCode.DUPLICATE_RESOURCE: "it already exists and is another; delete it, or choose another id",
     ErrorCode.INVALID_GROUP_ID: "a group id must not be empty",
     ErrorCode.INVALID_SESSION_TIMEOUT: "choose a session timeout within the broker's bounds",
@@ -114,6 +135,12 @@ _ADVICE: dict[ErrorCode, str] = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "this user may not do that; have the broker allow it (ACL)",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this user may not do that; have the broker allow it (ACL)",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "this user may not do that; have the broker allow it (ACL)",
+    ErrorCode.INVALID_RECORD_STATE: "the lock of a record has ended, or it was acknowledged before; records are "
+    "delivered again, so process each within the group's share.record.lock.duration.ms, or renew it",
+    ErrorCode.SHARE_SESSION_NOT_FOUND: "the session was lost with its locks; the records are delivered again",
+    ErrorCode.INVALID_SHARE_SESSION_EPOCH: "the session is begun anew; the records are delivered again",
+    ErrorCode.SHARE_SESSION_LIMIT_REACHED: "the broker has no room for another share consumer now; it is asked again, "
+    "or raise group.share.max.share.sessions",
     ErrorCode.INVALID_PARTITIONS: "the number of partitions can only grow and must be at least 1",
 }
 
@@ -176,6 +203,13 @@ def error_for(code: ErrorCode, what: str, detail: str = "") -> BrokerError:
     advice = _ADVICE.get(code, "")
     reason = "; ".join(part for part in (detail, advice) if part) or "the broker rejected the request"
     return kind(f"{what}: {code.name}: {reason}", code=code)
+
+
+def raise_first(errors: Mapping[Any, tuple[ErrorCode, str]], what: str) -> None:
+    """Raise the first error of the parts of a request, each given with its code and message, if there is any."""
+    for part, (code, detail) in errors.items():
+        if code is not ErrorCode.NONE:
+            raise error_for(code, f"{what} for {part}", detail)
 
 
 def as_error(failure: Exception, what: str) -> BrokerError:

@@ -5,7 +5,7 @@ which callbacks run.
 Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, TypeAlias
 
@@ -133,6 +133,16 @@ class Network:
         if isinstance(response, Exception):
             raise as_error(response, what or type(request).__name__) from response
         return checked(request, response)
+
+    def wait(self, done: Sequence[object], deadline: Deadline) -> bool:
+        """Poll until ``done`` is not empty or the deadline passes; return whether ``done`` is not empty."""
+        has_progress = True
+        while not done:
+            remaining_ms = deadline.remaining_ms(has_progress=has_progress)
+            has_progress = self.poll(remaining_ms) > 0
+            if not remaining_ms and not has_progress:
+                break
+        return bool(done)
 
     def wakeup(self) -> None:
         """Make ``poll`` return if it is waiting; may be called from another thread."""

@@ -231,7 +231,7 @@ class GroupSession:
                     case Send(node_id, (LeaveGroup() | ConsumerGroupHeartbeat() | StreamsGroupHeartbeat()) as request):
                         self._network.send(node_id, request, left.append)
                         # If the request is lost, the other members wait for the session timeout.
-                        self._wait(left, deadline)
+                        self._network.wait(left, deadline)
                     case action:
                         self._perform(action)
         finally:
@@ -467,7 +467,7 @@ class GroupSession:
             self.ensure_coordinator(deadline)
             done: list[BrokerError | None] = []
             self.commit(offsets, done.append)
-            if not self._wait(done, deadline):
+            if not self._network.wait(done, deadline):
                 raise RequestTimeoutError(f"commit of group {self._config.group_id!r}: no answer in time")
             error = done[0]
             if error is None:
@@ -477,16 +477,6 @@ class GroupSession:
                 raise error
             # A retry commits the same offsets, so it is safe if the first request was applied.
             self._network.poll(min(remaining_ms, self._config.retry_backoff_ms))
-
-    def _wait(self, done: Sequence[object], deadline: Deadline) -> bool:
-        """Poll until ``done`` is not empty or the deadline passes; return whether ``done`` is not empty."""
-        has_progress = True
-        while not done:
-            remaining_ms = deadline.remaining_ms(has_progress=has_progress)
-            has_progress = self._network.poll(remaining_ms) > 0
-            if not remaining_ms and not has_progress:
-                break
-        return bool(done)
 
     def commit_quietly(self, offsets: Offsets, deadline: Deadline) -> None:
         """Commit offsets and wait; log any error, after which the records are redelivered."""

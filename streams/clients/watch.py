@@ -1,21 +1,63 @@
 """Periodic refresh of a client's topic metadata, without blocking.
 
-Of the other packages, this module imports only ``protocol``.
+Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
 from collections.abc import Callable, Set
+from typing import Protocol
 
-from streams.clients.consumer_parts import ConsumerParts
 from streams.clients.errors import as_error, is_final
+from streams.clients.metadata import MetadataCache
+from streams.clients.network import Network
+from streams.core.client_settings import ClientSettings
+from streams.core.clock import Clock
 from streams.protocol.messages import Metadata, MetadataResponse
 from streams.protocol.request import Response
 from streams.protocol.transport import ANY_NODE
 
 
+class WatchSettings(Protocol):
+    """The settings of a client that the watch uses."""
+
+    @property
+    def client(self) -> ClientSettings:
+        """The settings that all clients have."""
+        ...
+
+    @property
+    def allow_auto_create_topics(self) -> bool:
+        """Whether a metadata request may create a missing topic."""
+        ...
+
+
+class WatchParts(Protocol):
+    """The parts of a client that the watch uses."""
+
+    @property
+    def network(self) -> Network:
+        """The requests of the client."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The source of time."""
+        ...
+
+    @property
+    def metadata(self) -> MetadataCache:
+        """The metadata to refresh."""
+        ...
+
+    @property
+    def settings(self) -> WatchSettings:
+        """The settings of the client."""
+        ...
+
+
 class TopicWatch:
     """Refreshes topic metadata after its maximum age, on request, or sooner if topics are missing."""
 
-    def __init__(self, parts: ConsumerParts, on_update: Callable[[], None]) -> None:
+    def __init__(self, parts: WatchParts, on_update: Callable[[], None]) -> None:
         self._network = parts.network
         self._clock = parts.clock
         self._metadata = parts.metadata

@@ -4,22 +4,18 @@ The coordinator assigns partitions by topic ID; the names come from the metadata
 This module performs no I/O; of the other packages, it imports only ``core`` and ``protocol``.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Protocol
 
 from attrs import define, field
 
 from streams.core.records import TopicPartition
-from streams.group.consumer_member import Assign, Lose, Revoke
+from streams.group.assignment_by_id import AssignmentById, NamesById
 from streams.group.epoch_member import GroupHeartbeatResponse
 from streams.group.member import Action, MemberConfig
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse
 from streams.protocol.request import Request
-
-#: The name and topic ID of all topics whose metadata are known.
-NamesById = Callable[[], Mapping[bytes, str]]
-
 
 _ADVICE: Mapping[ErrorCode, str] = {
     ErrorCode.UNSUPPORTED_VERSION: "these groups need Kafka 4.0 or later; or set group_protocol=classic",
@@ -51,21 +47,26 @@ class ConsumerHeartbeats:
     _names_by_id: NamesById
     _rack_id: str | None = field(default=None, kw_only=True)
     _server_assignor: str | None = field(default=None, kw_only=True)
-    needs_metadata: bool = field(default=False, init=False)
-    _owned: tuple[TopicPartition, ...] = field(default=(), init=False)
-    _ids: dict[str, bytes] = field(factory=dict, init=False)
-    _target: Mapping[bytes, Sequence[int]] | None = field(default=None, init=False)
+    _assignment: AssignmentById = field(init=False)
     _reported: frozenset[TopicPartition] | None = field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._assignment = AssignmentById(self._names_by_id)
+
+    @property
+    def needs_metadata(self) -> bool:
+        """Whether an assignment waits for metadata of its topics."""
+        return self._assignment.needs_metadata
 
     def heartbeat(self, member_id: str, epoch: int, *, is_full: bool) -> ConsumerGroupHeartbeat:
         """Return a heartbeat with what has changed, or with everything if an earlier one may have been lost."""
         config = self._config
-        owned = frozenset(self._owned)
+        owned = frozenset(self._assignment.owned)
         must_report = is_full or owned != self._reported
         self._reported = owned
         by_id: dict[bytes, list[int]] = {}
         for topic, number in sorted(owned):
-            by_id.setdefault(self._ids[topic], []).append(number)
+            by_id.setdefault(self._assignment.ids[topic], []).append(number)
         return ConsumerGroupHeartbeat(
             config.group_id,
             member_id,
@@ -93,8 +94,8 @@ class ConsumerHeartbeats:
 
     def receive(self, response: GroupHeartbeatResponse) -> Request | None:
         """Store the assignment of a response, if it has one; it asks for nothing."""
-        if isinstance(response, ConsumerGroupHeartbeatResponse) and response.assignment is not None:
-            self._target = response.assignment.partitions
+        if isinstance(response, ConsumerGroupHeartbeatResponse):
+            self._assignment.receive(response.assignment)
         return None
 
     def renew(self) -> None:
@@ -102,35 +103,13 @@ class ConsumerHeartbeats:
 
     def move(self, now_ms: int) -> list[Action]:
         """Move to the assignment, as far as the names of its topics are known."""
-        if self._target is None:
-            return []
-        names = {topic_id: name for name, topic_id in self._ids.items()} | dict(self._names_by_id())
-        self.needs_metadata = any(topic_id not in names for topic_id in self._target)
-        self._ids.update((names[topic_id], topic_id) for topic_id in self._target if topic_id in names)
-        now = tuple(
-            sorted(
-                TopicPartition(names[topic_id], number)
-                for topic_id, numbers in self._target.items()
-                if topic_id in names
-                for number in numbers
-            )
-        )
-        if not self.needs_metadata:
-            self._target = None
-        gained = set(now).difference(self._owned)
-        revoked = tuple(partition for partition in self._owned if partition not in set(now))
-        if not gained and not revoked:
-            return []
-        self._owned = now
-        actions: list[Action] = [Revoke(revoked)] if revoked else []
-        return [*actions, Assign(now, tuple(partition for partition in now if partition in gained))]
+        return self._assignment.move()
 
     def lose(self) -> list[Action]:
         """Forget the assignment, because the member was removed from its group."""
-        owned, self._owned, self._target, self._reported = self._owned, (), None, None
-        return [Lose(owned)] if owned else []
+        self._reported = None
+        return self._assignment.lose()
 
     def leaving(self) -> list[Action]:
         """Revoke all partitions, because the member is leaving the group."""
-        owned, self._owned, self._target = self._owned, (), None
-        return [Revoke(owned)] if owned else []
+        return self._assignment.leaving()

@@ -142,13 +142,18 @@ def array(name: str, *of: Field | Type, **settings: Any) -> Field:
 
 
 def by_topic(
-    name: str, *of: Field | Type, topic: str = "name", partitions: str = "partitions", **settings: Any
+    name: str,
+    *of: Field | Type,
+    topic: str = "name",
+    topic_type: Fixed | Text = STRING,
+    partitions: str = "partitions",
+    **settings: Any,
 ) -> Field:
-    """Return an array of topics, each with an array of partitions.
+    """Return an array of topics, given by name or by topic ID, each with an array of partitions.
 
     The elements of the inner array are partition numbers, or structures with the given fields.
     """
-    return array(name, Field(topic, STRING), array(partitions, *of), **settings)
+    return array(name, Field(topic, topic_type), array(partitions, *of), **settings)
 
 
 def struct(name: str, *of: Field, **settings: Any) -> Field:

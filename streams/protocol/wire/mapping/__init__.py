@@ -2,8 +2,8 @@
 
 A client uses ``build_request`` and ``parse_response``; a broker uses ``parse_request`` and ``build_response``.
 Most translations are ``derived`` from the table and the message classes of an API.  The translations that depend on
-the version or the client are written by hand, in ``groups``, ``records``, ``telemetry``, ``topics`` and
-``transactions``.
+the version or the client are written by hand, in ``groups``, ``records``, ``share_groups``, ``telemetry``, ``topics``
+and ``transactions``.
 Requests without a Kafka API are in ``WITHOUT_API``.
 """
 
@@ -17,7 +17,7 @@ from streams.protocol.telemetry_messages import UNKNOWN_CLIENT, ClientInformatio
 from streams.protocol.wire.apis import APIS
 from streams.protocol.wire.errors import MalformedError, UnsupportedVersionError
 from streams.protocol.wire.fields import Api, Fields
-from streams.protocol.wire.mapping import groups, records, telemetry, topics, transactions
+from streams.protocol.wire.mapping import groups, records, share_groups, telemetry, topics, transactions
 from streams.protocol.wire.mapping.base import AnyIncoming as AnyIncoming
 from streams.protocol.wire.mapping.base import AnyTranslation
 from streams.protocol.wire.mapping.base import Incoming as Incoming
@@ -29,7 +29,7 @@ from streams.protocol.wire.mapping.derived import writer as writer
 #: Hand-written translations by API key.
 BY_HAND: Final[dict[int, AnyTranslation]] = {
     translation.api.key: translation
-    for module in (records, topics, groups, transactions, telemetry)
+    for module in (records, topics, groups, share_groups, transactions, telemetry)
     for translation in module.TRANSLATIONS
 }
 #: Requests without a Kafka API.

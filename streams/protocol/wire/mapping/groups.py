@@ -289,7 +289,7 @@ LIST_GROUPS = evolve(_LIST, parse_response=_list_response)
 # --- DescribeGroups and DeleteGroups: one message object for each group -------------------
 
 
-def _description(
+def description(
     api: Api, names: str, request_class: type[Any], response_class: type[Any], fields: Sequence[Field]
 ) -> Translation[Any, Any]:
     """Return the translation of an API that describes groups; ``names`` is the field with the names of the groups."""
@@ -331,7 +331,7 @@ def _delete_reply(
     return {"results": [{"group_id": request.group_id, "error_code": found.error} for request, found in pairs]}
 
 
-DESCRIBE_GROUPS = _description(
+DESCRIBE_GROUPS = description(
     tables.DESCRIBE_GROUPS, "groups", DescribeGroup, DescribeGroupResponse, tables.DESCRIBED_GROUP
 )
 DELETE_GROUPS = Translation(
@@ -346,14 +346,14 @@ DELETE_GROUPS = Translation(
 # --- consumer groups (KIP-848) --------------------------------------------------------------
 
 
-def _heartbeat(api: Api) -> Translation[Any, Any]:
+def heartbeat(api: Api) -> Translation[Any, Any]:
     """Return the translation of heartbeats, whose requests say which client has sent them."""
     return with_client(derived(api), lambda client: {"client_id": client.client_id, "client_host": client.host})
 
 
-CONSUMER_GROUP_HEARTBEAT = _heartbeat(tables.CONSUMER_GROUP_HEARTBEAT)
+CONSUMER_GROUP_HEARTBEAT = heartbeat(tables.CONSUMER_GROUP_HEARTBEAT)
 
-CONSUMER_GROUP_DESCRIBE = _description(
+CONSUMER_GROUP_DESCRIBE = description(
     tables.CONSUMER_GROUP_DESCRIBE,
     "group_ids",
     ConsumerGroupDescribe,
@@ -363,9 +363,9 @@ CONSUMER_GROUP_DESCRIBE = _description(
 
 # --- streams groups (KIP-1071) --------------------------------------------------------------
 
-STREAMS_GROUP_HEARTBEAT = _heartbeat(streams_tables.STREAMS_GROUP_HEARTBEAT)
+STREAMS_GROUP_HEARTBEAT = heartbeat(streams_tables.STREAMS_GROUP_HEARTBEAT)
 
-STREAMS_GROUP_DESCRIBE = _description(
+STREAMS_GROUP_DESCRIBE = description(
     streams_tables.STREAMS_GROUP_DESCRIBE,
     "group_ids",
     StreamsGroupDescribe,
