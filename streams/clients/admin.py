@@ -1,35 +1,23 @@
 """Administration of topics, groups and offsets; each method waits for the response."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from random import Random
-from typing import Final, TypeVar
+from typing import Final
 
 from attrs import evolve, frozen
 
-from streams.clients.errors import (
-    DisconnectedError,
-    StatefulGroupError,
-    UnreachableError,
-    codes_of,
-    error_for,
-    raise_first,
-)
+from streams.clients.admin_requests import AdminRequests
+from streams.clients.errors import StatefulGroupError, error_for, raise_first
 from streams.clients.internal_topics import internal_topics
 from streams.clients.metadata import MetadataCache
 from streams.clients.metrics_push import metrics_push
-from streams.clients.network import Backoff, Network, Settling
+from streams.clients.network import Network
 from streams.clients.offsets import list_offsets, with_metadata
 from streams.clients.tcp import Security, TcpCluster, cluster_of
 from streams.core.client_settings import ClientSettings
-from streams.core.clock import Clock, Deadline, SystemClock
-from streams.core.errors import (
-    BrokerError,
-    ClientClosedError,
-    ConfigError,
-    MemberFencedError,
-    OffsetOutOfRangeError,
-)
+from streams.core.clock import Clock, SystemClock
+from streams.core.errors import ConfigError, MemberFencedError, OffsetOutOfRangeError
 from streams.core.records import TopicPartition
 from streams.core.topic import TopicLike, topic_name, topic_names
 from streams.group import decode_assignment, decode_subscription
@@ -62,13 +50,11 @@ from streams.protocol.messages import (
     CreateTopics,
     DeleteRecords,
     DeleteTopics,
-    FindCoordinator,
     Metadata,
     MetadataResponse,
     TopicMetadata,
     TopicSpec,
 )
-from streams.protocol.request import R, RequestFor
 from streams.protocol.share_group_messages import (
     AlterShareGroupOffsets,
     DeleteShareGroupOffsets,
@@ -79,10 +65,6 @@ from streams.protocol.share_group_messages import (
 )
 from streams.protocol.streams_group_messages import StreamsGroupDescribe, StreamsGroupDescribeResponse
 from streams.protocol.transport import ANY_NODE, Cluster
-
-A = TypeVar("A")
-
-_BACKOFF: Final = Backoff()
 
 #: Special timestamps of ``list_offsets``, in addition to epoch milliseconds.
 EARLIEST: Final = EARLIEST_TIMESTAMP
@@ -127,22 +109,19 @@ class Admin:
     ) -> None:
         broker = cluster_of(broker, bootstrap_servers, security, "an admin")
         self._cluster = broker
-        self._clock: Clock = SystemClock() if clock is None else clock
-        self._request_timeout_ms = request_timeout_ms
+        clock = clock or SystemClock()
         settings = ClientSettings(request_timeout_ms=request_timeout_ms, enable_metrics_push=enable_metrics_push)
-        self._network = Network(
-            broker.connect(client_id),
-            self._clock,
-            request_timeout_ms=request_timeout_ms,
-            metrics_push=metrics_push(client_id, self._clock, settings),
-        )
+        push, connection = metrics_push(client_id, clock, settings), broker.connect(client_id)
+        network = Network(connection, clock, request_timeout_ms=request_timeout_ms, metrics_push=push)
+        self._requests = AdminRequests(network, clock, request_timeout_ms)
         # Generates request numbers, by which the broker recognizes a repeated request.
         self._rng = rng or Random()
-        self._is_closed = False
 
     def client_instance_id(self, timeout_ms: int | None = None) -> str:
         """Return the ID that a broker has given to this client for the push of metrics; see ``Network``."""
-        return self._network.client_instance_id(self._request_timeout_ms if timeout_ms is None else timeout_ms)
+        return self._requests.network.client_instance_id(
+            self._requests.timeout_ms if timeout_ms is None else timeout_ms
+        )
 
     # --- topics -----------------------------------------------------------------------
 
@@ -157,7 +136,7 @@ class Admin:
         for spec in specs:
             if not isinstance(spec, TopicSpec):
                 raise ConfigError(f"create_topics() needs TopicSpec(name, partitions), got {spec!r}")
-        response = self._ask_controller(CreateTopics(specs))
+        response = self._requests.ask_controller(CreateTopics(specs))
         for name, (code, detail) in response.errors.items():
             if code is ErrorCode.TOPIC_ALREADY_EXISTS and exist_ok:
                 continue
@@ -172,7 +151,7 @@ class Admin:
             BrokerError: a count is not higher than the topic's current count.
         """
         counts = {topic_name(topic, "create_partitions()", ConfigError): count for topic, count in counts.items()}
-        response = self._ask_controller(CreatePartitions(counts))
+        response = self._requests.ask_controller(CreatePartitions(counts))
         for name, (code, detail) in response.errors.items():
             if code is not ErrorCode.NONE:
                 raise error_for(code, f"{counts[name]} partitions for topic {name!r}", detail)
@@ -183,7 +162,9 @@ class Admin:
         Raises:
             UnknownTopicError: a topic does not exist.
         """
-        response = self._ask_controller(DeleteTopics(tuple(topic_names(topics, "delete_topics()", ConfigError))))
+        response = self._requests.ask_controller(
+            DeleteTopics(tuple(topic_names(topics, "delete_topics()", ConfigError)))
+        )
         for name, code in response.errors.items():
             if code is not ErrorCode.NONE:
                 raise error_for(code, f"deletion of topic {name!r}")
@@ -195,7 +176,7 @@ class Admin:
             UnknownTopicError: a topic does not exist.
         """
         names = tuple(topic_names(topics, "describe_topics()", ConfigError))
-        found = self._repeated(lambda: self._describe_topics(names))
+        found = self._requests.repeated(lambda: self._describe_topics(names))
         if isinstance(self._cluster, TcpCluster):
             configs = self._cluster.topic_configs(names)
             found = {name: evolve(topic, config=configs[name]) for name, topic in found.items()}
@@ -215,7 +196,7 @@ class Admin:
 
     def all_topics(self) -> list[TopicMetadata]:
         """Return the metadata of all topics, including the broker's internal ones."""
-        found = self._repeated(lambda: self._metadata(None))
+        found = self._requests.repeated(lambda: self._metadata(None))
         return [topic for topic in found.topics if topic.error is ErrorCode.NONE]
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -225,7 +206,7 @@ class Admin:
             OffsetOutOfRangeError: an offset is beyond the log end.
             UnknownTopicError: a partition does not exist.
         """
-        return self._repeated(lambda: self._delete_records(offsets))
+        return self._requests.repeated(lambda: self._delete_records(offsets))
 
     def _delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         metadata = MetadataCache()
@@ -239,7 +220,7 @@ class Admin:
             by_node.setdefault(node, {})[partition] = offset
         starts: dict[TopicPartition, int] = {}
         for node, asked in by_node.items():
-            response = self._ask(DeleteRecords(asked), node)
+            response = self._requests.ask(DeleteRecords(asked), node)
             for partition, (code, start) in response.partitions.items():
                 if code is not ErrorCode.NONE:
                     raise error_for(code, f"deletion of records of {partition} below {asked[partition]}")
@@ -252,16 +233,14 @@ class Admin:
         Raises:
             UnknownTopicError: a partition does not exist.
         """
-        self._check_open()
-        deadline = Deadline(self._clock, self._clock.monotonic_ms() + self._request_timeout_ms)
-        found = list_offsets(self._network, MetadataCache(), times, deadline)
+        found = list_offsets(self._requests.network, MetadataCache(), times, self._requests.deadline())
         return {partition: offset for partition, (_, offset) in found.items()}
 
     # --- groups -----------------------------------------------------------------------
 
     def list_groups(self) -> list[GroupListing]:
         """Return a listing of all groups in the cluster."""
-        groups = self._repeated(self._list_groups)
+        groups = self._requests.repeated(self._list_groups)
         # A Kafka cluster does not return the states in this response.
         listed = (
             GroupListing(group_id, kind, state or self.describe_group(group_id).state)
@@ -271,7 +250,7 @@ class Admin:
 
     def _list_groups(self) -> list[tuple[str, str, str, str]]:
         nodes = sorted(self._metadata(()).brokers) or [ANY_NODE]
-        return [group for node in nodes for group in self._ask(ListGroups(), node).groups]
+        return [group for node in nodes for group in self._requests.ask(ListGroups(), node).groups]
 
     def create_group(self, group_id: str, *, ephemeral: bool = False, session_timeout_ms: int | None = None) -> None:
         """Create a group before its first member joins; idempotent for the same settings.
@@ -285,7 +264,7 @@ class Admin:
             BrokerError: the group id is empty, the session timeout is out of bounds, or the broker is Kafka's own.
         """
         request = CreateGroup(group_id, ephemeral, session_timeout_ms)
-        self._ask_group(group_id, request, f"creation of group {group_id!r}")
+        self._requests.ask_group(group_id, request, f"creation of group {group_id!r}")
 
     def remove_member(self, group_id: str, group_instance_id: str) -> None:
         """Remove a static member from its group before its session expires.
@@ -294,7 +273,7 @@ class Admin:
             MemberFencedError: the group does not have this member.
         """
         request = LeaveGroup(group_id, "", group_instance_id)
-        self._ask_group(group_id, request, f"removal of {group_instance_id!r} from group {group_id!r}")
+        self._requests.ask_group(group_id, request, f"removal of {group_instance_id!r} from group {group_id!r}")
 
     def remove_members(self, group_id: str) -> None:
         """Remove all members from a group before their sessions expire; members that are still running rejoin.
@@ -304,11 +283,11 @@ class Admin:
         for member in self.describe_group(group_id).members:
             request = LeaveGroup(group_id, member.member_id, member.group_instance_id)
             with suppress(MemberFencedError):
-                self._ask_group(group_id, request, f"removal of {member.member_id!r} from group {group_id!r}")
+                self._requests.ask_group(group_id, request, f"removal of {member.member_id!r} from group {group_id!r}")
 
     def describe_group(self, group_id: str) -> DescribeGroupResponse:
         """Return the state and members of a group; the state of a group that does not exist is ``Dead``."""
-        return self._ask_group(group_id, DescribeGroup(group_id), f"description of group {group_id!r}")
+        return self._requests.ask_group(group_id, DescribeGroup(group_id), f"description of group {group_id!r}")
 
     def describe_streams_group(
         self, group_id: str, *, include_topology_description: bool = False
@@ -321,7 +300,7 @@ class Admin:
             BrokerError: there is no streams group of this name, or the broker has none.
         """
         request = StreamsGroupDescribe(group_id, include_topology_description=include_topology_description)
-        return self._ask_group(group_id, request, f"description of streams group {group_id!r}")
+        return self._requests.ask_group(group_id, request, f"description of streams group {group_id!r}")
 
     def delete_group(self, group_id: str, *, force: bool = False) -> None:
         """Delete a group with its committed offsets.
@@ -334,14 +313,14 @@ class Admin:
         what = f"deletion of group {group_id!r}"
         if not force:
             self._refuse_stateful(group_id, what)
-        self._ask_group(group_id, DeleteGroup(group_id), what)
+        self._requests.ask_group(group_id, DeleteGroup(group_id), what)
 
     def committed_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return a group's committed offsets for ``partitions``, or all; partitions without an offset are absent."""
         request = OffsetFetch(group_id, partitions)
-        return dict(self._ask_group(group_id, request, f"committed offsets of group {group_id!r}").offsets)
+        return dict(self._requests.ask_group(group_id, request, f"committed offsets of group {group_id!r}").offsets)
 
     def alter_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
         """Set the committed offsets of a group without members; a group that does not exist is created.
@@ -350,7 +329,7 @@ class Admin:
             GroupNotEmptyError: the group has members, which would not be notified.
         """
         what = f"offset of group {group_id!r}"
-        response = self._ask_group(group_id, OffsetCommit(group_id, with_metadata(offsets)), what)
+        response = self._requests.ask_group(group_id, OffsetCommit(group_id, with_metadata(offsets)), what)
         for partition, code in response.errors.items():
             if code is ErrorCode.UNKNOWN_MEMBER_ID:
                 code = ErrorCode.NON_EMPTY_GROUP
@@ -423,7 +402,7 @@ class Admin:
         if isinstance(self._cluster, TcpCluster):
             return self._rewind_stopped(group_id, targets)
         request = ResetOffsets(group_id, targets, self._rng.getrandbits(62) + 1)
-        return dict(self._ask_group(group_id, request, f"rewind of group {group_id!r}").offsets)
+        return dict(self._requests.ask_group(group_id, request, f"rewind of group {group_id!r}").offsets)
 
     def _refuse_stateful(self, group_id: str, what: str) -> None:
         """Raise an error if the group is an application with state, because its state would not be rewound.
@@ -484,21 +463,23 @@ class Admin:
                     topics.update(decode_subscription(member.metadata).topics)
         if not topics:
             return []
-        found = self._repeated(lambda: self._metadata(tuple(sorted(topics)))).topics
+        found = self._requests.repeated(lambda: self._metadata(tuple(sorted(topics)))).topics
         return [TopicPartition(topic.name, number) for topic in found for number in range(len(topic.leaders))]
 
     # --- share groups (KIP-932) -------------------------------------------------------
 
     def describe_share_groups(self, group_ids: Iterable[str]) -> dict[str, ShareGroupDescribeResponse]:
         """Return the state and members of share groups; a BrokerError is raised for one that does not exist."""
-        return {one: self._ask_group(one, ShareGroupDescribe(one), f"share group {one!r}") for one in group_ids}
+        return {
+            one: self._requests.ask_group(one, ShareGroupDescribe(one), f"share group {one!r}") for one in group_ids
+        }
 
     def share_group_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition] | None = None
     ) -> dict[TopicPartition, SharedOffset]:
         """Return where a share group starts in each partition (-1 before it has begun), and its lag if known."""
         what = f"offsets of share group {group_id!r}"
-        found = self._ask_group(group_id, DescribeShareGroupOffsets(group_id, partitions), what).offsets
+        found = self._requests.ask_group(group_id, DescribeShareGroupOffsets(group_id, partitions), what).offsets
         raise_first({partition: (one.error, one.message) for partition, one in found.items()}, what)
         return dict(found)
 
@@ -509,29 +490,27 @@ class Admin:
             GroupNotEmptyError: the group has members.
         """
         what = f"offset of share group {group_id!r}"
-        raise_first(self._ask_group(group_id, AlterShareGroupOffsets(group_id, offsets), what).errors, what)
+        raise_first(self._requests.ask_group(group_id, AlterShareGroupOffsets(group_id, offsets), what).errors, what)
 
     def delete_share_group_offsets(self, group_id: str, topics: Iterable[TopicLike]) -> None:
         """Delete the start offsets of topics from a share group without members; errors as of ``alter``."""
         what = f"deletion of offsets of share group {group_id!r}"
         request = DeleteShareGroupOffsets(group_id, topic_names(topics, "delete_share_group_offsets()", ConfigError))
-        raise_first(self._ask_group(group_id, request, what).errors, what)
+        raise_first(self._requests.ask_group(group_id, request, what).errors, what)
 
     def alter_group_configs(self, group_id: str, configs: Mapping[str, str | None]) -> None:
         """Set the broker's settings of a group, such as ``share.auto.offset.reset``; None restores the default."""
         kinds = ConfigOperation.SET, ConfigOperation.DELETE
         changes = [ConfigChange(name, kinds[value is None], value) for name, value in configs.items()]
         request = IncrementalAlterConfigs([ChangedConfigs(ResourceType.GROUP, group_id, changes)])
-        found = self._repeated(lambda: self._ask(request)).responses
+        found = self._requests.repeated(lambda: self._requests.ask(request)).responses
         raise_first({one.resource_name: (one.error, one.message) for one in found}, "settings of group")
 
     # --- closing ----------------------------------------------------------------------
 
     def close(self) -> None:
         """Close the client; closing again has no effect."""
-        if not self._is_closed:
-            self._is_closed = True
-            self._network.close()
+        self._requests.close()
 
     def __enter__(self) -> "Admin":
         """Return the client, which is closed at the end of the ``with`` block."""
@@ -544,68 +523,7 @@ class Admin:
     # --- inside -----------------------------------------------------------------------
 
     def _metadata(self, topics: Sequence[str] | None) -> MetadataResponse:
-        return self._ask(Metadata(topics, allow_auto_topic_creation=False))
-
-    def _ask_group(self, group_id: str, request: RequestFor[R], what: str) -> R:
-        """Send a request to a group's coordinator, looking up the coordinator again if it has moved.
-
-        Raises:
-            BrokerError: the response has an error that applies to the whole request.
-        """
-
-        def attempt() -> R:
-            found = self._ask(FindCoordinator(group_id))
-            if found.error is not ErrorCode.NONE:
-                raise error_for(found.error, f"coordinator of group {group_id!r}")
-            response = self._ask(request, found.node_id)
-            for code in codes_of(response):
-                if code in self._network.traits.retriable:
-                    raise error_for(code, f"{type(request).__name__} for group {group_id!r}")
-            return response
-
-        response = self._repeated(attempt)
-        error: ErrorCode = getattr(response, "error", ErrorCode.NONE)
-        if error is not ErrorCode.NONE:
-            raise error_for(error, what)
-        return response
-
-    def _ask_controller(self, request: RequestFor[R]) -> R:
-        """Send a request to the controller, which is the only broker that can perform it."""
-
-        def attempt() -> R:
-            response = self._ask(request)
-            if ErrorCode.NOT_CONTROLLER in codes_of(response):
-                raise error_for(ErrorCode.NOT_CONTROLLER, type(request).__name__)
-            return response
-
-        return self._repeated(attempt, when_lost=False)
-
-    def _repeated(self, attempt: Callable[[], A], *, when_lost: bool = True) -> A:
-        """Repeat an attempt until it succeeds, fails with a non-retriable error, or the timeout expires."""
-        deadline = Deadline(self._clock, self._clock.monotonic_ms() + self._request_timeout_ms)
-        settling, failures = Settling(self._network), 0
-        while True:
-            try:
-                return attempt()
-            except BrokerError as error:
-                if isinstance(error, UnreachableError):
-                    # The attempt itself has waited for a reachable broker.
-                    raise
-                is_lost = isinstance(error, DisconnectedError)
-                is_passing = error.code in self._network.traits.retriable or settling.excuses(error)
-                remaining_ms = deadline.remaining_ms(has_progress=False)
-                if not remaining_ms or not (when_lost if is_lost else is_passing):
-                    raise
-                failures += 1
-                self._network.poll(min(remaining_ms, _BACKOFF.after(failures)))
-
-    def _ask(self, request: RequestFor[R], node: int = ANY_NODE) -> R:
-        self._check_open()
-        return self._network.request(node, request)
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise ClientClosedError("the admin client is closed; make a new one")
+        return self._requests.ask(Metadata(topics, allow_auto_topic_creation=False))
 
 
 __all__ = ["EARLIEST", "LATEST", "Admin", "GroupListing"]
