@@ -70,6 +70,7 @@ from streams.protocol.messages import (
     TxnOffsetCommitResponse,
 )
 from streams.protocol.request import Request, Response
+from streams.protocol.wire import UnsupportedVersionError
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -182,12 +183,14 @@ class Broker:
         """Handle a request; ``answer`` is called once, before this method returns or in a later call.
 
         Raises:
-            BrokerError: the request type is unknown.
+            UnsupportedVersionError: the broker does not have this request.
         """
         handler = self._handlers.get(type(request))
         if handler is None:
-            raise BrokerError(
-                f"request {type(request).__name__} is not known to this broker", code=ErrorCode.INVALID_REQUEST
+            raise UnsupportedVersionError(
+                f"the embedded broker does not have the request {type(request).__name__}; a Kafka cluster may",
+                api_key=-1,
+                version=-1,
             )
         handler(request, now_ms, answer)
 

@@ -27,7 +27,12 @@ from streams.protocol.group_messages import (
 )
 from streams.protocol.messages import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, InitProducerId, TxnOffsetCommit
 from streams.protocol.request import response_type
-from streams.protocol.streams_group_messages import StreamsGroupDescribe, StreamsGroupHeartbeat
+from streams.protocol.streams_group_messages import (
+    GroupTopologyDescription,
+    StreamsGroupDescribe,
+    StreamsGroupHeartbeat,
+    StreamsGroupTopologyDescriptionUpdate,
+)
 
 _A0 = TopicPartition("a", 0)
 _OFFSETS = {_A0: OffsetAndMetadata(5)}
@@ -47,6 +52,7 @@ _REQUESTS = [
     ConsumerGroupDescribe("g"),
     StreamsGroupHeartbeat("g", "m", 1),
     StreamsGroupDescribe("g"),
+    StreamsGroupTopologyDescriptionUpdate("g", "m", 1, GroupTopologyDescription()),
     InitProducerId("t", 1),
     AddPartitionsToTxn("t", 1, 0, (_A0,)),
     AddOffsetsToTxn("t", 1, 0, "g"),
