@@ -183,5 +183,5 @@ def _chosen(name: str, text: str, words: type[Enum]) -> Enum:
     try:
         return words(text.lower())
     except ValueError:
-        known = ", ".join(repr(word.value) for word in words)
+        known = ", ".join(word.value or "''" for word in words)
         raise ConfigError(f"Invalid value {text} for configuration {name}: must be one of {known}") from None
