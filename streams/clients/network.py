@@ -155,9 +155,7 @@ class Network:
             ConfigError: the client does not push metrics (``enable_metrics_push``).
             RequestTimeoutError: no broker has given an ID in time.
         """
-        push = self._metrics_push
-        if push is None:
-            raise ConfigError("the client has no instance id: enable_metrics_push is False")
+        push = self.required_push()
         deadline = Deadline(self._clock, self._clock.monotonic_ms() + timeout_ms)
         has_progress = True
         if not self._connection.takes_metrics:
@@ -171,6 +169,16 @@ class Network:
                 raise RequestTimeoutError(f"the client got no instance id in time: {reason}")
             has_progress = self.poll(remaining_ms) > 0
         return found
+
+    def required_push(self) -> MetricsPush:
+        """Return what pushes the metrics of this client.
+
+        Raises:
+            ConfigError: the client does not push metrics (``enable_metrics_push``).
+        """
+        if self._metrics_push is None:
+            raise ConfigError("the client has no instance id: enable_metrics_push is False")
+        return self._metrics_push
 
     @property
     def metrics_push(self) -> MetricsPush | None:
@@ -190,12 +198,15 @@ class Network:
             return timeout_ms
         return min(timeout_ms, max(0, push.due_ms - now))
 
-    def close(self) -> None:
-        """Drop all in-flight requests, push the last metrics if brokers subscribe to them, and close the connection."""
+    def close(self, *, may_push: bool = True) -> None:
+        """Drop all in-flight requests, push the last metrics if brokers subscribe to them, and close the connection.
+
+        ``may_push`` is False if another thread may be in ``poll``.
+        """
         self._pending.clear()
         self._unsent.clear()
         push, self._metrics_push = self._metrics_push, None
-        last = None if push is None or not self._connection.takes_metrics else push.last()
+        last = push.last() if push is not None and may_push and self._connection.takes_metrics else None
         if last is not None:
             with suppress(StreamsError):
                 # The metrics are worth a moment, but not an error: the application closes its client.

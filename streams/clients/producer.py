@@ -16,7 +16,7 @@ from weakref import finalize, ref
 from streams.clients.accumulator import block_size, record_size
 from streams.clients.async_producer import AsyncProducer
 from streams.clients.delivery import Delivery
-from streams.clients.errors import error_for
+from streams.clients.errors import RequestTimeoutError, error_for
 from streams.clients.metrics_push import MetricsPush, metrics_push
 from streams.clients.network import Network
 from streams.clients.partitioners import Partitioning
@@ -46,8 +46,8 @@ from streams.core.topic import Topic, topic_name
 from streams.core.user_code import refuse_unawaited
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import OffsetAndMetadata
-from streams.protocol.messages import TopicMetadata
-from streams.protocol.transport import Cluster, Connection
+from streams.protocol.messages import Metadata, TopicMetadata
+from streams.protocol.transport import ANY_NODE, Cluster, Connection
 
 log = logging.getLogger(__name__)
 
@@ -130,13 +130,24 @@ class Producer:
         return self._sender.network.metrics_push
 
     def client_instance_id(self, timeout_ms: int | None = None) -> str:
-        """Return the ID that a broker has given to this producer for the push of metrics; see ``Network``.
+        """Return the ID that a broker has given to this producer for the push of metrics, waiting for it (KIP-714).
 
         ``timeout_ms`` is ``max_block_ms`` by default.
+
+        Raises:
+            ConfigError: the producer does not push metrics (``enable_metrics_push``).
+            RequestTimeoutError: no broker has given an ID in time.
         """
+        self._check_open()
+        push = self._sender.network.required_push()
+        # Otherwise a producer that has sent nothing would not connect to any broker.
+        self._sender.post(ANY_NODE, Metadata((), allow_auto_topic_creation=False), lambda _: None)
         timeout_ms = self._settings.max_block_ms if timeout_ms is None else timeout_ms
-        with self._lock:
-            return self._sender.network.client_instance_id(timeout_ms)
+        message = "the producer got no instance id in time: does the broker take metrics of clients?"
+        self._driver.wait(lambda: not push.awaits_id, timeout_ms, message)
+        if push.client_instance_id is None:
+            raise RequestTimeoutError(f"the producer got no instance id: {push.why_ended}")
+        return push.client_instance_id
 
     # --- sending ----------------------------------------------------------------------
 

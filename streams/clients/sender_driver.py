@@ -83,7 +83,12 @@ class SenderDriver:
         worker = self._worker
         if worker is not None and not worker.is_current:
             worker.join(2 * POLL_MS + self._sender.settings.client.request_timeout_ms)
-        self._network.close()
+        with self._lock:
+            # Another thread that is in ``poll`` ends with an error, because the connection is closed.
+            is_mine, self._is_driven = not self._is_driven, True
+        self._network.close(may_push=is_mine)
+        if is_mine:
+            self._end_iteration()
         self._sender.drop_all(BrokerError("the producer was closed before this was sent"))
         self._settle()
 
@@ -103,12 +108,16 @@ class SenderDriver:
         try:
             has_progress = self._sender.run_once(timeout_ms)
         finally:
-            with self._lock:
-                self._is_driven = False
-                waiters, self._waiters = self._waiters, []
-            for waiter in waiters:
-                waiter.set()
+            self._end_iteration()
         return self._settle() or has_progress
+
+    def _end_iteration(self) -> None:
+        """Let another thread drive the sender."""
+        with self._lock:
+            self._is_driven = False
+            waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            waiter.set()
 
     def send_due(self, *, is_due: bool = True) -> None:
         """Send due batches unless a thread is already driving; wake the background thread, if any, if ``is_due``."""

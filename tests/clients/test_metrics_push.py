@@ -11,6 +11,8 @@ from streams.broker import PushedMetrics
 from streams.clients import Admin, Network, RequestTimeoutError
 from streams.core.clock import SystemClock, VirtualClock
 from streams.core.errors import ConfigError
+from streams.core.records import TopicPartition
+from streams.core.threads import SystemThreads
 from streams.protocol.admin_messages import (
     ChangedConfigs,
     ConfigChange,
@@ -286,3 +288,28 @@ def test_an_application_that_pushes_nothing_has_no_ids():
         with Streams(counts, application_id="app", broker=broker, enable_metrics_push=False) as streams:
             with pytest.raises(ConfigError, match="enable_metrics_push is False"):
                 streams.client_instance_ids()
+
+
+def test_threads_that_send_and_one_that_asks_for_the_id_share_a_producer():
+    taken: list[PushedMetrics] = []
+    with EmbeddedBroker(metrics_receiver=taken.append) as broker, broker.serve("127.0.0.1:0") as server:
+        broker.create_topic("words")
+        subscribe(broker, SystemClock(), "*", 100)
+        ids: list[str] = []
+        with Producer(bootstrap_servers=server.bootstrap_servers, linger_ms=1) as producer:
+
+            def send() -> None:
+                for _ in range(300):
+                    producer.send(WORDS, "x", key="k").result()
+
+            def ask() -> None:
+                ids.extend(producer.client_instance_id() for _ in range(50))
+
+            workers = [SystemThreads().start(f"t{number}", work) for number, work in enumerate((send, send, ask, ask))]
+            until(lambda: not any(worker.is_alive for worker in workers))
+            until(lambda: any(not pushed.is_terminating for pushed in list(taken)), turn=producer.poll)
+        assert len(set(ids)) == 1
+        assert len(ids) == 100
+        assert broker.end_offset(TopicPartition("words", 0)) == 600
+    assert {pushed.client_instance_id for pushed in taken} == set(ids)
+    assert taken[-1].is_terminating
