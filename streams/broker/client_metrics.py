@@ -8,7 +8,6 @@ import json
 import logging
 import re
 import zlib
-from base64 import urlsafe_b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -31,6 +30,7 @@ from streams.protocol.telemetry_messages import (
     PushTelemetry,
     PushTelemetryResponse,
 )
+from streams.protocol.uuids import uuid_text
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -69,11 +69,6 @@ class PushedMetrics:
 
 #: Takes the metrics of one push.  It is called under the lock of the broker, and must not wait.
 MetricsReceiver: TypeAlias = Callable[[PushedMetrics], object]
-
-
-def instance_id_text(client_instance_id: bytes) -> str:
-    """Return an ID as Kafka writes it."""
-    return urlsafe_b64encode(client_instance_id).decode().rstrip("=")
 
 
 @frozen
@@ -121,7 +116,7 @@ def _items(text: str) -> tuple[str, ...]:
 def _known_of(client_instance_id: bytes, client: ClientInformation) -> dict[str, str]:
     """Return what the patterns of subscriptions are matched with, by the names that they use."""
     return {
-        "client_instance_id": instance_id_text(client_instance_id),
+        "client_instance_id": uuid_text(client_instance_id),
         "client_id": client.client_id,
         "client_software_name": client.software_name,
         "client_software_version": client.software_version,
@@ -302,7 +297,7 @@ class ClientMetrics:
 
     @staticmethod
     def _received(request: PushTelemetry, receiver: MetricsReceiver) -> ErrorCode:
-        name = instance_id_text(request.client_instance_id)
+        name = uuid_text(request.client_instance_id)
         try:
             metrics = decompress(request.compression_type, request.metrics)
             receiver(PushedMetrics(name, request.client, request.terminating, metrics))

@@ -4,11 +4,11 @@ import fcntl
 import os
 import re
 import uuid
-from base64 import urlsafe_b64encode
 from pathlib import Path
 
 from streams.broker.files import DIRECTORY_MODE, FILE_MODE, write_atomically
 from streams.core.errors import ConfigError, StateLockedError
+from streams.protocol.uuids import uuid_text
 
 #: Lock file: the process that has locked it owns the data directory.
 LOCK_FILE = "broker.lock"
@@ -28,7 +28,7 @@ def cluster_id(directory: Path | None) -> str:
             f"{path} holds {known[:40]!r}, which is not a cluster id; restore it, or delete it: the broker then "
             "gets a new one"
         )
-    name = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    name = uuid_text(uuid.uuid4().bytes)
     if path is not None:
         write_atomically(path, f"{name}\n".encode(), is_durable=False)
     return name

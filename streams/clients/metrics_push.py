@@ -6,7 +6,6 @@ Of the other packages, this module imports only ``core`` and ``protocol``.
 """
 
 import logging
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -29,6 +28,7 @@ from streams.protocol.telemetry_messages import (
     PushTelemetry,
     PushTelemetryResponse,
 )
+from streams.protocol.uuids import uuid_text
 
 if TYPE_CHECKING:
     from streams.clients.metrics_data import MetricsEncoder
@@ -80,7 +80,7 @@ class MetricsPush:
     @property
     def client_instance_id(self) -> str | None:
         """The ID of this client in Kafka's format, or None before a broker has given it one."""
-        return None if self.instance_id is None else urlsafe_b64encode(self.instance_id).decode().rstrip("=")
+        return None if self.instance_id is None else uuid_text(self.instance_id)
 
     @property
     def client_id(self) -> str:

@@ -71,7 +71,6 @@ class GetTelemetrySubscriptionsResponse(Response):
     telemetry_max_bytes: int = 0
     delta_temporality: bool = False
     requested_metrics: Sequence[str] = ()
-    throttle_time_ms: int = 0
 
 
 @frozen
@@ -95,4 +94,3 @@ class PushTelemetryResponse(Response):
     """The result of a push."""
 
     error: ErrorCode
-    throttle_time_ms: int = 0

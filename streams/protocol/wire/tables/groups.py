@@ -246,6 +246,22 @@ OFFSET_DELETE = Api(47, OffsetDelete, (0, 0), flexible=NEVER).with_fields(
 
 # --- the consumer groups of KIP-848 -----------------------------------------------------
 
+#: The fields of heartbeat responses of consumer and share groups.
+HEARTBEAT_RESPONSE = (
+    THROTTLE,
+    ERROR,
+    ERROR_MESSAGE,
+    Field("member_id", STRING, nullable=0, default=None),
+    Field("member_epoch", INT32),
+    Field("heartbeat_interval_ms", INT32),
+    struct(
+        "assignment",
+        array("topic_partitions", Field("topic_id", UUID), array("partitions", INT32), attribute="partitions"),
+        nullable=0,
+        default=None,
+    ),
+)
+
 CONSUMER_GROUP_HEARTBEAT = Api(68, group_messages.ConsumerGroupHeartbeat, (0, 1), flexible=0).with_fields(
     (
         Field("group_id", STRING),
@@ -266,24 +282,12 @@ CONSUMER_GROUP_HEARTBEAT = Api(68, group_messages.ConsumerGroupHeartbeat, (0, 1)
             attribute="owned",
         ),
     ),
-    (
-        THROTTLE,
-        ERROR,
-        ERROR_MESSAGE,
-        Field("member_id", STRING, nullable=0, default=None),
-        Field("member_epoch", INT32),
-        Field("heartbeat_interval_ms", INT32),
-        struct(
-            "assignment",
-            array("topic_partitions", Field("topic_id", UUID), array("partitions", INT32), attribute="partitions"),
-            nullable=0,
-            default=None,
-        ),
-    ),
+    HEARTBEAT_RESPONSE,
 )
 
 
-def _assignment(name: str) -> Field:
+def named_assignment(name: str) -> Field:
+    """Return the field of an assignment that a description of a group shows, with the names of topics."""
     return struct(
         name,
         array(
@@ -315,8 +319,8 @@ DESCRIBED_CONSUMER_GROUP = (
         Field("client_host", STRING),
         array("subscribed_topic_names", STRING, attribute="topics"),
         Field("subscribed_topic_regex", STRING, nullable=0, default=None, attribute="topic_regex"),
-        _assignment("assignment"),
-        _assignment("target_assignment"),
+        named_assignment("assignment"),
+        named_assignment("target_assignment"),
         Field("member_type", INT8, since=1, default=group_messages.CONSUMER_MEMBER, is_ignorable=True),
     ),
     Field("authorized_operations", INT32, default=NO_OPERATIONS),

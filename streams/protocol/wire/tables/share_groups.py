@@ -19,6 +19,7 @@ from streams.protocol.wire.fields import (
     by_topic,
     struct,
 )
+from streams.protocol.wire.tables.groups import HEARTBEAT_RESPONSE, named_assignment
 from streams.protocol.wire.tables.session import NO_OPERATIONS, THROTTLE
 
 _TOPIC_ID = Field("topic_id", UUID, default=bytes(16))
@@ -31,20 +32,7 @@ SHARE_GROUP_HEARTBEAT = Api(76, messages.ShareGroupHeartbeat, (1, 1), flexible=0
         Field("rack_id", STRING, nullable=0, default=None),
         array("subscribed_topic_names", STRING, nullable=0, default=None, attribute="topics"),
     ),
-    (
-        THROTTLE,
-        ERROR,
-        ERROR_MESSAGE,
-        Field("member_id", STRING, nullable=0, default=None),
-        Field("member_epoch", INT32),
-        Field("heartbeat_interval_ms", INT32),
-        struct(
-            "assignment",
-            array("topic_partitions", Field("topic_id", UUID), array("partitions", INT32), attribute="partitions"),
-            nullable=0,
-            default=None,
-        ),
-    ),
+    HEARTBEAT_RESPONSE,
 )
 
 #: One group of the ShareGroupDescribe response.
@@ -64,16 +52,7 @@ DESCRIBED_SHARE_GROUP = (
         Field("client_id", STRING),
         Field("client_host", STRING),
         array("subscribed_topic_names", STRING, attribute="topics"),
-        struct(
-            "assignment",
-            array(
-                "topic_partitions",
-                Field("topic_id", UUID),
-                Field("topic_name", STRING),
-                array("partitions", INT32),
-                attribute="topics",
-            ),
-        ),
+        named_assignment("assignment"),
     ),
     Field("authorized_operations", INT32, default=NO_OPERATIONS),
 )
