@@ -1,6 +1,7 @@
 """A sink worker: positions, batches, errors, rebalances and the end."""
 
 import sqlite3
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from streams.connect import ConnectError, SinkFencedError, SinkWorker
 from streams.core.errors import ClientClosedError, ConfigError, SerializationError
 from streams.core.topic import Topic
 from tests.connect.notebook import NotebookSink, rows_in
-from tests.waiting import until
+from tests.waiting import pause, until
 
 NUMBERS = Topic("numbers", key=str, value=int)
 
@@ -156,10 +157,11 @@ def test_two_workers_share_the_partitions_and_one_takes_over(broker, tmp_path):
     first.start()
     until(lambda: len(rows_in(path)) >= 50)
     second.start()
-    at = iter(range(100, 10_000))
+    at = count(100)
 
     def more() -> None:
         produce(broker, [next(at)])
+        pause()
 
     until(lambda: second.progress.records > 0, turn=more)
     first.close()

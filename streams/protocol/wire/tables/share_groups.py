@@ -124,7 +124,8 @@ SHARE_FETCH = Api(78, messages.ShareFetch, (1, 2), flexible=0, served=None).with
             Field("acknowledge_error_code", INT16, attribute="acknowledge_error"),
             Field("acknowledge_error_message", STRING, nullable=0, default=None, attribute="acknowledge_message"),
             _LEADER,
-            Field("records", RECORDS, nullable=0),
+            # Nullable in version 0 only, says Kafka's description; that version is not released.
+            Field("records", RECORDS),
             array(
                 "acquired_records",
                 Field("first_offset", INT64),
